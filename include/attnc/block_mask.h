@@ -1,0 +1,100 @@
+// Block masks: which blocks of a score matrix live, and which of them need mask_mod.
+#pragma once
+
+#include "attnc/error.h"
+#include "attnc/mod.h"
+#include "attnc/tensor.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace attnc {
+
+/// What a mod captures, by name: tensors as views (host memory for CPU work, device memory for GPU work), scalars by
+/// value. A view is borrowed until the work that uses it is done.
+class Captures {
+public:
+  using Value = std::variant<TensorView, int64_t, double, bool>;
+  Captures& set(std::string name, TensorView tensor) { return put(std::move(name), tensor); }
+  Captures& set(std::string name, int64_t value) { return put(std::move(name), value); }
+  Captures& set(std::string name, int value) { return put(std::move(name), int64_t(value)); }
+  Captures& set(std::string name, double value) { return put(std::move(name), value); }
+  Captures& set(std::string name, bool value) { return put(std::move(name), value); }
+  const Value* find(std::string_view name) const;
+  const std::map<std::string, Value, std::less<>>& all() const { return values; }
+
+private:
+  Captures& put(std::string name, Value value);
+  std::map<std::string, Value, std::less<>> values;
+};
+
+/// Extents of an attention problem.
+struct ProblemShape {
+  int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1;
+};
+
+/// Size of a mask and of its blocks. `batch` and `heads` may be 1: one mask for all.
+struct BlockMaskShape {
+  int64_t batch = 1, heads = 1, qLen = 0, kvLen = 0;
+  int qBlock = 128, kvBlock = 128; ///< 64, 128 or 256, not necessarily equal
+  int64_t qBlocks() const { return (qLen + qBlock - 1) / qBlock; }
+  int64_t kvBlocks() const { return (kvLen + kvBlock - 1) / kvBlock; }
+};
+
+/// Borrowed lists, in host or device memory. All int32, dense:
+///   partialCount, fullCount [batch, heads, qBlocks]; partialIndex, fullIndex [batch, heads, qBlocks, indexStride].
+/// Entries past a count are undefined. The full pair may be null: every live block is partial.
+struct BlockMaskView {
+  BlockMaskShape shape;
+  int32_t* partialCount = nullptr;
+  int32_t* partialIndex = nullptr;
+  int32_t* fullCount = nullptr;
+  int32_t* fullIndex = nullptr;
+  int64_t indexStride = 0;
+};
+
+/// A block mask in host memory that owns its lists.
+class BlockMask {
+public:
+  /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
+  /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full.
+  /// A block that runs past qLen or kvLen is judged by its elements inside, and is full only if it lies inside whole.
+  static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                                   const BlockMaskShape& shape);
+
+  /// Takes user-supplied lists (copied). Checks counts, indices in range, no block twice, supported block sizes;
+  /// fullCount/fullIndex may be null. `indexStride` may be smaller than kvBlocks() (compacted lists).
+  static Expected<BlockMask> fromLists(const BlockMaskView& lists);
+
+  const BlockMaskShape& shape() const { return extents; }
+  /// The lists, borrowed: valid as long as this object lives unchanged.
+  BlockMaskView view() const;
+
+  /// Fraction of blocks that are empty, in percent, as FlexAttention's `sparsity()` counts.
+  double sparsity() const;
+  int64_t liveBlocks() const;
+  int64_t fullBlocks() const;
+
+  /// The part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd), in blocks. The mask_mod of the
+  /// slice sees its own q_idx, so a caller who slices q must offset the mod.
+  Expected<BlockMask> slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
+                            int64_t qBlockBegin, int64_t qBlockEnd) const;
+
+  /// A picture in text of one (batch, head): ' ' empty, '░' partial, '█' full; at most `limit` rows and columns.
+  std::string toString(int64_t batch = 0, int64_t head = 0, int64_t limit = 64) const;
+
+  /// Bytes that the lists of this shape take in one allocation, and views into such an allocation (device memory for
+  /// the GPU builder): the caller allocates, attnc only writes.
+  static size_t storageBytes(const BlockMaskShape& shape);
+  static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape);
+
+private:
+  BlockMaskShape extents;
+  int64_t indexStride = 0;
+  std::vector<int32_t> partialCount, partialIndex, fullCount, fullIndex;
+};
+
+} // namespace attnc

@@ -1,0 +1,135 @@
+// Kernels: mod + options in, a loaded CUDA kernel out.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "attnc/error.h"
+#include "attnc/mod.h"
+#include "attnc/tensor.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+struct CUstream_st; // as in cuda.h; cudaStream_t is the same type
+
+namespace attnc {
+
+using Stream = CUstream_st*;
+
+enum class KernelKind { Forward, BlockMask };
+enum class Family { Auto, Naive, Sm80, Sm90 };
+
+/// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and the
+/// captures' values are given at launch and never compile.
+struct KernelOptions {
+  KernelKind kind = KernelKind::Forward;
+  Family family = Family::Auto; ///< Auto: the catalogue picks for the arch
+  std::string arch;             ///< "sm_80", "sm_90a", ...; empty: that of the current CUDA context's device
+  DType dtype = DType::BF16;    ///< of q, k, v, out: BF16, F16, F32
+  int headDim = 128;            ///< of q and k: a multiple of 8, 8..256
+  int headDimV = 0;             ///< of v and out; 0: headDim
+  bool blockSparse = false;     ///< launches pass a block mask
+  int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come
+  int maskKvBlock = 128;
+  bool tf32 = false; ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
+  std::map<std::string, int64_t> pins; ///< "KV_LEN" -> 8192: folded into the kernel, and then part of the key
+};
+
+/// Generated text of one kernel: what NVRTC is given.
+struct KernelSource {
+  std::string entry;               ///< name of the __global__ function
+  std::string templateName;        ///< e.g. "forward_sm80.cu"
+  std::string text;                ///< the template
+  std::vector<std::pair<std::string, std::string>> headers; ///< name, text: the templates and the two generated ones
+  std::vector<std::string> options;
+  std::string arch;
+  Family family = Family::Naive;
+  /// One self-contained .cu: the headers pasted into the template once each, in order.
+  std::string flattened() const;
+};
+
+/// A compiled kernel, not yet on a device.
+struct CompiledKernel {
+  std::vector<char> cubin;
+  std::string ptx;
+  std::string log; ///< of NVRTC and ptxas
+  int registers = 0;
+  int spillBytes = 0; ///< stores and loads, all functions
+  int64_t staticSharedBytes = 0;
+  int64_t dynamicSharedBytes = 0; ///< what the launch asks for
+  bool fromDisk = false;
+  double compileMs = 0; ///< 0 when it came from the cache
+};
+
+/// Operands of a forward launch, all device memory.
+struct ForwardArgs {
+  TensorView q;   ///< [B, H, Q_LEN, D], last stride 1
+  TensorView k;   ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
+  TensorView v;   ///< [B or 1, HKV, KV_LEN, DV], last stride 1
+  TensorView out; ///< [B, H, Q_LEN, DV], last stride 1; written
+  std::optional<TensorView> lse;    ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row
+  std::optional<TensorView> rowMax; ///< f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row
+  std::optional<float> scale;       ///< default 1 / sqrt(D)
+  const Captures* captures = nullptr;
+  const BlockMaskView* blockMask = nullptr; ///< required iff KernelOptions::blockSparse; device memory
+};
+
+/// A kernel loaded on one device. Immutable; any number of threads may launch it on any streams of that device.
+class Kernel {
+public:
+  /// Enqueues the kernel. Checks shapes, dtypes, strides and captures first and launches nothing on an error
+  /// (Blame::Environment naming the tensor). Allocates no device memory, synchronises nothing, compiles nothing; may be
+  /// captured into a CUDA graph. The operands must stay valid until the stream has passed this launch.
+  /// Empty problems (an extent 0) are legal: kv_len 0 gives out 0 and lse -inf.
+  Status forward(const ForwardArgs& args, void* workspace, Stream stream) const;
+
+  /// Bytes of device memory that forward() needs as workspace for these operands; 0: it may be null.
+  size_t workspaceBytes(const ForwardArgs& args) const;
+
+  /// For KernelKind::BlockMask: fills the lists of `mask` (device memory) by evaluating mask_mod; captures in device
+  /// memory. Asynchronous, like forward().
+  Status buildBlockMask(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
+                        Stream stream) const;
+
+  const CompiledKernel& compiled() const;
+  const KernelOptions& options() const; ///< with family and arch as chosen
+
+private:
+  friend class Compiler;
+  struct Impl;
+  explicit Kernel(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl;
+};
+
+struct CompilerOptions {
+  enum class CacheMode { ReadWrite, ReadOnly, Off };
+  std::string cacheDirectory;                  ///< empty: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc
+  std::optional<CacheMode> cacheMode;          ///< unset: ATTNC_CACHE_MODE, else ReadWrite
+  std::string nvrtcPath;                       ///< empty: ATTNC_NVRTC, else the usual places
+};
+
+/// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache.
+class Compiler {
+public:
+  explicit Compiler(CompilerOptions options = {});
+
+  /// The text NVRTC would be given. Needs no GPU, no NVRTC and no disk.
+  Expected<KernelSource> source(const Mod& mod, const KernelOptions& options) const;
+
+  /// Compiles, or takes from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
+  /// Equal requests of several threads and processes compile once. No failure of the cache fails the call.
+  Expected<std::shared_ptr<const CompiledKernel>> compile(const Mod& mod, const KernelOptions& options) const;
+
+  /// compile(), then load into the current CUDA context. From memory this costs microseconds.
+  Expected<Kernel> load(const Mod& mod, const KernelOptions& options) const;
+
+private:
+  struct Impl;
+  std::shared_ptr<Impl> impl;
+};
+
+} // namespace attnc

@@ -1,0 +1,73 @@
+// Mods: text in, checked program out.
+#pragma once
+
+#include "attnc/error.h"
+#include "attnc/tensor.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnc {
+
+namespace ir {
+class Module;
+}
+
+/// How a mod's text is read.
+struct ParseOptions {
+  /// Name of the text in messages; usually the path.
+  std::string name = "<mod>";
+  /// `-D NAME=VALUE`: overrides of the mod's constants (`NAME = literal`). The value is the text of a literal.
+  std::map<std::string, std::string> defines;
+};
+
+/// What a mod needs at launch.
+struct CaptureInfo {
+  enum class Kind { Tensor, Int, Float, Bool };
+  std::string name;
+  Kind kind = Kind::Tensor;
+  DType dtype = DType::F32;        ///< of a tensor
+  std::vector<std::string> extent; ///< of a tensor: "4", "H", "KV_LEN", or a free name
+};
+
+/// A parsed, traced and simplified mod file. Immutable; copies share; any thread may use it.
+class Mod {
+public:
+  /// Reads a mod: a Python-subset file with `score_mod` and/or `mask_mod`, or a bare expression
+  /// ("q_idx >= kv_idx", "score * 0.5"). dsl/SPEC.md is the language. Nothing of the text is executed outside the
+  /// tracer. Errors: Blame::Mod with diagnostics. Cost: well under a millisecond for usual mods; no disk, no GPU.
+  static Expected<Mod> parse(std::string_view text, const ParseOptions& options = {});
+
+  /// The same for a file; a file that cannot be read is Blame::Environment. `options.name` is replaced by the path.
+  static Expected<Mod> load(const std::string& path, ParseOptions options = {});
+
+  /// The mod that changes nothing.
+  static Mod identity();
+
+  const std::string& name() const;
+  bool hasScoreMod() const;
+  bool hasMaskMod() const;
+  const std::vector<CaptureInfo>& captures() const;
+
+  /// The stages as text. ast: as parsed. ir: after all passes, which `attnc` reads back.
+  std::string astText() const;
+  std::string irText() const;
+
+  /// SHA-256 (hex) of the canonical IR: equal for mods that differ only in names, spacing and order of definition.
+  const std::string& hash() const;
+
+  /// Times, verifies and prints as the passes run, for debugging: see ATTNC_DUMP in the README.
+  /// The program itself, for attnc's own layers.
+  const ir::Module& module() const;
+
+private:
+  struct Impl;
+  explicit Mod(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl;
+};
+
+} // namespace attnc

@@ -1,0 +1,17 @@
+// A configuration for compiling a template alone: bf16, head dim 128. See src/kernels for how attnc chooses.
+#pragma once
+
+#include "tile/element.cuh"
+
+namespace attnc {
+
+using Element = Bf16;               // type of q, k, v and out: Bf16, F16 or float
+constexpr int kHeadDimQk = 128;     // of q and k, a multiple of 8
+constexpr int kHeadDimV = 128;      // of v and out, a multiple of 8
+constexpr int kBlockM = 128;        // q rows of a CTA's tile
+constexpr int kBlockN = 64;         // kv columns of a step
+constexpr int kWarps = 4;           // warps of a CTA that compute
+constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
+constexpr bool kTf32 = false;       // fp32 inputs: single TF32 products instead of the 3xTF32 split
+
+} // namespace attnc

@@ -1,0 +1,52 @@
+// Kernel parameters, one definition for kernels and host. Plain types only: the host includes this file too.
+//
+// Strides are in elements. Index -> address arithmetic is 64-bit. A batch-broadcast K/V has kv batch stride 0.
+#pragma once
+
+namespace attnc {
+
+/// Strides of a [batch, heads, rows, head_dim] tensor whose last stride is 1.
+struct Strides {
+  long long batch, head, row;
+};
+
+/// Lists of live KV blocks per block of Q rows, FlexAttention's BlockMask. All int32, device memory.
+///   partial_count, full_count: [mask_batch, mask_heads, q_blocks]
+///   partial_index, full_index: [mask_batch, mask_heads, q_blocks, index_stride]; entries past the count are undefined
+/// batch_stride and head_stride count rows of q_blocks (0 to broadcast). full_* may be null: no full blocks.
+struct BlockLists {
+  const int* partial_count;
+  const int* partial_index;
+  const int* full_count;
+  const int* full_index;
+  long long batch_stride, head_stride; // elements of the count arrays
+  long long index_stride;              // elements of the index arrays per q block
+  int q_block, kv_block;               // rows and columns of a block: multiples of the kernel's tile
+};
+
+/// Forward pass: out = softmax(mod(scale * q k^T)) v.
+struct ForwardParams {
+  const void* q; // [batch, q_heads, q_len, head_dim_qk]
+  const void* k; // [batch or 1, kv_heads, kv_len, head_dim_qk]
+  const void* v; // [batch or 1, kv_heads, kv_len, head_dim_v]
+  void* out;     // [batch, q_heads, q_len, head_dim_v]
+  float* lse;     // [batch, q_heads, q_len], natural log; null if not wanted
+  float* row_max; // [batch, q_heads, q_len], natural units; null if not wanted
+  Strides q_stride, k_stride, v_stride, out_stride;
+  int batch, q_heads, kv_heads, q_len, kv_len;
+  int group;   // q_heads / kv_heads: query heads that share a KV head
+  float scale; // factor of q k^T, before score_mod
+  BlockLists lists;
+};
+
+/// Building BlockLists from a mask_mod; the counts and indices are written.
+struct BlockMaskParams {
+  int* partial_count; // [batch, heads, q_blocks]
+  int* partial_index; // [batch, heads, q_blocks, kv_blocks]
+  int* full_count;
+  int* full_index;
+  int batch, heads, q_len, kv_len;
+  int q_block, kv_block;
+};
+
+} // namespace attnc
