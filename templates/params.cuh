@@ -21,7 +21,7 @@ struct BlockLists {
   const int* full_index;
   long long batch_stride, head_stride; // elements of the count arrays
   long long index_stride;              // elements of the index arrays per q block
-  int q_block, kv_block;               // rows and columns of a block: multiples of the kernel's tile
+  int q_block, kv_block;               // rows and columns of a block: the kernel's tile times a power of two
 };
 
 /// Forward pass: out = softmax(mod(scale * q k^T)) v.
@@ -36,6 +36,7 @@ struct ForwardParams {
   int batch, q_heads, kv_heads, q_len, kv_len;
   int group;   // q_heads / kv_heads: query heads that share a KV head
   float scale; // factor of q k^T, before score_mod
+  int vectors; // 1: q, k, v and out have 16-byte aligned rows; 0: copy them element by element
   BlockLists lists;
 };
 

@@ -1,0 +1,97 @@
+// Forward attention, short and obviously right: the oracle on a GPU. Any sm, fp32 arithmetic.
+//
+//   out = softmax(mod(scale q k^T)) v,   lse = log sum exp mod(scale q k^T)
+//
+// A warp owns a row of q. KV goes by in chunks of 32 columns, one per lane, through shared memory; the softmax is online.
+//
+// Shared memory: q_tile (kRows, kHeadDimQk), kv_tile (32, max head dim + 1: the odd stride avoids bank conflicts), f32.
+// Seams: head, row, col, score, mask. Runs on: grid (q tiles * heads * batch), 32 * kRows threads.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/block_walk.cuh"
+#include "algo/online_softmax.cuh"
+#include "tile/element.cuh"
+
+namespace attnc {
+
+constexpr int kRows = 8;   // q rows of a CTA, one a warp
+constexpr int kChunk = 32; // kv columns of a step, one a lane
+constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
+
+/// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as f32; zeros past kv_len. Whole CTA.
+template <int HeadDim>
+ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, long long row_stride, int kv_start,
+                             int kv_len) {
+  __syncthreads();
+  for (int i = threadIdx.x; i < kChunk * HeadDim; i += blockDim.x) {
+    const int row = i / HeadDim, d = i % HeadDim;
+    tile[row][d] = kv_start + row < kv_len ? to_float(base[(kv_start + row) * row_stride + d]) : 0.f;
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(32 * kRows)
+    attnc_forward(const __grid_constant__ ForwardParams p, const __grid_constant__ ModArgs args) {
+  __shared__ float q_tile[kRows][kHeadDimQk];
+  __shared__ float kv_tile[kChunk][kHeadDimMax + 1];
+
+  const int q_tiles = (p.q_len + kRows - 1) / kRows;
+  const int q_start = int(blockIdx.x % q_tiles) * kRows;
+  const int h = blockIdx.x / q_tiles % p.q_heads, b = blockIdx.x / q_tiles / p.q_heads;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int q_idx = min(q_start + warp, p.q_len - 1); // a surplus warp repeats the last row and stores nothing
+
+  const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head + q_idx * p.q_stride.row;
+  const Element* k = (const Element*)p.k + b * p.k_stride.batch + h / p.group * p.k_stride.head;
+  const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
+  for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
+
+  const Mod::Head head = Mod::head(args, b, h);
+  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));
+  float out[(kHeadDimV + 31) / 32] = {}; // lane l: columns l, l + 32, ...
+  float row_max = negative_infinity(), row_sum = 0.f;
+
+  const BlockWalk<kChunk, kBlockSparse, Mod::kHasMaskMod> walk(p.lists, b, h, q_start, p.kv_len);
+  for (int i = 0; i < walk.count; ++i) {
+    const KvTile tile = walk.tile(i);
+    const int kv_idx = min(tile.kv_start + lane, p.kv_len - 1);
+
+    // S = mod(scale q k^T)
+    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride.row, tile.kv_start, p.kv_len);
+    float score = 0.f;
+    for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
+    const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx));
+    const Coord at = {b, h, q_idx, kv_idx};
+    score = Mod::score(args, head, row, col, at, score * p.scale);             // SEAM(score)
+    if (tile.masked && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
+    if (tile.kv_start + lane >= p.kv_len) score = negative_infinity();
+
+    // P = exp(S - max), O = O exp(old max - max) + P V
+    float new_max = fmaxf(row_max, score);
+    for (int step = 16; step; step /= 2) new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffffu, new_max, step));
+    const float reference = new_max == negative_infinity() ? 0.f : new_max;
+    const float rescale = expf(row_max - reference), weight = expf(score - reference);
+    row_max = new_max;
+    row_sum = row_sum * rescale + weight; // this lane's part
+    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride.row, tile.kv_start, p.kv_len);
+    for (float& x : out) x *= rescale;
+    for (int j = 0; j < kChunk; ++j) {
+      const float w = __shfl_sync(0xffffffffu, weight, j);
+      for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
+        if (lane + 32 * c < kHeadDimV) out[c] += w * kv_tile[j][lane + 32 * c];
+    }
+  }
+
+  for (int step = 16; step; step /= 2) row_sum += __shfl_xor_sync(0xffffffffu, row_sum, step);
+  if (q_start + warp >= p.q_len) return;
+  Element* o = (Element*)p.out + b * p.out_stride.batch + h * p.out_stride.head + q_idx * p.out_stride.row;
+  for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
+    if (lane + 32 * c < kHeadDimV) o[lane + 32 * c] = from_float<Element>(row_sum == 0.f ? 0.f : out[c] / row_sum);
+  const long long row_of_all = ((long long)b * p.q_heads + h) * p.q_len + q_idx;
+  if (p.lse && lane == 0) p.lse[row_of_all] = row_max + logf(row_sum); // -inf + log 0 = -inf
+  if (p.row_max && lane == 0) p.row_max[row_of_all] = row_max;
+}
+
+} // namespace attnc

@@ -1,0 +1,23 @@
+// One function, one instruction: asynchronous copies, global to shared memory (sm_80 and later).
+#pragma once
+
+#include "mod/contract.cuh"
+
+namespace attnc::ptx {
+
+/// The 32-bit shared-window address of a pointer into shared memory.
+ATTNC_DEVICE unsigned shared_address(const void* pointer) { return unsigned(__cvta_generic_to_shared(pointer)); }
+
+/// 16 bytes, both sides 16-byte aligned; the bytes past `valid_bytes` are zero-filled and not read, so with 0 of them
+/// `global` may point anywhere.
+ATTNC_DEVICE void cp_async_16(unsigned shared, const void* global, int valid_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid_bytes) : "memory");
+}
+ATTNC_DEVICE void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits until at most `Pending` of this thread's latest groups are under way.
+template <int Pending>
+ATTNC_DEVICE void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+} // namespace attnc::ptx

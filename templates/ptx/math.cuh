@@ -1,0 +1,53 @@
+// One function, one instruction: arithmetic and conversions.
+#pragma once
+
+#include "mod/contract.cuh"
+
+namespace attnc::ptx {
+
+/// 2^x, relative error 2^-22.5; 0 for x <= -127 (subnormals flush), 0 for -inf.
+ATTNC_DEVICE float ex2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// log2(x), absolute error 2^-22 near 1; -inf for 0.
+ATTNC_DEVICE float lg2(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// x rounded to TF32 (10 explicit mantissa bits), as the bits of an f32.
+ATTNC_DEVICE unsigned cvt_rna_tf32(float x) {
+  unsigned result;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
+  return result;
+}
+
+ATTNC_DEVICE float cvt_f32_f16(unsigned short x) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x));
+  return result;
+}
+
+/// Two f32 rounded to nearest even and packed.
+ATTNC_DEVICE unsigned cvt_rn_bf16x2(float high, float low) {
+  unsigned result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+ATTNC_DEVICE unsigned cvt_rn_f16x2(float high, float low) {
+  unsigned result;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  return result;
+}
+
+/// x, of which the compiler knows nothing: no instruction, but no induction variable is derived from it either.
+ATTNC_DEVICE int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+} // namespace attnc::ptx

@@ -1,0 +1,41 @@
+// Element types of q, k, v and out, and their conversions. Storage is plain bits: no toolkit header is included.
+#pragma once
+
+#include "ptx/math.cuh"
+
+namespace attnc {
+
+struct Bf16 {
+  unsigned short bits;
+};
+struct F16 {
+  unsigned short bits;
+};
+
+ATTNC_DEVICE float to_float(Bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+ATTNC_DEVICE float to_float(F16 x) { return ptx::cvt_f32_f16(x.bits); }
+ATTNC_DEVICE float to_float(float x) { return x; }
+
+/// Two values rounded to nearest even and packed, `low` in the lower half.
+template <class Element>
+ATTNC_DEVICE unsigned pack2(float low, float high);
+template <>
+ATTNC_DEVICE unsigned pack2<Bf16>(float low, float high) {
+  return ptx::cvt_rn_bf16x2(high, low);
+}
+template <>
+ATTNC_DEVICE unsigned pack2<F16>(float low, float high) {
+  return ptx::cvt_rn_f16x2(high, low);
+}
+
+/// One value, rounded to nearest even.
+template <class Element>
+ATTNC_DEVICE Element from_float(float x) {
+  return {(unsigned short)pack2<Element>(x, 0.f)};
+}
+template <>
+ATTNC_DEVICE float from_float<float>(float x) {
+  return x;
+}
+
+} // namespace attnc
