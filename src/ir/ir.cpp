@@ -67,7 +67,8 @@ Module::Module() : dims{"B", "H", "HKV", "Q_LEN", "KV_LEN"} {}
 Value Module::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t attr, uint32_t line) {
   assert((info(op).arity < 0 || size_t(info(op).arity) == operands.size()) && "wrong number of operands");
   uint64_t hash = llvm::hash_combine(op, type, attr);
-  for (Value operand : operands) hash = llvm::hash_combine(hash, operand.id);
+  for (Value operand : operands)
+    hash = llvm::hash_combine(hash, operand.id);
   hash &= ~0ull >> 2; // DenseMap keeps the two largest keys for itself
   auto& candidates = index[hash];
   for (uint32_t id : candidates) {
@@ -110,7 +111,8 @@ std::vector<Level> levels(const Module& module) {
       case ParamKind::KvIdx: result[id] = Level::Column; break;
       }
     }
-    for (Value operand : node.operands) result[id] = join(result[id], result[operand.id]);
+    for (Value operand : node.operands)
+      result[id] = join(result[id], result[operand.id]);
   }
   return result;
 }

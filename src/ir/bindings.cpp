@@ -1,0 +1,172 @@
+// bind(): see bindings.h. The checks run in the order of the module's declarations, so the first message is stable.
+#include "ir/bindings.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace attnc::ir {
+namespace {
+
+constexpr int64_t kUnknown = -1;
+
+const char* kindOf(const Captures::Value& value) {
+  switch (value.index()) {
+  case 0: return "a tensor";
+  case 1: return "an int";
+  case 2: return "a float";
+  default: return "a bool";
+  }
+}
+
+const char* kindOf(const ScalarCapture& scalar) {
+  switch (scalar.type) {
+  case Type::Bool: return "a bool";
+  case Type::I32:
+  case Type::I64: return "an int";
+  case Type::F32: return "a float";
+  }
+  return "?";
+}
+
+Error wrongKind(llvm::StringRef name, const char* declared, const Captures::Value& given) {
+  return Error::environment(
+      fmt::format("capture '{}' is declared as {}, but {} is given", name.str(), declared, kindOf(given)));
+}
+
+Error missing(const std::string& name, const std::string& declaration) {
+  return Error::environment(fmt::format("capture '{}' is missing", name),
+                            fmt::format("give a value for `{}: {}`", name, declaration));
+}
+
+std::string declarationOf(const Module& module, const TensorCapture& tensor) {
+  std::string text(dtypeName(tensor.dtype));
+  for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+    const Extent& extent = tensor.shape[axis];
+    text += axis ? ", " : "[";
+    text += extent.isNamed ? module.dims[extent.value] : std::to_string(extent.value);
+  }
+  return tensor.shape.empty() ? text : text + "]";
+}
+
+std::string declarationOf(const ScalarCapture& scalar) {
+  return scalar.type == Type::F32 ? "float" : scalar.type == Type::Bool ? "bool" : "int";
+}
+
+Status bindProblem(const ProblemShape& problem, Bindings& bindings) {
+  const struct {
+    const char* name;
+    int64_t extent;
+  } given[kBuiltinDims] = {{"B", problem.batch},
+                           {"H", problem.qHeads},
+                           {"HKV", problem.kvHeads},
+                           {"Q_LEN", problem.qLen},
+                           {"KV_LEN", problem.kvLen}};
+  for (const auto& dim : given) {
+    if (dim.extent < 0 || dim.extent > kMaxExtent)
+      return Error::environment(fmt::format("{} is {}; it must lie in 0..{}", dim.name, dim.extent, kMaxExtent));
+    bindings.dims.push_back(dim.extent);
+  }
+  return {};
+}
+
+/// Holds one extent of a tensor against its declaration; a free name that is met first takes the value.
+Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis, int64_t actual, Bindings& bindings) {
+  if (actual < 0 || actual > std::numeric_limits<int32_t>::max())
+    return Error::environment(
+        fmt::format("capture '{}': extent {} of axis {} is out of range", tensor.name, actual, axis));
+  const Extent& extent = tensor.shape[axis];
+  if (!extent.isNamed) {
+    if (extent.value == actual) return {};
+    return Error::environment(fmt::format("capture '{}': extent of axis {} is {}, but the mod declares {}", tensor.name,
+                                          axis, actual, extent.value));
+  }
+  int64_t& bound = bindings.dims[extent.value];
+  if (bound == kUnknown) bound = actual;
+  if (bound == actual) return {};
+  return Error::environment(fmt::format("capture '{}': extent of axis {} is {}, but {} is {}", tensor.name, axis,
+                                        actual, module.dims[extent.value], bound));
+}
+
+Status bindTensor(const Module& module, const TensorCapture& tensor, const Captures& captures, Bindings& bindings) {
+  const Captures::Value* given = captures.find(tensor.name);
+  if (!given) return missing(tensor.name, declarationOf(module, tensor));
+  const TensorView* view = std::get_if<TensorView>(given);
+  if (!view) return wrongKind(tensor.name, "a tensor", *given);
+  if (view->dtype != tensor.dtype)
+    return Error::environment(fmt::format("capture '{}' has dtype {}, but the mod declares {}", tensor.name,
+                                          dtypeName(view->dtype), dtypeName(tensor.dtype)));
+  if (view->rank != int(tensor.shape.size()))
+    return Error::environment(fmt::format("capture '{}' has {} axes, but the mod declares {}: {}", tensor.name,
+                                          view->rank, tensor.shape.size(), declarationOf(module, tensor)));
+  for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
+    if (Status ok = bindExtent(module, tensor, axis, view->shape[axis], bindings); !ok) return ok;
+  if (!view->data && view->elements() != 0)
+    return Error::environment(fmt::format("capture '{}' has no data: its pointer is null", tensor.name));
+  bindings.tensors.push_back(*view);
+  return {};
+}
+
+Status bindScalar(const ScalarCapture& scalar, const Captures& captures, Bindings& bindings) {
+  const Captures::Value* given = captures.find(scalar.name);
+  if (!given) return missing(scalar.name, declarationOf(scalar));
+  const int64_t* integer = std::get_if<int64_t>(given);
+  const double* real = std::get_if<double>(given);
+  const bool* boolean = std::get_if<bool>(given);
+  ScalarValue value;
+  if (scalar.type == Type::F32 && (real || integer)) {
+    value.real = float(real ? *real : double(*integer));
+  } else if (scalar.type == Type::Bool && boolean) {
+    value.integer = *boolean;
+  } else if (scalar.type == Type::I32 && integer) {
+    if (*integer != int32_t(*integer))
+      return Error::environment(
+          fmt::format("capture '{}' is {}, which does not fit into 32 bits", scalar.name, *integer));
+    value.integer = *integer;
+  } else {
+    return wrongKind(scalar.name, kindOf(scalar), *given);
+  }
+  bindings.scalars.push_back(value);
+  return {};
+}
+
+bool declares(const Module& module, const std::string& name) {
+  for (const TensorCapture& tensor : module.tensors)
+    if (tensor.name == name) return true;
+  for (const ScalarCapture& scalar : module.scalars)
+    if (scalar.name == name) return true;
+  return false;
+}
+
+/// Finds a name that is given but not declared. Called only when the counts differ, since all declared names are there.
+Error undeclared(const Module& module, const Captures& captures) {
+  std::string declared;
+  for (const TensorCapture& tensor : module.tensors)
+    declared += (declared.empty() ? "" : ", ") + tensor.name;
+  for (const ScalarCapture& scalar : module.scalars)
+    declared += (declared.empty() ? "" : ", ") + scalar.name;
+  for (const auto& [name, value] : captures.all())
+    if (!declares(module, name))
+      return Error::environment(fmt::format("capture '{}' is given, but the mod does not declare it", name),
+                                declared.empty() ? "the mod declares no captures" : "declared: " + declared);
+  return Error::internal("bind: two captures of the module share a name");
+}
+
+} // namespace
+
+Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem) {
+  Bindings bindings;
+  if (Status ok = bindProblem(problem, bindings); !ok) return std::move(ok).error();
+  bindings.dims.resize(module.dims.size(), kUnknown);
+  for (const TensorCapture& tensor : module.tensors)
+    if (Status ok = bindTensor(module, tensor, captures, bindings); !ok) return std::move(ok).error();
+  for (const ScalarCapture& scalar : module.scalars)
+    if (Status ok = bindScalar(scalar, captures, bindings); !ok) return std::move(ok).error();
+  for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim)
+    if (bindings.dims[dim] == kUnknown)
+      return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
+  if (captures.all().size() != module.tensors.size() + module.scalars.size()) return undeclared(module, captures);
+  return bindings;
+}
+
+} // namespace attnc::ir

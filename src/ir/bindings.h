@@ -1,0 +1,40 @@
+// Binding: what a module declares, matched with what a caller gives.
+//
+// In: a module, captures by name, the extents of the problem. Out: views, scalars and extents in the module's own
+// order. It checks names, kinds, dtypes, ranks and extents; it never reads a tensor's elements, which may be device
+// memory.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "attnc/error.h"
+#include "ir/ir.h"
+
+#include <llvm/ADT/SmallVector.h>
+
+namespace attnc::ir {
+
+/// Kernels run with batch, heads and lengths up to this, so an index is exact in f32 and the difference of two indices
+/// is, too. bind() refuses larger problems; the passes rely on it.
+constexpr int64_t kMaxExtent = int64_t(1) << 24;
+
+/// The value of one run-time scalar: `integer` for i32 (sign-extended) and bool (0 or 1), `real` for f32 (already
+/// rounded to single precision). The other field is 0.
+struct ScalarValue {
+  int64_t integer = 0;
+  double real = 0;
+};
+
+/// Values of everything a module declares. Binding makes no heap allocation within the inline capacities; the views are
+/// borrowed from the captures' owner.
+struct Bindings {
+  llvm::SmallVector<TensorView, 8> tensors;  ///< in the order of Module::tensors
+  llvm::SmallVector<ScalarValue, 8> scalars; ///< in the order of Module::scalars
+  llvm::SmallVector<int64_t, 16> dims;       ///< in the order of Module::dims
+};
+
+/// Matches captures with the module's declarations. Errors are Blame::Environment and name the capture: missing, of the
+/// wrong kind, dtype, rank or extent, out of int32's range, without data, or not declared by the mod. Free dims take
+/// the extent of the first tensor that names them; all others must agree. An integer is accepted for a float scalar.
+Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem);
+
+} // namespace attnc::ir

@@ -1,0 +1,16 @@
+// Captures by name: the public container that bind() reads. It stands here because binding is the lowest user of it.
+#include "attnc/block_mask.h"
+
+namespace attnc {
+
+const Captures::Value* Captures::find(std::string_view name) const {
+  auto found = values.find(name);
+  return found == values.end() ? nullptr : &found->second;
+}
+
+Captures& Captures::put(std::string name, Value value) {
+  values.insert_or_assign(std::move(name), std::move(value));
+  return *this;
+}
+
+} // namespace attnc

@@ -1,0 +1,50 @@
+// Elements of tensors in host memory, decoded: the number formats that C++ has no type for.
+#pragma once
+
+#include "attnc/tensor.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace attnc::ir {
+
+inline float bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
+
+inline float f16ToFloat(uint16_t bits) {
+  uint32_t sign = uint32_t(bits & 0x8000) << 16, exponent = (bits >> 10) & 31, fraction = bits & 0x3ff;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
+  if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(float(fraction) * 0x1p-24f));
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+/// An element as the type it loads as: integers and bools (0 or 1) in `integer`, floats in `real`.
+union Slot {
+  int64_t integer;
+  double real;
+};
+
+template <class T> T elementAt(const void* data, int64_t offset) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(data) + offset * int64_t(sizeof(T)), sizeof(T));
+  return value;
+}
+
+/// Reads the element `offset` elements after `data`, which is host memory.
+inline Slot readElement(const void* data, DType dtype, int64_t offset) {
+  switch (dtype) {
+  case DType::Bool: return {.integer = elementAt<uint8_t>(data, offset) != 0};
+  case DType::U8: return {.integer = elementAt<uint8_t>(data, offset)};
+  case DType::I8: return {.integer = elementAt<int8_t>(data, offset)};
+  case DType::I16: return {.integer = elementAt<int16_t>(data, offset)};
+  case DType::I32: return {.integer = elementAt<int32_t>(data, offset)};
+  case DType::I64: return {.integer = elementAt<int64_t>(data, offset)};
+  case DType::F16: return {.real = f16ToFloat(elementAt<uint16_t>(data, offset))};
+  case DType::BF16: return {.real = bf16ToFloat(elementAt<uint16_t>(data, offset))};
+  case DType::F32: return {.real = elementAt<float>(data, offset)};
+  }
+  return {.integer = 0};
+}
+
+} // namespace attnc::ir

@@ -1,0 +1,165 @@
+// Compiles values into tapes. Each step calls a function made for its operation and operand type, so that a step costs
+// one indirect call.
+#include "ir/interpreter.h"
+
+#include "ir/semantics.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace attnc::ir {
+namespace {
+
+constexpr size_t kOps = size_t(Op::IsNan) + 1;
+constexpr size_t kTypes = 4;
+
+/// Marks what `root` needs; operands come before their users, so one backward walk does.
+std::vector<bool> neededBy(const Module& module, Value root) {
+  std::vector<bool> needed(root.id + 1, false);
+  needed[root.id] = true;
+  for (uint32_t id = root.id + 1; id-- > 0;)
+    if (needed[id])
+      for (Value operand : module[{id}].operands)
+        needed[operand.id] = true;
+  return needed;
+}
+
+} // namespace
+
+/// Builds the steps of an evaluator.
+struct Tape {
+  using Step = Evaluator::Step;
+  using Gather = Evaluator::Gather;
+  using Apply = decltype(Step::apply);
+
+  template <Op op, Type from> static void operation(const Step& step, Slot* slots, const Gather*) {
+    slots[step.result] = semantics::apply(op, from, from, slots[step.a], slots[step.b]);
+  }
+  template <Type from, Type to> static void conversion(const Step& step, Slot* slots, const Gather*) {
+    slots[step.result] = semantics::cast(from, to, slots[step.a]);
+  }
+  static void select(const Step& step, Slot* slots, const Gather*) {
+    slots[step.result] = slots[step.a].integer ? slots[step.b] : slots[step.c];
+  }
+  static void roundToSingle(const Step& step, Slot* slots, const Gather*) {
+    slots[step.result].real = float(slots[step.a].real);
+  }
+  static void gather(const Step& step, Slot* slots, const Gather* gathers) {
+    const Gather& from = gathers[step.a];
+    int64_t offset = 0;
+    for (const Gather::Axis& axis : from.axes)
+      offset += std::clamp<int64_t>(slots[axis.index].integer, 0, axis.last) * axis.stride;
+    slots[from.result] = readElement(from.data, from.dtype, offset);
+  }
+
+  template <size_t... index> static constexpr auto operationTable(std::index_sequence<index...>) {
+    return std::array<Apply, sizeof...(index)>{operation<Op(index / kTypes), Type(index % kTypes)>...};
+  }
+  template <size_t... index> static constexpr auto conversionTable(std::index_sequence<index...>) {
+    return std::array<Apply, sizeof...(index)>{conversion<Type(index / kTypes), Type(index % kTypes)>...};
+  }
+  static Apply applyOf(Op op, Type from, Type to) {
+    static constexpr auto kOperations = operationTable(std::make_index_sequence<kOps * kTypes>());
+    static constexpr auto kConversions = conversionTable(std::make_index_sequence<kTypes * kTypes>());
+    if (op == Op::Select) return select;
+    if (op == Op::Cast) return kConversions[size_t(from) * kTypes + size_t(to)];
+    return kOperations[size_t(op) * kTypes + size_t(from)];
+  }
+
+  const Module& module;
+  const Bindings& bindings;
+  Evaluator& out;
+  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0);
+  std::array<std::vector<Step>, 4> byLevel = {}; // launch, head, row, element
+
+  uint32_t newSlot(Slot value = {.integer = 0}) {
+    out.slots.push_back(value);
+    return uint32_t(out.slots.size() - 1);
+  }
+
+  uint32_t leaf(const Node& node) {
+    switch (node.op) {
+    case Op::Param: return uint32_t(node.attr); // Evaluator::Fixed has ParamKind's order
+    case Op::Dim: return newSlot({.integer = bindings.dims[node.attr]});
+    case Op::Scalar: {
+      const ScalarValue& scalar = bindings.scalars[node.attr];
+      return newSlot(node.type == Type::F32 ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer});
+    }
+    default: break;
+    }
+    if (node.type == Type::F32) return newSlot({.real = std::bit_cast<float>(uint32_t(node.attr))});
+    return newSlot({.integer = node.attr});
+  }
+
+  void addGather(const Node& node, std::vector<Step>& steps, uint32_t result) {
+    const TensorView& view = bindings.tensors[node.attr];
+    if (view.elements() == 0) return; // the slot stays 0
+    Gather from{view.data, view.dtype, result, {}};
+    for (size_t axis = 0; axis < node.operands.size(); ++axis)
+      from.axes.push_back({slotOf[node.operands[axis].id], view.shape[axis] - 1, view.stride[axis]});
+    steps.push_back({gather, result, uint32_t(out.gathers.size()), 0, 0});
+    out.gathers.push_back(std::move(from));
+  }
+
+  void add(uint32_t id, Level level) {
+    const Node& node = module[{id}];
+    if (info(node.op).rule == TypeRule::Leaf) {
+      slotOf[id] = leaf(node);
+      return;
+    }
+    uint32_t result = slotOf[id] = newSlot();
+    std::vector<Step>& steps = byLevel[std::min(size_t(level), byLevel.size() - 1)];
+    if (node.op == Op::Load) return addGather(node, steps, result);
+    uint32_t operands[3] = {0, 0, 0};
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      operands[i] = slotOf[node.operands[i].id];
+    Type from = module[node.operands[0]].type;
+    steps.push_back({applyOf(node.op, from, node.type), result, operands[0], operands[1], operands[2]});
+    if (out.single && node.type == Type::F32) steps.push_back({roundToSingle, result, result, 0, 0});
+  }
+
+  void build(Value root) {
+    std::vector<bool> needed = neededBy(module, root);
+    std::vector<Level> level = levels(module);
+    for (uint32_t id = 0; id <= root.id; ++id)
+      if (needed[id]) add(id, level[id]);
+    for (const Step& step : byLevel[0])
+      step.apply(step, out.slots.data(), out.gathers.data());
+    out.steps = byLevel[1];
+    out.headEnd = out.steps.size();
+    out.steps.insert(out.steps.end(), byLevel[2].begin(), byLevel[2].end());
+    out.rowEnd = out.steps.size();
+    out.steps.insert(out.steps.end(), byLevel[3].begin(), byLevel[3].end());
+    out.root = slotOf[root.id];
+  }
+};
+
+Evaluator::Evaluator(const Module& module, const Bindings& bindings, Value root, Precision precision)
+    : rootType(module[root].type), single(precision == Precision::Single), slots(kFixed, Slot{.integer = 0}) {
+  Tape{module, bindings, *this}.build(root);
+}
+
+void Evaluator::setHead(int64_t b, int64_t h) const {
+  slots[kB].integer = lastB = b;
+  slots[kH].integer = lastH = h;
+  run(0, headEnd);
+}
+
+void Evaluator::setRow(int64_t q) const {
+  slots[kQ].integer = lastQ = q;
+  run(headEnd, rowEnd);
+}
+
+Interpreter::Interpreter(const Module& module, const Bindings& bindings, Precision precision)
+    : module(&module), bindings(bindings), precision(precision) {
+  if (module.scoreMod) scoreMod.emplace(module, bindings, *module.scoreMod, precision);
+  if (module.maskMod) maskMod.emplace(module, bindings, *module.maskMod, precision);
+}
+
+double Interpreter::value(Value value, double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  Slot slot = Evaluator(*module, bindings, value, precision).evaluate(score, b, h, q, kv);
+  return (*module)[value].type == Type::F32 ? slot.real : double(slot.integer);
+}
+
+} // namespace attnc::ir

@@ -1,0 +1,111 @@
+// The interpreter: what a module's values are for given captures and coordinates. It is the oracle of codegen and
+// kernels.
+//
+// In: a verified module and bindings whose tensors are host memory. Out: one value a call. f32 values are computed in
+// double by default; Precision::Single rounds every f32 value to single precision, as a kernel without contraction
+// would.
+//
+// A gather whose index lies outside the tensor reads the nearest element inside (each index is clamped by itself); a
+// gather from an empty tensor gives 0. Kernels do the same wherever an index is not proved.
+#pragma once
+
+#include "ir/bindings.h"
+#include "ir/element.h"
+#include "ir/ir.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace attnc::ir {
+
+enum class Precision : uint8_t { Double, Single };
+
+/// Evaluates one value of a module. It compiles what the value needs into a flat tape once, ordered by level: constants
+/// and launch values are computed by the constructor, what depends on (b, h) when these change, what depends on q when
+/// that changes. So walk kv innermost. It copies what it needs of the module; the tensors are borrowed, and must not
+/// change while the evaluator lives.
+/// Not thread-safe, not even as const (it remembers the last row): copy one per thread.
+class Evaluator {
+public:
+  Evaluator(const Module& module, const Bindings& bindings, Value root, Precision precision = Precision::Double);
+
+  /// Integers and bools in Slot::integer, f32 in Slot::real.
+  Slot evaluate(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    if (b != lastB || h != lastH) {
+      setHead(b, h);
+      setRow(q);
+    } else if (q != lastQ) {
+      setRow(q);
+    }
+    slots[kKv].integer = kv;
+    slots[kScore].real = single ? double(float(score)) : score;
+    run(rowEnd, steps.size());
+    return slots[root];
+  }
+
+  Type type() const { return rootType; }
+
+private:
+  struct Gather {
+    const void* data;
+    DType dtype;
+    uint32_t result;
+    struct Axis {
+      uint32_t index;
+      int64_t last, stride; // last index, stride in elements
+    };
+    llvm::SmallVector<Axis, 3> axes;
+  };
+  struct Step {
+    void (*apply)(const Step&, Slot* slots, const Gather* gathers);
+    uint32_t result, a, b, c;
+  };
+  friend struct Tape;
+  enum Fixed : uint32_t { kScore, kB, kH, kQ, kKv, kFixed };
+
+  void run(size_t begin, size_t end) const {
+    for (size_t at = begin; at < end; ++at)
+      steps[at].apply(steps[at], slots.data(), gathers.data());
+  }
+  void setHead(int64_t b, int64_t h) const;
+  void setRow(int64_t q) const;
+
+  std::vector<Step> steps; // head, row, then element (columns change with every call)
+  std::vector<Gather> gathers;
+  size_t headEnd = 0, rowEnd = 0;
+  uint32_t root = 0;
+  Type rootType = Type::F32;
+  bool single = false;
+  mutable std::vector<Slot> slots;
+  mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // no coordinate: nothing is computed yet
+};
+
+/// A module's functions. Not thread-safe: copy one per thread.
+class Interpreter {
+public:
+  /// `module` is verified and outlives the interpreter; `bindings` are for it and are copied.
+  Interpreter(const Module& module, const Bindings& bindings, Precision precision = Precision::Double);
+
+  /// score_mod; `score` itself where the module has none.
+  double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return scoreMod ? scoreMod->evaluate(score, b, h, q, kv).real : score;
+  }
+
+  /// mask_mod; true where the module has none.
+  bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return !maskMod || maskMod->evaluate(0, b, h, q, kv).integer != 0;
+  }
+
+  /// Any value, as a double (exact for bool, i32, f32). Slow: it compiles the value anew; keep an Evaluator to ask
+  /// often.
+  double value(Value value, double score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
+
+private:
+  const Module* module;
+  Bindings bindings;
+  Precision precision;
+  std::optional<Evaluator> scoreMod, maskMod;
+};
+
+} // namespace attnc::ir

@@ -1,0 +1,123 @@
+// Writes IR as text; the grammar is in printer.h.
+#include "ir/printer.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+namespace attnc::ir {
+namespace {
+
+constexpr uint32_t kQuietNan = 0x7fc00000;
+
+bool isLeaf(const Node& node) { return info(node.op).rule == TypeRule::Leaf; }
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\')
+      result += fmt::format("\\{}", char(c));
+    else if (c < 0x20 || c == 0x7f)
+      result += fmt::format("\\x{:02x}", c);
+    else
+      result += char(c);
+  }
+  return result + "\"";
+}
+
+std::string printConst(const Node& node) {
+  switch (node.type) {
+  case Type::Bool: return node.attr ? "true" : "false";
+  case Type::I32: return fmt::format("{}", node.attr);
+  case Type::I64: return fmt::format("{}L", node.attr);
+  case Type::F32: return printF32(std::bit_cast<float>(uint32_t(node.attr)));
+  }
+  return "?";
+}
+
+/// Prints a module; numbers the nodes that are not leaves in arena order.
+class Printer {
+public:
+  explicit Printer(const Module& module) : module(module), number(module.size(), 0) {
+    for (uint32_t id = 0, next = 0; id < module.size(); ++id)
+      if (!isLeaf(module[{id}])) number[id] = next++;
+  }
+
+  std::string operand(Value value) const {
+    const Node& node = module[value];
+    switch (node.op) {
+    case Op::Const: return printConst(node);
+    case Op::Param: return fmt::format("%{}", name(ParamKind(node.attr)));
+    case Op::Scalar: return fmt::format("@{}", module.scalars[node.attr].name);
+    case Op::Dim: return fmt::format("#{}", module.dims[node.attr]);
+    default: return fmt::format("%{}", number[value.id]);
+    }
+  }
+
+  std::string all() const {
+    std::string text = captures();
+    for (uint32_t id = 0; id < module.size(); ++id)
+      if (!isLeaf(module[{id}])) text += line(id);
+    if (module.scoreMod) text += fmt::format("score_mod -> {}\n", operand(*module.scoreMod));
+    if (module.maskMod) text += fmt::format("mask_mod -> {}\n", operand(*module.maskMod));
+    return text;
+  }
+
+private:
+  std::string captures() const {
+    std::string text;
+    if (!module.sourceName.empty()) text += fmt::format("source {}\n", quoted(module.sourceName));
+    for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim)
+      text += fmt::format("dim {}\n", module.dims[dim]);
+    for (const TensorCapture& tensor : module.tensors) {
+      text += fmt::format("tensor {}: {}", tensor.name, dtypeName(tensor.dtype));
+      for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+        const Extent& extent = tensor.shape[axis];
+        text += axis ? ", " : "[";
+        text += extent.isNamed ? module.dims[extent.value] : fmt::format("{}", extent.value);
+      }
+      text += tensor.shape.empty() ? "\n" : "]\n";
+    }
+    for (const ScalarCapture& scalar : module.scalars)
+      text += fmt::format("scalar {}: {}\n", scalar.name, name(scalar.type));
+    return text;
+  }
+
+  std::string line(uint32_t id) const {
+    const Node& node = module[{id}];
+    TypeRule rule = info(node.op).rule;
+    bool namesOperandType = rule == TypeRule::Compare || rule == TypeRule::Test;
+    Type type = namesOperandType ? module[node.operands[0]].type : node.type;
+    std::string text = fmt::format("%{} = {} {}", number[id], info(node.op).text, name(type));
+    bool isLoad = node.op == Op::Load;
+    text += isLoad ? fmt::format(" {}", module.tensors[node.attr].name) : "";
+    const char* open = isLoad ? "[" : " ";
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      text += (i ? ", " : open) + operand(node.operands[i]);
+    if (isLoad && !node.operands.empty()) text += "]";
+    if (node.line) text += fmt::format(" !{}", node.line);
+    return text + "\n";
+  }
+
+  const Module& module;
+  std::vector<uint32_t> number;
+};
+
+} // namespace
+
+std::string printF32(float value) {
+  if (std::isnan(value)) {
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    return bits == kQuietNan ? "nan" : fmt::format("nan:{:#010x}", bits);
+  }
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::string text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+std::string printOperand(const Module& module, Value value) { return Printer(module).operand(value); }
+
+std::string print(const Module& module) { return Printer(module).all(); }
+
+} // namespace attnc::ir

@@ -1,0 +1,32 @@
+// IR as text. print() writes it, reader.h reads it back; print(read(print(m))) == print(m).
+//
+//   source "alibi.py"                      file name of the mod, for messages
+//   dim DOCS                               a free extent, beside B H HKV Q_LEN KV_LEN
+//   tensor slopes: f32[H]
+//   scalar window: i32
+//   %0 = sub i32 %kv_idx, %q_idx !7        !7: made by line 7 of the mod's text
+//   %1 = le i32 %0, @window                a comparison names its operands' type
+//   %2 = load f32 slopes[%h]
+//   score_mod -> %5
+//   mask_mod -> %1
+//
+// Leaves stand where they are used: %score %b %h %q_idx %kv_idx; @name, a run-time scalar; #NAME, an extent; true,
+// false; 7 (i32), 7L (i64), 0.5, inf, nan, nan:0x7fc00001 (f32, always with a point, an exponent or a name). All nodes
+// of the arena but leaves are written, in order, dead ones too. `;` starts a comment.
+#pragma once
+
+#include "ir/ir.h"
+
+#include <string>
+
+namespace attnc::ir {
+
+std::string print(const Module& module);
+
+/// One value as print() writes an operand: "%3", "%q_idx", "@window", "0.5".
+std::string printOperand(const Module& module, Value value);
+
+/// A float so that it reads back to the same bits: shortest digits, always with '.', 'e', "inf" or "nan".
+std::string printF32(float value);
+
+} // namespace attnc::ir
