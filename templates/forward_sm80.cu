@@ -93,22 +93,47 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const Place& place, KvTile tile, bool 
   }
 }
 
-/// P = 2^(factor x - factor max) in place, O rescaled to the new maxima, row sums and maxima brought up to date.
-ATTNC_DEVICE void softmax_step(ScoreTile& x, OutTile& o, SoftmaxRow (&softmax)[kMmaM][2], float factor) {
+/// What a warp carries from tile to tile.
+struct Accumulators {
+  OutTile o = {};
+  SoftmaxRow softmax[kMmaM][2];
+  float max[kMmaM][2]; // largest x of a row, if kRowMax
+};
+
+/// P = 2^(factor x + bias) in place, row sums and, where a maximum rises, O brought up to date.
+ATTNC_DEVICE void softmax_step(ScoreTile& x, Accumulators& acc, float factor) {
+  float tile_max[kMmaM][2];
+  bool rises = false;
 #pragma unroll
   for (int m = 0; m < kMmaM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float tile_max = negative_infinity();
+      float& largest = tile_max[m][half];
+      largest = negative_infinity();
 #pragma unroll
-      for (auto& fragment : x[m]) tile_max = fmaxf(tile_max, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
-      float bias;
-      const float rescale = softmax[m][half].advance(quad_max(tile_max), factor, bias);
+      for (auto& fragment : x[m]) largest = fmaxf(largest, fmaxf(fragment[2 * half], fragment[2 * half + 1]));
+      largest = quad_max(largest);
+      if (kRowMax) acc.max[m][half] = fmaxf(acc.max[m][half], largest);
+      rises |= acc.softmax[m][half].must_rescale(largest, factor);
+    }
+  if (__any_sync(0xffffffffu, rises)) {
 #pragma unroll
-      for (auto& fragment : o[m]) {
-        fragment[2 * half] *= rescale;
-        fragment[2 * half + 1] *= rescale;
+    for (int m = 0; m < kMmaM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float correction = acc.softmax[m][half].rescale(tile_max[m][half], factor);
+#pragma unroll
+        for (auto& fragment : acc.o[m]) {
+          fragment[2 * half] *= correction;
+          fragment[2 * half + 1] *= correction;
+        }
       }
+  }
+#pragma unroll
+  for (int m = 0; m < kMmaM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float bias = acc.softmax[m][half].weight_bias();
       float sum = 0.f;
 #pragma unroll
       for (auto& fragment : x[m])
@@ -117,13 +142,13 @@ ATTNC_DEVICE void softmax_step(ScoreTile& x, OutTile& o, SoftmaxRow (&softmax)[k
           fragment[2 * half + e] = ptx::ex2(fragment[2 * half + e] * factor + bias);
           sum += fragment[2 * half + e];
         }
-      softmax[m][half].sum += sum;
+      acc.softmax[m][half].sum += sum;
     }
 }
 
 /// Normalises O, stages the warp's rows in shared memory and stores them; lse and row max go out directly.
-ATTNC_DEVICE void store_output(OutTile& o, SoftmaxRow (&softmax)[kMmaM][2], const Place& place, unsigned char* staging,
-                               int warp_row, float factor, float natural) {
+ATTNC_DEVICE void store_output(Accumulators& acc, const Place& place, unsigned char* staging, int warp_row,
+                               float natural) {
   const ForwardParams& p = place.p;
   const int lane = threadIdx.x % 32;
   const long long row_of_head = ((long long)place.b * p.q_heads + place.h) * p.q_len;
@@ -131,12 +156,12 @@ ATTNC_DEVICE void store_output(OutTile& o, SoftmaxRow (&softmax)[kMmaM][2], cons
   for (int m = 0; m < kMmaM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      SoftmaxRow& row = softmax[m][half];
+      SoftmaxRow& row = acc.softmax[m][half];
       const float normalise = row.finish();
       unsigned char* line = staging + (16 * m + 8 * half + lane / 4) * row_bytes(kDimV);
 #pragma unroll
       for (int n = 0; n < kDimV / 8; ++n) {
-        const float low = o[m][n][2 * half] * normalise, high = o[m][n][2 * half + 1] * normalise;
+        const float low = acc.o[m][n][2 * half] * normalise, high = acc.o[m][n][2 * half + 1] * normalise;
         if constexpr (kIsF32)
           ((float2*)line)[4 * n + lane % 4] = {low, high};
         else
@@ -144,8 +169,8 @@ ATTNC_DEVICE void store_output(OutTile& o, SoftmaxRow (&softmax)[kMmaM][2], cons
       }
       const int q_idx = place.q_start + 16 * m + 8 * half;
       if (lane % 4 == 0 && q_idx < p.q_len) {
-        if (p.lse) p.lse[row_of_head + q_idx] = row.lse(factor);
-        if (p.row_max) p.row_max[row_of_head + q_idx] = row.max * natural;
+        if (p.lse) p.lse[row_of_head + q_idx] = row.lse();
+        if (kRowMax && p.row_max) p.row_max[row_of_head + q_idx] = acc.max[m][half] * natural;
       }
     }
   __syncwarp();
@@ -198,8 +223,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const unsigned q_warp = ptx::shared_address(q_tile) + warp * 16 * kMmaM * row_bytes(kDimQk);
 
   ScoreTile s;
-  OutTile o = {};
-  SoftmaxRow softmax[kMmaM][2];
+  Accumulators acc;
+#pragma unroll
+  for (auto& pair : acc.max) pair[0] = pair[1] = negative_infinity();
 #pragma unroll 1
   for (int i = 0; i < walk.count; ++i) {
     // NOTE: a known step from tile to tile would be strength-reduced into sixteen 64-bit pointers, and spill.
@@ -218,8 +244,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     ptx::cp_async_commit_group();
 
     apply_mod(s, place, tile, premultiply);
-    softmax_step(s, o, softmax, factor);                                  // P = exp(S - max)
-    multiply_pv<kMmaM, kBlockN>(o, s, ptx::shared_address(v_tile));       // O += P V
+    softmax_step(s, acc, factor);                                    // P = exp(S - max)
+    multiply_pv<kMmaM, kBlockN>(acc.o, s, ptx::shared_address(v_tile));       // O += P V
     tile = next;
   }
 
@@ -227,8 +253,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   // still has Q's copy under way.
   ptx::cp_async_wait_group<0>();
   __syncthreads();
-  store_output(o, softmax, place, q_tile + warp * 16 * kMmaM * row_bytes(kDimV), q_start + warp * 16 * kMmaM, factor,
-               natural);
+  store_output(acc, place, q_tile + warp * 16 * kMmaM * row_bytes(kDimV), q_start + warp * 16 * kMmaM, natural);
 }
 
 } // namespace attnc

@@ -1,0 +1,320 @@
+// The operations of mods: what the `cuda` column of src/ir/ops.def names.
+//
+// In:  values of the four IR types (bool, int, long long, float) and addresses of captured tensors.
+// Out: IR semantics: integers wrap, floor_div and floor_mod follow Python, min and max give NaN for NaN, nothing traps.
+// Not: coordinates or parameters of attention; see contract.cuh for those.
+//
+// On the device this file includes nothing; on the host it stands on <math.h>, so that tests run generated code
+// without a GPU. What has a formula here (tanh, sin, floor_div, ...) has one text for both; only `Machine` differs.
+// No function uses local memory, and only sin/cos/tan of |x| > 1e5 branch. Errors are in units of the last place of the
+// fp32 result, measured over all fp32 inputs on an sm_90 device unless said otherwise.
+//
+// The namespace is attnc::mod, apart from the kernels' own helpers.
+#pragma once
+
+#include "mod/contract.cuh"
+
+#if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
+#include <math.h> // for the names of CUDA: sqrtf, fmaf, ...
+#include <string.h>
+#endif
+
+namespace attnc::mod {
+
+// ---- Machine: one function, one instruction or one library call
+// ------------------------------------------------------
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+
+ATTNC_DEVICE float f32_bits(unsigned bits) { return __uint_as_float(bits); }
+ATTNC_DEVICE unsigned bits_of(float x) { return __float_as_uint(x); }
+
+/// 1 / x to 1 ulp, subnormals included. 1 / 0 is inf.
+ATTNC_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x to 1 ulp for normal x and results; anything subnormal counts as 0.
+ATTNC_DEVICE float reciprocal_normal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+ATTNC_DEVICE float min_of(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+ATTNC_DEVICE float max_of(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+/// 2^x; results below 2^-126 are 0.
+ATTNC_DEVICE float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// The hardware's tanh, absolute error at most 2^-11: for mods that ask for `tanh_approx`.
+ATTNC_DEVICE float tanh_approx_of(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+ATTNC_DEVICE int saturate_i32(float x) { return __float2int_rz(x); } // cvt.rzi.s32: saturates, NaN -> 0
+ATTNC_DEVICE long long saturate_i64(float x) { return x == x ? __float2ll_rz(x) : 0; } // cvt.rzi.s64: NaN -> 2^63
+
+ATTNC_DEVICE float widen_f16(unsigned short bits) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+  return y;
+}
+
+/// A load through the read-only path: captured tensors do not change while a kernel runs.
+template <class T> ATTNC_DEVICE T load_once(const T* address) { return __ldg(address); }
+
+#else
+
+inline float f32_bits(unsigned bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline unsigned bits_of(float x) {
+  unsigned bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline float reciprocal(float x) { return 1.0f / x; }
+inline float reciprocal_normal(float x) { return 1.0f / x; }
+inline float min_of(float a, float b) { return a != a || a < b ? a : b; }
+inline float max_of(float a, float b) { return a != a || a > b ? a : b; }
+inline float exp2_of(float x) { return exp2f(x); }
+inline float tanh_approx_of(float x) { return tanhf(x); }
+inline int saturate_i32(float x) {
+  if (x != x) return 0;
+  return x >= 2147483648.0f ? 2147483647 : x < -2147483648.0f ? -2147483647 - 1 : int(x);
+}
+inline long long saturate_i64(float x) {
+  if (x != x) return 0;
+  if (x >= 9223372036854775808.0f) return 9223372036854775807ll;
+  return x < -9223372036854775808.0f ? -9223372036854775807ll - 1 : (long long)x;
+}
+inline float widen_f16(unsigned short bits) {
+  float magnitude = float(bits & 0x3ff) * 0x1p-24f; // subnormal: the mantissa alone
+  int exponent = bits >> 10 & 31;
+  if (exponent == 31) magnitude = f32_bits(0x7f800000u | unsigned(bits & 0x3ff) << 13);
+  if (exponent > 0 && exponent < 31) magnitude = ldexpf(float(1024 | (bits & 0x3ff)), exponent - 25);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+template <class T> inline T load_once(const T* address) { return *address; }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+
+#endif
+
+// ---- Integers
+// -------------------------------------------------------------------------------------------------------- Signed
+// overflow is undefined in C++, so that sums are formed in unsigned arithmetic: the same instruction.
+
+ATTNC_DEVICE int wrap_neg(int a) { return int(0u - unsigned(a)); }
+ATTNC_DEVICE int wrap_add(int a, int b) { return int(unsigned(a) + unsigned(b)); }
+ATTNC_DEVICE int wrap_sub(int a, int b) { return int(unsigned(a) - unsigned(b)); }
+ATTNC_DEVICE int wrap_mul(int a, int b) { return int(unsigned(a) * unsigned(b)); }
+
+using Word = unsigned long long;
+ATTNC_DEVICE long long i64_of(Word bits) { return (long long)bits; }
+ATTNC_DEVICE long long i64_of(int a) { return a; }
+ATTNC_DEVICE int i32_of(long long a) { return int(unsigned(Word(a))); }
+ATTNC_DEVICE long long wrap_neg(long long a) { return i64_of(Word(0) - Word(a)); }
+ATTNC_DEVICE long long wrap_add(long long a, long long b) { return i64_of(Word(a) + Word(b)); }
+ATTNC_DEVICE long long wrap_sub(long long a, long long b) { return i64_of(Word(a) - Word(b)); }
+ATTNC_DEVICE long long wrap_mul(long long a, long long b) { return i64_of(Word(a) * Word(b)); }
+
+ATTNC_DEVICE int abs_of(int a) { return a < 0 ? wrap_neg(a) : a; }
+ATTNC_DEVICE long long abs_of(long long a) { return a < 0 ? wrap_neg(a) : a; }
+ATTNC_DEVICE int min_of(int a, int b) { return a < b ? a : b; }
+ATTNC_DEVICE int max_of(int a, int b) { return a > b ? a : b; }
+ATTNC_DEVICE long long min_of(long long a, long long b) { return a < b ? a : b; }
+ATTNC_DEVICE long long max_of(long long a, long long b) { return a > b ? a : b; }
+
+/// Python's a // b, rounded to minus infinity. a // 0 is 0; the most negative a // -1 wraps to itself.
+template <class Int> ATTNC_DEVICE Int floor_div(Int a, Int b) {
+  if (b == 0) return 0;
+  if (b == -1) return wrap_neg(a);
+  Int quotient = a / b, rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+/// Python's a % b, with the sign of b. a % 0 is 0.
+template <class Int> ATTNC_DEVICE Int floor_mod(Int a, Int b) {
+  if (b == 0 || b == -1) return 0;
+  Int rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+/// Shifts take their count modulo the width.
+ATTNC_DEVICE int shift_left(int a, int count) { return int(unsigned(a) << (count & 31)); }
+ATTNC_DEVICE int shift_right(int a, int count) { return a >> (count & 31); }
+ATTNC_DEVICE long long shift_left(long long a, long long count) { return i64_of(Word(a) << (count & 63)); }
+ATTNC_DEVICE long long shift_right(long long a, long long count) { return a >> (count & 63); }
+
+// ---- fp32
+// ------------------------------------------------------------------------------------------------------------
+
+ATTNC_DEVICE float infinity() { return f32_bits(0x7f800000u); }
+ATTNC_DEVICE bool is_nan(float x) { return x != x; }
+ATTNC_DEVICE float abs_of(float x) { return fabsf(x); }
+ATTNC_DEVICE float floor_of(float x) { return floorf(x); }
+ATTNC_DEVICE float ceil_of(float x) { return ceilf(x); }
+ATTNC_DEVICE float trunc_of(float x) { return truncf(x); }
+ATTNC_DEVICE float round_of(float x) { return rintf(x); }
+ATTNC_DEVICE float sqrt_of(float x) { return sqrtf(x); }
+ATTNC_DEVICE float rsqrt_of(float x) { return rsqrtf(x); }
+ATTNC_DEVICE float exp_of(float x) { return expf(x); }
+ATTNC_DEVICE float log_of(float x) { return logf(x); }
+ATTNC_DEVICE float log2_of(float x) { return log2f(x); }
+ATTNC_DEVICE float log1p_of(float x) { return log1pf(x); }
+ATTNC_DEVICE float erf_of(float x) { return erff(x); }
+ATTNC_DEVICE float pow_of(float x, float y) { return powf(x, y); }
+
+/// Python's a % b for floats: fmod is exact, then the divisor's sign.
+ATTNC_DEVICE float floor_mod(float a, float b) {
+  float rest = fmodf(a, b);
+  return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
+}
+
+/// Python's a // b for floats. The remainder is taken off first, so that the quotient is whole before it is rounded.
+ATTNC_DEVICE float floor_div(float a, float b) { return b == 0.0f ? a / b : rintf((a - floor_mod(a, b)) / b); }
+
+/// 1 / (1 + e^-x). Results below 2^-126 are 0.
+ATTNC_DEVICE float sigmoid_of(float x) { return reciprocal_normal(1.0f + expf(-x)); }
+
+/// tanh to 4 ulp, without a branch: x P(x^2) / Q(x^2), a minimax fit of relative error 2.1e-8 on |x| <= 9.02, where
+/// fp32 has reached 1. One MUFU beside eleven FMAs: kernels that already need one ex2 a score stay balanced.
+ATTNC_DEVICE float tanh_of(float x) {
+  float c = min_of(max_of(x, -9.02f), 9.02f);
+  float t = c * c;
+  float p = fmaf(1.33213383e-8f, t, 2.05853179e-5f);
+  p = fmaf(p, t, 3.49415542e-3f);
+  p = fmaf(p, t, 0.13379823f);
+  p = fmaf(p, t, 1.0f);
+  float q = fmaf(7.76300554e-7f, t, 3.28328387e-4f);
+  q = fmaf(q, t, 2.58715431e-2f);
+  q = fmaf(q, t, 0.467131385f);
+  q = fmaf(q, t, 1.0f);
+  return c * p * reciprocal_normal(q);
+}
+
+// ---- sin, cos, tan
+// ---------------------------------------------------------------------------------------------------
+
+/// An angle as quadrant * pi/2 + rest, |rest| <= pi/4 and a little. The quadrant counts modulo 4.
+struct Angle {
+  float rest;
+  int quadrant;
+};
+
+/// Words of the binary fraction 2/pi, the most significant first, behind a word of zeros.
+ATTNC_DEVICE Word two_over_pi(int word) {
+  return word == 0   ? 0u
+         : word == 1 ? 0xa2f9836eu
+         : word == 2 ? 0x4e441529u
+         : word == 3 ? 0xfc2757d1u
+         : word == 4 ? 0xf534ddc0u
+         : word == 5 ? 0xdb629599u
+         : word == 6 ? 0x3c439041u
+                     : 0xfe5163abu;
+}
+
+/// Payne and Hanek's reduction, for 2^-7 <= |x|. x = mantissa * 2^exponent; bits of 2/pi that weigh 4 or more after the
+/// product are whole turns and are left out; the 96 bits below them give quadrant and fraction. The words are selected,
+/// not indexed, so that no table lands in local memory.
+ATTNC_DEVICE Angle reduce_large(float x) {
+  unsigned bits = bits_of(x);
+  int exponent = int(bits >> 23 & 255) - 150;
+  if (exponent == 105) return {x - x, 0}; // inf, NaN
+  Word mantissa = (bits & 0x7fffff) | 0x800000;
+  int first = exponent + 30; // leading bits to skip
+  int word = first >> 5, shift = first & 31;
+  Word a = two_over_pi(word), b = two_over_pi(word + 1), c = two_over_pi(word + 2), d = two_over_pi(word + 3);
+  Word high = ((a << 32 | b) << shift) | (c << shift >> 32);
+  Word low = ((c << 32 | d) << shift) >> 32;
+  // In units of 2^-62 of a quarter turn, modulo 4 quarter turns.
+  Word turns = mantissa * high + (mantissa * low >> 32);
+  int quadrant = int((turns + (Word(1) << 61)) >> 62);
+  float rest = float(i64_of(turns - (Word(quadrant) << 62))) * (1.5707963267948966f * 0x1p-62f);
+  return bits >> 31 ? Angle{-rest, -quadrant} : Angle{rest, quadrant};
+}
+
+/// Cody and Waite's reduction by three parts of pi/2 where they hold 2^-50 of a quarter turn, else reduce_large.
+ATTNC_DEVICE Angle reduce(float x) {
+  if (!(fabsf(x) <= 1e5f)) return reduce_large(x);
+  const float kRound = 12582912.0f; // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
+  float shifted = fmaf(x, 0.636619772f, kRound);
+  float n = shifted - kRound;
+  float rest = fmaf(-n, 0x1.921fb6p0f, x);
+  rest = fmaf(-n, -0x1.777a5cp-25f, rest);
+  rest = fmaf(-n, -0x1.ee59dap-50f, rest);
+  return {rest, int(bits_of(shifted))};
+}
+
+/// sin and cos of |x| <= pi/4: minimax fits of relative error 3.8e-9 and 1.2e-10.
+ATTNC_DEVICE float sin_quadrant(float x) {
+  float t = x * x;
+  float p = fmaf(-1.951496853e-4f, t, 8.332158506e-3f);
+  p = fmaf(p, t, -0.1666665458f);
+  return fmaf(p * t, x, x);
+}
+ATTNC_DEVICE float cos_quadrant(float x) {
+  float t = x * x;
+  float p = fmaf(2.443277296e-5f, t, -1.388731294e-3f);
+  p = fmaf(p, t, 4.166664562e-2f);
+  p = fmaf(p, t, -0.5f);
+  return fmaf(p, t, 1.0f);
+}
+
+/// sin((quadrant + shift) * pi/2 + rest)
+ATTNC_DEVICE float sin_shifted(Angle angle, int shift) {
+  int quadrant = angle.quadrant + shift;
+  float y = quadrant & 1 ? cos_quadrant(angle.rest) : sin_quadrant(angle.rest);
+  return quadrant & 2 ? -y : y;
+}
+
+/// sin, cos to 2 ulp, tan to 5 ulp, for every fp32 input; inf gives NaN.
+ATTNC_DEVICE float sin_of(float x) { return sin_shifted(reduce(x), 0); }
+ATTNC_DEVICE float cos_of(float x) { return sin_shifted(reduce(x), 1); }
+ATTNC_DEVICE float tan_of(float x) {
+  Angle angle = reduce(x);
+  return sin_shifted(angle, 0) * reciprocal_normal(sin_shifted(angle, 1));
+}
+
+// ---- Captured tensors
+// ------------------------------------------------------------------------------------------------
+
+/// Elements as the IR sees them: integers below 32 bits widen to int, half precision to float.
+ATTNC_DEVICE bool load_bool(const unsigned char* address) { return load_once(address) != 0; }
+ATTNC_DEVICE int load_u8(const unsigned char* address) { return load_once(address); }
+ATTNC_DEVICE int load_i8(const signed char* address) { return load_once(address); }
+ATTNC_DEVICE int load_i16(const short* address) { return load_once(address); }
+ATTNC_DEVICE int load_i32(const int* address) { return load_once(address); }
+ATTNC_DEVICE long long load_i64(const long long* address) { return load_once(address); }
+ATTNC_DEVICE float load_f16(const unsigned short* address) { return widen_f16(load_once(address)); }
+ATTNC_DEVICE float load_bf16(const unsigned short* address) { return f32_bits(unsigned(load_once(address)) << 16); }
+ATTNC_DEVICE float load_f32(const float* address) { return load_once(address); }
+
+/// The index that is read: what lies outside [0, size) moves to the nearest end. 0 for an empty axis.
+ATTNC_DEVICE int clamp_index(int index, int size) { return max_of(min_of(index, size - 1), 0); }
+ATTNC_DEVICE long long clamp_index(long long index, long long size) { return max_of(min_of(index, size - 1), 0ll); }
+
+/// Elements from the start of an axis, in 64 bits.
+ATTNC_DEVICE long long step(long long index, long long stride) { return index * stride; }
+
+} // namespace attnc::mod
