@@ -1,0 +1,147 @@
+// A block mask from a mod, on the CPU: every tile is evaluated element by element until it is known to be partial.
+#include "attnc/block_mask.h"
+
+#include "api/block_mask_shape.h"
+#include "ir/bindings.h"
+#include "ir/interpreter.h"
+#include "reference/parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnc {
+namespace {
+
+/// What the elements of a tile that lie inside [qLen, kvLen) say.
+enum class Tile { Empty, Partial, Full };
+
+/// Blocks of one row of blocks, in increasing order.
+struct BlockRow {
+  std::vector<int32_t> partial, full;
+};
+
+/// Whether the value depends on a parameter of the mod's functions.
+bool dependsOn(const ir::Module& module, ir::Value root, ir::ParamKind param) {
+  std::vector<bool> depends(root.id + 1, false);
+  for (uint32_t id = 0; id <= root.id; ++id) {
+    const ir::Node& node = module[{id}];
+    depends[id] = node.op == ir::Op::Param && ir::ParamKind(node.attr) == param;
+    for (ir::Value operand : node.operands)
+      depends[id] = depends[id] || depends[operand.id];
+  }
+  return depends[root.id];
+}
+
+/// One mask for all batches or heads is a wrong mask if mask_mod tells them apart.
+Status checkExtent(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
+  if (given == whole) return {};
+  if (given != 1)
+    return Error::environment(
+        fmt::format("block mask: {} is {}, the problem has {}; it must be that or 1", name, given, whole));
+  if (!module.maskMod || !dependsOn(module, *module.maskMod, param)) return {};
+  return Error::environment(fmt::format("block mask: {} is 1, but mask_mod depends on {}", name, ir::name(param)),
+                            fmt::format("build it with {} {}", name, whole));
+}
+
+Status checkProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape) {
+  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
+    return Error::environment(fmt::format("block mask: its lengths are {} x {}, those of the problem {} x {}",
+                                          shape.qLen, shape.kvLen, problem.qLen, problem.kvLen));
+  if (auto status = checkExtent(module, "batch", ir::ParamKind::B, shape.batch, problem.batch); !status) return status;
+  return checkExtent(module, "heads", ir::ParamKind::H, shape.heads, problem.qHeads);
+}
+
+/// Classifies tiles; each thread has its own.
+class TileJudge {
+public:
+  TileJudge(const ir::Interpreter& interpreter, const BlockMaskShape& shape) : interpreter(interpreter), shape(shape) {}
+
+  /// `row` counts over [batch, heads, qBlocks].
+  BlockRow judgeRow(int64_t row) const {
+    int64_t qBlocks = shape.qBlocks();
+    int64_t b = row / qBlocks / shape.heads, h = row / qBlocks % shape.heads, qBlock = row % qBlocks;
+    BlockRow result;
+    for (int64_t kvBlock = 0; kvBlock < shape.kvBlocks(); ++kvBlock) {
+      switch (judge(b, h, qBlock, kvBlock)) {
+      case Tile::Empty: break;
+      case Tile::Partial: result.partial.push_back(int32_t(kvBlock)); break;
+      case Tile::Full: result.full.push_back(int32_t(kvBlock)); break;
+      }
+    }
+    return result;
+  }
+
+private:
+  Tile judge(int64_t b, int64_t h, int64_t qBlock, int64_t kvBlock) const {
+    int64_t qBegin = qBlock * shape.qBlock, qEnd = std::min(qBegin + shape.qBlock, shape.qLen);
+    int64_t kvBegin = kvBlock * shape.kvBlock, kvEnd = std::min(kvBegin + shape.kvBlock, shape.kvLen);
+    bool first = interpreter.mask(b, h, qBegin, kvBegin);
+    // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.
+    if (interpreter.mask(b, h, qBegin, kvEnd - 1) != first || interpreter.mask(b, h, qEnd - 1, kvBegin) != first ||
+        interpreter.mask(b, h, qEnd - 1, kvEnd - 1) != first)
+      return Tile::Partial;
+    for (int64_t q = qBegin; q < qEnd; ++q)
+      for (int64_t kv = kvBegin; kv < kvEnd; ++kv)
+        if (interpreter.mask(b, h, q, kv) != first) return Tile::Partial;
+    if (!first) return Tile::Empty;
+    bool whole = qEnd - qBegin == shape.qBlock && kvEnd - kvBegin == shape.kvBlock;
+    return whole ? Tile::Full : Tile::Partial;
+  }
+
+  ir::Interpreter interpreter;
+  const BlockMaskShape& shape;
+};
+
+/// The rows as dense arrays, as wide as the longest list.
+struct PackedRows {
+  int64_t stride = 1;
+  std::vector<int32_t> partialCount, partialIndex, fullCount, fullIndex;
+
+  explicit PackedRows(const std::vector<BlockRow>& rows) {
+    for (const BlockRow& row : rows)
+      stride = std::max({stride, int64_t(row.partial.size()), int64_t(row.full.size())});
+    for (const BlockRow& row : rows) {
+      append(row.partial, partialCount, partialIndex);
+      append(row.full, fullCount, fullIndex);
+    }
+  }
+
+private:
+  void append(const std::vector<int32_t>& list, std::vector<int32_t>& counts, std::vector<int32_t>& indices) const {
+    counts.push_back(int32_t(list.size()));
+    indices.insert(indices.end(), list.begin(), list.end());
+    indices.resize(counts.size() * size_t(stride), 0);
+  }
+};
+
+} // namespace
+
+Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                                     const BlockMaskShape& shape) {
+  const ir::Module& module = mod.module();
+  if (auto status = checkShape(shape); !status) return status.error();
+  if (auto status = checkProblem(module, problem, shape); !status) return status.error();
+  auto bindings = ir::bind(module, captures, problem);
+  if (!bindings) return std::move(bindings).error();
+
+  std::vector<BlockRow> rows(size_t(shape.batch * shape.heads * shape.qBlocks()));
+  const ir::Interpreter interpreter(module, *bindings);
+  reference::parallelFor(int64_t(rows.size()), [&](int64_t begin, int64_t end) {
+    TileJudge judge(interpreter, shape);
+    for (int64_t row = begin; row < end; ++row)
+      rows[size_t(row)] = judge.judgeRow(row);
+  });
+
+  PackedRows packed(rows);
+  BlockMask mask;
+  mask.extents = shape;
+  mask.indexStride = packed.stride;
+  mask.partialCount = std::move(packed.partialCount);
+  mask.partialIndex = std::move(packed.partialIndex);
+  mask.fullCount = std::move(packed.fullCount);
+  mask.fullIndex = std::move(packed.fullIndex);
+  return mask;
+}
+
+} // namespace attnc

@@ -1,0 +1,184 @@
+#include "reference/attention.h"
+
+#include "ir/bindings.h"
+#include "ir/element.h"
+#include "ir/interpreter.h"
+#include "reference/convert.h"
+#include "reference/parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace attnc::reference {
+namespace {
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+/// A dense copy in f32, which holds every element of the accepted dtypes exactly.
+std::vector<float> decode(const TensorView& tensor) {
+  std::vector<float> values(size_t(tensor.elements()));
+  const auto& [batches, heads, rows, columns, unused4, unused5] = tensor.shape;
+  size_t next = 0;
+  for (int64_t b = 0; b < batches; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t row = 0; row < rows; ++row) {
+        int64_t offset = b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2];
+        for (int64_t column = 0; column < columns; ++column)
+          values[next++] = float(ir::readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
+      }
+  return values;
+}
+
+Status checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem) {
+  const BlockMaskShape& shape = mask.shape;
+  bool fits = (shape.batch == 1 || shape.batch == problem.batch) &&
+              (shape.heads == 1 || shape.heads == problem.qHeads) && shape.qLen == problem.qLen &&
+              shape.kvLen == problem.kvLen;
+  if (fits) return {};
+  return Error::environment(fmt::format("the block mask is for [{}, {}, {}, {}], the problem is [{}, {}, {}, {}]",
+                                        shape.batch, shape.heads, shape.qLen, shape.kvLen, problem.batch,
+                                        problem.qHeads, problem.qLen, problem.kvLen));
+}
+
+/// Computes rows; each thread has its own, with its own scratch and interpreter.
+class Rows {
+public:
+  Rows(const AttentionArgs& args, const std::vector<float>& k, const std::vector<float>& v,
+       const ir::Interpreter& interpreter, AttentionResult& result)
+      : args(args), k(k), v(v), interpreter(interpreter), result(result),
+        scale(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
+
+  /// `row` counts over [B, H, Q_LEN].
+  void compute(int64_t row) {
+    const ProblemShape& problem = result.problem;
+    int64_t q = row % problem.qLen, h = row / problem.qLen % problem.qHeads, b = row / problem.qLen / problem.qHeads;
+    int64_t kvHead = h / (problem.qHeads / problem.kvHeads);
+    int64_t firstKv = ((args.k.shape[0] == 1 ? 0 : b) * problem.kvHeads + kvHead) * problem.kvLen;
+    for (size_t i = 0; i < query.size(); ++i)
+      query[i] = ir::readElement(args.q.data, args.q.dtype,
+                                 b * args.q.stride[0] + h * args.q.stride[1] + q * args.q.stride[2] +
+                                     int64_t(i) * args.q.stride[3])
+                     .real;
+    collectScores(b, h, q, firstKv);
+    reduce(row, firstKv);
+  }
+
+private:
+  /// Fills `live` and `scores` with the live columns of a row, in order of kv.
+  void collectScores(int64_t b, int64_t h, int64_t q, int64_t firstKv) {
+    live.clear();
+    scores.clear();
+    if (!args.blockMask) {
+      addColumns(b, h, q, firstKv, 0, result.problem.kvLen, /*full=*/false);
+      return;
+    }
+    for (const auto& [block, full] : liveBlocks(b, h, q)) {
+      int64_t begin = block * args.blockMask->shape.kvBlock;
+      int64_t end = std::min(begin + args.blockMask->shape.kvBlock, result.problem.kvLen);
+      addColumns(b, h, q, firstKv, begin, end, full);
+    }
+  }
+
+  /// The blocks of a row in order of kv, each with whether it is full.
+  const std::vector<std::pair<int64_t, bool>>& liveBlocks(int64_t b, int64_t h, int64_t q) {
+    const BlockMaskView& mask = *args.blockMask;
+    int64_t line =
+        ((mask.shape.batch == 1 ? 0 : b) * mask.shape.heads + (mask.shape.heads == 1 ? 0 : h)) * mask.shape.qBlocks() +
+        q / mask.shape.qBlock;
+    blocks.clear();
+    for (int32_t i = 0; i < mask.partialCount[line]; ++i)
+      blocks.emplace_back(mask.partialIndex[line * mask.indexStride + i], false);
+    for (int32_t i = 0; mask.fullCount && i < mask.fullCount[line]; ++i)
+      blocks.emplace_back(mask.fullIndex[line * mask.indexStride + i], true);
+    std::sort(blocks.begin(), blocks.end());
+    return blocks;
+  }
+
+  void addColumns(int64_t b, int64_t h, int64_t q, int64_t firstKv, int64_t begin, int64_t end, bool full) {
+    for (int64_t kv = begin; kv < end; ++kv) {
+      if (!full && !interpreter.mask(b, h, q, kv)) continue;
+      const float* key = &k[size_t((firstKv + kv) * int64_t(query.size()))];
+      double dot = 0;
+      for (size_t i = 0; i < query.size(); ++i)
+        dot += query[i] * double(key[i]);
+      live.push_back(kv);
+      scores.push_back(interpreter.score(scale * dot, b, h, q, kv));
+    }
+  }
+
+  /// Softmax over the collected scores, and the weighted sum of v.
+  void reduce(int64_t row, int64_t firstKv) {
+    double max = kMinusInfinity;
+    for (double score : scores)
+      max = score > max || std::isnan(score) ? score : max;
+    result.rowMax[size_t(row)] = max;
+    if (max == kMinusInfinity) return; // the outputs already hold what a row without live scores gives
+
+    int64_t columns = result.headDimV;
+    double* out = result.out.data() + row * columns;
+    double sum = 0;
+    for (size_t i = 0; i < live.size(); ++i) {
+      double weight = std::exp(scores[i] - max);
+      const float* value = v.data() + (firstKv + live[i]) * columns;
+      sum += weight;
+      for (int64_t column = 0; column < columns; ++column)
+        out[column] += weight * double(value[column]);
+    }
+    for (int64_t column = 0; column < columns; ++column)
+      out[column] /= sum;
+    result.lse[size_t(row)] = max + std::log(sum);
+  }
+
+  const AttentionArgs& args;
+  const std::vector<float>& k;
+  const std::vector<float>& v;
+  ir::Interpreter interpreter;
+  AttentionResult& result;
+  double scale;
+  std::vector<double> query, scores;
+  std::vector<int64_t> live;
+  std::vector<std::pair<int64_t, bool>> blocks;
+};
+
+} // namespace
+
+Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const AttentionArgs& args) {
+  auto problem = problemOf(args.q, args.k, args.v);
+  if (!problem) return std::move(problem).error();
+  auto bindings = ir::bind(module, captures, *problem);
+  if (!bindings) return std::move(bindings).error();
+  if (args.blockMask)
+    if (auto status = checkBlockMask(*args.blockMask, *problem); !status) return status.error();
+
+  int64_t rows = problem->batch * problem->qHeads * problem->qLen;
+  AttentionResult result{*problem, args.v.shape[3], {}, {}, {}};
+  result.out.assign(size_t(rows * result.headDimV), 0);
+  result.lse.assign(size_t(rows), kMinusInfinity);
+  result.rowMax.assign(size_t(rows), kMinusInfinity);
+
+  const std::vector<float> k = decode(args.k), v = decode(args.v);
+  const ir::Interpreter interpreter(module, *bindings);
+  parallelFor(rows, [&](int64_t begin, int64_t end) {
+    Rows worker(args, k, v, interpreter, result);
+    for (int64_t row = begin; row < end; ++row)
+      worker.compute(row);
+  });
+  return result;
+}
+
+void store(const std::vector<double>& values, const TensorView& target) {
+  std::array<int64_t, TensorView::kMaxRank> position{};
+  for (double value : values) {
+    int64_t offset = 0;
+    for (int axis = 0; axis < target.rank; ++axis)
+      offset += position[axis] * target.stride[axis];
+    writeElement(target.data, target.dtype, offset, value);
+    for (int axis = target.rank - 1; axis >= 0 && ++position[axis] == target.shape[axis]; --axis)
+      position[axis] = 0;
+  }
+}
+
+} // namespace attnc::reference

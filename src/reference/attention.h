@@ -1,0 +1,51 @@
+// The oracle: attention in double precision on the CPU, straight from its definition.
+//
+// In: a module, captures and operands in host memory. Out: out, lse and row maxima as doubles. For each row of q:
+//
+//   s[kv] = score_mod(scale * dot(q, k[kv]))   for the kv that mask_mod lets live
+//   lse   = log(sum(exp(s)))    out = sum(exp(s - lse) * v)
+//
+// Not done here: blocking, online softmax, or anything else for the sake of speed beyond using all cores.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "attnc/error.h"
+#include "attnc/tensor.h"
+#include "ir/ir.h"
+
+#include <optional>
+#include <vector>
+
+namespace attnc::reference {
+
+/// Operands, all host memory, any strides; F32, F16 or BF16, each its own.
+struct AttentionArgs {
+  TensorView q;                ///< [B, H, Q_LEN, D]
+  TensorView k;                ///< [B or 1, HKV, KV_LEN, D]; H a multiple of HKV
+  TensorView v;                ///< [B or 1, HKV, KV_LEN, DV]
+  std::optional<double> scale; ///< default 1 / sqrt(D)
+  /// Host memory. Blocks that are not listed do not live; full ones skip mask_mod. Its batch and heads are B and H, or
+  /// 1, and its lengths are those of q and k.
+  const BlockMaskView* blockMask = nullptr;
+};
+
+/// Dense results. A row without a live score has out 0, lse -inf and rowMax -inf.
+struct AttentionResult {
+  ProblemShape problem;
+  int64_t headDimV = 0;
+  std::vector<double> out;    ///< [B, H, Q_LEN, DV]
+  std::vector<double> lse;    ///< [B, H, Q_LEN], natural log
+  std::vector<double> rowMax; ///< [B, H, Q_LEN], largest live score after score_mod
+};
+
+/// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Deterministic: the number of cores
+/// does not show in the result. O(B H Q_LEN KV_LEN D) time, O(inputs + outputs) memory.
+Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const AttentionArgs& args);
+
+/// Extents of the problem that q, k and v pose, with the same checks as attention().
+Expected<ProblemShape> problemOf(const TensorView& q, const TensorView& k, const TensorView& v);
+
+/// Writes dense row-major `values` into `target`, rounding to its dtype. Precondition: as many elements.
+void store(const std::vector<double>& values, const TensorView& target);
+
+} // namespace attnc::reference

@@ -1,0 +1,58 @@
+#include "reference/convert.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace attnc::reference {
+namespace {
+
+/// The nearest number with `fractionBits` bits after the leading one, or a multiple of the smallest subnormal below
+/// 2^minExponent. Exact in double. Preconditions: finite, not 0.
+double roundTo(double value, int fractionBits, int minExponent) {
+  int exponent = std::max(std::ilogb(value), minExponent) - fractionBits;
+  return std::scalbn(std::nearbyint(std::scalbn(value, -exponent)), exponent);
+}
+
+bool isOrdinary(double value) { return std::isfinite(value) && value != 0; }
+
+template <class T> void put(void* data, int64_t offset, T value) {
+  std::memcpy(static_cast<char*>(data) + offset * int64_t(sizeof(T)), &value, sizeof(T));
+}
+
+} // namespace
+
+uint16_t toBf16(double value) {
+  if (std::isnan(value)) return 0x7fc0;
+  // Beyond f32's range the conversion below gives an infinity, which is right: bf16 has the same range.
+  float rounded = float(isOrdinary(value) ? roundTo(value, 7, -126) : value);
+  return uint16_t(std::bit_cast<uint32_t>(rounded) >> 16);
+}
+
+uint16_t toF16(double value) {
+  if (std::isnan(value)) return 0x7e00;
+  constexpr double kLargest = 65504;
+  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  double rounded = std::fabs(isOrdinary(value) ? roundTo(value, 10, -14) : value);
+  if (rounded > kLargest) return sign | 0x7c00;
+  if (rounded < 0x1p-14) return sign | uint16_t(rounded * 0x1p24);
+  uint32_t bits = std::bit_cast<uint32_t>(float(rounded));
+  return sign | uint16_t((bits >> 13) - (112 << 10));
+}
+
+void writeElement(void* data, DType dtype, int64_t offset, double value) {
+  switch (dtype) {
+  case DType::Bool: return put(data, offset, uint8_t(value != 0));
+  case DType::U8: return put(data, offset, uint8_t(value));
+  case DType::I8: return put(data, offset, int8_t(value));
+  case DType::I16: return put(data, offset, int16_t(value));
+  case DType::I32: return put(data, offset, int32_t(value));
+  case DType::I64: return put(data, offset, int64_t(value));
+  case DType::F16: return put(data, offset, toF16(value));
+  case DType::BF16: return put(data, offset, toBf16(value));
+  case DType::F32: return put(data, offset, float(value));
+  }
+}
+
+} // namespace attnc::reference

@@ -1,0 +1,33 @@
+#include "reference/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace attnc::reference {
+
+void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t end)>& body) {
+  int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(count, 1));
+  // Several parts a thread even out rows of unequal work, such as those of a causal mask.
+  constexpr int64_t kPartsPerThread = 8;
+  int64_t part = std::max<int64_t>(1, count / (threads * kPartsPerThread));
+  std::atomic<int64_t> next{0};
+  auto work = [&] {
+    for (int64_t begin = next.fetch_add(part); begin < count; begin = next.fetch_add(part))
+      body(begin, std::min(begin + part, count));
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int64_t i = 1; i < threads; ++i)
+      helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // Where no more threads can be had, those there are do the work.
+  }
+  work();
+  for (std::thread& helper : helpers)
+    helper.join();
+}
+
+} // namespace attnc::reference

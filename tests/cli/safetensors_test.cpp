@@ -1,0 +1,237 @@
+#include "safetensors.h"
+
+#include "output_file.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+using namespace attnc;
+using namespace attnc::cli;
+
+namespace {
+
+/// A folder of its own that goes away with the test.
+struct Folder {
+  std::string path = (std::filesystem::temp_directory_path() / "attnc-safetensors-XXXXXX").string();
+  Folder() { REQUIRE(mkdtemp(path.data())); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+size_t filesIn(const std::string& folder) {
+  return size_t(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+/// A file with this header (its length in front) and this many bytes of data.
+std::string fileOf(const std::string& header, size_t dataBytes) {
+  std::string file;
+  for (int i = 0; i < 8; ++i)
+    file += char(header.size() >> (8 * i) & 0xff);
+  return file + header + std::string(dataBytes, '\1');
+}
+
+Expected<TensorMap> parse(const std::string& file) {
+  std::istringstream stream(file);
+  return readSafetensors(stream, file.size(), "input.safetensors");
+}
+
+TensorMap sample() {
+  TensorMap tensors;
+  const DType dtypes[] = {DType::Bool, DType::U8,  DType::I8,   DType::I16, DType::I32,
+                          DType::I64,  DType::F16, DType::BF16, DType::F32};
+  for (DType dtype : dtypes) {
+    HostTensor& tensor = tensors[std::string(dtypeName(dtype))] = HostTensor::make(dtype, {2, 3});
+    for (size_t i = 0; i < tensor.bytes.size(); ++i)
+      tensor.bytes[i] = char(dtype == DType::Bool ? i & 1 : i * 37);
+  }
+  tensors["scalar"] = HostTensor::make(DType::F32, {});
+  tensors["empty"] = HostTensor::make(DType::I64, {4, 0, 7});
+  tensors["a \"quoted\"\n\xc3\xa9 name"] = HostTensor::make(DType::U8, {5});
+  return tensors;
+}
+
+} // namespace
+
+TEST_CASE("what is written is read back") {
+  Folder folder;
+  std::string path = folder.path + "/a.safetensors";
+  TensorMap tensors = sample();
+  REQUIRE(writeSafetensors(path, tensors, {{"made by", "a test"}}));
+  auto read = readSafetensors(path);
+  REQUIRE(read);
+  REQUIRE(read->size() == tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    INFO(name);
+    const HostTensor& back = read->at(name);
+    CHECK(back.dtype == tensor.dtype);
+    CHECK(back.shape == tensor.shape);
+    CHECK(back.bytes == tensor.bytes);
+  }
+  CHECK(filesIn(folder.path) == 1);
+}
+
+TEST_CASE("the data section is aligned for every element type") {
+  Folder folder;
+  std::string path = folder.path + "/a.safetensors";
+  REQUIRE(writeSafetensors(path, sample()));
+  uint64_t header = 0;
+  std::memcpy(&header, contents(path).data(), sizeof(header));
+  CHECK(header % 8 == 0);
+}
+
+TEST_CASE("a file cut at any byte is refused, and inside the data the tensor is named") {
+  Folder folder;
+  std::string path = folder.path + "/a.safetensors";
+  TensorMap tensors;
+  tensors["query"] = HostTensor::make(DType::F32, {3, 2});
+  tensors["keys"] = HostTensor::make(DType::BF16, {4});
+  REQUIRE(writeSafetensors(path, tensors));
+  std::string whole = contents(path);
+  REQUIRE(parse(whole));
+  size_t data = whole.size() - 24 - 8;
+  for (size_t size = 0; size < whole.size(); ++size) {
+    INFO("cut at " << size);
+    auto result = parse(whole.substr(0, size));
+    REQUIRE_FALSE(result);
+    CHECK(result.error().blame == Blame::Environment);
+    const std::string& message = result.error().message;
+    CHECK(message.find("input.safetensors") != std::string::npos);
+    if (size < data) continue;
+    CHECK(message.find("truncated") != std::string::npos);
+    CHECK(message.find(size < data + 24 ? "'query'" : "'keys'") != std::string::npos);
+  }
+}
+
+TEST_CASE("malformed files are refused with a message that says why") {
+  struct Row {
+    const char* header;
+    size_t data;
+    const char* message;
+  };
+  const Row rows[] = {
+      {"", 0, "not a JSON object"},
+      {"[]", 0, "not a JSON object"},
+      {"{", 0, "not valid JSON"},
+      {"{}x", 0, "not valid JSON"},
+      {"{\"\xff\":{}}", 0, "not valid JSON"},
+      {R"({"q":1})", 0, "tensor 'q': its header entry is not a JSON object"},
+      {R"({"q":{}})", 0, "tensor 'q': no dtype"},
+      {R"({"q":{"dtype":4,"shape":[1],"data_offsets":[0,4]}})", 4, "tensor 'q': no dtype"},
+      {R"({"q":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}})", 8, "tensor 'q': dtype 'F64' is not supported"},
+      {R"({"q":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}})", 4, "tensor 'q': dtype 'f32'"},
+      {R"({"q":{"dtype":"F32","data_offsets":[0,4]}})", 4, "tensor 'q': no shape"},
+      {R"({"q":{"dtype":"F32","shape":4,"data_offsets":[0,4]}})", 4, "tensor 'q': no shape"},
+      {R"({"q":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
+      {R"({"q":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
+      {R"({"q":{"dtype":"F32","shape":["1"],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
+      {R"({"q":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", 4, "nested too deeply"},
+      {R"({"q":{"dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4]}})", 4, "tensor 'q': 7 dimensions"},
+      {R"({"q":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
+      {R"({"q":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})", 4, "tensor 'q': its shape"},
+      {R"({"q":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "tensor 'q': its shape"},
+      {R"({"q":{"dtype":"F32","shape":[0,9223372036854775807,9],"data_offsets":[0,0]}})", 0, "tensor 'q': its shape"},
+      {R"({"q":{"dtype":"F32","shape":[70368744177664],"data_offsets":[0,281474976710656]}})", 4,
+       "tensor 'q': truncated"},
+      {R"({"q":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "tensor 'q': 4 bytes of data"},
+      {R"({"q":{"dtype":"F32","shape":[1]}})", 4, "tensor 'q': no pair of data_offsets"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4, "tensor 'q': no pair"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})", 4, "tensor 'q': no pair"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})", 4, "tensor 'q': its data_offsets run backwards"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "tensor 'q': 4 unused bytes"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3, "tensor 'q': truncated"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 9, "5 bytes after the last tensor"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1}})", 4, "tensor 'q': unknown field 'more'"},
+      {R"({"q":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"q":{}})", 2, "the key 'q' twice"},
+      {R"({"q":{"dtype":"U8","dtype":"I8","shape":[2],"data_offsets":[0,2]}})", 2, "the key 'dtype' twice"},
+      {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+       6, "tensor 'b': its data overlaps"},
+      {R"({"__metadata__":{"format":1}})", 0, "__metadata__: 'format' is not a string"},
+      {R"({"__metadata__":[]})", 0, "__metadata__ is not"},
+      {"{\"a\x7f"
+       "b\":1}",
+       0, "tensor 'a\\x7fb'"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.header);
+    auto result = parse(fileOf(row.header, row.data));
+    REQUIRE_FALSE(result);
+    CHECK(result.error().blame == Blame::Environment);
+    CHECK_THAT(result.error().message, Catch::Contains(row.message));
+  }
+}
+
+TEST_CASE("lying header lengths allocate nothing") {
+  for (uint64_t length : {uint64_t(1) << 63, ~uint64_t(0), uint64_t(20'000'000), uint64_t(9)}) {
+    std::string file(16, '{');
+    std::memcpy(file.data(), &length, sizeof(length));
+    CHECK_FALSE(parse(file));
+  }
+}
+
+TEST_CASE("deeply nested headers end in a message") {
+  std::string header = "{\"q\":";
+  for (int i = 0; i < 1'000'000; ++i)
+    header += "{\"q\":";
+  header += "0" + std::string(1'000'001, '}');
+  auto result = parse(fileOf(header, 0));
+  REQUIRE_FALSE(result);
+  CHECK_THAT(result.error().message, Catch::Contains("nested too deeply"));
+}
+
+TEST_CASE("padding and metadata are legal") {
+  auto result =
+      parse(fileOf(R"({"__metadata__":{"format":"pt"},"q":{"shape":[],"data_offsets":[0,4],"dtype":"F32"}}  )", 4));
+  REQUIRE(result);
+  CHECK(result->at("q").shape.empty());
+  CHECK(result->size() == 1);
+  CHECK(parse(fileOf("{}", 0)));
+}
+
+TEST_CASE("a boolean is 0 or 1") {
+  std::string file = fileOf(R"({"q":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2);
+  CHECK(parse(file));
+  file.back() = '\2';
+  auto result = parse(file);
+  REQUIRE_FALSE(result);
+  CHECK_THAT(result.error().message, Catch::Contains("tensor 'q'"));
+}
+
+TEST_CASE("only regular files are read") {
+  Folder folder;
+  CHECK_FALSE(readSafetensors(folder.path));
+  CHECK_FALSE(readSafetensors("/dev/zero"));
+  auto missing = readSafetensors(folder.path + "/none");
+  REQUIRE_FALSE(missing);
+  CHECK_THAT(missing.error().message, Catch::Contains("No such file"));
+}
+
+TEST_CASE("a file is replaced whole, keeping links, permissions and neighbours") {
+  Folder folder;
+  std::string path = folder.path + "/out", link = folder.path + "/link";
+  REQUIRE(writeWholeFile(path, {"one"}));
+  std::filesystem::permissions(path, std::filesystem::perms(0640));
+  std::filesystem::create_symlink("out", link);
+  REQUIRE(writeWholeFile(link, {"two", "", " three"}));
+  CHECK(contents(path) == "two three");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0640));
+  CHECK(filesIn(folder.path) == 2);
+
+  REQUIRE(writeWholeFile("/dev/null", {"gone"}));
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  CHECK_FALSE(writeWholeFile(folder.path, {"x"}));
+  CHECK_FALSE(writeWholeFile(folder.path + "/no/such/folder", {"x"}));
+  CHECK_FALSE(writeWholeFile(folder.path + "/" + std::string(300, 'x'), {"x"}));
+  auto full = writeWholeFile("/dev/full", {"x"});
+  REQUIRE_FALSE(full);
+  CHECK_THAT(full.error().message, Catch::Contains("/dev/full"));
+}

@@ -1,0 +1,268 @@
+#include "reference/attention.h"
+#include "reference/convert.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+
+using namespace attnc;
+using namespace attnc::ir;
+using reference::AttentionArgs;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Extents of one test problem.
+struct Case {
+  int64_t batch, heads, kvHeads, qLen, kvLen, dim, dimV, kvBatch;
+};
+
+/// A dense [a, b, c, d] array of doubles that f16 and bf16 hold exactly.
+struct Tensor {
+  std::array<int64_t, 4> shape;
+  std::vector<double> values;
+
+  Tensor(std::array<int64_t, 4> shape, std::mt19937& random) : shape(shape) {
+    std::uniform_int_distribution<int> draw(-16, 16);
+    values.resize(size_t(shape[0] * shape[1] * shape[2] * shape[3]));
+    for (double& value : values)
+      value = draw(random) / 8.0;
+  }
+  double at(int64_t a, int64_t b, int64_t c, int64_t d) const {
+    return values[size_t(((a * shape[1] + b) * shape[2] + c) * shape[3] + d)];
+  }
+};
+
+/// Memory of a strided tensor with the given elements; the order of axes in memory is [batch, length, head, dim],
+/// reversed along the length, and each element is followed by an unused one.
+struct Strided {
+  std::vector<char> memory;
+  TensorView view;
+
+  Strided(const Tensor& tensor, DType dtype) {
+    const auto& [a, b, c, d] = tensor.shape;
+    memory.resize(size_t(a * b * c * d * 2 * dtypeBytes(dtype)) + 1);
+    view = TensorView::contiguous(memory.data(), dtype, {a, b, c, d});
+    view.stride = {c * b * d * 2, d * 2, -b * d * 2, 2};
+    if (c > 0) view.data = memory.data() + (c - 1) * b * d * 2 * dtypeBytes(dtype);
+    reference::store(tensor.values, view);
+  }
+};
+
+struct Expectation {
+  std::vector<double> out, lse, rowMax;
+};
+
+using Score = std::function<double(double score, int64_t b, int64_t h, int64_t q, int64_t kv)>;
+using Mask = std::function<bool(int64_t b, int64_t h, int64_t q, int64_t kv)>;
+
+/// Attention written down a second time: no subtraction of the maximum, long double.
+Expectation bruteForce(const Case& c, const Tensor& q, const Tensor& k, const Tensor& v, double scale,
+                       const Score& score, const Mask& mask) {
+  Expectation result;
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t i = 0; i < c.qLen; ++i) {
+        int64_t kvB = c.kvBatch == 1 ? 0 : b, kvH = h * c.kvHeads / c.heads;
+        std::vector<long double> weighted(size_t(c.dimV), 0);
+        long double sum = 0;
+        double max = -kInfinity;
+        for (int64_t j = 0; j < c.kvLen; ++j) {
+          double dot = 0;
+          for (int64_t d = 0; d < c.dim; ++d)
+            dot += q.at(b, h, i, d) * k.at(kvB, kvH, j, d);
+          double modified = score(dot * scale, b, h, i, j);
+          if (!mask(b, h, i, j)) continue;
+          max = std::max(max, modified);
+          sum += std::exp((long double)(modified));
+          for (int64_t d = 0; d < c.dimV; ++d)
+            weighted[size_t(d)] += std::exp((long double)(modified)) * v.at(kvB, kvH, j, d);
+        }
+        for (long double element : weighted)
+          result.out.push_back(sum > 0 ? double(element / sum) : 0);
+        result.lse.push_back(sum > 0 ? double(std::log(sum)) : -kInfinity);
+        result.rowMax.push_back(max);
+      }
+  return result;
+}
+
+void checkClose(const char* what, const std::vector<double>& got, const std::vector<double>& want) {
+  INFO(what);
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == want[i]) continue;
+    INFO("element " << i);
+    REQUIRE(got[i] == Approx(want[i]).epsilon(1e-11).margin(1e-12));
+  }
+}
+
+Module causalModule() {
+  Module module;
+  module.maskMod = module.make(Op::Le, Type::Bool, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)});
+  return module;
+}
+
+/// score + slopes[h] * (kv_idx - q_idx)
+Module alibiModule() {
+  Module module;
+  module.tensors.push_back({"slopes", DType::F32, {{true, int64_t(BuiltinDim::H)}}});
+  Value distance = module.make(Op::Sub, Type::I32, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)});
+  Value slope = module.make(Op::Load, Type::F32, {module.param(ParamKind::H)}, 0);
+  Value bias = module.make(Op::Mul, Type::F32, {slope, module.make(Op::Cast, Type::F32, {distance})});
+  module.scoreMod = module.make(Op::Add, Type::F32, {module.param(ParamKind::Score), bias});
+  return module;
+}
+
+Score plain() {
+  return [](double score, int64_t, int64_t, int64_t, int64_t) { return score; };
+}
+Mask everything() {
+  return [](int64_t, int64_t, int64_t, int64_t) { return true; };
+}
+
+/// Runs module and lambdas on random operands of the case and compares.
+void compare(const Module& module, const Captures& captures, const Case& c, DType dtype, const Score& score,
+             const Mask& mask, const BlockMaskView* blocks = nullptr, std::optional<double> scale = {}) {
+  std::mt19937 random(7);
+  Tensor q({c.batch, c.heads, c.qLen, c.dim}, random);
+  Tensor k({c.kvBatch, c.kvHeads, c.kvLen, c.dim}, random), v({c.kvBatch, c.kvHeads, c.kvLen, c.dimV}, random);
+  Strided qMemory(q, dtype), kMemory(k, dtype), vMemory(v, dtype);
+  auto got = reference::attention(
+      module, captures, {.q = qMemory.view, .k = kMemory.view, .v = vMemory.view, .scale = scale, .blockMask = blocks});
+  REQUIRE(got);
+  auto want = bruteForce(c, q, k, v, scale ? *scale : 1 / std::sqrt(double(c.dim)), score, mask);
+  checkClose("out", got->out, want.out);
+  checkClose("lse", got->lse, want.lse);
+  checkClose("row max", got->rowMax, want.rowMax);
+}
+
+const Case kCases[] = {
+    {1, 1, 1, 1, 1, 8, 8, 1}, {2, 4, 2, 5, 9, 8, 16, 2}, {3, 6, 1, 17, 3, 16, 8, 1}, {2, 2, 2, 33, 40, 4, 3, 1},
+    {1, 3, 3, 4, 0, 8, 8, 1}, {0, 2, 1, 4, 4, 8, 8, 0},  {2, 2, 1, 0, 4, 8, 8, 2},   {1, 12, 4, 20, 20, 2, 1, 1},
+};
+
+} // namespace
+
+TEST_CASE("the identity gives plain softmax attention for every dtype and layout") {
+  DType dtype = GENERATE(DType::F32, DType::F16, DType::BF16);
+  for (const Case& c : kCases)
+    compare(Module(), {}, c, dtype, plain(), everything());
+}
+
+TEST_CASE("an explicit scale replaces the default") {
+  compare(Module(), {}, kCases[1], DType::F32, plain(), everything(), nullptr, 0.25);
+}
+
+TEST_CASE("masked columns take no part, and rows without live columns are empty") {
+  auto causal = [](int64_t, int64_t, int64_t q, int64_t kv) { return kv <= q; };
+  for (const Case& c : kCases)
+    compare(causalModule(), {}, c, DType::BF16, plain(), causal);
+
+  Module never;
+  never.maskMod = never.constBool(false);
+  for (const Case& c : kCases)
+    compare(never, {}, c, DType::F32, plain(), [](int64_t, int64_t, int64_t, int64_t) { return false; });
+}
+
+TEST_CASE("score_mod sees the scaled score and the query head") {
+  for (const Case& c : kCases) {
+    std::vector<float> slopes;
+    for (int64_t h = 0; h < c.heads; ++h)
+      slopes.push_back(0.125f * float(h + 1));
+    Captures captures;
+    captures.set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {c.heads}));
+    auto alibi = [&](double score, int64_t, int64_t h, int64_t q, int64_t kv) {
+      return score + double(slopes[size_t(h)]) * double(kv - q);
+    };
+    compare(alibiModule(), captures, c, DType::F16, alibi, everything());
+  }
+}
+
+TEST_CASE("a score of minus infinity in a whole row empties it") {
+  Module module;
+  module.scoreMod =
+      module.make(Op::Select, Type::F32,
+                  {module.make(Op::Lt, Type::Bool, {module.param(ParamKind::QIdx), module.constInt(Type::I32, 3)}),
+                   module.constF32(-std::numeric_limits<float>::infinity()), module.param(ParamKind::Score)});
+  auto mask = [](int64_t, int64_t, int64_t q, int64_t) { return q >= 3; };
+  compare(module, {}, kCases[1], DType::F32, plain(), mask);
+}
+
+TEST_CASE("only listed blocks live, and full ones skip mask_mod") {
+  Case c{2, 2, 1, 130, 200, 8, 8, 1};
+  // Per head: q block 0 lists kv block 1 as partial and 3 as full, q block 1 lists 0 as full, q block 2 nothing.
+  std::vector<int32_t> partialCount{1, 0, 0, 1, 0, 0}, fullCount{1, 1, 0, 1, 1, 0};
+  std::vector<int32_t> partialIndex{1, 9, 9, 1, 9, 9}, fullIndex{3, 0, 9, 3, 0, 9};
+  BlockMaskView blocks{.shape = {.batch = 1, .heads = 2, .qLen = 130, .kvLen = 200, .qBlock = 64, .kvBlock = 64},
+                       .partialCount = partialCount.data(),
+                       .partialIndex = partialIndex.data(),
+                       .fullCount = fullCount.data(),
+                       .fullIndex = fullIndex.data(),
+                       .indexStride = 1};
+  auto even = [](int64_t, int64_t, int64_t q, int64_t kv) {
+    int64_t kvBlock = kv / 64;
+    if (q < 64) return kvBlock == 3 || (kvBlock == 1 && (q + kv) % 2 == 0);
+    return q < 128 && kvBlock == 0;
+  };
+  Module module;
+  Value sum = module.make(Op::Add, Type::I32, {module.param(ParamKind::QIdx), module.param(ParamKind::KvIdx)});
+  module.maskMod = module.make(
+      Op::Eq, Type::Bool,
+      {module.make(Op::And, Type::I32, {sum, module.constInt(Type::I32, 1)}), module.constInt(Type::I32, 0)});
+  compare(module, {}, c, DType::F32, plain(), even, &blocks);
+
+  blocks.fullCount = nullptr;
+  blocks.fullIndex = nullptr;
+  auto partialOnly = [&](int64_t, int64_t, int64_t q, int64_t kv) {
+    return q < 64 && kv / 64 == 1 && (q + kv) % 2 == 0;
+  };
+  compare(module, {}, c, DType::F32, plain(), partialOnly, &blocks);
+
+  blocks.shape.kvLen = 199;
+  std::mt19937 random(7);
+  Strided q(Tensor({2, 2, 130, 8}, random), DType::F32), k(Tensor({1, 1, 200, 8}, random), DType::F32);
+  auto refused = reference::attention(module, {}, {.q = q.view, .k = k.view, .v = k.view, .blockMask = &blocks});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("block mask") != std::string::npos);
+}
+
+TEST_CASE("operands that do not fit are refused by name") {
+  std::vector<float> memory(4096);
+  auto tensor = [&](std::initializer_list<int64_t> shape, DType dtype = DType::F32) {
+    return TensorView::contiguous(memory.data(), dtype, shape);
+  };
+  TensorView q = tensor({2, 4, 8, 8}), kv = tensor({2, 2, 8, 8});
+  TensorView noData = kv;
+  noData.data = nullptr;
+  struct Row {
+    TensorView q, k, v;
+    const char* message;
+  };
+  const Row rows[] = {
+      {tensor({4, 8, 8}), kv, kv, "q has 3 axes"},
+      {q, tensor({8}), kv, "k has 1 axes"},
+      {q, kv, tensor({2, 2, 8, 8}, DType::I32), "v is i32"},
+      {q, tensor({2, 2, 8, 16}), kv, "head dims differ"},
+      {q, kv, tensor({2, 4, 8, 8}), "heads differ"},
+      {q, kv, tensor({2, 2, 9, 8}), "lengths differ"},
+      {q, kv, tensor({1, 2, 8, 8}), "batches differ: k"},
+      {q, tensor({3, 2, 8, 8}), tensor({3, 2, 8, 8}), "batches differ: q"},
+      {q, tensor({2, 3, 8, 8}), tensor({2, 3, 8, 8}), "heads do not fit"},
+      {q, tensor({2, 0, 8, 8}), tensor({2, 0, 8, 8}), "heads do not fit"},
+      {q, kv, noData, "v has no data"},
+  };
+  for (const Row& row : rows) {
+    INFO(row.message);
+    auto result = reference::attention(Module(), {}, {.q = row.q, .k = row.k, .v = row.v});
+    REQUIRE_FALSE(result);
+    CHECK(result.error().blame == Blame::Environment);
+    CHECK(result.error().message.find(row.message) != std::string::npos);
+  }
+  auto missing = reference::attention(alibiModule(), {}, {.q = q, .k = kv, .v = kv});
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().message.find("slopes") != std::string::npos);
+}

@@ -1,0 +1,17 @@
+// Files that appear whole or not at all.
+#pragma once
+
+#include "attnc/error.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnc::cli {
+
+/// Writes the pieces one after another to `path`: into a temporary file beside it, which then takes its name. On an
+/// error the file that was there before is as it was. A device or pipe (/dev/null) is written directly.
+/// Errors: Blame::Environment naming the path.
+Status writeWholeFile(const std::string& path, const std::vector<std::string_view>& pieces);
+
+} // namespace attnc::cli
