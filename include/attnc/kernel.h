@@ -35,7 +35,8 @@ struct KernelOptions {
   bool blockSparse = false;     ///< launches pass a block mask
   int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come
   int maskKvBlock = 128;
-  bool tf32 = false; ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
+  bool rowMax = false; ///< launches may ask for the row maximum
+  bool tf32 = false;   ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   std::map<std::string, int64_t> pins; ///< "KV_LEN" -> 8192: folded into the kernel, and then part of the key
 };
 
@@ -72,7 +73,8 @@ struct ForwardArgs {
   TensorView v;   ///< [B or 1, HKV, KV_LEN, DV], last stride 1
   TensorView out; ///< [B, H, Q_LEN, DV], last stride 1; written
   std::optional<TensorView> lse;    ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row
-  std::optional<TensorView> rowMax; ///< f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row
+  /// f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row. Needs KernelOptions::rowMax.
+  std::optional<TensorView> rowMax;
   std::optional<float> scale;       ///< default 1 / sqrt(D)
   const Captures* captures = nullptr;
   const BlockMaskView* blockMask = nullptr; ///< required iff KernelOptions::blockSparse; device memory

@@ -20,3 +20,13 @@ function(attnc_tool name folder)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${ARGN})
 endfunction()
+
+# Puts templates/ as text into a layer (src/kernels/embedded.h).
+function(attnc_embed_templates name)
+  file(GLOB_RECURSE templates CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/templates/*)
+  set(out ${CMAKE_BINARY_DIR}/embedded_templates.cpp)
+  set(script ${CMAKE_SOURCE_DIR}/tools/cmake/embed_templates.cmake)
+  add_custom_command(OUTPUT ${out} DEPENDS ${templates} ${script}
+                     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR}/templates -DOUT=${out} -P ${script})
+  target_sources(attnc_${name} PRIVATE ${out})
+endfunction()

@@ -1,0 +1,22 @@
+// GPU architectures as far as kernels depend on them.
+#pragma once
+
+#include "attnc/error.h"
+
+#include <llvm/ADT/StringRef.h>
+
+#include <cstdint>
+
+namespace attnc::kernels {
+
+/// "sm_90a": compute capability 90, with architecture-specific instructions.
+struct Arch {
+  int capability = 0; ///< 10 major + minor: 80, 86, 89, 90, 100, 120, ...
+  bool specific = false;
+  int64_t sharedBytesPerCta() const; ///< largest dynamic shared memory of a CTA
+};
+
+/// Reads "sm_80", "sm_90a", ...; below sm_80 is refused.
+Expected<Arch> parseArch(llvm::StringRef text);
+
+} // namespace attnc::kernels

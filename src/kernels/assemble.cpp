@@ -1,0 +1,66 @@
+#include "kernels/assemble.h"
+
+#include "codegen/config_source.h"
+#include "kernels/embedded.h"
+
+#include <llvm/ADT/StringSet.h>
+
+namespace attnc::kernels {
+namespace {
+
+llvm::StringRef embeddedText(llvm::StringRef name) {
+  for (unsigned i = 0; i < kEmbeddedFileCount; ++i)
+    if (name == kEmbeddedFiles[i].name) return kEmbeddedFiles[i].text;
+  return {};
+}
+
+/// The name in `#include "name"`, or empty.
+llvm::StringRef includedName(llvm::StringRef line) {
+  line = line.trim();
+  return line.consume_front("#include \"") ? line.take_until([](char c) { return c == '"'; }) : llvm::StringRef();
+}
+
+/// Adds `name` and what it includes to `headers`, each once, included ones first.
+void collect(llvm::StringRef name, llvm::StringRef text, llvm::StringSet<>& seen,
+             std::vector<std::pair<std::string, std::string>>& headers) {
+  if (!seen.insert(name).second) return;
+  llvm::StringRef rest = text;
+  while (!rest.empty()) {
+    auto [line, tail] = rest.split('\n');
+    rest = tail;
+    const llvm::StringRef included = includedName(line);
+    if (const llvm::StringRef body = embeddedText(included); !body.empty()) collect(included, body, seen, headers);
+  }
+  headers.emplace_back(name.str(), text.str());
+}
+
+} // namespace
+
+Assembly assemble(const ir::Module& module, const Plan& plan) {
+  codegen::ModSource mod = codegen::emitMod(module);
+  const std::string config = codegen::emitConfig({.dtype = plan.options.dtype,
+                                                  .headDimQk = plan.options.headDim,
+                                                  .headDimV = plan.options.headDimV,
+                                                  .blockM = plan.blockM,
+                                                  .blockN = plan.blockN,
+                                                  .warps = plan.warps,
+                                                  .blockSparse = plan.options.blockSparse,
+                                                  .rowMax = plan.options.rowMax,
+                                                  .tf32 = plan.options.tf32});
+  Assembly assembly{{}, std::move(mod.slots)};
+  KernelSource& source = assembly.source;
+  source.entry = plan.entry;
+  source.templateName = plan.templateName;
+  source.text = embeddedText(plan.templateName).str();
+  source.arch = plan.options.arch;
+  source.family = plan.options.family;
+
+  llvm::StringSet<> seen;
+  collect("attnc_config.cuh", config, seen, source.headers);
+  collect("attnc_mod.cuh", mod.text, seen, source.headers);
+  collect(plan.templateName, source.text, seen, source.headers);
+  source.headers.pop_back(); // the template itself
+  return assembly;
+}
+
+} // namespace attnc::kernels

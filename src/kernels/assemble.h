@@ -1,0 +1,20 @@
+// From a plan and a mod to the text that NVRTC is given.
+#pragma once
+
+#include "codegen/mod_source.h"
+#include "kernels/catalog.h"
+
+#include <vector>
+
+namespace attnc::kernels {
+
+/// A kernel's text and how its ModArgs are filled at launch.
+struct Assembly {
+  KernelSource source;
+  std::vector<codegen::Slot> slots;
+};
+
+/// Joins the plan's template, the templates it may include and the two generated headers. No disk, no NVRTC.
+Assembly assemble(const ir::Module& module, const Plan& plan);
+
+} // namespace attnc::kernels

@@ -1,0 +1,111 @@
+// The tiles here are measured ones: bench/NOTES.md has the figures behind them.
+#include "kernels/catalog.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnc::kernels {
+namespace {
+
+struct Tile {
+  int blockM, blockN, warps;
+};
+
+int roundUp(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+/// As row_bytes() of templates/tile/mma_tile.cuh: rows of whole 16-column groups, padded by 16 bytes.
+int64_t rowBytes(int headDim, DType dtype) { return roundUp(headDim, 16) * dtypeBytes(dtype) + 16; }
+
+int64_t sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
+  const int64_t qk = rowBytes(options.headDim, options.dtype), v = rowBytes(options.headDimV, options.dtype);
+  return tile.blockM * std::max(qk, v) + tile.blockN * (qk + v);
+}
+
+/// Registers hold the tile's scores and a warp's rows of the output: 255 a thread allow 128x64 with four warps at head
+/// dim 128 if the mod needs next to nothing per score, and half the columns otherwise. From head dim 192 on the rows are
+/// dealt to eight warps.
+Tile sm80Tile(const KernelOptions& options, const Arch& arch, bool modHasWeight) {
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024;
+  if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
+  if (widest <= 64) return {128, 64, 4};
+  if (widest <= 128) return {128, modHasWeight ? 32 : 64, 4};
+  return smallShared ? Tile{64, 32, 4} : Tile{128, modHasWeight ? 32 : 64, 8};
+}
+
+/// Whether scores pass through arithmetic of the mod in every tile.
+bool hasWeight(const ir::Module& module) {
+  if (!module.scoreMod && !module.maskMod) return false;
+  return true;
+}
+
+Status checkBlocks(const KernelOptions& options) {
+  for (int size : {options.maskQBlock, options.maskKvBlock})
+    if (size != 64 && size != 128 && size != 256)
+      return Error::environment(fmt::format("block mask with blocks of {} is not supported", size),
+                                "block sizes are 64, 128 and 256");
+  return {};
+}
+
+Status checkForward(const KernelOptions& options) {
+  if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
+    return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
+                              "bf16, f16 and f32 are");
+  for (int dim : {options.headDim, options.headDimV})
+    if (dim < 8 || dim > 256 || dim % 8)
+      return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
+  if (options.tf32 && options.dtype != DType::F32)
+    return Error::environment("tf32 is an option of f32 kernels alone");
+  return options.blockSparse ? checkBlocks(options) : Status();
+}
+
+Expected<Plan> planForward(const ir::Module& module, Plan plan, const Arch& arch) {
+  KernelOptions& options = plan.options;
+  if (Status status = checkForward(options); !status) return status.error();
+  if (options.family == Family::Auto) options.family = Family::Sm80;
+  plan.entry = "attnc_forward";
+  Tile tile{8, 32, 8}; // of the naive kernel; kept in forward_naive.cu
+  switch (options.family) {
+  case Family::Naive: plan.templateName = "forward_naive.cu"; break;
+  case Family::Sm80:
+    plan.templateName = "forward_sm80.cu";
+    tile = sm80Tile(options, arch, hasWeight(module));
+    if (options.blockSparse && options.maskQBlock < tile.blockM) tile = {64, tile.blockN, 4};
+    plan.sharedBytes = sm80SharedBytes(tile, options);
+    break;
+  case Family::Sm90:
+  case Family::Auto: return Error::environment("there is no sm90 forward kernel yet", "use auto, naive or sm80");
+  }
+  plan.blockM = tile.blockM;
+  plan.blockN = tile.blockN;
+  plan.warps = tile.warps;
+  plan.threads = 32 * tile.warps;
+  return plan;
+}
+
+Expected<Plan> planBlockMask(Plan plan) {
+  plan.options.family = Family::Naive;
+  plan.templateName = "block_mask.cu";
+  plan.entry = "attnc_block_mask";
+  plan.warps = 16;
+  plan.threads = 32 * plan.warps;
+  return plan;
+}
+
+} // namespace
+
+Expected<Plan> choosePlan(const ir::Module& module, const KernelOptions& options) {
+  Plan plan;
+  plan.options = options;
+  if (plan.options.headDimV == 0) plan.options.headDimV = plan.options.headDim;
+  Expected<Arch> arch = parseArch(options.arch);
+  if (!arch) return arch.error();
+  switch (options.kind) {
+  case KernelKind::Forward: return planForward(module, std::move(plan), *arch);
+  case KernelKind::BlockMask: return planBlockMask(std::move(plan));
+  }
+  return Error::internal("unknown kind of kernel");
+}
+
+} // namespace attnc::kernels
