@@ -16,7 +16,7 @@ namespace attnc::cli {
 namespace {
 
 Error cannotWrite(const std::string& path) {
-  return Error::environment(fmt::format("cannot write {}: {}", quoted(path), std::strerror(errno)));
+  return Error::environment(fmt::format("cannot write {}: {}", inQuotes(path), std::strerror(errno)));
 }
 
 /// Writes everything, in spite of short writes; false with errno set on an error.
@@ -72,7 +72,7 @@ Status writeWholeFile(const std::string& path, const std::vector<std::string_vie
   std::error_code ignored;
   auto status = std::filesystem::status(path, ignored);
   if (std::filesystem::is_directory(status))
-    return Error::environment(fmt::format("cannot write {}: it is a directory", quoted(path)));
+    return Error::environment(fmt::format("cannot write {}: it is a directory", inQuotes(path)));
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor < 0 || !writeAndClose(descriptor, pieces)) return cannotWrite(path);

@@ -66,11 +66,11 @@ public:
 
 private:
   template <class... Args> Error fail(fmt::format_string<Args...> text, Args&&... args) const {
-    return Error::environment(quoted(file) + ": " + fmt::format(text, std::forward<Args>(args)...));
+    return Error::environment(inQuotes(file) + ": " + fmt::format(text, std::forward<Args>(args)...));
   }
   template <class... Args>
   Error failAt(const std::string& tensor, fmt::format_string<Args...> text, Args&&... args) const {
-    return fail("tensor {}: {}", quoted(tensor), fmt::format(text, std::forward<Args>(args)...));
+    return fail("tensor {}: {}", inQuotes(tensor), fmt::format(text, std::forward<Args>(args)...));
   }
 
   bool readBytes(char* target, uint64_t count) {
@@ -113,7 +113,7 @@ private:
     Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
     if (tooDeep) return fail("the header is nested too deeply");
     if (header.is_discarded() || !header.is_object()) return fail("the header is not valid JSON");
-    if (duplicate) return fail("the header has the key {} twice", quoted(*duplicate));
+    if (duplicate) return fail("the header has the key {} twice", inQuotes(*duplicate));
     return header;
   }
 
@@ -134,7 +134,7 @@ private:
   Status checkMetadata(const Json& fields) const {
     if (!fields.is_object()) return fail("__metadata__ is not a JSON object");
     for (const auto& [key, value] : fields.items())
-      if (!value.is_string()) return fail("__metadata__: {} is not a string", quoted(key));
+      if (!value.is_string()) return fail("__metadata__: {} is not a string", inQuotes(key));
     return {};
   }
 
@@ -144,14 +144,14 @@ private:
     if (!fields.is_object()) return failAt(name, "its header entry is not a JSON object");
     for (const auto& [key, value] : fields.items())
       if (key != "dtype" && key != "shape" && key != "data_offsets")
-        return failAt(name, "unknown field {} in its header entry", quoted(key));
+        return failAt(name, "unknown field {} in its header entry", inQuotes(key));
 
     if (!fields.contains("dtype") || !fields["dtype"].is_string()) return failAt(name, "no dtype in its header entry");
     const auto& dtypeText = fields["dtype"].get_ref<const std::string&>();
     auto dtype = dtypeOf(dtypeText);
     if (!dtype)
       return failAt(name, "dtype {} is not supported (F32, F16, BF16, I64, I32, I16, I8, U8, BOOL are)",
-                    quoted(dtypeText));
+                    inQuotes(dtypeText));
     entry.dtype = *dtype;
     if (auto status = readShape(entry, fields); !status) return status.error();
     if (auto status = readOffsets(entry, fields); !status) return status.error();
@@ -274,10 +274,10 @@ Expected<TensorMap> readSafetensors(const std::string& path) {
   std::error_code failure;
   bool regular = std::filesystem::is_regular_file(path, failure);
   uint64_t size = regular ? std::filesystem::file_size(path, failure) : 0;
-  if (failure) return Error::environment(fmt::format("cannot read {}: {}", quoted(path), failure.message()));
-  if (!regular) return Error::environment(fmt::format("cannot read {}: it is not a regular file", quoted(path)));
+  if (failure) return Error::environment(fmt::format("cannot read {}: {}", inQuotes(path), failure.message()));
+  if (!regular) return Error::environment(fmt::format("cannot read {}: it is not a regular file", inQuotes(path)));
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) return Error::environment(fmt::format("cannot read {}: it cannot be opened", quoted(path)));
+  if (!stream) return Error::environment(fmt::format("cannot read {}: it cannot be opened", inQuotes(path)));
   return readSafetensors(stream, size, path);
 }
 

@@ -6,7 +6,7 @@
 
 namespace attnc::cli {
 
-std::string quoted(std::string_view name) {
+std::string inQuotes(std::string_view name) {
   constexpr size_t kLongest = 80;
   std::string result = "'";
   for (char byte : name.substr(0, kLongest)) {

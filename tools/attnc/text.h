@@ -11,7 +11,7 @@
 namespace attnc::cli {
 
 /// `name` in single quotes; control bytes as \xNN, cut after 80 bytes.
-std::string quoted(std::string_view name);
+std::string inQuotes(std::string_view name);
 
 /// "[2, 8, 128, 64]"; "[]" for a 0-d tensor.
 std::string shapeText(const std::vector<int64_t>& shape);
