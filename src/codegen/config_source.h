@@ -1,0 +1,28 @@
+// The text of `attnc_config.cuh`: what is static in one kernel. templates/mod/identity/attnc_config.cuh is an instance.
+#pragma once
+
+#include "attnc/tensor.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attnc::codegen {
+
+struct Config {
+  DType dtype = DType::BF16; ///< of q, k, v and out: BF16, F16 or F32
+  int headDimQk = 128;
+  int headDimV = 128;
+  int blockM = 128; ///< q rows of a CTA's tile
+  int blockN = 64;  ///< kv columns of a step
+  int warps = 4;    ///< that compute
+  bool blockSparse = false;
+  bool rowMax = false; ///< the row maximum may be asked for
+  bool tf32 = false;
+  std::vector<std::pair<std::string, int>> extra; ///< more constants of one kernel family: name, value
+};
+
+/// Precondition: the names in `extra` are identifiers of the catalogue's, never the user's.
+std::string emitConfig(const Config& config);
+
+} // namespace attnc::codegen

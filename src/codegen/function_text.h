@@ -1,0 +1,51 @@
+// One function of Mod as text.
+//
+// In: a program and the expressions that the function must produce. Out: statements, and what the function takes from
+// the functions outside it. An expression becomes a statement when it is a field, is used more than once or would make
+// a line too long; all others nest into their user.
+#pragma once
+
+#include "codegen/names.h"
+#include "codegen/program.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace attnc::codegen {
+
+enum class Function : uint8_t { Head, Row, Column, Score, Mask };
+
+/// What Head, Row and Col hold, as expressions in the program's order.
+struct Fields {
+  std::set<uint32_t> head, row, column;
+  std::vector<std::string> names; ///< of the field, by expression; empty for what is none
+};
+
+class FunctionText {
+public:
+  /// Finds out what the function computes, and adds to `fields` what it needs from others. `roots`: the fields that it
+  /// fills, or the one value that it returns.
+  FunctionText(const Program& program, Function function, std::vector<uint32_t> roots, Fields& fields);
+
+  /// The statements, indented. Precondition: the fields have names. `file`: a literal for #line.
+  std::string body(const Fields& fields, Names locals, const std::string& file) const;
+
+private:
+  struct Text {
+    std::string code;
+    bool isPrimary = true; ///< needs no parentheses as an operand
+  };
+  bool isOwn(const Expr& expr) const;
+  bool fills() const { return function != Function::Score && function != Function::Mask; }
+  void use(uint32_t id, Fields& fields);
+  Text spell(uint32_t id, const std::vector<Text>& own, const Fields& fields) const;
+  Text expand(const Expr& expr, const std::vector<Text>& own, const Fields& fields) const;
+
+  const Program& program;
+  Function function;
+  std::vector<uint32_t> roots;
+  std::vector<uint32_t> uses; // by expression: how often this function needs it
+};
+
+} // namespace attnc::codegen

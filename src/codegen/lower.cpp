@@ -1,0 +1,196 @@
+// lower(): see program.h. Gathers are in lower_gather.cpp.
+#include "codegen/lower.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+namespace attnc::codegen {
+
+using ir::Level;
+using ir::Node;
+using ir::Op;
+using ir::Type;
+using ir::Value;
+
+const char* cType(Type type) {
+  switch (type) {
+  case Type::Bool: return "bool";
+  case Type::I32: return "int";
+  case Type::I64: return "long long";
+  case Type::F32: return "float";
+  }
+  return "?";
+}
+
+namespace {
+
+bool isScore(const Node& node) { return node.op == Op::Param && ir::ParamKind(node.attr) == ir::ParamKind::Score; }
+
+/// The side of an ops.def spelling "a; b" that fits the operands' type.
+std::string spelling(Op op, Type operands) {
+  auto [first, second] = llvm::StringRef(ir::info(op).cuda).split("; ");
+  bool integer = operands == Type::I32 || operands == Type::I64;
+  return (integer && !second.empty() ? second : first).str();
+}
+
+std::string castPattern(Type from, Type to) {
+  switch (to) {
+  case Type::Bool: return from == Type::F32 ? "{0} != 0.0f" : from == Type::Bool ? "{0}" : "{0} != 0";
+  case Type::I32: return from == Type::F32 ? "saturate_i32({0})" : from == Type::I64 ? "i32_of({0})" : "int({0})";
+  case Type::I64: return from == Type::F32 ? "saturate_i64({0})" : "i64_of({0})";
+  case Type::F32: return "float({0})";
+  }
+  return "?";
+}
+
+/// 1 / value where that is as good as dividing: finite and normal, like value itself.
+std::optional<float> exactEnoughReciprocal(float value) {
+  float result = 1.0f / value;
+  if (std::isnormal(value) && std::isnormal(result)) return result;
+  return std::nullopt;
+}
+
+} // namespace
+
+uint32_t Lowering::add(Expr expr) {
+  for (uint32_t operand : expr.operands)
+    expr.level = join(expr.level, program.exprs[operand].level);
+  program.exprs.push_back(std::move(expr));
+  return uint32_t(program.exprs.size() - 1);
+}
+
+uint32_t Lowering::addLeaf(std::string text, std::string type) {
+  return add({.kind = Expr::Kind::Leaf, .text = std::move(text), .type = std::move(type)});
+}
+
+uint32_t Lowering::addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name) {
+  auto [found, isNew] = argOf.try_emplace({slot.kind, slot.index, slot.axis}, 0);
+  if (!isNew) return found->second;
+  std::string field = argNames.unique(prefix, name);
+  program.slots.push_back(slot);
+  program.args.push_back({type, field});
+  return found->second = addLeaf("args." + field, type);
+}
+
+uint32_t Lowering::lowerParam(ir::ParamKind param) {
+  Expr expr{.kind = Expr::Kind::Param, .text = ir::name(param), .type = "int"};
+  switch (param) {
+  case ir::ParamKind::Score:
+    expr.level = Level::Element;
+    expr.type = "float";
+    break;
+  case ir::ParamKind::B:
+  case ir::ParamKind::H: expr.level = Level::Head; break;
+  case ir::ParamKind::QIdx: expr.level = Level::Row; break;
+  case ir::ParamKind::KvIdx: expr.level = Level::Column; break;
+  }
+  return add(std::move(expr));
+}
+
+uint32_t Lowering::lowerCast(const Node& node) {
+  const Node& from = module[node.operands[0]];
+  if (node.type == Type::F32 && from.op == Op::Param) {
+    bool isRow = ir::ParamKind(from.attr) == ir::ParamKind::QIdx;
+    if (isRow || ir::ParamKind(from.attr) == ir::ParamKind::KvIdx)
+      return add({.kind = Expr::Kind::FloatIndex,
+                  .text = isRow ? "q_float" : "kv_float",
+                  .type = "float",
+                  .level = isRow ? Level::Row : Level::Column,
+                  .prefix = isRow ? "q_" : "kv_",
+                  .name = "float",
+                  .line = node.line});
+  }
+  return add({.text = castPattern(from.type, node.type), .operands = {exprOf[node.operands[0].id]}});
+}
+
+/// A division that takes part in a score is a product with the reciprocal, which is computed at the divisor's level:
+/// 2 ulp, and no division per score. Divisions of indices keep IEEE rounding, since floor() and == may follow.
+uint32_t Lowering::lowerDiv(const Node& node) {
+  Value divisor = node.operands[1];
+  uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
+  if (!dependsOnScore[node.operands[0].id] && !dependsOnScore[divisor.id])
+    return add({.text = spelling(Op::Div, Type::F32), .operands = {left, right}});
+  uint32_t inverse = 0;
+  std::optional<float> constant = module.isConst(divisor) ? exactEnoughReciprocal(module.f32(divisor)) : std::nullopt;
+  if (constant)
+    inverse = addLeaf(literal(Type::F32, std::bit_cast<uint32_t>(*constant)), "float");
+  else
+    inverse = add({.text = "reciprocal({0})",
+                   .operands = {right},
+                   .type = "float",
+                   .prefix = "r",
+                   .name = std::to_string(divisor.id),
+                   .line = node.line});
+  return add({.text = "{0} * {1}", .operands = {left, inverse}});
+}
+
+uint32_t Lowering::lowerLeaf(const Node& node) {
+  if (node.op == Op::Const) return addLeaf(literal(node.type, node.attr), cType(node.type));
+  if (node.op == Op::Param) return lowerParam(ir::ParamKind(node.attr));
+  uint32_t index = uint32_t(node.attr);
+  if (node.op == Op::Dim) return addArg({Slot::Kind::Dim, index, 0, Type::I32}, "int", "d_", module.dims[index]);
+  return addArg({Slot::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
+}
+
+uint32_t Lowering::lowerSpelled(const Node& node) {
+  Expr expr{.text = spelling(node.op, module[node.operands[0]].type)};
+  for (Value operand : node.operands)
+    expr.operands.push_back(exprOf[operand.id]);
+  return add(std::move(expr));
+}
+
+uint32_t Lowering::lowerNode(const Node& node) {
+  switch (ir::info(node.op).rule) {
+  case ir::TypeRule::Leaf: return lowerLeaf(node);
+  case ir::TypeRule::Cast: return lowerCast(node);
+  case ir::TypeRule::Load: return lowerGather(node);
+  case ir::TypeRule::Float: return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(node);
+  case ir::TypeRule::Arith:
+  case ir::TypeRule::Int:
+  case ir::TypeRule::Bits:
+  case ir::TypeRule::Shift:
+  case ir::TypeRule::Compare:
+  case ir::TypeRule::Test:
+  case ir::TypeRule::Select: return lowerSpelled(node);
+  }
+  return 0;
+}
+
+/// Lowers what `root` needs. Operands come before their users in the arena.
+uint32_t Lowering::lowerRoot(Value root) {
+  std::vector<bool> needed(root.id + 1, false);
+  needed[root.id] = true;
+  for (uint32_t id = root.id + 1; id-- > 0;)
+    if (needed[id])
+      for (Value operand : module[{id}].operands)
+        needed[operand.id] = true;
+  for (uint32_t id = 0; id <= root.id; ++id) {
+    if (!needed[id] || exprOf[id] != kNotLowered) continue;
+    const Node& node = module[{id}];
+    dependsOnScore[id] = isScore(node);
+    for (Value operand : node.operands)
+      dependsOnScore[id] = dependsOnScore[id] || dependsOnScore[operand.id];
+    uint32_t lowered = exprOf[id] = lowerNode(node);
+    Expr& expr = program.exprs[lowered];
+    if (expr.type.empty()) expr.type = cType(node.type);
+    if (expr.prefix.empty()) expr.prefix = "v", expr.name = std::to_string(id);
+    if (expr.line == 0) expr.line = node.line;
+  }
+  return exprOf[root.id];
+}
+
+Lowering::Lowering(const ir::Module& of)
+    : module(of), exprOf(of.size(), kNotLowered), dependsOnScore(of.size(), false) {}
+
+Program Lowering::run() {
+  if (module.scoreMod && !isScore(module[*module.scoreMod])) program.score = lowerRoot(*module.scoreMod);
+  bool allLive = module.maskMod && module.isConst(*module.maskMod) && module.integer(*module.maskMod) != 0;
+  if (module.maskMod && !allLive) program.mask = lowerRoot(*module.maskMod);
+  return std::move(program);
+}
+
+Program lower(const ir::Module& module) { return Lowering(module).run(); }
+
+} // namespace attnc::codegen

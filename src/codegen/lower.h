@@ -1,0 +1,54 @@
+// The state of lower(), shared by lower.cpp and lower_gather.cpp.
+#pragma once
+
+#include "codegen/names.h"
+#include "codegen/program.h"
+
+#include <map>
+#include <tuple>
+
+namespace attnc::codegen {
+
+const char* cType(ir::Type type);
+
+class Lowering {
+public:
+  explicit Lowering(const ir::Module& of);
+  Program run();
+
+private:
+  static constexpr uint32_t kNotLowered = ~0u;
+
+  uint32_t lowerRoot(ir::Value root);
+  uint32_t lowerNode(const ir::Node& node);
+  uint32_t lowerLeaf(const ir::Node& node);
+  uint32_t lowerSpelled(const ir::Node& node);
+  uint32_t lowerParam(ir::ParamKind param);
+  uint32_t lowerCast(const ir::Node& node);
+  uint32_t lowerDiv(const ir::Node& node);
+  uint32_t lowerGather(const ir::Node& node);
+
+  // Gathers.
+  struct AddressTerms;
+  bool isProven(const ir::Node& load, unsigned axis) const;
+  uint32_t lowerIndex(const ir::Node& load, unsigned axis);
+  AddressTerms termsOf(const ir::Node& load);
+  uint32_t baseOf(const ir::Node& load);
+  uint32_t addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const ir::Node& load);
+
+  /// Appends; the level becomes the join of the given one and the operands'. Type, name and line may be left out for
+  /// the expression that stands for the IR node itself.
+  uint32_t add(Expr expr);
+  uint32_t addLeaf(std::string text, std::string type);
+  /// The field of ModArgs with this content, made on first use.
+  uint32_t addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name);
+
+  const ir::Module& module;
+  Program program;
+  std::vector<uint32_t> exprOf;     // IR value -> expression
+  std::vector<bool> dependsOnScore; // by IR value
+  std::map<std::tuple<Slot::Kind, uint32_t, uint32_t>, uint32_t> argOf;
+  Names argNames;
+};
+
+} // namespace attnc::codegen

@@ -1,0 +1,165 @@
+// Gathers: a read of a captured tensor as address arithmetic, split by level.
+//
+// The address is data + index[0] * stride[0] + ...; each product belongs to the level of its index. What (b, h) know is
+// added up in head(), what a row knows in row(), and so on, so that a score adds what is left and reads. Where row and
+// column both have a part, the row holds an address and the column an offset.
+//
+// Indices that are not proved to lie inside are clamped. An empty tensor comes with a null address and strides of 0
+// (see packArgs), and is read as one element that is 0.
+#include "codegen/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace attnc::codegen {
+
+using ir::Level;
+using ir::Node;
+using ir::Type;
+
+namespace {
+
+const char* elementType(DType dtype) {
+  switch (dtype) {
+  case DType::Bool:
+  case DType::U8: return "unsigned char";
+  case DType::I8: return "signed char";
+  case DType::I16: return "short";
+  case DType::I32: return "int";
+  case DType::I64: return "long long";
+  case DType::F16:
+  case DType::BF16: return "unsigned short";
+  case DType::F32: return "float";
+  }
+  return "?";
+}
+
+bool isConstant(const ir::Extent& extent, int64_t value) { return !extent.isNamed && extent.value == value; }
+
+} // namespace
+
+/// Whether the index of this axis lies inside for every coordinate that a kernel passes.
+bool Lowering::isProven(const Node& load, unsigned axis) const {
+  const Node& index = module[load.operands[axis]];
+  const ir::Extent& extent = module.tensors[load.attr].shape[axis];
+  if (index.op == ir::Op::Const) return !extent.isNamed && index.attr >= 0 && index.attr < extent.value;
+  if (index.op != ir::Op::Param || !extent.isNamed) return false;
+  switch (ir::ParamKind(index.attr)) {
+  case ir::ParamKind::Score: return false;
+  case ir::ParamKind::B: return extent.value == int64_t(ir::BuiltinDim::B);
+  case ir::ParamKind::H: return extent.value == int64_t(ir::BuiltinDim::H);
+  case ir::ParamKind::QIdx: return extent.value == int64_t(ir::BuiltinDim::QLen);
+  case ir::ParamKind::KvIdx: return extent.value == int64_t(ir::BuiltinDim::KvLen);
+  }
+  return false;
+}
+
+/// Products of index and stride, by level of the index.
+struct Lowering::AddressTerms {
+  llvm::SmallVector<uint32_t, 4> head, row, column, element;
+};
+
+/// The index along one axis as it is read: inside the tensor.
+uint32_t Lowering::lowerIndex(const Node& load, unsigned axis) {
+  const ir::TensorCapture& tensor = module.tensors[load.attr];
+  const ir::Extent& extent = tensor.shape[axis];
+  uint32_t tensorIndex = uint32_t(load.attr), index = exprOf[load.operands[axis].id];
+  if (isProven(load, axis)) return index;
+  Type type = module[load.operands[axis]].type;
+  Expr inside{.operands = {index}, .type = cType(type), .prefix = "i_", .name = tensor.name, .line = load.line};
+  if (extent.isNamed) {
+    inside.text = type == Type::I64 ? "clamp_index({0}, i64_of({1}))" : "clamp_index({0}, {1})";
+    inside.operands.push_back(addArg({Slot::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int",
+                                     fmt::format("t_{}_", tensor.name), fmt::format("size{}", axis)));
+  } else {
+    int64_t size = std::min<int64_t>(extent.value, std::numeric_limits<int32_t>::max());
+    inside.text = fmt::format("clamp_index({{0}}, {})", literal(type, size));
+  }
+  return add(std::move(inside));
+}
+
+Lowering::AddressTerms Lowering::termsOf(const Node& load) {
+  const ir::TensorCapture& tensor = module.tensors[load.attr];
+  AddressTerms terms;
+  for (unsigned axis = 0; axis < load.operands.size(); ++axis) {
+    ir::Value operand = load.operands[axis];
+    bool isZero = module.isConst(operand) && module.integer(operand) <= 0;
+    if (isZero || isConstant(tensor.shape[axis], 1)) continue; // reads element 0 of this axis
+    uint32_t index = lowerIndex(load, axis);
+    uint32_t stride = addArg({Slot::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long",
+                             fmt::format("t_{}_", tensor.name), fmt::format("stride{}", axis));
+    uint32_t term = add({.text = "step({0}, {1})",
+                         .operands = {index, stride},
+                         .type = "long long",
+                         .prefix = "o_",
+                         .name = tensor.name,
+                         .line = load.line});
+    switch (program.exprs[term].level) {
+    case Level::Launch:
+    case Level::Head: terms.head.push_back(term); break;
+    case Level::Row: terms.row.push_back(term); break;
+    case Level::Column: terms.column.push_back(term); break;
+    case Level::Element: terms.element.push_back(term); break;
+    }
+  }
+  return terms;
+}
+
+/// The address of element (0, ..., 0), or of a zero where the tensor may be empty.
+uint32_t Lowering::baseOf(const Node& load) {
+  const ir::TensorCapture& tensor = module.tensors[load.attr];
+  std::string type = fmt::format("const {}*", elementType(tensor.dtype));
+  uint32_t data = addArg({Slot::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
+  bool mayBeEmpty = false;
+  for (unsigned axis = 0; axis < tensor.shape.size(); ++axis)
+    mayBeEmpty = mayBeEmpty || (tensor.shape[axis].isNamed && !isProven(load, axis));
+  if (!mayBeEmpty) return data;
+  return add({.text = "or_zero({0})",
+              .operands = {data},
+              .type = type,
+              .prefix = "p_",
+              .name = tensor.name,
+              .line = load.line});
+}
+
+uint32_t Lowering::addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const Node& load) {
+  Expr sum{.type = std::move(type), .prefix = prefix, .name = module.tensors[load.attr].name, .line = load.line};
+  for (uint32_t term : terms) {
+    sum.text += fmt::format("{}{{{}}}", sum.operands.empty() ? "" : " + ", sum.operands.size());
+    sum.operands.push_back(term);
+  }
+  return add(std::move(sum));
+}
+
+uint32_t Lowering::lowerGather(const Node& load) {
+  const ir::TensorCapture& tensor = module.tensors[load.attr];
+  for (const ir::Extent& extent : tensor.shape)
+    if (isConstant(extent, 0)) return addLeaf(literal(load.type, 0), cType(load.type));
+
+  AddressTerms terms = termsOf(load);
+  uint32_t address = baseOf(load);
+  std::string type = program.exprs[address].type;
+  auto advance = [&](llvm::SmallVector<uint32_t, 4> by) {
+    if (by.empty()) return;
+    by.insert(by.begin(), address);
+    address = addSum(by, type, "p_", load);
+  };
+  advance(terms.head);
+  advance(terms.row);
+  if (terms.row.empty()) {
+    advance(terms.column);
+  } else if (!terms.column.empty()) {
+    bool single = terms.column.size() == 1;
+    terms.element.insert(terms.element.begin(),
+                         single ? terms.column[0] : addSum(terms.column, "long long", "o_", load));
+  }
+  advance(terms.element);
+  return add({.text = fmt::format("load_{}({{0}})", dtypeName(tensor.dtype)),
+              .operands = {address},
+              .prefix = "v_",
+              .name = tensor.name});
+}
+
+} // namespace attnc::codegen

@@ -1,0 +1,47 @@
+// Code generation: the IR of a mod as the text of `attnc_mod.cuh`, and the words that a launch passes to it.
+//
+// In: a verified module after the passes. Out: CUDA C++ that defines ModArgs and Mod as templates/mod/contract.cuh
+// asks, stands on templates/mod/ops.cuh alone and compiles for the host as well. Values are computed at the outermost
+// level that knows them. Text of the user reaches the output only as mangled names and as the file name of #line. Not
+// here: optimisation; the passes have done that.
+#pragma once
+
+#include "ir/bindings.h"
+#include "ir/ir.h"
+
+#include <llvm/ADT/ArrayRef.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attnc::codegen {
+
+/// One 8-byte word of ModArgs; a value of less than 8 bytes stands in the low ones.
+struct Slot {
+  enum class Kind : uint8_t {
+    Dim,          ///< i32: an extent, by its index in Module::dims
+    TensorData,   ///< address of element (0, ..., 0), by its index in Module::tensors
+    TensorSize,   ///< i32: extent of one axis of a tensor
+    TensorStride, ///< i64: stride of one axis of a tensor, in elements
+    Scalar,       ///< bool, i32 or f32: a run-time scalar, by its index in Module::scalars
+  };
+  Kind kind = Kind::Dim;
+  uint32_t index = 0;
+  uint32_t axis = 0;             ///< of TensorSize and TensorStride
+  ir::Type type = ir::Type::I64; ///< of the word
+};
+
+struct ModSource {
+  std::string text;        ///< of attnc_mod.cuh
+  std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
+};
+
+/// Never fails on a module that verifies. Equal modules give equal text.
+ModSource emitMod(const ir::Module& module);
+
+/// Writes slots.size() words: the ModArgs of one launch. `bindings` belong to the module that the slots came from;
+/// tensors are in the memory of the device that runs the code. Allocates nothing.
+void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, uint64_t* words);
+
+} // namespace attnc::codegen

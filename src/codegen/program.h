@@ -1,0 +1,49 @@
+// The form between IR and text: expressions of CUDA C++ with holes, each at its level.
+//
+// In: a module. Out: one Expr per value that score_mod and mask_mod need, operands first, all choices of spelling made:
+// gathers are split into address arithmetic by level, divisions of scores are products with a hoisted reciprocal, casts
+// of q_idx and kv_idx take the kernel's float indices. What becomes a statement, a field or part of a larger expression
+// is left to mod_source.cpp.
+#pragma once
+
+#include "codegen/mod_source.h"
+
+#include <llvm/ADT/SmallVector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attnc::codegen {
+
+struct Expr {
+  enum class Kind : uint8_t {
+    Computed,   ///< `text` is a pattern with {0} {1} ... for the operands
+    Leaf,       ///< `text` stands for itself in every function: a literal or a field of ModArgs
+    Param,      ///< score, b, h, q_idx, kv_idx; spelled by function
+    FloatIndex, ///< q_float or kv_float: a parameter of row() or col(), a field where scores need it
+  };
+  Kind kind = Kind::Computed;
+  std::string text;
+  llvm::SmallVector<uint32_t, 3> operands; ///< indices into Program::exprs
+  std::string type;                        ///< in C++: "float", "const int*", ...
+  ir::Level level = ir::Level::Launch;
+  std::string prefix, name; ///< what a field or variable that holds it is called; see Names
+  uint32_t line = 0;        ///< of the mod's text; 0 if none
+};
+
+/// A field of ModArgs; its slot has the same index.
+struct ArgField {
+  std::string type, name;
+};
+
+struct Program {
+  std::vector<Expr> exprs;
+  std::optional<uint32_t> score, mask; ///< unset: the identity, always true
+  std::vector<Slot> slots;
+  std::vector<ArgField> args;
+};
+
+Program lower(const ir::Module& module);
+
+} // namespace attnc::codegen
