@@ -1,0 +1,105 @@
+// Canonical bytes and their hash; see hash.h. A change of the layout or of ops.def's meaning is a change of kVersion.
+#include "ir/hash.h"
+
+#include <llvm/ADT/ArrayRef.h>
+#include <llvm/ADT/StringExtras.h>
+#include <llvm/Support/SHA256.h>
+
+#include <limits>
+
+namespace attnc::ir {
+namespace {
+
+constexpr char kVersion[] = "attnc-ir-1";
+constexpr uint32_t kUnnumbered = std::numeric_limits<uint32_t>::max();
+
+class Writer {
+public:
+  explicit Writer(const Module& module) : module(module), number(module.size(), kUnnumbered) {}
+
+  std::string bytes() {
+    text(kVersion);
+    captures();
+    std::string head = std::move(out);
+    out.clear();
+    int64_t score = root(module.scoreMod), mask = root(module.maskMod);
+    std::string nodes = std::move(out);
+    out = std::move(head);
+    integer(score);
+    integer(mask);
+    text(nodes);
+    return std::move(out);
+  }
+
+private:
+  void integer(int64_t value) {
+    for (int shift = 0; shift < 64; shift += 8)
+      out += char(uint64_t(value) >> shift);
+  }
+  void text(llvm::StringRef value) {
+    integer(int64_t(value.size()));
+    out.append(value.data(), value.size());
+  }
+
+  void captures() {
+    integer(int64_t(module.dims.size()));
+    integer(int64_t(module.tensors.size()));
+    for (const TensorCapture& tensor : module.tensors) {
+      text(llvm::StringRef(dtypeName(tensor.dtype).data(), dtypeName(tensor.dtype).size()));
+      integer(int64_t(tensor.shape.size()));
+      for (const Extent& extent : tensor.shape) {
+        integer(extent.isNamed);
+        integer(extent.value);
+      }
+    }
+    integer(int64_t(module.scalars.size()));
+    for (const ScalarCapture& scalar : module.scalars)
+      text(name(scalar.type));
+  }
+
+  /// Writes what a root needs and returns its number; -1 for no root. The walk keeps its own stack: a chain of
+  /// operations may be longer than the program's stack is deep.
+  int64_t root(std::optional<Value> value) {
+    if (!value) return -1;
+    llvm::SmallVector<std::pair<Value, unsigned>, 32> path = {{*value, 0}};
+    while (!path.empty()) {
+      auto& [at, next] = path.back();
+      const Node& node = module[at];
+      if (number[at.id] == kUnnumbered && next < node.operands.size()) {
+        path.push_back({node.operands[next++], 0});
+        continue;
+      }
+      if (number[at.id] == kUnnumbered) write(at);
+      path.pop_back();
+    }
+    return number[value->id];
+  }
+
+  void write(Value value) {
+    const Node& node = module[value];
+    number[value.id] = count++;
+    text(info(node.op).text);
+    text(name(node.type));
+    integer(node.attr);
+    integer(int64_t(node.operands.size()));
+    for (Value operand : node.operands)
+      integer(number[operand.id]);
+  }
+
+  const Module& module;
+  std::vector<uint32_t> number;
+  uint32_t count = 0;
+  std::string out;
+};
+
+} // namespace
+
+std::string canonicalBytes(const Module& module) { return Writer(module).bytes(); }
+
+std::string canonicalHash(const Module& module) {
+  llvm::SHA256 hash;
+  hash.update(canonicalBytes(module));
+  return llvm::toHex(hash.final(), /*LowerCase=*/true);
+}
+
+} // namespace attnc::ir

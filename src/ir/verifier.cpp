@@ -1,0 +1,212 @@
+// verify(): see verifier.h. Each function returns a finding or an empty string.
+#include "ir/verifier.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <set>
+
+namespace attnc::ir {
+namespace {
+
+bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
+
+/// Whether the type may stand under the rule; for Compare and Test, the operands' type.
+bool admits(TypeRule rule, Type type) {
+  switch (rule) {
+  case TypeRule::Arith: return type != Type::Bool;
+  case TypeRule::Int:
+  case TypeRule::Shift: return isInt(type);
+  case TypeRule::Bits: return type != Type::F32;
+  case TypeRule::Float:
+  case TypeRule::Test: return type == Type::F32;
+  case TypeRule::Leaf:
+  case TypeRule::Compare:
+  case TypeRule::Select:
+  case TypeRule::Cast:
+  case TypeRule::Load: return true;
+  }
+  return false;
+}
+
+std::string checkConst(const Node& node) {
+  switch (node.type) {
+  case Type::Bool:
+    if (node.attr != 0 && node.attr != 1) return "a bool constant is neither 0 nor 1";
+    return "";
+  case Type::I32:
+    if (node.attr != int32_t(node.attr)) return "an i32 constant does not fit";
+    return "";
+  case Type::I64: return "";
+  case Type::F32:
+    if (node.attr != int64_t(uint32_t(node.attr))) return "an f32 constant is not a 32-bit pattern";
+    return "";
+  }
+  return "a constant has no type";
+}
+
+std::string checkLeaf(const Module& module, const Node& node) {
+  bool inRange = node.attr >= 0;
+  switch (node.op) {
+  case Op::Const: return checkConst(node);
+  case Op::Param:
+    if (!inRange || node.attr > int64_t(ParamKind::KvIdx)) return "a param does not exist";
+    if (node.type != (ParamKind(node.attr) == ParamKind::Score ? Type::F32 : Type::I32))
+      return fmt::format("param {} has type {}", name(ParamKind(node.attr)), name(node.type));
+    return "";
+  case Op::Scalar:
+    if (!inRange || node.attr >= int64_t(module.scalars.size())) return "a scalar is not declared";
+    if (node.type != module.scalars[node.attr].type)
+      return fmt::format("scalar {} has type {}", module.scalars[node.attr].name, name(node.type));
+    return "";
+  case Op::Dim:
+    if (!inRange || node.attr >= int64_t(module.dims.size())) return "a dim is not declared";
+    return node.type == Type::I32 ? "" : "a dim is not an i32";
+  default: return fmt::format("{} is not a leaf", info(node.op).text);
+  }
+}
+
+std::string checkLoad(const Module& module, const Node& node) {
+  if (node.attr < 0 || node.attr >= int64_t(module.tensors.size())) return "a load reads a tensor that is not declared";
+  const TensorCapture& tensor = module.tensors[node.attr];
+  if (node.operands.size() != tensor.shape.size())
+    return fmt::format("load of {} has {} indices for {} axes", tensor.name, node.operands.size(), tensor.shape.size());
+  if (node.type != loadedType(tensor.dtype))
+    return fmt::format("load of {} has type {}, but {} loads as {}", tensor.name, name(node.type),
+                       dtypeName(tensor.dtype), name(loadedType(tensor.dtype)));
+  for (Value operand : node.operands)
+    if (!isInt(module[operand].type))
+      return fmt::format("an index of {} has type {}", tensor.name, name(module[operand].type));
+  return "";
+}
+
+/// The rules by which operands and result have types; Leaf and Load are checked elsewhere.
+std::string checkTypes(const Module& module, const Node& node) {
+  const OpInfo& op = info(node.op);
+  Type first = module[node.operands[0]].type;
+  if (op.rule == TypeRule::Cast) return first != node.type ? "" : fmt::format("cast {} to its own type", name(first));
+  if (op.rule == TypeRule::Select) {
+    if (first != Type::Bool) return fmt::format("select: the condition has type {}, not bool", name(first));
+    for (unsigned i : {1u, 2u})
+      if (module[node.operands[i]].type != node.type)
+        return fmt::format("select {}: operand {} has type {}", name(node.type), i + 1,
+                           name(module[node.operands[i]].type));
+    return "";
+  }
+  bool isTest = op.rule == TypeRule::Compare || op.rule == TypeRule::Test;
+  if (isTest && node.type != Type::Bool) return fmt::format("{} has type {}, not bool", op.text, name(node.type));
+  Type expected = isTest ? first : node.type;
+  if (!admits(op.rule, expected)) return fmt::format("{} does not exist for {}", op.text, name(expected));
+  for (size_t i = 0; i < node.operands.size(); ++i)
+    if (Type type = module[node.operands[i]].type; type != expected)
+      return fmt::format("{} {}: operand {} has type {}", op.text, name(expected), i + 1, name(type));
+  return "";
+}
+
+std::string checkNode(const Module& module, const Node& node) {
+  const OpInfo& op = info(node.op);
+  if (op.arity >= 0 && size_t(op.arity) != node.operands.size())
+    return fmt::format("{} takes {} operands, not {}", op.text, op.arity, node.operands.size());
+  if (op.rule == TypeRule::Leaf) return checkLeaf(module, node);
+  if (op.rule == TypeRule::Load) return checkLoad(module, node);
+  if (node.attr != 0) return fmt::format("{} has an attribute", op.text);
+  return checkTypes(module, node);
+}
+
+std::string checkTensor(const Module& module, const TensorCapture& tensor, std::set<int64_t>& namedDims) {
+  if (tensor.shape.size() > TensorView::kMaxRank)
+    return fmt::format("tensor {} has {} axes; {} is the limit", tensor.name, tensor.shape.size(),
+                       TensorView::kMaxRank);
+  for (const Extent& extent : tensor.shape) {
+    if (extent.isNamed && (extent.value < 0 || extent.value >= int64_t(module.dims.size())))
+      return fmt::format("tensor {} has an extent that is not declared", tensor.name);
+    if (!extent.isNamed && (extent.value < 0 || extent.value > std::numeric_limits<int32_t>::max()))
+      return fmt::format("tensor {} has the extent {}", tensor.name, extent.value);
+    if (extent.isNamed) namedDims.insert(extent.value);
+  }
+  return "";
+}
+
+std::string checkCaptures(const Module& module) {
+  std::set<std::string> names;
+  auto claim = [&](const std::string& name) {
+    if (!isIdentifier(name)) return fmt::format("'{}' is not a name", name);
+    return names.insert(name).second ? std::string() : fmt::format("two captures are called {}", name);
+  };
+  std::set<int64_t> namedDims;
+  for (const TensorCapture& tensor : module.tensors) {
+    if (std::string finding = claim(tensor.name); !finding.empty()) return finding;
+    if (std::string finding = checkTensor(module, tensor, namedDims); !finding.empty()) return finding;
+  }
+  for (const ScalarCapture& scalar : module.scalars) {
+    if (std::string finding = claim(scalar.name); !finding.empty()) return finding;
+    if (scalar.type == Type::I64) return fmt::format("scalar {} has type i64", scalar.name);
+  }
+  static const Module kPlain;
+  if (module.dims.size() < kBuiltinDims || !std::equal(kPlain.dims.begin(), kPlain.dims.end(), module.dims.begin()))
+    return "the first dims are not B, H, HKV, Q_LEN, KV_LEN";
+  std::set<std::string> dims;
+  for (size_t dim = 0; dim < module.dims.size(); ++dim) {
+    if (!isIdentifier(module.dims[dim])) return fmt::format("'{}' is not a name", module.dims[dim]);
+    if (!dims.insert(module.dims[dim]).second) return fmt::format("two dims are called {}", module.dims[dim]);
+    if (dim >= kBuiltinDims && !namedDims.count(int64_t(dim)))
+      return fmt::format("dim {} is the extent of no tensor", module.dims[dim]);
+  }
+  return "";
+}
+
+std::string checkRoots(const Module& module) {
+  for (const auto& root : {module.scoreMod, module.maskMod})
+    if (root && root->id >= module.size()) return "a root is not a node";
+  if (module.scoreMod && module[*module.scoreMod].type != Type::F32)
+    return fmt::format("score_mod has type {}, not f32", name(module[*module.scoreMod].type));
+  if (module.maskMod && module[*module.maskMod].type != Type::Bool)
+    return fmt::format("mask_mod has type {}, not bool", name(module[*module.maskMod].type));
+  if (module.maskMod && dependsOnScore(module, *module.maskMod)) return "mask_mod depends on score";
+  return "";
+}
+
+std::string checkModule(const Module& module) {
+  if (std::string finding = checkCaptures(module); !finding.empty()) return finding;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    for (Value operand : node.operands)
+      if (operand.id >= id) return fmt::format("node {} uses node {}, which does not come before it", id, operand.id);
+    if (std::string finding = checkNode(module, node); !finding.empty()) return fmt::format("node {}: {}", id, finding);
+  }
+  return checkRoots(module);
+}
+
+std::optional<std::string> toOptional(std::string finding) {
+  if (finding.empty()) return std::nullopt;
+  return finding;
+}
+
+} // namespace
+
+bool isIdentifier(llvm::StringRef text) {
+  auto isStart = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  if (text.empty() || !isStart(text[0])) return false;
+  return llvm::all_of(text, [&](char c) { return isStart(c) || (c >= '0' && c <= '9'); });
+}
+
+bool dependsOnScore(const Module& module, Value value) {
+  std::vector<bool> depends(value.id + 1, false);
+  for (uint32_t id = 0; id <= value.id; ++id) {
+    const Node& node = module[{id}];
+    depends[id] = node.op == Op::Param && node.attr == int64_t(ParamKind::Score);
+    for (Value operand : node.operands)
+      depends[id] = depends[id] || depends[operand.id];
+  }
+  return depends[value.id];
+}
+
+std::optional<std::string> verifyNode(const Module& module, const Node& node) {
+  for (Value operand : node.operands)
+    if (operand.id >= module.size()) return "an operand is not a node";
+  return toOptional(checkNode(module, node));
+}
+
+std::optional<std::string> verify(const Module& module) { return toOptional(checkModule(module)); }
+
+} // namespace attnc::ir

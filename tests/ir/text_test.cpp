@@ -1,0 +1,183 @@
+// IR as text: printing, reading, and the errors of the reader.
+#include "ir/hash.h"
+#include "ir/printer.h"
+#include "ir/reader.h"
+#include "ir/verifier.h"
+#include "support/random_module.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+using namespace attnc::ir;
+
+namespace {
+
+const char kAlibi[] = R"(source "alibi.py"
+dim DOCS
+tensor slopes: f32[H]
+tensor starts: i64[DOCS, 4]
+tensor limit: bf16
+scalar window: i32
+%0 = sub i32 %kv_idx, %q_idx !7
+%1 = cast f32 %0
+%2 = load f32 slopes[%h]
+%3 = mul f32 %2, %1
+%4 = add f32 %score, %3
+%5 = load f32 limit
+%6 = min f32 %4, %5
+%7 = le i32 %0, @window
+%8 = load i64 starts[%b, 2L]
+%9 = lt i64 %8, -5L
+%10 = or bool %7, %9
+score_mod -> %6
+mask_mod -> %10
+)";
+
+/// The error of reading `text`, which must be one.
+Error errorOf(std::string_view text) {
+  auto module = read(text, "bad.ir");
+  REQUIRE_FALSE(module);
+  REQUIRE(module.error().blame == Blame::Mod);
+  REQUIRE(module.error().diagnostics.size() == 1);
+  return module.error();
+}
+
+} // namespace
+
+TEST_CASE("IR text reads and prints back unchanged") {
+  auto module = read(kAlibi);
+  REQUIRE(module);
+  CHECK(print(*module) == kAlibi);
+  CHECK(module->sourceName == "alibi.py");
+  CHECK(module->tensors[1].shape[0].value == 5);
+  CHECK((*module)[Value{module->scoreMod->id}].op == Op::Min);
+}
+
+TEST_CASE("random modules survive print, read, print") {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    test::RandomModule random(seed, {.operations = 40});
+    REQUIRE_FALSE(verify(random.module));
+    std::string text = print(random.module);
+    auto again = read(text);
+    INFO(text);
+    REQUIRE(again);
+    REQUIRE(print(*again) == text);
+    REQUIRE(canonicalHash(*again) == canonicalHash(random.module));
+  }
+}
+
+TEST_CASE("every f32 prints as a text that reads back to the same bits") {
+  std::mt19937_64 random(1);
+  std::vector<uint32_t> bits = {0,          0x80000000, 1,          0x80000001, 0x7f800000, 0xff800000,
+                                0x7fc00000, 0x7fc00001, 0xffc00000, 0x7f7fffff, 0x00800000, 0x3dcccccd};
+  for (int i = 0; i < 3000; ++i)
+    bits.push_back(uint32_t(random()));
+  for (uint32_t b : bits) {
+    Module module;
+    module.scoreMod = module.constant(Type::F32, b);
+    auto again = read(print(module));
+    INFO(print(module));
+    REQUIRE(again);
+    REQUIRE((*again)[*again->scoreMod].attr == b);
+  }
+  CHECK(printF32(0.1f) == "0.1");
+  CHECK(printF32(1.f) == "1.0");
+  CHECK(printF32(-0.f) == "-0.0");
+}
+
+TEST_CASE("comments, blanks and names of one's own are read") {
+  auto module = read("  ; the causal mask\n%keep=le i32 %kv_idx , %q_idx ; here\r\n\n mask_mod->%keep");
+  REQUIRE(module);
+  CHECK(print(*module) == "%0 = le i32 %kv_idx, %q_idx\nmask_mod -> %0\n");
+}
+
+TEST_CASE("a source name with quotes and control characters is kept") {
+  Module module;
+  module.sourceName = "a \"b\" \\ \n;\x7f \xc3\xa9.py";
+  auto again = read(print(module));
+  REQUIRE(again);
+  CHECK(again->sourceName == module.sourceName);
+}
+
+TEST_CASE("reading errors say where they are and what was expected") {
+  struct Case {
+    const char* text;
+    int line, column;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"%0 = frob i32 %b, %h", 1, 6, "expected an operation"},
+      {"%0 = const i32 1", 1, 6, "expected an operation"},
+      {"\n%0 = add i16 %b, %h", 2, 10, "expected a type"},
+      {"%0 = add i32 %b", 1, 6, "add takes 2 operands, not 1"},
+      {"%0 = add i32 %b, %1", 1, 18, "%1 is not defined above"},
+      {"%0 = add i32 %b, 1L", 1, 6, "operand 2 has type i64"},
+      {"%0 = add i32 %b, 3000000000", 1, 18, "does not fit into an i32"},
+      {"%0 = add f32 %score, 1e99", 1, 22, "fits into an f32"},
+      {"%0 = le f32 %b, %h", 1, 6, "the operands have another type"},
+      {"%0 = add i32 %b, @w", 1, 18, "scalar w is not declared"},
+      {"%0 = add i32 %b, #N", 1, 18, "dim N is not declared"},
+      {"tensor t: f33[H]", 1, 11, "expected a dtype"},
+      {"tensor t: f32[N]", 1, 15, "expected an extent"},
+      {"tensor t: f32[H", 1, 16, "expected ']'"},
+      {"tensor t: f32[H]\n%0 = load f32 t[%score]", 2, 6, "an index of t has type f32"},
+      {"tensor t: i32[H]\n%0 = load f32 t[%h]", 2, 6, "loads as i32"},
+      {"scalar s: i64", 1, 11, "expected i32, f32 or bool"},
+      {"%0 = neg i32 %b\n%0 = neg i32 %h", 2, 3, "%0 cannot be defined here"},
+      {"%b = neg i32 %b", 1, 3, "%b cannot be defined here"},
+      {"mask_mod -> %b", 1, 1, "mask_mod has type i32"},
+      {"mask_mod -> true\nmask_mod -> true", 2, 9, "a value already"},
+      {"%0 = isnan f32 %score\nmask_mod -> %0", 2, 1, "mask_mod depends on score"},
+      {"mask_mod -> true false", 1, 18, "expected the end of the line"},
+      {"dim N", 1, 1, "dim N is the extent of no tensor"},
+      {"dim H", 1, 6, "dim H exists already"},
+      {"tensor t: f32\nscalar t: f32", 2, 1, "two captures are called t"},
+      {"source \"x", 1, 10, "expected '\"'"},
+      {"%0 = neg i32 ", 1, 14, "expected an operand"},
+      {"%0 = neg i32 -", 1, 14, "expected an operand"},
+      {"%0 = neg f32 nan:0x00000001", 1, 14, "the bits of a NaN"},
+      {"hello", 1, 1, "expected source"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.text);
+    Error error = errorOf(c.text);
+    const Diagnostic& found = error.diagnostics[0];
+    INFO(found.rendered);
+    CHECK(found.line == c.line);
+    CHECK(found.column == c.column);
+    CHECK(found.message.find(c.message) != std::string::npos);
+    CHECK(error.message.rfind("bad.ir:" + std::to_string(c.line) + ":" + std::to_string(c.column) + ": error:", 0) ==
+          0);
+  }
+}
+
+TEST_CASE("mutilated IR text never crashes the reader, and what it accepts verifies and prints") {
+  std::mt19937_64 random(7);
+  const std::string alphabet = "%@#;:[]!\"\\,.->=0123456789abcdefnitLx_ \n\t\0\xff";
+  int accepted = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = kAlibi;
+    for (uint64_t edits = 1 + random() % 4; edits-- > 0;) {
+      size_t at = random() % text.size();
+      switch (random() % 4) {
+      case 0: text[at] = alphabet[random() % alphabet.size()]; break;
+      case 1: text.erase(at, 1 + random() % 8); break;
+      case 2: text.insert(at, 1, alphabet[random() % alphabet.size()]); break;
+      case 3: text.insert(at, text.substr(random() % text.size(), random() % 20)); break;
+      }
+    }
+    auto module = read(text);
+    if (!module) continue;
+    ++accepted;
+    REQUIRE_FALSE(verify(*module));
+    REQUIRE(read(print(*module)));
+  }
+  CHECK(accepted > 100);
+}
+
+TEST_CASE("an empty text is the identity mod") {
+  auto module = read("");
+  REQUIRE(module);
+  CHECK_FALSE(module->scoreMod);
+  CHECK(print(*module).empty());
+}

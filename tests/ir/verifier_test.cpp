@@ -1,0 +1,162 @@
+// The verifier finds each kind of malformed module, and the hash sees every difference that matters.
+#include "ir/hash.h"
+#include "ir/reader.h"
+#include "ir/verifier.h"
+
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <set>
+
+using namespace attnc;
+using namespace attnc::ir;
+
+namespace {
+
+std::string findingOf(const std::function<void(Module&)>& build) {
+  Module module;
+  build(module);
+  return verify(module).value_or("");
+}
+
+std::string hashOf(std::string_view text) {
+  auto module = read(text);
+  REQUIRE(module);
+  return canonicalHash(*module);
+}
+
+} // namespace
+
+TEST_CASE("the verifier names what breaks a rule of ops.def") {
+  auto contains = [](const char* text) { return Catch::Contains(text); };
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Add, Type::Bool, {m.constBool(true), m.constBool(true)});
+             }),
+             contains("add does not exist for bool"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Add, Type::I32, {m.dim(0), m.constInt(Type::I64, 1)});
+             }),
+             contains("operand 2 has type i64"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Div, Type::I32, {m.dim(0), m.dim(1)});
+             }),
+             contains("div does not exist for i32"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Shl, Type::F32, {m.constF32(1), m.constF32(1)});
+             }),
+             contains("shl does not exist for f32"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::And, Type::F32, {m.constF32(1), m.constF32(1)});
+             }),
+             contains("and does not exist for f32"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Lt, Type::I32, {m.dim(0), m.dim(1)});
+             }),
+             contains("lt has type i32, not bool"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::IsNan, Type::Bool, {m.dim(0)}); }),
+             contains("isnan does not exist for i32"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Cast, Type::I32, {m.dim(0)}); }),
+             contains("cast i32 to its own type"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Select, Type::I32, {m.dim(0), m.dim(1), m.dim(2)});
+             }),
+             contains("the condition has type i32"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.make(Op::Select, Type::I32, {m.constBool(true), m.dim(1), m.constF32(0)});
+             }),
+             contains("operand 3 has type f32"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Neg, Type::I32, {m.dim(0)}, 3); }), contains("neg has an attribute"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Load, Type::F32, {}, 0); }), contains("not declared"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.tensors.push_back({"t", DType::F32, {{true, 1}}});
+               m.make(Op::Load, Type::F32, {}, 0);
+             }),
+             contains("0 indices for 1 axes"));
+}
+
+TEST_CASE("the verifier names leaves, captures and roots that are not well-formed") {
+  auto contains = [](const char* text) { return Catch::Contains(text); };
+  CHECK_THAT(findingOf([](Module& m) { m.constant(Type::Bool, 2); }), contains("neither 0 nor 1"));
+  CHECK_THAT(findingOf([](Module& m) { m.constant(Type::I32, 1ll << 31); }), contains("does not fit"));
+  CHECK_THAT(findingOf([](Module& m) { m.constant(Type::F32, -1); }), contains("32-bit pattern"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Param, Type::I32, {}, 7); }), contains("param does not exist"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Param, Type::F32, {}, 2); }), contains("param h has type f32"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Dim, Type::I32, {}, 5); }), contains("dim is not declared"));
+  CHECK_THAT(findingOf([](Module& m) { m.make(Op::Scalar, Type::I32, {}, 0); }), contains("scalar is not declared"));
+  CHECK_THAT(findingOf([](Module& m) { m.scalars = {{"1x", Type::I32}}; }), contains("'1x' is not a name"));
+  CHECK_THAT(findingOf([](Module& m) { m.scalars = {{"s", Type::I64}}; }), contains("has type i64"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.tensors.push_back({"t", DType::F32, {{false, -1}}});
+             }),
+             contains("extent -1"));
+  CHECK_THAT(findingOf([](Module& m) {
+               m.tensors.push_back({"t", DType::F32, {{true, 9}}});
+             }),
+             contains("not declared"));
+  CHECK_THAT(findingOf([](Module& m) { m.dims[0] = "X"; }), contains("first dims"));
+  CHECK_THAT(findingOf([](Module& m) { m.scoreMod = m.dim(0); }), contains("score_mod has type i32"));
+  CHECK_THAT(findingOf([](Module& m) { m.maskMod = m.make(Op::IsNan, Type::Bool, {m.param(ParamKind::Score)}); }),
+             contains("mask_mod depends on score"));
+  CHECK_THAT(findingOf([](Module& m) { m.maskMod = Value{3}; }), contains("a root is not a node"));
+}
+
+TEST_CASE("names, lines, spacing, dead nodes and arena order do not change the hash") {
+  std::string hash = hashOf("tensor t: f32[H]\nscalar w: i32\n%0 = load f32 t[%h] !3\n%1 = sub i32 %q_idx, @w\n"
+                            "%2 = cast f32 %1\n%3 = add f32 %0, %2\nscore_mod -> %3\n");
+  CHECK(hash.size() == 64);
+  CHECK(hash == hashOf("source \"x.py\"\ntensor slopes: f32[H]\nscalar window: i32\n%d = neg i32 %b\n"
+                       "%a = sub i32 %q_idx, @window !9\n%l = load f32 slopes[%h]\n%c = cast f32 %a\n"
+                       "%r = add f32 %l, %c\nscore_mod -> %r\n"));
+  CHECK(hashOf("dim N\ntensor t: f32[N]") == hashOf("dim M\ntensor u: f32[M]"));
+}
+
+TEST_CASE("each difference of op, type, constant, capture, extent and root changes the hash") {
+  const char* texts[] = {
+      "",
+      "mask_mod -> true",
+      "mask_mod -> false",
+      "score_mod -> %score",
+      "score_mod -> 0.0",
+      "score_mod -> -0.0",
+      "score_mod -> nan",
+      "score_mod -> nan:0x7fc00001",
+      "score_mod -> %score\nmask_mod -> true",
+      "%0 = le i32 %kv_idx, %q_idx\nmask_mod -> %0",
+      "%0 = le i32 %q_idx, %kv_idx\nmask_mod -> %0",
+      "%0 = lt i32 %kv_idx, %q_idx\nmask_mod -> %0",
+      "%0 = le i32 %kv_idx, 4\nmask_mod -> %0",
+      "%0 = le i32 %kv_idx, 5\nmask_mod -> %0",
+      "%0 = le i32 %kv_idx, #H\nmask_mod -> %0",
+      "%0 = cast i64 %kv_idx\n%1 = le i64 %0, 4L\nmask_mod -> %1",
+      "scalar w: i32",
+      "scalar w: f32",
+      "scalar w: f32\nscalar v: i32",
+      "scalar w: i32\nscalar v: f32",
+      "scalar w: i32\nscalar v: i32\n%0 = le i32 @w, %b\nmask_mod -> %0",
+      "scalar w: i32\nscalar v: i32\n%0 = le i32 @v, %b\nmask_mod -> %0",
+      "tensor t: f32",
+      "tensor t: f32[H]",
+      "tensor t: f32[HKV]",
+      "tensor t: f32[2]",
+      "tensor t: f16[2]",
+      "tensor t: f32[2, 2]",
+      "dim N\ntensor t: f32[N]",
+      "dim N\ntensor t: f32[N, N]",
+      "dim N\ndim M\ntensor t: f32[N, M]",
+  };
+  std::set<std::string> hashes;
+  for (const char* text : texts) {
+    INFO(text);
+    CHECK(hashes.insert(hashOf(text)).second);
+  }
+}
+
+TEST_CASE("a very deep module is hashed and verified without deep recursion") {
+  Module module;
+  Value value = module.param(ParamKind::QIdx);
+  for (int i = 0; i < 300000; ++i)
+    value = module.make(Op::Add, Type::I32, {value, module.constInt(Type::I32, i)});
+  module.maskMod = module.make(Op::Le, Type::Bool, {value, value});
+  CHECK_FALSE(verify(module));
+  CHECK(canonicalHash(module).size() == 64);
+}

@@ -1,0 +1,274 @@
+// Random modules: well-typed, verified, with captures, and data to run them with. For tests of every layer.
+//
+//   attnc::test::RandomModule random(seed);          // the same seed gives the same module and data everywhere
+//   auto bindings = ir::bind(random.module, random.captures, random.problem);
+//
+// The modules hold what hand-written mods rarely do: negative indices of gathers, zero divisors, NaN and inf,
+// saturating casts, wrap-around, shared subexpressions. Both roots exist; mask_mod does not depend on score.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "ir/ir.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace attnc::test {
+
+struct RandomModuleOptions {
+  int operations = 24;        ///< operations drawn; some are shared or dead
+  bool floats = true;         ///< f32 arithmetic and casts between f32 and integers; else integers and bools alone
+  bool transcendental = true; ///< exp, sin, ...; without them f32 results are exact or correctly rounded
+};
+
+class RandomModule {
+public:
+  ir::Module module;
+  Captures captures; ///< host memory, owned by this object
+  ProblemShape problem{.batch = 2, .qHeads = 4, .kvHeads = 2, .qLen = 13, .kvLen = 17};
+
+  explicit RandomModule(uint64_t seed, RandomModuleOptions options = {}) : random(seed), options(options) {
+    makeCaptures();
+    makeLeaves();
+    for (int i = 0; i < options.operations; ++i)
+      makeOperation();
+    module.scoreMod = scoreRoot();
+    module.maskMod = maskRoot();
+  }
+  RandomModule(const RandomModule&) = delete; // the captures point into this object
+
+  /// A value for `score` at the i-th sample: usual ones, and now and then NaN, inf, -0.
+  static double sampleScore(uint64_t i) {
+    static const double kSpecial[] = {0.0,
+                                      -0.0,
+                                      1.0,
+                                      std::numeric_limits<double>::infinity(),
+                                      -std::numeric_limits<double>::infinity(),
+                                      std::numeric_limits<double>::quiet_NaN()};
+    if (i % 5 == 4) return kSpecial[i / 5 % 6];
+    return double(float((double(i * 2654435761u % 4001) - 2000) / 128));
+  }
+
+private:
+  using Type = ir::Type;
+  using Op = ir::Op;
+  using Value = ir::Value;
+
+  std::mt19937_64 random;
+  RandomModuleOptions options;
+  std::deque<std::vector<char>> storage;
+  std::vector<Value> values[4];
+  std::vector<bool> usesScore; // by Value::id
+
+  // mt19937_64 is the same everywhere, the standard distributions are not.
+  uint64_t below(uint64_t bound) { return random() % bound; }
+  template <class T> const T& pick(const std::vector<T>& from) { return from[below(from.size())]; }
+
+  Type pickType() {
+    static const std::vector<Type> kAll = {Type::Bool, Type::I32, Type::I32, Type::I64, Type::F32, Type::F32};
+    static const std::vector<Type> kIntegers = {Type::Bool, Type::I32, Type::I32, Type::I64};
+    return pick(options.floats ? kAll : kIntegers);
+  }
+
+  // ---- Captures ----
+
+  int64_t interestingInteger() {
+    static const std::vector<int64_t> kSpecial = {0, 1, -1, 2, -2, 3, 7, 8, -8, 31, 33, 255, -128, 32767};
+    return pick(kSpecial);
+  }
+
+  void store(DType dtype, char* at) {
+    static const std::vector<float> kReals = {0.f,
+                                              -0.f,
+                                              1.f,
+                                              -1.f,
+                                              0.5f,
+                                              3.25f,
+                                              -2.75f,
+                                              1e30f,
+                                              -1e-30f,
+                                              std::numeric_limits<float>::infinity(),
+                                              std::numeric_limits<float>::quiet_NaN()};
+    int64_t integer = interestingInteger();
+    float real = pick(kReals);
+    uint16_t bf16 = uint16_t(std::bit_cast<uint32_t>(real) >> 16), f16 = uint16_t(below(0x10000));
+    if (std::isnan(real)) bf16 = 0x7fc0;
+    switch (dtype) {
+    case DType::Bool: *at = char(below(2)); break;
+    case DType::U8:
+    case DType::I8: *at = char(integer); break;
+    case DType::I16: std::memcpy(at, &integer, 2); break;
+    case DType::I32: std::memcpy(at, &integer, 4); break;
+    case DType::I64: std::memcpy(at, &integer, 8); break;
+    case DType::F16: std::memcpy(at, &f16, 2); break;
+    case DType::BF16: std::memcpy(at, &bf16, 2); break;
+    case DType::F32: std::memcpy(at, &real, 4); break;
+    }
+  }
+
+  /// Declares a tensor and gives it data; the last two axes are transposed in memory now and then.
+  void addTensor(const char* name, DType dtype, std::initializer_list<std::pair<ir::Extent, int64_t>> axes) {
+    ir::TensorCapture capture{name, dtype, {}};
+    TensorView view{.dtype = dtype, .rank = int(axes.size())};
+    int64_t count = 1;
+    int axis = 0;
+    for (const auto& [extent, value] : axes) {
+      capture.shape.push_back(extent);
+      view.shape[axis++] = value;
+      count *= value;
+    }
+    for (int64_t step = 1; axis-- > 0; step *= view.shape[axis])
+      view.stride[axis] = step;
+    if (view.rank == 2 && below(2)) view.stride = {1, view.shape[0]};
+    storage.emplace_back(size_t(count * dtypeBytes(dtype)));
+    for (int64_t i = 0; i < count; ++i)
+      store(dtype, storage.back().data() + i * dtypeBytes(dtype));
+    view.data = storage.back().data();
+    captures.set(name, view);
+    module.tensors.push_back(std::move(capture));
+  }
+
+  static ir::Extent named(ir::BuiltinDim dim) { return {true, int64_t(dim)}; }
+  static ir::Extent constant(int64_t value) { return {false, value}; }
+
+  void makeCaptures() {
+    static const std::vector<DType> kIntegers = {DType::Bool, DType::U8, DType::I8, DType::I16, DType::I32, DType::I64};
+    static const std::vector<DType> kReals = {DType::F16, DType::BF16, DType::F32};
+    const ir::Extent free = {true, int64_t(ir::kBuiltinDims)};
+    module.sourceName = "random.py";
+    module.dims.push_back("N");
+    if (options.floats) addTensor("slopes", DType::F32, {{named(ir::BuiltinDim::H), problem.qHeads}});
+    addTensor("document_id", DType::I32, {{named(ir::BuiltinDim::KvLen), problem.kvLen}});
+    addTensor("table", pick(kIntegers), {{free, 5}, {constant(3), 3}});
+    addTensor("bias", pick(options.floats ? kReals : kIntegers),
+              {{named(ir::BuiltinDim::QLen), problem.qLen}, {free, 5}});
+    addTensor("offset", DType::I32, {});
+    module.scalars = {{"window", Type::I32}, {"causal", Type::Bool}};
+    captures.set("window", interestingInteger()).set("causal", below(2) == 1);
+    if (!options.floats) return;
+    module.scalars.push_back({"cap", Type::F32});
+    captures.set("cap", double(float(below(64)) / 4 - 4));
+  }
+
+  // ---- Values ----
+
+  void remember(Value value) {
+    usesScore.resize(module.size(), false);
+    const ir::Node& node = module[value];
+    bool uses = node.op == Op::Param && node.attr == int64_t(ir::ParamKind::Score);
+    for (Value operand : node.operands)
+      uses = uses || usesScore[operand.id];
+    usesScore[value.id] = uses;
+    values[size_t(node.type)].push_back(value);
+  }
+
+  void makeLeaves() {
+    using ir::ParamKind;
+    for (ParamKind param : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
+      remember(module.param(param));
+    for (unsigned dim = 0; dim < module.dims.size(); ++dim)
+      remember(module.dim(dim));
+    for (unsigned i = 0; i < module.scalars.size(); ++i)
+      remember(module.scalar(i));
+    for (bool value : {false, true})
+      remember(module.constBool(value));
+    for (int64_t value : {0, 1, -1, 2, 7, -3, 64})
+      remember(module.constInt(Type::I32, value));
+    for (int64_t value : {0, 1, -5, 1 << 30})
+      remember(module.constInt(Type::I64, value));
+    remember(module.constInt(Type::I32, int64_t(uint32_t(random()))));
+    remember(module.constInt(Type::I64, int64_t(random())));
+    if (!options.floats) return;
+    for (float value : {0.f, -0.f, 1.f, -1.f, 2.f, 0.5f, 0.1f, 3e38f, 1e-40f})
+      remember(module.constF32(value));
+    remember(module.constF32(std::numeric_limits<float>::infinity()));
+    remember(module.constF32(std::numeric_limits<float>::quiet_NaN()));
+    remember(module.param(ParamKind::Score));
+  }
+
+  Value operandOf(Type type) {
+    const std::vector<Value>& from = values[size_t(type)];
+    size_t recent = std::min<size_t>(from.size(), 6); // chains grow deep only if fresh values are preferred
+    return below(2) ? from[from.size() - 1 - below(recent)] : pick(from);
+  }
+
+  bool isTranscendental(Op op) { return op >= Op::Exp && op <= Op::Pow && !(op >= Op::Floor && op <= Op::Round); }
+
+  bool admits(Op op, Type type) {
+    switch (ir::info(op).rule) {
+    case ir::TypeRule::Arith: return type != Type::Bool;
+    case ir::TypeRule::Int:
+    case ir::TypeRule::Shift: return type == Type::I32 || type == Type::I64;
+    case ir::TypeRule::Bits: return type != Type::F32;
+    case ir::TypeRule::Float:
+    case ir::TypeRule::Test: return type == Type::F32 && (options.transcendental || !isTranscendental(op));
+    case ir::TypeRule::Compare:
+    case ir::TypeRule::Select:
+    case ir::TypeRule::Cast:
+    case ir::TypeRule::Load: return true;
+    case ir::TypeRule::Leaf: return false;
+    }
+    return false;
+  }
+
+  Value makeLoad(int64_t tensor) {
+    llvm::SmallVector<Value, 3> index;
+    for (size_t axis = 0; axis < module.tensors[tensor].shape.size(); ++axis)
+      index.push_back(operandOf(below(4) ? Type::I32 : Type::I64));
+    return module.make(Op::Load, ir::loadedType(module.tensors[tensor].dtype), index, tensor, uint32_t(1 + below(9)));
+  }
+
+  void makeOperation() {
+    Type type = pickType();
+    Op op;
+    do
+      op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::IsNan) - uint64_t(Op::Neg) + 1));
+    while (!admits(op, type));
+    uint32_t line = uint32_t(1 + below(9));
+    const ir::OpInfo& row = ir::info(op);
+    if (op == Op::Load) return remember(makeLoad(int64_t(below(module.tensors.size()))));
+    if (op == Op::Select)
+      return remember(module.make(op, type, {operandOf(Type::Bool), operandOf(type), operandOf(type)}, 0, line));
+    if (op == Op::Cast) {
+      Type to = pickType();
+      return to == type ? makeOperation() : remember(module.make(op, to, {operandOf(type)}, 0, line));
+    }
+    bool isTest = row.rule == ir::TypeRule::Compare || row.rule == ir::TypeRule::Test;
+    llvm::SmallVector<Value, 3> operands;
+    for (int i = 0; i < row.arity; ++i)
+      operands.push_back(operandOf(type));
+    remember(module.make(op, isTest ? Type::Bool : type, operands, 0, line));
+  }
+
+  // ---- Roots: join the last few values, so that most of what was made is used ----
+
+  Value scoreRoot() {
+    if (!options.floats) return module.make(Op::Cast, Type::F32, {values[size_t(Type::I32)].back()});
+    Value result = module.param(ir::ParamKind::Score);
+    const std::vector<Value>& reals = values[size_t(Type::F32)];
+    for (size_t i = 0; i < 3; ++i) {
+      Value last = reals[reals.size() - 1 - i];
+      result = module.make(Op::Select, Type::F32, {operandOf(Type::Bool), result, last});
+    }
+    return result;
+  }
+
+  Value maskRoot() {
+    Value result =
+        module.make(Op::Le, Type::Bool, {module.param(ir::ParamKind::KvIdx), module.param(ir::ParamKind::QIdx)});
+    const std::vector<Value>& bools = values[size_t(Type::Bool)];
+    int joined = 0;
+    for (size_t i = bools.size(); i-- > 0 && joined < 3;) {
+      if (usesScore[bools[i].id]) continue;
+      result = module.make(joined++ % 2 ? Op::And : Op::Xor, Type::Bool, {result, bools[i]});
+    }
+    return result;
+  }
+};
+
+} // namespace attnc::test
