@@ -62,6 +62,7 @@ struct CompiledKernel {
   int spillBytes = 0; ///< stores and loads, all functions
   int64_t staticSharedBytes = 0;
   int64_t dynamicSharedBytes = 0; ///< what the launch asks for
+  std::vector<std::string> advisories; ///< of ptxas, C7504 and C7510..C7520: code that is silently slow
   bool fromDisk = false;
   double compileMs = 0; ///< 0 when it came from the cache
 };

@@ -1,0 +1,233 @@
+// Times attnc's kernels on the workloads of a cases.json, one JSON line a case, in the format of the peers' harness:
+// {"id", "peer", "ms", "tflops", "first_call_s", ...}; a case that fails gets "error" instead.
+//
+// Each result is checked against the naive kernel before it is timed. `ms` is the median of device-event times with the
+// L2 cache overwritten between runs; inputs are random normal. "tflops" counts unmasked query-key pairs:
+// 4 * pairs * head_dim. "first_call_s" is the wall time from mod text to the first finished launch, block mask
+// included.
+#include "cases.h"
+
+#include "ir/element.h"
+#include "jit/device.h"
+#include "reference/convert.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <regex>
+#include <thread>
+
+namespace attnc::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Throws what a program cannot go on from; a case's failure becomes its "error".
+template <class T> T take(Expected<T> value) {
+  if (!value) throw std::runtime_error(value.error().message);
+  return *std::move(value);
+}
+void take(Status status) {
+  if (!status) throw std::runtime_error(status.error().message);
+}
+
+/// Random normal values of a 16-bit dtype, a stream per thread, the same in every run.
+std::vector<uint16_t> randomNormal(int64_t count, DType dtype, uint64_t seed) {
+  std::vector<uint16_t> values(static_cast<size_t>(count));
+  const int64_t threads = std::max(1u, std::thread::hardware_concurrency());
+  const auto fill = [&](int64_t thread) {
+    std::mt19937_64 bits(seed * 1000 + uint64_t(thread));
+    std::normal_distribution<float> normal;
+    for (int64_t i = count * thread / threads; i < count * (thread + 1) / threads; ++i)
+      values[size_t(i)] = dtype == DType::F16 ? reference::toF16(normal(bits)) : reference::toBf16(normal(bits));
+  };
+  std::vector<std::thread> pool;
+  for (int64_t thread = 0; thread < threads; ++thread)
+    pool.emplace_back(fill, thread);
+  for (std::thread& thread : pool)
+    thread.join();
+  return values;
+}
+
+/// A tensor in device memory.
+struct DeviceTensor {
+  jit::DeviceBuffer buffer;
+  TensorView view;
+};
+
+template <class T>
+DeviceTensor upload(const std::vector<T>& values, DType dtype, std::initializer_list<int64_t> shape) {
+  DeviceTensor tensor{take(jit::DeviceBuffer::allocate(values.size() * sizeof(T))), {}};
+  take(tensor.buffer.upload(values.data(), values.size() * sizeof(T)));
+  tensor.view = TensorView::contiguous(tensor.buffer.data(), dtype, shape);
+  return tensor;
+}
+
+/// Median milliseconds of `run`, the L2 cache overwritten before each.
+template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, jit::DeviceBuffer& flush) {
+  const jit::DeviceEvent begin = take(jit::DeviceEvent::create()), end = take(jit::DeviceEvent::create());
+  std::vector<float> times;
+  float spent = 0;
+  for (int i = 0; i < 5 || (spent < 100 && i < 200); ++i) {
+    take(flush.fillAsync(uint8_t(i), stream.get()));
+    take(begin.record(stream.get()));
+    run();
+    take(end.record(stream.get()));
+    take(end.synchronize());
+    const float ms = take(end.msSince(begin));
+    if (i >= 2) times.push_back(ms); // the first two warm up
+    spent += ms;
+  }
+  std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+/// Largest difference of two outputs of a 16-bit dtype; NaN if either holds one.
+double largestDifference(const jit::DeviceBuffer& a, const jit::DeviceBuffer& b, DType dtype) {
+  std::vector<uint16_t> x(a.bytes() / 2), y(b.bytes() / 2);
+  take(a.download(x.data(), a.bytes()));
+  take(b.download(y.data(), b.bytes()));
+  double largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double difference =
+        std::abs(ir::readElement(x.data(), dtype, int64_t(i)).real - ir::readElement(y.data(), dtype, int64_t(i)).real);
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
+
+struct Bench {
+  std::string mods;
+  Family family = Family::Auto;
+  Compiler compiler{{.cacheMode = CompilerOptions::CacheMode::Off}};
+  jit::DeviceStream stream = take(jit::DeviceStream::create());
+  jit::DeviceBuffer flush = take(jit::DeviceBuffer::allocate(size_t(256) << 20));
+
+  nlohmann::json measure(const Case& c);
+};
+
+nlohmann::json Bench::measure(const Case& c) {
+  const ProblemShape& p = c.problem;
+  const int64_t d = c.headDim;
+  CaseMod mod = take(caseMod(c, mods));
+  const DeviceTensor q =
+      upload(randomNormal(p.batch * p.qHeads * p.qLen * d, c.dtype, 1), c.dtype, {p.batch, p.qHeads, p.qLen, d});
+  const DeviceTensor k =
+      upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 2), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
+  const DeviceTensor v =
+      upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 3), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
+  DeviceTensor out{take(jit::DeviceBuffer::allocate(q.buffer.bytes())), q.view},
+      expected{take(jit::DeviceBuffer::allocate(q.buffer.bytes())), q.view};
+  out.view.data = out.buffer.data();
+  expected.view.data = expected.buffer.data();
+
+  Captures host = mod.scalars, device = mod.scalars;
+  std::vector<DeviceTensor> captured;
+  const auto capture = [&](const char* name, auto& values, DType dtype) {
+    if (values.empty()) return;
+    captured.push_back(upload(values, dtype, {int64_t(values.size())}));
+    device.set(name, captured.back().view);
+    host.set(name, TensorView::contiguous(values.data(), dtype, {int64_t(values.size())}));
+  };
+  capture("slopes", mod.slopes, DType::F32);
+  capture("document_id", mod.documentId, DType::I32);
+
+  const Clock::time_point start = Clock::now();
+  KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim, .blockSparse = mod.mod.hasMaskMod()};
+  const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
+  jit::DeviceBuffer lists;
+  BlockMaskView mask;
+  std::optional<Kernel> masker;
+  const auto buildMask = [&] { take(masker->buildBlockMask(mask, p, device, stream.get())); };
+  if (options.blockSparse) {
+    masker = take(compiler.load(mod.mod, {.kind = KernelKind::BlockMask}));
+    lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(maskShape)));
+    mask = BlockMask::viewInto(lists.data(), maskShape);
+    buildMask();
+  }
+  const Kernel kernel = take(compiler.load(mod.mod, options));
+  ForwardArgs args{.q = q.view,
+                   .k = k.view,
+                   .v = v.view,
+                   .out = out.view,
+                   .captures = &device,
+                   .blockMask = options.blockSparse ? &mask : nullptr};
+  const auto run = [&] { take(kernel.forward(args, nullptr, stream.get())); };
+  take(out.buffer.fill(0xff)); // NaN: an element that is not written shows
+  run();
+  take(stream.synchronize());
+  nlohmann::json row{{"id", c.id}, {"peer", "attnc"}, {"first_call_s", std::round(secondsSince(start) * 1000) / 1000}};
+
+  options.family = Family::Naive;
+  options.blockSparse = false; // the oracle evaluates mask_mod everywhere
+  const Kernel naive = take(compiler.load(mod.mod, options));
+  args.out = expected.view;
+  args.blockMask = nullptr;
+  take(naive.forward(args, nullptr, stream.get()));
+  take(stream.synchronize());
+  const double error = largestDifference(out.buffer, expected.buffer, c.dtype);
+  // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.
+  const double tolerance = 12 * (c.dtype == DType::F16 ? 0x1p-11 : 0x1p-8);
+  if (!(error <= tolerance)) throw std::runtime_error(fmt::format("differs from the naive kernel by {:.3g}", error));
+
+  args.out = out.view;
+  args.blockMask = kernel.options().blockSparse ? &mask : nullptr;
+  const double ms = medianMs(run, stream, flush);
+  const double pairs = double(unmaskedPairs(mod, host, p)) * double(p.batch * p.qHeads);
+  row["ms"] = std::round(ms * 1e4) / 1e4;
+  row["tflops"] = std::round(4 * pairs * double(d) / ms / 1e8) / 10;
+  row["max_error"] = error;
+  row["registers"] = kernel.compiled().registers;
+  row["spill_bytes"] = kernel.compiled().spillBytes;
+  if (masker) row["block_mask_ms"] = std::round(medianMs(buildMask, stream, flush) * 1e4) / 1e4;
+  return row;
+}
+
+} // namespace
+} // namespace attnc::bench
+
+int main(int argc, char** argv) {
+  using namespace attnc;
+  std::string cases, out, only, mods = ATTNC_SOURCE_DIR "/dsl/mods";
+  Family family = Family::Auto;
+  double seconds = 1e9;
+  CLI::App app("Times attnc on the workloads of a cases.json.");
+  app.add_option("--cases", cases, "the workloads")->required();
+  app.add_option("--out", out, "file that JSON lines are appended to; they are printed as well");
+  app.add_option("--only", only, "regular expression on the case id");
+  app.add_option("--mods", mods, "folder of the mods, named as the cases' variants");
+  app.add_option("--kernel-family", family, "auto, naive, sm80 or sm90")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Family>{
+          {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}}));
+  app.add_option("--seconds", seconds, "stop starting new cases after this long");
+  CLI11_PARSE(app, argc, argv);
+
+  const auto start = bench::Clock::now();
+  auto context = jit::DeviceContext::create();
+  if (!context) {
+    std::cerr << "attnc-bench: " << context.error().message << "\n";
+    return 3;
+  }
+  bench::Bench bench{.mods = mods, .family = family};
+  std::ofstream file(out, std::ios::app);
+  for (const bench::Case& c : bench::readCases(cases)) {
+    if (c.kind != "forward" || !std::regex_search(c.id, std::regex(only))) continue;
+    if (bench::secondsSince(start) > seconds) break;
+    nlohmann::json row;
+    try {
+      row = bench.measure(c);
+    } catch (const std::exception& error) {
+      row = {{"id", c.id}, {"peer", "attnc"}, {"error", error.what()}};
+    }
+    std::cout << row.dump() << std::endl;
+    if (!out.empty()) file << row.dump() << std::endl;
+  }
+}

@@ -1,0 +1,73 @@
+#include "cases.h"
+
+#include "ir/bindings.h"
+#include "ir/interpreter.h"
+
+#include <cmath>
+#include <fstream>
+
+namespace attnc::bench {
+
+std::vector<Case> readCases(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  std::vector<Case> cases;
+  for (const nlohmann::json& row : nlohmann::json::parse(file)) {
+    Case c;
+    c.id = row.at("id");
+    c.kind = row.at("kind");
+    c.variant = row.at("variant");
+    c.params = row.at("params");
+    c.dtype = row.at("dtype") == "fp16" ? DType::F16 : DType::BF16;
+    c.problem = {row.at("batch"), row.at("q_heads"), row.at("kv_heads"), row.at("q_len"), row.at("kv_len")};
+    c.headDim = row.at("head_dim");
+    if (row.contains("document_lengths")) c.documentLengths = row["document_lengths"].get<std::vector<int64_t>>();
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+Expected<CaseMod> caseMod(const Case& c, const std::string& mods) {
+  CaseMod result;
+  ParseOptions options;
+  if (c.variant == "neighborhood2d") {
+    options.defines = {{"WIDTH", c.params.at("width").dump()},
+                       {"HEIGHT", c.params.at("height").dump()},
+                       {"WINDOW_X", c.params.at("window").at(0).dump()},
+                       {"WINDOW_Y", c.params.at("window").at(1).dump()}};
+  }
+  Expected<Mod> mod = Mod::load(mods + "/" + c.variant + ".py", options);
+  if (!mod) return mod.error();
+  result.mod = *std::move(mod);
+  if (c.variant == "alibi") // slopes of Press et al., arXiv:2108.12409
+    for (int64_t h = 0; h < c.problem.qHeads; ++h)
+      result.slopes.push_back(float(std::exp2(-8.0 * double(h + 1) / double(c.problem.qHeads))));
+  if (c.variant == "sliding_window") result.scalars.set("window", c.params.at("window").get<int64_t>());
+  if (c.variant == "prefix_lm") result.scalars.set("prefix", c.params.at("prefix").get<int64_t>());
+  if (c.variant == "softcap" || c.variant == "softcap_approx")
+    result.scalars.set("cap", c.params.at("cap").get<double>());
+  for (size_t document = 0; document < c.documentLengths.size(); ++document)
+    result.documentId.insert(result.documentId.end(), size_t(c.documentLengths[document]), int32_t(document));
+  return result;
+}
+
+int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const ProblemShape& problem) {
+  if (!mod.mod.hasMaskMod()) return problem.qLen * problem.kvLen;
+  const BlockMaskShape shape{.qLen = problem.qLen, .kvLen = problem.kvLen};
+  auto mask = BlockMask::build(mod.mod, captures, problem, shape);
+  auto bindings = ir::bind(mod.mod.module(), captures, problem);
+  if (!mask || !bindings) throw std::runtime_error((mask ? bindings.error() : mask.error()).message);
+  const ir::Interpreter interpreter(mod.mod.module(), *bindings);
+  const BlockMaskView lists = mask->view();
+  int64_t pairs = mask->fullBlocks() * shape.qBlock * shape.kvBlock;
+  for (int64_t row = 0; row < shape.qBlocks(); ++row)
+    for (int32_t i = 0; i < lists.partialCount[row]; ++i) {
+      const int64_t kvStart = int64_t(lists.partialIndex[row * lists.indexStride + i]) * shape.kvBlock;
+      for (int64_t q = row * shape.qBlock; q < std::min((row + 1) * shape.qBlock, problem.qLen); ++q)
+        for (int64_t kv = kvStart; kv < std::min(kvStart + shape.kvBlock, problem.kvLen); ++kv)
+          pairs += interpreter.mask(0, 0, q, kv);
+    }
+  return pairs;
+}
+
+} // namespace attnc::bench

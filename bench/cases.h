@@ -1,0 +1,41 @@
+// The workloads of cases.json: what a case asks for, its mod, and its captures.
+#pragma once
+
+#include "attnc/attnc.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attnc::bench {
+
+struct Case {
+  std::string id, kind, variant;
+  nlohmann::json params;
+  DType dtype = DType::BF16;
+  ProblemShape problem;
+  int headDim = 0;
+  std::vector<int64_t> documentLengths;
+};
+
+/// Reads a cases.json. Throws std::exception on a malformed file: this is a program, not the library.
+std::vector<Case> readCases(const std::string& path);
+
+/// A case's mod and what it captures, in host memory.
+struct CaseMod {
+  Mod mod = Mod::identity();
+  std::vector<float> slopes;
+  std::vector<int32_t> documentId;
+  Captures scalars; ///< the scalar captures; tensors are added by the caller once they are on the device
+};
+
+/// The library's mod for the case's variant, from the folder `mods`. Variants are named as the files are.
+Expected<CaseMod> caseMod(const Case& c, const std::string& mods);
+
+/// Query-key pairs of one (batch, head) that mask_mod lets live: full blocks counted whole, partial ones element by
+/// element.
+int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const ProblemShape& problem);
+
+} // namespace attnc::bench

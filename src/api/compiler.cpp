@@ -1,0 +1,160 @@
+// From mods and options to kernels, through the memory cache, the disk cache and NVRTC.
+#include "api/kernel_impl.h"
+#include "api/mod_impl.h"
+#include "jit/cache.h"
+#include "jit/device.h"
+#include "jit/nvrtc.h"
+#include "kernels/assemble.h"
+#include "passes/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+namespace attnc {
+namespace {
+
+/// Everything of the options that makes another kernel, as text: with the mod's hash, the key of the memory cache.
+std::string optionsKey(const KernelOptions& options) {
+  std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", int(options.kind), int(options.family), options.arch,
+                                int(options.dtype), options.headDim, options.headDimV, options.blockSparse,
+                                options.maskQBlock, options.maskKvBlock, options.rowMax, options.tf32);
+  for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
+  return key;
+}
+
+jit::CompileJob compileJob(const KernelSource& source) {
+  return {source.templateName, source.text, source.headers, source.options, source.arch, source.entry};
+}
+
+CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Plan& plan) {
+  const jit::CompileResult& result = *cached.result;
+  CompiledKernel kernel;
+  kernel.cubin = result.cubin;
+  kernel.ptx = result.ptx;
+  kernel.log = result.log;
+  kernel.registers = result.registers;
+  kernel.spillBytes = result.spillBytes;
+  kernel.staticSharedBytes = result.staticSharedBytes;
+  kernel.dynamicSharedBytes = plan.sharedBytes;
+  kernel.advisories = result.advisories;
+  kernel.fromDisk = cached.origin == jit::Origin::Disk;
+  kernel.compileMs = cached.origin == jit::Origin::Compiled ? result.ms : 0;
+  return kernel;
+}
+
+jit::CacheOptions cacheOptions(const jit::Env& env, const CompilerOptions& options) {
+  jit::CacheOptions cache = jit::CacheOptions::fromEnv(env);
+  if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
+  if (options.cacheMode) switch (*options.cacheMode) {
+    case CompilerOptions::CacheMode::ReadWrite: cache.mode = jit::CacheMode::ReadWrite; break;
+    case CompilerOptions::CacheMode::ReadOnly: cache.mode = jit::CacheMode::ReadOnly; break;
+    case CompilerOptions::CacheMode::Off: cache.mode = jit::CacheMode::Off; break;
+    }
+  return cache;
+}
+
+} // namespace
+
+struct Compiler::Impl {
+  jit::Env env;
+  jit::Cache cache;
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const BuiltKernel>> built;                             // by mod and options
+  std::map<std::pair<CUctx_st*, const BuiltKernel*>, std::shared_ptr<const Kernel::Impl>> loaded; // by context and kernel
+
+  explicit Impl(const CompilerOptions& options)
+      : env(jit::Env::read()),
+        cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {}
+
+  /// From memory, or assembled and compiled.
+  Expected<std::shared_ptr<const BuiltKernel>> build(const Mod& mod, const KernelOptions& options);
+};
+
+namespace {
+
+struct Planned {
+  Mod mod;
+  kernels::Plan plan;
+  kernels::Assembly assembly;
+};
+
+Expected<Planned> planKernel(const Mod& mod, const KernelOptions& options) {
+  Expected<Mod> pinned = options.pins.empty() ? Expected<Mod>(mod) : withPins(mod, options.pins);
+  if (!pinned) return pinned.error();
+  Expected<kernels::Plan> plan = kernels::choosePlan(pinned->module(), options);
+  if (!plan) return plan.error();
+  kernels::Assembly assembly = kernels::assemble(pinned->module(), *plan);
+  return Planned{*std::move(pinned), *std::move(plan), std::move(assembly)};
+}
+
+/// Fills in the arch of the current context's device where none is named.
+Expected<KernelOptions> withArch(KernelOptions options) {
+  if (!options.arch.empty()) return options;
+  Expected<jit::DeviceInfo> device = jit::currentDevice();
+  if (!device) return device.error();
+  options.arch = device->arch;
+  return options;
+}
+
+} // namespace
+
+Expected<std::shared_ptr<const BuiltKernel>> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
+  const std::string key = mod.hash() + " " + optionsKey(options);
+  {
+    std::lock_guard lock(mutex);
+    if (auto found = built.find(key); found != built.end()) return found->second;
+  }
+  Expected<Planned> planned = planKernel(mod, options);
+  if (!planned) return planned.error();
+  Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(planned->assembly.source));
+  if (!cached) return cached.error();
+  auto compiled = std::make_shared<const CompiledKernel>(compiledKernel(*cached, planned->plan));
+  auto kernel = std::make_shared<const BuiltKernel>(
+      BuiltKernel{planned->mod, planned->plan, std::move(planned->assembly.slots), std::move(compiled)});
+  std::lock_guard lock(mutex);
+  return built.emplace(key, std::move(kernel)).first->second;
+}
+
+Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(options)) {}
+
+Expected<KernelSource> Compiler::source(const Mod& mod, const KernelOptions& options) const {
+  Expected<KernelOptions> complete = withArch(options);
+  if (!complete) return complete.error();
+  Expected<Planned> planned = planKernel(mod, *complete);
+  if (!planned) return planned.error();
+  return std::move(planned->assembly.source);
+}
+
+Expected<std::shared_ptr<const CompiledKernel>> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
+  Expected<KernelOptions> complete = withArch(options);
+  if (!complete) return complete.error();
+  auto built = impl->build(mod, *complete);
+  if (!built) return built.error();
+  return (*built)->compiled;
+}
+
+Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) const {
+  Expected<KernelOptions> complete = withArch(options);
+  if (!complete) return complete.error();
+  auto built = impl->build(mod, *complete);
+  if (!built) return built.error();
+  Expected<CUctx_st*> context = jit::currentContext();
+  if (!context) return context.error();
+  const std::pair key{*context, built->get()};
+  {
+    std::lock_guard lock(impl->mutex);
+    if (auto found = impl->loaded.find(key); found != impl->loaded.end()) return Kernel(found->second);
+  }
+  const BuiltKernel& kernel = **built;
+  const std::vector<char>& cubin = kernel.compiled->cubin;
+  auto loaded = jit::LoadedKernel::load(
+      {{cubin.data(), cubin.size()}, kernel.plan.entry, kernel.plan.options.arch, kernel.plan.sharedBytes});
+  if (!loaded) return loaded.error();
+  auto held = std::make_shared<const Kernel::Impl>(Kernel::Impl{*built, *std::move(loaded)});
+  std::lock_guard lock(impl->mutex);
+  return Kernel(impl->loaded.emplace(key, std::move(held)).first->second);
+}
+
+} // namespace attnc

@@ -1,0 +1,84 @@
+// Launches: arguments checked, packed and enqueued. Nothing here allocates, compiles or waits.
+#include "attnc/kernel.h"
+
+#include "api/forward_params.h"
+#include "api/kernel_impl.h"
+#include "ir/bindings.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace attnc {
+namespace {
+
+/// More than a kernel's parameters may hold (4 KiB, with the other parameters) never gets past the compiler.
+constexpr size_t kMaxArgWords = 448;
+
+/// Enqueues with the parameters (params, ModArgs).
+template <class Params>
+Status enqueue(const Kernel::Impl& kernel, int64_t ctas, Params& params, const Captures& captures,
+               const ProblemShape& problem, Stream stream) {
+  const BuiltKernel& built = *kernel.built;
+  Expected<ir::Bindings> bindings = ir::bind(built.mod.module(), captures, problem);
+  if (!bindings) return bindings.error();
+  if (ctas > std::numeric_limits<int32_t>::max())
+    return Error::environment(fmt::format("{} CTAs are more than a grid holds", ctas), "split the batch");
+  uint64_t words[kMaxArgWords] = {};
+  if (built.slots.size() > kMaxArgWords)
+    return Error::environment("the mod captures more than a kernel's parameters hold", "capture fewer tensors");
+  codegen::packArgs(built.slots, *bindings, words);
+  void* arguments[] = {&params, words};
+  jit::LaunchShape shape;
+  shape.grid[0] = unsigned(ctas);
+  shape.block[0] = unsigned(built.plan.threads);
+  shape.dynamicSharedBytes = unsigned(built.plan.sharedBytes);
+  return kernel.loaded.launch(shape, stream, arguments);
+}
+
+const Captures kNoCaptures;
+
+} // namespace
+
+Kernel::Kernel(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
+
+const CompiledKernel& Kernel::compiled() const { return *impl->built->compiled; }
+
+const KernelOptions& Kernel::options() const { return impl->built->plan.options; }
+
+size_t Kernel::workspaceBytes(const ForwardArgs&) const { return 0; }
+
+Status Kernel::forward(const ForwardArgs& args, void*, Stream stream) const {
+  const kernels::Plan& plan = impl->built->plan;
+  if (plan.options.kind != KernelKind::Forward) return Error::environment("forward() of a kernel of another kind");
+  Expected<ForwardParams> params = makeForwardParams(args, plan.options);
+  if (!params) return params.error();
+  const int64_t rows = int64_t(params->batch) * params->q_heads;
+  const int64_t ctas = rows * ((params->q_len + plan.blockM - 1) / plan.blockM);
+  if (ctas == 0) return {};
+  return enqueue(*impl, ctas, *params, args.captures ? *args.captures : kNoCaptures, problemShape(args), stream);
+}
+
+Status Kernel::buildBlockMask(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
+                              Stream stream) const {
+  const BlockMaskShape& shape = mask.shape;
+  if (impl->built->plan.options.kind != KernelKind::BlockMask)
+    return Error::environment("buildBlockMask() of a kernel of another kind");
+  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
+    return Error::environment(fmt::format("block mask is for {} x {}, expected the problem's {} x {}", shape.qLen,
+                                          shape.kvLen, problem.qLen, problem.kvLen));
+  if (shape.qLen > kMaxLength || shape.kvLen > kMaxLength)
+    return Error::environment(fmt::format("block mask has a length beyond {}", kMaxLength));
+  if (mask.indexStride != shape.kvBlocks())
+    return Error::environment("block mask storage is compacted, expected room for every block",
+                              "use BlockMask::viewInto");
+  const int64_t ctas = shape.batch * shape.heads * shape.qBlocks();
+  if (ctas == 0) return {};
+  if (!mask.partialCount || !mask.fullCount || (shape.kvLen && (!mask.partialIndex || !mask.fullIndex)))
+    return Error::environment("block mask storage is null, expected four lists in device memory");
+  BlockMaskParams params{mask.partialCount, mask.partialIndex, mask.fullCount,  mask.fullIndex,   int(shape.batch),
+                         int(shape.heads),  int(shape.qLen),   int(shape.kvLen), shape.qBlock, shape.kvBlock};
+  return enqueue(*impl, ctas, params, captures, problem, stream);
+}
+
+} // namespace attnc

@@ -1,0 +1,28 @@
+// What a Kernel holds.
+#pragma once
+
+#include "attnc/kernel.h"
+#include "attnc/mod.h"
+#include "codegen/mod_source.h"
+#include "jit/loaded_kernel.h"
+#include "kernels/catalog.h"
+
+#include <memory>
+#include <vector>
+
+namespace attnc {
+
+/// A kernel before loading: its plan, its machine code, and how a launch fills its ModArgs.
+struct BuiltKernel {
+  Mod mod; ///< with pins applied
+  kernels::Plan plan;
+  std::vector<codegen::Slot> slots;
+  std::shared_ptr<const CompiledKernel> compiled;
+};
+
+struct Kernel::Impl {
+  std::shared_ptr<const BuiltKernel> built;
+  jit::LoadedKernel loaded;
+};
+
+} // namespace attnc
