@@ -1,0 +1,42 @@
+// Which tile of Q rows a persistent CTA works on next. One thread.
+#pragma once
+
+#include "mod/contract.cuh"
+#include "params_sm90.cuh"
+
+namespace attnc {
+
+struct QTile {
+  int head;   // b * q_heads + h
+  int q_tile; // index of the tile among the head's
+};
+
+/// The place of a tile in the order that params_sm90.cuh describes.
+ATTNC_DEVICE QTile tile_at(const TileOrder& order, int index) {
+  const int per_section = order.q_tiles * order.section;
+  const int first = index / per_section * order.section, within = index % per_section;
+  const int heads = min(order.section, order.heads - first);
+  return {first + within % heads, order.q_tiles - 1 - within / heads};
+}
+
+/// Deals tile indices to CTAs: first come, first served if there are counters, which evens out unequal tiles.
+struct TileDealer {
+  const TileOrder& order;
+  int index = int(blockIdx.x);
+
+  ATTNC_DEVICE bool valid() const { return index < order.q_tiles * order.heads; }
+
+  ATTNC_DEVICE void advance() {
+    index = order.counters ? int(gridDim.x + atomicAdd(order.counters, 1u)) : index + int(gridDim.x);
+  }
+
+  /// To be called once a CTA has seen the end: the last one leaves the counters zero for the next launch.
+  ATTNC_DEVICE void finish() const {
+    if (order.counters && atomicAdd(order.counters + 1, 1u) == gridDim.x - 1) {
+      order.counters[0] = 0;
+      order.counters[1] = 0;
+    }
+  }
+};
+
+} // namespace attnc

@@ -1,0 +1,34 @@
+// Kernel parameters of the sm90 family, one definition for kernels and host. Plain types only.
+#pragma once
+
+#include "params.cuh"
+
+namespace attnc {
+
+/// A CUtensorMap, as cuTensorMapEncodeTiled fills it.
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
+
+/// The order in which CTAs take tiles of Q rows. Heads (b, h) are taken in sections, small enough that the K and V of a
+/// section stay in L2; within a section the last rows of all heads come first, since they tend to be the longest.
+struct TileOrder {
+  int q_tiles;            // tiles of kBlockM rows in q_len
+  int heads;              // batch * q_heads
+  int section;            // heads of a section, >= 1; the last section may be smaller
+  unsigned int* counters; // two, zero before the first launch and after every one; null: tiles are dealt round robin
+};
+
+/// Forward pass: out = softmax(mod(scale * q k^T)) v. q, k and v are read through maps, out through `base`.
+///
+/// Each map is 4-D over (head_dim, rows, heads, batch), 16-bit elements, box (64, box rows, 1, 1), 128-byte swizzle,
+/// zero fill; box rows are kBlockM for q and kBlockN for k and v. Where `base` broadcasts a batch (stride 0) the map
+/// has batch extent 1 and *_batch_step is 0, else 1.
+struct ForwardParamsSm90 {
+  TensorMap q, k, v;
+  ForwardParams base; // q, k, v and their strides are not used
+  TileOrder order;
+  int q_batch_step, k_batch_step, v_batch_step;
+};
+
+} // namespace attnc

@@ -1,0 +1,24 @@
+// One function, one instruction: the tensor memory accelerator, whole tiles between global and shared memory (sm_90).
+#pragma once
+
+#include "mod/contract.cuh"
+#include "params_sm90.cuh"
+
+namespace attnc::ptx {
+
+/// Brings the map itself into the descriptor cache.
+ATTNC_DEVICE void prefetch_tensor_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/// The box of a 4-D tensor that begins at the given coordinates, innermost first, to shared memory; what lies outside
+/// the tensor arrives as zeros. Counts its bytes on `barrier`. One thread.
+ATTNC_DEVICE void tma_load_4d(unsigned shared, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+} // namespace attnc::ptx
