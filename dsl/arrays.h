@@ -1,0 +1,26 @@
+// Small arrays: rows of captured tensors and tables written in the mod, unrolled element by element.
+#pragma once
+
+#include "dsl/context.h"
+
+#include <llvm/ADT/STLFunctionalExtras.h>
+
+namespace attnc::dsl {
+
+/// An array of the elements of a tensor whose axes left free have constant extents; an Array is itself.
+const Array* toArray(Context& context, Value value);
+const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items);
+
+/// Applies `scalarFn` to the elements of the operands, broadcast as torch does: numbers to any shape, extents of 1 to
+/// any extent. At least one operand is array-like.
+Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
+                llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn);
+
+/// Folds along an axis (negative counts from the end), or over all elements where there is none.
+Value reduce(Context& context, Value array, std::optional<int64_t> axis,
+             llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold);
+
+/// Extents of a tensor's free axes, or of an array: ints, and traced ints for named extents.
+std::vector<Value> shapeOf(Context& context, Value arrayLike);
+
+} // namespace attnc::dsl

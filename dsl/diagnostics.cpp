@@ -1,0 +1,149 @@
+// In: findings (row, place, holes). Out: attnc::Diagnostic values and their rendered text.
+// Not: reading past a long line; a line of more than kWindow bytes is shown around the caret only.
+#include "dsl/diagnostics.h"
+
+#include "dsl/limits.h"
+
+#include <llvm/Support/SourceMgr.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace attnc::dsl {
+
+namespace {
+
+constexpr size_t kWindow = 200;
+// Stands for one non-ASCII character while LLVM places the caret, which it does for ASCII lines only.
+constexpr char kWide = '\x01';
+
+std::string substitute(std::string_view text, const std::vector<std::string>& holes) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' && i + 2 < text.size() && text[i + 2] == '}' && size_t(text[i + 1] - '0') < holes.size()) {
+      result += holes[text[i + 1] - '0'];
+      i += 2;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+/// Bytes of the well-formed UTF-8 sequence at `at`, or 0.
+size_t utf8Length(std::string_view text, size_t at) {
+  unsigned char lead = text[at];
+  size_t length = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 0;
+  if (length == 0 || at + length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((text[at + i] & 0xc0) != 0x80) return 0;
+  return length;
+}
+
+} // namespace
+
+std::vector<std::string> diagnosticIds() {
+  return {
+#define DIAG(name, id, message, hint, ...) id,
+#include "dsl/diagnostics.def"
+  };
+}
+
+uint32_t Diagnostics::addSource(Source source) {
+  sources.push_back(std::move(source));
+  lineStarts.emplace_back();
+  return uint32_t(sources.size() - 1);
+}
+
+std::pair<int, int> Diagnostics::lineAndColumn(Loc loc) const {
+  auto& starts = lineStarts[loc.text];
+  if (starts.empty()) {
+    std::string_view text = sources[loc.text].text;
+    starts.push_back(0);
+    for (uint32_t i = 0; i < text.size(); ++i)
+      if (text[i] == '\n' || (text[i] == '\r' && !(i + 1 < text.size() && text[i + 1] == '\n')))
+        starts.push_back(i + 1);
+  }
+  auto next = std::upper_bound(starts.begin(), starts.end(), loc.begin);
+  return {int(next - starts.begin()), int(loc.begin - *(next - 1)) + 1};
+}
+
+void Diagnostics::add(Loc loc, const char* id, std::string_view message, std::string_view hint,
+                      std::vector<std::string> holes) {
+  for (size_t i = 0; i < found.size(); ++i)
+    if (places[i].begin == loc.begin && places[i].text == loc.text && found[i].id == id) return;
+  auto [line, column] = lineAndColumn(loc);
+  Diagnostic diagnostic{id, sources[loc.text].name, line, column, substitute(message, holes), substitute(hint, holes)};
+  diagnostic.rendered = render(loc, diagnostic);
+  found.push_back(std::move(diagnostic));
+  places.push_back(loc);
+  if (found.size() >= kMaxDiagnostics) throw Abort{true};
+}
+
+/// The line of `loc` as ASCII (one kWide for each other character, whose bytes go to `wide`), and where in it the range
+/// stands. Bytes that are no text become '?'.
+void Diagnostics::sourceLine(Loc loc, std::string& line, size_t& column, size_t& width,
+                             std::vector<std::string>& wide) const {
+  std::string_view text = sources[loc.text].text;
+  size_t begin = loc.begin - size_t(lineAndColumn(loc).second - 1);
+  size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
+  if (loc.begin - begin > kWindow / 2 && end - begin > kWindow) begin = loc.begin - kWindow / 2;
+  end = std::min(end, begin + kWindow);
+  size_t rangeEnd = std::min(std::max<size_t>(loc.end, loc.begin + 1), end);
+  width = 0;
+  column = std::string::npos;
+  for (size_t at = begin; at < end;) {
+    if (at >= loc.begin && column == std::string::npos) column = line.size();
+    if (at >= loc.begin && at < rangeEnd) ++width;
+    size_t length = utf8Length(text, at);
+    if (length > 1) wide.emplace_back(text.substr(at, length));
+    bool printable = (text[at] >= 0x20 && text[at] < 0x7f) || text[at] == '\t';
+    line += length > 1 ? kWide : printable ? text[at] : '?';
+    at += std::max<size_t>(length, 1);
+  }
+  if (column == std::string::npos) column = line.size();
+}
+
+std::string Diagnostics::render(Loc loc, const Diagnostic& diagnostic) const {
+  std::string line;
+  size_t column = 0, width = 0;
+  std::vector<std::string> wide;
+  sourceLine(loc, line, column, width, wide);
+  std::string ascii;
+  llvm::raw_string_ostream out(ascii);
+  std::pair<unsigned, unsigned> range(column, column + width);
+  llvm::SourceMgr manager;
+  llvm::SMDiagnostic(manager, llvm::SMLoc(), /*FN=*/"", diagnostic.line, int(column), llvm::SourceMgr::DK_Error,
+                     diagnostic.message, line, width > 1 ? llvm::makeArrayRef(range) : llvm::None)
+      .print(nullptr, out, /*ShowColors=*/false);
+  if (!diagnostic.hint.empty())
+    llvm::SMDiagnostic("", llvm::SourceMgr::DK_Note, diagnostic.hint).print(nullptr, out, /*ShowColors=*/false);
+  std::string result =
+      diagnostic.file + ":" + std::to_string(diagnostic.line) + ":" + std::to_string(diagnostic.column) + ": ";
+  size_t next = 0;
+  for (char c : out.str()) {
+    if (c == kWide && next < wide.size())
+      result += wide[next++];
+    else
+      result += c;
+  }
+  return result;
+}
+
+Error Diagnostics::error() const {
+  std::vector<size_t> order(found.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::make_pair(places[a].text, places[a].begin) < std::make_pair(places[b].text, places[b].begin);
+  });
+  std::string message;
+  std::vector<Diagnostic> sorted;
+  for (size_t i : order) {
+    message += found[i].rendered;
+    sorted.push_back(found[i]);
+  }
+  return Error::mod(std::move(message), std::move(sorted));
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,89 @@
+// In: a text and defines. Out: a module, or all that is wrong with the text. The steps in order: lex and parse, read
+// the defines, execute the module's statements, trace the mods.
+#include "dsl/frontend.h"
+
+#include "dsl/mods.h"
+#include "dsl/parser.h"
+
+namespace attnc::dsl {
+
+namespace {
+
+bool isLiteral(const Expr& expr) {
+  switch (expr.kind) {
+  case ExprKind::None:
+  case ExprKind::Bool:
+  case ExprKind::Int:
+  case ExprKind::Float:
+  case ExprKind::String: return true;
+  case ExprKind::Unary: {
+    const auto& unary = llvm::cast<UnaryExpr>(expr);
+    return unary.op != UnaryOp::Not && isLiteral(*unary.operand);
+  }
+  case ExprKind::Sequence:
+    return llvm::all_of(llvm::cast<SequenceExpr>(expr).items, [](const Expr* item) { return isLiteral(*item); });
+  case ExprKind::Call: { // float("inf")
+    const auto& call = llvm::cast<CallExpr>(expr);
+    const auto* callee = llvm::dyn_cast<NameExpr>(call.callee);
+    return callee && callee->name == "float" && call.arguments.size() == 1 && call.keywords.empty() &&
+           call.arguments[0]->kind == ExprKind::String;
+  }
+  default: return false;
+  }
+}
+
+/// Reads the value of one define; its tree is kept in `trees`.
+void readDefine(Tracer& tracer, const std::string& name, std::string_view value,
+                std::vector<std::unique_ptr<Ast>>& trees) {
+  Diagnostics& diagnostics = tracer.diagnostics;
+  uint32_t source = diagnostics.addSource({"<-D " + name + ">", value});
+  Loc whole{0, uint32_t(std::min<size_t>(value.size(), UINT32_MAX)), source};
+  trees.push_back(parse(source, diagnostics));
+  if (!diagnostics.empty()) return;
+  const Block& body = trees.back()->body;
+  const auto* stmt = body.size() == 1 ? llvm::dyn_cast<ExpressionStmt>(body[0]) : nullptr;
+  if (!stmt || !isLiteral(*stmt->value)) return diagnostics.report(whole, diag::defineNotLiteral);
+  tracer.defines[name] = {whole, tracer.eval(*stmt->value)};
+}
+
+/// Runs `work`, which reports to `diagnostics`; the error if anything was reported.
+template <class Work> std::optional<Error> collect(Diagnostics& diagnostics, Work work) {
+  try {
+    work();
+  } catch (const Abort&) {
+    if (diagnostics.empty()) return Error::internal("tracing stopped without a diagnostic");
+  }
+  if (diagnostics.empty()) return std::nullopt;
+  return diagnostics.error();
+}
+
+} // namespace
+
+Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options) {
+  ir::Module module;
+  module.sourceName = options.name;
+  Diagnostics diagnostics;
+  std::vector<std::unique_ptr<Ast>> trees;
+  auto error = collect(diagnostics, [&] {
+    std::unique_ptr<Ast> ast = parse(diagnostics.addSource({options.name, text}), diagnostics);
+    if (!diagnostics.empty()) return;
+    Tracer tracer(module, diagnostics);
+    for (auto& [name, value] : options.defines) readDefine(tracer, name, value, trees);
+    if (diagnostics.empty()) traceMods(tracer, *ast);
+  });
+  if (error) return std::move(*error);
+  return module;
+}
+
+Expected<std::string> astText(std::string_view text, const FrontendOptions& options) {
+  Diagnostics diagnostics;
+  std::string result;
+  auto error = collect(diagnostics, [&] {
+    std::unique_ptr<Ast> ast = parse(diagnostics.addSource({options.name, text}), diagnostics);
+    if (diagnostics.empty()) result = toText(*ast);
+  });
+  if (error) return std::move(*error);
+  return result;
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,28 @@
+// The front end: the text of a mod in, raw IR out.
+#pragma once
+
+#include "attnc/error.h"
+#include "ir/ir.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace attnc::dsl {
+
+struct FrontendOptions {
+  /// Name of the text in messages, and Module::sourceName.
+  std::string name = "<mod>";
+  /// Overrides of the mod's constants: name -> text of a literal.
+  std::map<std::string, std::string> defines;
+};
+
+/// The module of a mod's text, verified in its typing but not simplified; Node::line is set. dsl/SPEC.md is the
+/// language. Any bytes are accepted as text; nothing of it is executed outside the tracer, and time and memory are
+/// bounded (limits.h). Errors: Blame::Mod with all diagnostics found. Thread-safe.
+Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options = {});
+
+/// The syntax tree as readable s-expressions, one statement a line. Errors as above; names and types are not checked.
+Expected<std::string> astText(std::string_view text, const FrontendOptions& options = {});
+
+} // namespace attnc::dsl

@@ -1,0 +1,197 @@
+// In: names, attributes and imports. Out: the values they stand for.
+// A name is looked up in the function, the functions around it, the module, and last among what attnc knows: Python's
+// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, and the extents B H HKV Q_LEN KV_LEN.
+#include "dsl/arithmetic.h"
+#include "dsl/arrays.h"
+#include "dsl/tracer.h"
+
+#include <cmath>
+#include <limits>
+
+namespace attnc::dsl {
+
+namespace {
+
+struct Place {
+  const char* path;
+  unsigned builtins; // rows of the tables that live there
+};
+constexpr Place kPlaces[] = {
+    {"torch", kTorch},
+    {"torch.nn", 0},
+    {"torch.nn.functional", kFunctional},
+    {"torch.nn.attention", 0},
+    {"torch.nn.attention.flex_attention", kFlex},
+    {"math", kMath},
+    {"functools", kFunctools},
+    {"typing", 0},
+    {"__future__", 0},
+};
+
+const Place* findPlace(llvm::StringRef path) {
+  for (const Place& place : kPlaces)
+    if (path == place.path) return &place;
+  return nullptr;
+}
+
+std::optional<Value> constant(llvm::StringRef name) {
+  if (name == "inf") return std::numeric_limits<double>::infinity();
+  if (name == "nan") return std::nan("");
+  if (name == "pi") return M_PI;
+  return std::nullopt;
+}
+
+/// Names that mods import for annotations, or beside the ones they use.
+bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
+  if (path == "typing") return true;
+  if (path == "__future__") return name == "annotations";
+  if (path == "torch") return name == "Tensor" || name == "device" || name == "dtype" || name == "compile";
+  if (path == "torch.nn.attention.flex_attention")
+    return name == "flex_attention" || name == "create_block_mask" || name == "create_mask" || name == "BlockMask" ||
+           name == "AuxRequest" || name == "_mask_mod_signature" || name == "_score_mod_signature";
+  return false;
+}
+
+std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates) {
+  unsigned best = name.size() < 4 ? 2 : 3;
+  llvm::StringRef found;
+  for (llvm::StringRef candidate : candidates) {
+    unsigned distance = name.edit_distance(candidate, /*AllowReplacements=*/true, best);
+    if (distance < best) {
+      best = distance;
+      found = candidate;
+    }
+  }
+  return found.empty() ? "" : "did you mean `" + found.str() + "`?";
+}
+
+Value typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
+  struct Range {
+    NumberType type;
+    double min, max, eps, tiny;
+  };
+  static constexpr Range kFloats[] = {
+      {NumberType::F32, -0x1.fffffep127, 0x1.fffffep127, 0x1p-23, 0x1p-126},
+      {NumberType::F16, -65504, 65504, 0x1p-10, 0x1p-14},
+      {NumberType::BF16, -0x1.fep127, 0x1.fep127, 0x1p-7, 0x1p-126},
+  };
+  for (const Range& range : kFloats) {
+    if (range.type != type) continue;
+    if (name == "min") return range.min;
+    if (name == "max") return range.max;
+    if (name == "eps") return range.eps;
+    if (name == "tiny" || name == "smallest_normal") return range.tiny;
+  }
+  unsigned bits = type == NumberType::I64   ? 64
+                  : type == NumberType::I32 ? 32
+                  : type == NumberType::I16 ? 16
+                  : type == NumberType::I8  ? 8
+                                            : 0;
+  if (bits && name == "max") return int64_t((uint64_t(1) << (bits - 1)) - 1);
+  if (bits && name == "min") return -int64_t((uint64_t(1) << (bits - 1)) - 1) - 1;
+  context.fail(diag::unknownAttribute, "this finfo or iinfo", std::string_view(name), "");
+}
+
+} // namespace
+
+Value Tracer::lookup(llvm::StringRef name) {
+  if (lookups) lookups->insert(name);
+  for (Scope* around = scope; around; around = around->parent) {
+    auto found = around->names.find(name);
+    if (found != around->names.end()) {
+      if (found->second.is<PoisonValue>()) throw Abort{};
+      return found->second;
+    }
+    if (around->function && around->function->locals.contains(name)) fail(diag::unboundLocal, std::string_view(name));
+  }
+  if (auto value = lookupBuiltin(name)) return *value;
+  std::vector<llvm::StringRef> candidates = builtinNames(kPython | kTorch);
+  for (Scope* around = scope; around; around = around->parent)
+    for (auto& [key, value] : around->names) candidates.push_back(key);
+  charge(candidates.size());
+  std::sort(candidates.begin(), candidates.end()); // the scopes' order is that of a hash table
+  fail(diag::undefinedName, std::string_view(name), closest(name, candidates));
+}
+
+std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
+  for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
+    if (name == module.dims[i]) return module.dim(i);
+  if (const Builtin* builtin = findBuiltin(name, kPython)) return builtin;
+  if (const Builtin* builtin = findBuiltin(name, kTorch)) return builtin;
+  if (const Builtin* builtin = findBuiltin(name, kFlex)) return builtin;
+  if (auto value = constant(name)) return value;
+  if (auto type = findDType(name, /*isTorch=*/false)) return DTypeValue{*type};
+  if (name == "__name__") return makeStr("attnc");
+  return std::nullopt;
+}
+
+std::optional<Value> Tracer::member(Namespace space, llvm::StringRef name) {
+  const Place* place = findPlace(space.path);
+  if (const Place* inner = findPlace(std::string(space.path) + "." + name.str())) return Namespace{inner->path};
+  if (const Builtin* builtin = findBuiltin(name, place->builtins)) return builtin;
+  if (isOpaque(space.path, name)) return Opaque{name};
+  llvm::StringRef path = space.path;
+  if (path != "torch" && path != "math") return std::nullopt;
+  if (auto value = constant(name)) return value;
+  if (name == "e") return M_E;
+  if (path == "math" && name == "tau") return 2 * M_PI;
+  if (path != "torch") return std::nullopt;
+  if (auto type = findDType(name, /*isTorch=*/true)) return DTypeValue{*type};
+  return std::nullopt;
+}
+
+Value Tracer::attribute(Value base, llvm::StringRef name) {
+  if (base.is<Namespace>()) {
+    Namespace space = base.as<Namespace>();
+    if (auto value = member(space, name)) return *value;
+    fail(diag::unknownMember, space.path, std::string_view(name),
+         closest(name, builtinNames(findPlace(space.path)->builtins)));
+  }
+  if (base.is<TypeInfo>()) return typeInfoMember(*this, base.as<TypeInfo>().type, name);
+  unsigned places = 0;
+  if (base.isNumber() || base.isArrayLike()) places = kMethod;
+  if (base.is<Sequence*>() && base.as<Sequence*>()->isList) places = kListMethod;
+  if (places == kMethod)
+    if (auto value = property(base, name)) return *value;
+  if (const Builtin* builtin = findBuiltin(name, places))
+    return static_cast<const Method*>(heap.make<Method>(base, builtin));
+  fail(diag::unknownAttribute, describe(base), std::string_view(name), closest(name, builtinNames(places)));
+}
+
+std::optional<Value> Tracer::property(Value base, llvm::StringRef name) {
+  if (name == "dtype") return DTypeValue{dtypeOf(*this, base)};
+  if (name == "device") return Opaque{"device"};
+  std::vector<Value> shape;
+  if (base.isArrayLike()) shape = shapeOf(*this, base);
+  if (name == "ndim") return int64_t(shape.size());
+  if (name == "shape") return makeSequence(/*isList=*/false, std::move(shape));
+  if (name != "T" && name != "mT") return std::nullopt;
+  if (!base.is<const Tensor*>() || shape.size() < 2) return base;
+  if (name == "T" && shape.size() > 2) fail(diag::unknownAttribute, describe(base), "T", "write `.transpose(a, b)`");
+  Tensor view = *base.as<const Tensor*>();
+  std::swap(view.order[view.order.size() - 1], view.order[view.order.size() - 2]);
+  return static_cast<const Tensor*>(heap.make<Tensor>(std::move(view)));
+}
+
+void Tracer::runImport(const ImportStmt& stmt) {
+  if (stmt.isFrom && !findPlace(stmt.module)) diagnostics.fail(stmt.moduleLoc, diag::unknownImport, stmt.module);
+  for (size_t i = 0; i < stmt.names.size(); ++i) {
+    const ImportedName& imported = stmt.names[i];
+    llvm::StringRef name = imported.as.empty() ? imported.name : imported.as;
+    if (!stmt.isFrom) {
+      const Place* place = findPlace(stmt.paths[i]);
+      if (!place) diagnostics.fail(imported.loc, diag::unknownImport, stmt.paths[i]);
+      // `import a.b` binds a; `import a.b as c` binds a.b.
+      bind(name, imported.loc, Namespace{imported.as.empty() ? findPlace(imported.name)->path : place->path});
+      continue;
+    }
+    Namespace space{findPlace(stmt.module)->path};
+    auto value = member(space, imported.name);
+    if (!value)
+      diagnostics.fail(imported.loc, diag::unknownMember, space.path, std::string_view(imported.name),
+                       closest(imported.name, builtinNames(findPlace(space.path)->builtins)));
+    bind(name, imported.loc, *value);
+  }
+}
+
+} // namespace attnc::dsl
