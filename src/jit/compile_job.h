@@ -1,0 +1,55 @@
+// What a compiler is given and what it hands back. Plain values: the cache stores them without knowing NVRTC.
+#pragma once
+
+#include "attnc/error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attnc::jit {
+
+/// One kernel to compile. Everything that can change the machine code is in here; nothing is read from disk.
+struct CompileJob {
+  std::string name;                                         ///< of the source in messages, e.g. "forward_sm80.cu"
+  std::string source;                                       ///< text of the translation unit
+  std::vector<std::pair<std::string, std::string>> headers; ///< name as included, text
+  std::vector<std::string> options;                         ///< beyond those of nvrtcOptions(), in order
+  std::string arch;                                         ///< "sm_80", "sm_90a", ...
+  std::string entry;                                        ///< name of the `extern "C" __global__` function
+};
+
+/// A compiled kernel. Numbers come from the log of ptxas.
+struct CompileResult {
+  std::vector<char> cubin;
+  std::string ptx;                     ///< of the same compile
+  std::string log;                     ///< of NVRTC and ptxas, unabridged
+  int registers = 0;                   ///< a thread's, the largest of all functions
+  int spillBytes = 0;                  ///< stores and loads, summed over all functions
+  int64_t staticSharedBytes = 0;       ///< the largest of all functions
+  int64_t stackBytes = 0;              ///< stack frames, summed over all functions
+  std::vector<std::string> advisories; ///< lines of ptxas with C7504 or C7510..C7520: silently slow code
+  double ms = 0;                       ///< wall time of the compile
+};
+
+/// Turns jobs into kernels. NVRTC in production, a fake in the cache's tests. All functions may be called from any
+/// thread.
+class KernelCompiler {
+public:
+  virtual ~KernelCompiler() = default;
+
+  /// Says which compiler binary would be used, without opening it: equal stamps, equal compilers. Costs microseconds.
+  /// nullopt: not known without opening it, or there is none.
+  virtual std::optional<std::string> stamp() const = 0;
+
+  /// Names the exact build of the compiler; part of a kernel's key. Opens the compiler. Blame::Environment: none.
+  virtual Expected<std::string> identity() = 0;
+
+  /// Blame::Environment: no compiler, or one that cannot serve this arch. Blame::Internal: the source does not
+  /// compile, with the log.
+  virtual Expected<CompileResult> compile(const CompileJob& job) = 0;
+};
+
+} // namespace attnc::jit

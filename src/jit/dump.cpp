@@ -1,0 +1,54 @@
+#include "jit/dump.h"
+
+#include "jit/nvrtc.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace attnc::jit {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A name from a job as a path below `folder`; empty if it would leave it.
+fs::path insideOf(const fs::path& folder, const std::string& name) {
+  fs::path relative = fs::path(name).lexically_normal();
+  if (relative.empty() || relative.is_absolute() || *relative.begin() == "..") return {};
+  return folder / relative;
+}
+
+bool writeFile(const fs::path& path, std::string_view bytes) {
+  if (path.empty()) return false;
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out.write(bytes.data(), std::streamsize(bytes.size()));
+  return bool(out.flush());
+}
+
+} // namespace
+
+void dumpJob(const std::string& directory, const Digest& key, const CompileJob& job, const CompileResult* result,
+             const std::string& failure, const Log& log) {
+  if (directory.empty()) return;
+  std::string stem = fs::path(job.name).stem().string();
+  fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, job.arch, key.hex().substr(0, 12));
+  bool good = writeFile(insideOf(folder, job.name), job.source);
+  for (const auto& [name, text] : job.headers)
+    good = writeFile(insideOf(folder, name), text) && good;
+  std::string options;
+  for (const std::string& option : nvrtcOptions(job))
+    options += option + "\n";
+  good = writeFile(folder / "options.txt", options) && good;
+  good = writeFile(folder / "log.txt", result ? result->log : failure) && good;
+  if (result) {
+    good = writeFile(folder / "kernel.ptx", result->ptx) && good;
+    good = writeFile(folder / "kernel.cubin", {result->cubin.data(), result->cubin.size()}) && good;
+  }
+  log.line(fmt::format("{} {}", good ? "dumped" : "could not dump all of", folder.string()));
+}
+
+} // namespace attnc::jit

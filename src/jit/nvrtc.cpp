@@ -1,0 +1,266 @@
+#include "jit/nvrtc.h"
+
+#include "jit/fork_guard.h"
+#include "jit/nvrtc_library.h"
+#include "jit/ptxas_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+
+namespace attnc::jit {
+
+namespace {
+
+// Options that read or write files, or change what the log is.
+constexpr const char* kForbiddenOptions[] = {"-I",
+                                             "--include-path",
+                                             "-include",
+                                             "--pre-include",
+                                             "--use-pch",
+                                             "-use-pch",
+                                             "--create-pch",
+                                             "-create-pch",
+                                             "--pch",
+                                             "-pch",
+                                             "--time",
+                                             "-time",
+                                             "--split-compile",
+                                             "-split-compile",
+                                             "--fdevice-time-trace",
+                                             "-fdevice-time-trace",
+                                             "@"};
+
+bool startsWith(const std::string& text, std::string_view prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+bool namesStandard(const std::string& option) { return startsWith(option, "--std") || startsWith(option, "-std"); }
+
+// One program of NVRTC, destroyed with its scope. Not to be shared between threads.
+class Program {
+public:
+  Program(const NvrtcApi& api, const CompileJob& job) : api(api) {
+    std::vector<const char*> texts, names;
+    for (const auto& [name, text] : job.headers) {
+      names.push_back(name.c_str());
+      texts.push_back(text.c_str());
+    }
+    status = api.nvrtcCreateProgram(&program, job.source.c_str(), job.name.c_str(), int(texts.size()), texts.data(),
+                                    names.data());
+  }
+  ~Program() {
+    if (program) api.nvrtcDestroyProgram(&program);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  nvrtcResult compile(const std::vector<std::string>& options) {
+    if (status != NVRTC_SUCCESS) return status;
+    std::vector<const char*> raw;
+    for (const std::string& option : options)
+      raw.push_back(option.c_str());
+    return api.nvrtcCompileProgram(program, int(raw.size()), raw.data());
+  }
+
+  // `size` and `get` are a pair of NVRTC functions; texts come with their terminating zero.
+  template <class Size, class Get> std::string output(Size size, Get get) const {
+    size_t bytes = 0;
+    if (!program || size(program, &bytes) != NVRTC_SUCCESS) return {};
+    std::string buffer(bytes, '\0');
+    if (bytes == 0 || get(program, buffer.data()) != NVRTC_SUCCESS) return {};
+    return buffer;
+  }
+  std::string text(std::string bytes) const { return bytes.c_str(); }
+
+  std::string log() const { return text(output(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog)); }
+  std::string ptx() const { return text(output(api.nvrtcGetPTXSize, api.nvrtcGetPTX)); }
+  std::string cubin() const { return output(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN); }
+
+private:
+  const NvrtcApi& api;
+  nvrtcProgram program = nullptr;
+  nvrtcResult status = NVRTC_SUCCESS;
+};
+
+// The comment lines at the top of a PTX, in one line.
+std::string banner(const std::string& ptx) {
+  std::string joined;
+  for (size_t begin = 0; begin < ptx.size();) {
+    size_t end = std::min(ptx.find('\n', begin), ptx.size());
+    std::string line = ptx.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.empty()) continue;
+    if (!startsWith(line, "//")) break;
+    line.erase(0, line.find_first_not_of("/ "));
+    if (!line.empty()) joined += " | " + line;
+  }
+  return joined;
+}
+
+// Never store or load what is not a kernel.
+Status checkCubin(const std::string& cubin, const CompileJob& job) {
+  if (cubin.size() < 64 || std::memcmp(cubin.data(), "\177ELF", 4) != 0)
+    return Error::internal(fmt::format("NVRTC made no cubin of {}", job.name));
+  std::string section = ".text." + job.entry + '\0';
+  if (cubin.find(section) == std::string::npos)
+    return Error::internal(fmt::format("the cubin of {} has no kernel `{}`", job.name, job.entry));
+  return {};
+}
+
+std::string joinArchs(const std::vector<int>& archs) {
+  std::string joined;
+  for (int arch : archs)
+    joined += fmt::format("{}sm_{}", joined.empty() ? "" : ", ", arch);
+  return joined;
+}
+
+} // namespace
+
+std::vector<std::string> nvrtcOptions(const CompileJob& job) {
+  // --no-source-include: otherwise a missing header would be looked for in the working directory.
+  std::vector<std::string> options = {"--no-cache", "--no-source-include", "-default-device", "--ptxas-options=-v",
+                                      "--gpu-architecture=" + job.arch};
+  if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.push_back("--std=c++20");
+  options.insert(options.end(), job.options.begin(), job.options.end());
+  return options;
+}
+
+Status checkOptions(const CompileJob& job) {
+  for (const std::string& option : job.options)
+    for (const char* forbidden : kForbiddenOptions)
+      if (startsWith(option, forbidden))
+        return Error::internal(fmt::format("option `{}` of {} depends on files or has side effects", option, job.name));
+  return {};
+}
+
+struct Nvrtc::Impl {
+  explicit Impl(NvrtcLocator locator) : locator(std::move(locator)) {}
+
+  NvrtcLocator locator;
+  std::atomic<const NvrtcApi*> opened = nullptr; ///< &api once it is complete; read without the mutex
+  std::mutex mutex; ///< guards the three below; taken only in a CompileScope, so that no child inherits it locked
+  std::optional<NvrtcApi> api;
+  std::optional<std::string> identity;
+  std::vector<int> archs;
+
+  Expected<const NvrtcApi*> open() {
+    std::lock_guard lock(mutex);
+    if (api) return opened.load();
+    auto library = locator.open();
+    if (!library) return std::move(library).error();
+    int count = 0;
+    std::vector<int> found;
+    if (library->nvrtcGetNumSupportedArchs(&count) == NVRTC_SUCCESS && count > 0) {
+      found.resize(count);
+      if (library->nvrtcGetSupportedArchs(found.data()) != NVRTC_SUCCESS) found.clear();
+    }
+    if (found.empty()) return Error::environment(library->path + " names no arch that it compiles for");
+    archs = std::move(found);
+    api = std::move(*library);
+    opened = &*api;
+    return opened.load();
+  }
+
+  Expected<std::string> askIdentity(const NvrtcApi& library) {
+    std::lock_guard lock(mutex);
+    if (identity) return *identity;
+    int major = 0, minor = 0;
+    library.nvrtcVersion(&major, &minor);
+    Program program(library, CompileJob{.name = "identity.cu"});
+    nvrtcResult status = program.compile({"--no-cache", fmt::format("--gpu-architecture=compute_{}", archs.front())});
+    if (status != NVRTC_SUCCESS)
+      return Error::environment(fmt::format("{} does not compile an empty program: {}\n{}", library.path,
+                                            library.nvrtcGetErrorString(status), program.log()),
+                                "reinstall NVRTC; libnvrtc-builtins.so must lie beside it");
+    identity = fmt::format("{}.{}{}", major, minor, banner(program.ptx()));
+    return *identity;
+  }
+
+  // Checked here, because a wrong arch is the user's doing and NVRTC's own message names only the option.
+  Status checkArch(const std::string& arch) const {
+    int number = 0;
+    const char* end = arch.data() + arch.size();
+    bool wellFormed = startsWith(arch, "sm_");
+    if (wellFormed) {
+      auto [rest, error] = std::from_chars(arch.data() + 3, end, number);
+      wellFormed = error == std::errc() && (rest == end || (rest + 1 == end && (*rest == 'a' || *rest == 'f')));
+    }
+    if (wellFormed && std::find(archs.begin(), archs.end(), number) != archs.end()) return {};
+    return Error::environment(fmt::format("this NVRTC does not compile for `{}`", arch),
+                              "it knows " + joinArchs(archs));
+  }
+
+  Error compileError(const NvrtcApi& library, const CompileJob& job, nvrtcResult status, const std::string& log) const {
+    std::string message =
+        fmt::format("NVRTC fails on {} for {}: {}\n{}", job.name, job.arch, library.nvrtcGetErrorString(status), log);
+    switch (status) {
+    case NVRTC_ERROR_OUT_OF_MEMORY: return Error::environment(message, "free some host memory");
+    case NVRTC_ERROR_BUILTIN_OPERATION_FAILURE:
+      return Error::environment(message, "reinstall NVRTC; libnvrtc-builtins.so must lie beside it");
+    default: return Error::internal(message);
+    }
+  }
+};
+
+namespace {
+Error forkedError() {
+  return Error::environment("this process was forked while its parent compiled a kernel, and NVRTC would hang in it",
+                            "compile before forking, or fork when no thread compiles");
+}
+} // namespace
+
+Nvrtc::Nvrtc(const Env& env, std::string path) : impl(std::make_unique<Impl>(NvrtcLocator(std::move(path), env))) {}
+Nvrtc::~Nvrtc() = default;
+
+std::optional<std::string> Nvrtc::stamp() const {
+  if (const NvrtcApi* api = impl->opened) return fileStamp(api->path);
+  return impl->locator.stamp();
+}
+
+Expected<std::string> Nvrtc::identity() {
+  CompileScope scope;
+  if (!scope) return forkedError();
+  auto api = impl->open();
+  if (!api) return std::move(api).error();
+  return impl->askIdentity(**api);
+}
+
+Expected<std::vector<int>> Nvrtc::supportedArchs() {
+  CompileScope scope;
+  if (!scope) return forkedError();
+  auto api = impl->open();
+  if (!api) return std::move(api).error();
+  return impl->archs;
+}
+
+Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
+  CompileScope scope;
+  if (!scope) return forkedError();
+  if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
+  auto opened = impl->open();
+  if (!opened) return std::move(opened).error();
+  const NvrtcApi& api = **opened;
+  if (Status known = impl->checkArch(job.arch); !known) return std::move(known).error();
+
+  auto begin = std::chrono::steady_clock::now();
+  Program program(api, job);
+  nvrtcResult status = program.compile(nvrtcOptions(job));
+  CompileResult result;
+  result.log = program.log();
+  if (status != NVRTC_SUCCESS) return impl->compileError(api, job, status, result.log);
+  std::string cubin = program.cubin();
+  if (Status good = checkCubin(cubin, job); !good) return std::move(good).error();
+  result.cubin.assign(cubin.begin(), cubin.end());
+  result.ptx = program.ptx();
+  readPtxasLog(result.log, result);
+  result.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+} // namespace attnc::jit

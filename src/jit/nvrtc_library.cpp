@@ -1,0 +1,106 @@
+#include "jit/nvrtc_library.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <sys/stat.h>
+
+#ifndef ATTNC_NVRTC_HINTS
+#define ATTNC_NVRTC_HINTS ""
+#endif
+
+namespace attnc::jit {
+
+namespace {
+
+constexpr char kSoname[] = "libnvrtc.so.13";
+constexpr char kBuiltinsPrefix[] = "libnvrtc-builtins.so.13";
+
+std::string inDirectory(const std::string& pathOrDirectory) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(pathOrDirectory, ignored)) return pathOrDirectory + "/" + kSoname;
+  return pathOrDirectory;
+}
+
+std::vector<std::string> searchPath(const Env& env) {
+  std::vector<std::string> directories = splitPaths(env.ldLibraryPath);
+  if (!env.cudaHome.empty()) directories.push_back(env.cudaHome + "/lib64");
+  for (std::string& hint : splitPaths(ATTNC_NVRTC_HINTS))
+    directories.push_back(std::move(hint));
+  for (const char* usual :
+       {"/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"})
+    directories.push_back(usual);
+  std::vector<std::string> paths;
+  for (const std::string& directory : directories)
+    paths.push_back(directory + "/" + kSoname);
+  paths.push_back(kSoname);
+  return paths;
+}
+
+// NVRTC opens its companion by soname alone, which fails for a copy outside of ld.so's directories, unless the
+// companion is open already.
+void openBuiltinsBeside(const std::string& library) {
+  std::error_code error;
+  auto directory = std::filesystem::path(library).parent_path();
+  if (directory.empty()) return;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string why;
+    if (entry->path().filename().string().rfind(kBuiltinsPrefix, 0) == 0) DynamicLibrary::open(entry->path(), why);
+  }
+}
+
+Expected<NvrtcApi> bindFunctions(const DynamicLibrary& library) {
+  NvrtcApi api;
+  api.path = library.path();
+#define X(function)                                                                                                    \
+  api.function = reinterpret_cast<decltype(api.function)>(library.symbol(#function));                                  \
+  if (!api.function)                                                                                                   \
+    return Error::environment(fmt::format("{} has no function `{}`", api.path, #function), "install NVRTC of CUDA "    \
+                                                                                           "13");
+  ATTNC_NVRTC_FUNCTIONS(X)
+#undef X
+  return api;
+}
+
+} // namespace
+
+std::optional<std::string> fileStamp(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return fmt::format("{}:{}:{}:{}.{:09}", status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+                     status.st_mtim.tv_nsec);
+}
+
+NvrtcLocator::NvrtcLocator(std::string explicitPath, const Env& env) {
+  if (explicitPath.empty()) explicitPath = env.nvrtc;
+  mayShare = explicitPath.empty();
+  candidates = mayShare ? searchPath(env) : std::vector{inDirectory(explicitPath)};
+}
+
+std::optional<std::string> NvrtcLocator::stamp() const {
+  if (mayShare)
+    if (auto library = DynamicLibrary::alreadyOpen(kSoname)) return fileStamp(library->path());
+  for (const std::string& candidate : candidates)
+    if (candidate.find('/') != std::string::npos)
+      if (auto found = fileStamp(candidate)) return found;
+  return std::nullopt;
+}
+
+Expected<NvrtcApi> NvrtcLocator::open() const {
+  if (mayShare)
+    if (auto library = DynamicLibrary::alreadyOpen(kSoname)) return bindFunctions(*library);
+  std::string looked;
+  for (const std::string& candidate : candidates) {
+    std::string why;
+    bool isPath = candidate.find('/') != std::string::npos;
+    if (isPath && fileStamp(candidate)) openBuiltinsBeside(candidate);
+    if (auto library = DynamicLibrary::open(candidate, why)) return bindFunctions(*library);
+    looked += "\n  " + (isPath ? why : candidate + " (ld.so): " + why);
+  }
+  return Error::environment("NVRTC, the CUDA run-time compiler, was not found; looked for:" + looked,
+                            "install the CUDA 13 toolkit or the package nvidia-cuda-nvrtc, or set ATTNC_NVRTC to the "
+                            "path of libnvrtc.so.13");
+}
+
+} // namespace attnc::jit

@@ -1,0 +1,58 @@
+#include "jit/ptxas_log.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace attnc::jit {
+
+namespace {
+
+bool isDigit(char c) { return c >= '0' && c <= '9'; }
+
+// The number that ends right before `what`, as in "16 bytes smem" for " bytes smem"; 0 if there is none.
+int64_t numberBefore(std::string_view line, std::string_view what) {
+  size_t end = line.find(what);
+  if (end == std::string_view::npos) return 0;
+  size_t begin = end;
+  while (begin > 0 && isDigit(line[begin - 1]))
+    --begin;
+  int64_t value = 0;
+  std::from_chars(line.data() + begin, line.data() + end, value);
+  return value;
+}
+
+// The number of an advisory "(C7519)" in the line; 0 if there is none.
+int advisoryNumber(std::string_view line) {
+  for (size_t at = line.find("(C"); at != std::string_view::npos; at = line.find("(C", at + 1)) {
+    int number = 0;
+    auto [end, error] = std::from_chars(line.data() + at + 2, line.data() + line.size(), number);
+    if (error == std::errc() && end != line.data() + line.size() && *end == ')') return number;
+  }
+  return 0;
+}
+
+// C7504: setmaxnreg ignored. C7510 to C7520: wgmma serialised or waited for.
+bool meansSlowCode(int number) { return number == 7504 || (number >= 7510 && number <= 7520); }
+
+void readLine(std::string_view line, CompileResult& result) {
+  result.stackBytes += numberBefore(line, " bytes stack frame");
+  result.spillBytes += int(numberBefore(line, " bytes spill stores") + numberBefore(line, " bytes spill loads"));
+  result.registers = std::max(result.registers, int(numberBefore(line, " registers")));
+  result.staticSharedBytes = std::max(result.staticSharedBytes, numberBefore(line, " bytes smem"));
+  if (meansSlowCode(advisoryNumber(line))) result.advisories.emplace_back(line);
+}
+
+} // namespace
+
+void readPtxasLog(std::string_view log, CompileResult& result) {
+  result.registers = result.spillBytes = 0;
+  result.staticSharedBytes = result.stackBytes = 0;
+  result.advisories.clear();
+  while (!log.empty()) {
+    size_t end = std::min(log.find('\n'), log.size());
+    readLine(log.substr(0, end), result);
+    log.remove_prefix(std::min(end + 1, log.size()));
+  }
+}
+
+} // namespace attnc::jit

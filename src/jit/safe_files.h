@@ -1,0 +1,47 @@
+// Opening, reading and publishing of files whose content becomes code that runs.
+//
+// In: directories and names. Out: whole, private files or an errno. A file or directory is refused with -EPERM if it
+// belongs to another user, or if group or others may write to it, or if it is not of the expected kind. Readers see a
+// published file whole or not at all. Not: what is in a file (cache_entry.h), which file (cache_directory.h).
+#pragma once
+
+#include "jit/file_ops.h"
+
+#include <string>
+
+namespace attnc::jit {
+
+/// Whose files are accepted.
+enum class Trust {
+  Self,       ///< the effective user's own
+  SelfOrRoot, ///< also root's: what an administrator has installed
+};
+
+enum class IfMissing { Fail, Create };
+
+/// Opens the directory at `path`, which may be reached through symbolic links (users link caches to scratch disks), and
+/// creates it with mode 0700 together with its parents if asked to.
+Fd openRoot(FileOps& ops, const std::string& path, Trust trust, IfMissing ifMissing);
+
+/// Opens the directory `name` below `parent`; a symbolic link is refused.
+Fd openBelow(FileOps& ops, const Fd& parent, const std::string& name, Trust trust, IfMissing ifMissing);
+
+/// A file as read: its bytes, and what is needed to touch it.
+struct ReadFile {
+  std::string bytes;
+  int64_t modified = 0; ///< seconds since 1970
+  Fd fd;
+};
+
+/// Reads a regular file of at most `maxBytes` whole. A FIFO, device or link in its place neither blocks nor is
+/// followed. Never maps the file: a truncation by others would be a signal. Returns 0 or -errno; -EPERM: unsafe.
+int readFile(FileOps& ops, const Fd& directory, const std::string& name, Trust trust, size_t maxBytes, ReadFile& out);
+
+/// Writes a file of mode 0600 under a temporary name, makes it durable and renames it. On failure nothing of it is left
+/// (unless removing fails, too: see kTemporaryPrefix). Returns 0 or -errno.
+int publishFile(FileOps& ops, const Fd& directory, const std::string& name, const std::string& bytes);
+
+/// Names that start so are files in the making, or left over by a killed process.
+constexpr char kTemporaryPrefix[] = ".tmp-";
+
+} // namespace attnc::jit

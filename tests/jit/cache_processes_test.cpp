@@ -1,0 +1,142 @@
+#include "jit/fixtures.h"
+
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <thread>
+#include <unistd.h>
+
+using namespace attnc::jit;
+using namespace attnc::jit::test;
+
+namespace {
+
+// One call in a process of its own; exit status 0: the right kernel.
+int getOnce(const CacheOptions& options, const SharedCounter& counter, int compileMs, int job) {
+  Cache cache(options, std::make_shared<FakeCompiler>(&counter, compileMs));
+  auto kernel = cache.getOrCompile(sampleJob(job));
+  return kernel && kernel->result->cubin == expectedCubin(sampleJob(job)) ? 0 : 1;
+}
+
+void waitUntil(const std::function<bool()>& condition) {
+  for (int i = 0; i < 5000 && !condition(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(condition());
+}
+
+double secondsOf(const std::function<void()>& body) {
+  auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+} // namespace
+
+TEST_CASE("sixteen processes compile each of four kernels once", "[jit]") {
+  TempDirectory directory;
+  SharedCounter counter(directory / "compiles");
+  CacheOptions options = optionsFor(directory / "cache");
+  std::vector<pid_t> children;
+  for (int i = 0; i < 16; ++i)
+    children.push_back(startChild([&, i] { return getOnce(options, counter, 200, i % 4); }));
+  for (pid_t child : children)
+    CHECK(waitFor(child) == 0);
+  CHECK(counter.value() == 4);
+}
+
+TEST_CASE("processes compile different kernels in parallel", "[jit]") {
+  TempDirectory directory;
+  SharedCounter counter(directory / "compiles");
+  CacheOptions options = optionsFor(directory / "cache");
+  double seconds = secondsOf([&] {
+    std::vector<pid_t> children;
+    for (int i = 0; i < 4; ++i)
+      children.push_back(startChild([&, i] { return getOnce(options, counter, 1000, i); }));
+    for (pid_t child : children)
+      CHECK(waitFor(child) == 0);
+  });
+  CHECK(counter.value() == 4);
+  CHECK(seconds < 3.0);
+}
+
+TEST_CASE("a killed process that compiles does not block the next one", "[jit]") {
+  TempDirectory directory;
+  SharedCounter counter(directory / "compiles");
+  CacheOptions options = optionsFor(directory / "cache");
+  pid_t holder = startChild([&] { return getOnce(options, counter, 60'000, 0); });
+  waitUntil([&] { return counter.value() == 1; });
+  pid_t waiter = startChild([&] { return getOnce(options, counter, 0, 0); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(counter.value() == 1);
+  ::kill(holder, SIGKILL);
+  CHECK(waitFor(holder) == -1);
+  double seconds = secondsOf([&] { CHECK(waitFor(waiter) == 0); });
+  CHECK(seconds < 1.0);
+  CHECK(counter.value() == 2);
+}
+
+TEST_CASE("a stopped process that compiles holds the others up for the time limit only", "[jit]") {
+  TempDirectory directory;
+  SharedCounter counter(directory / "compiles");
+  CacheOptions options = optionsFor(directory / "cache");
+  pid_t holder = startChild([&] { return getOnce(options, counter, 60'000, 0); });
+  waitUntil([&] { return counter.value() == 1; });
+  ::kill(holder, SIGSTOP);
+  options.lockTimeoutMs = 100;
+  Cache cache(options, std::make_shared<FakeCompiler>());
+  CHECK(cache.getOrCompile(sampleJob(0)));
+  CHECK(cache.counters().lockFailures == 1);
+  CHECK(cache.counters().published == 1);
+  ::kill(holder, SIGKILL);
+  waitFor(holder);
+}
+
+TEST_CASE("processes killed at random moments leave a usable cache", "[jit]") {
+  TempDirectory directory;
+  SharedCounter counter(directory / "compiles");
+  CacheOptions options = optionsFor(directory / "cache");
+  options.maxBytes = 2000; // prunes all the time
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    pid_t child = startChild([&] {
+      for (int job = 0;; ++job)
+        if (getOnce(options, counter, 0, round + job % 8) != 0) return 1;
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+    ::kill(child, SIGKILL);
+    REQUIRE(waitFor(child) == -1);
+    for (const std::string& file : entryFiles(directory.path()))
+      REQUIRE(decodeEntry(readText(file)));
+  }
+  CHECK(counter.value() > 100);
+  // What the killed ones left is swept when it is old.
+  CacheOptions user = optionsFor(directory / "cache");
+  auto later = std::make_shared<ScriptedOps>([](int, const char*) { return 0; });
+  later->clockOffset = 2 * 3600;
+  CacheDirectory cache(later, user.directory, CacheDirectory::Access::ReadWrite, CacheDirectory::Layer::User, Log());
+  PruneReport report = CachePruner(cache, uint64_t(1) << 30).prune();
+  CHECK(report.ran);
+  CHECK(CachePruner(cache, uint64_t(1) << 30).prune().temporaries == 0);
+  CHECK(getOnce(user, counter, 0, 100'000) == 0);
+}
+
+TEST_CASE("a child forked while its parent waits for a kernel can get that kernel itself", "[jit]") {
+  TempDirectory directory;
+  SharedCounter counter(directory / "compiles");
+  CacheOptions options = optionsFor(directory / "cache");
+  options.lockTimeoutMs = 200;
+  Cache cache(options, std::make_shared<FakeCompiler>(&counter, 1000));
+  std::thread leader([&] { (void)cache.getOrCompile(sampleJob()); });
+  waitUntil([&] { return counter.value() == 1; });
+  std::thread waiter([&] { (void)cache.getOrCompile(sampleJob()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  pid_t child = startChild([&] {
+    ::alarm(10);
+    return cache.getOrCompile(sampleJob()) ? 0 : 1;
+  });
+  CHECK(waitFor(child) == 0);
+  leader.join();
+  waiter.join();
+}

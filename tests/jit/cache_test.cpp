@@ -1,0 +1,337 @@
+#include "jit/fixtures.h"
+
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <grp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace attnc;
+using namespace attnc::jit;
+using namespace attnc::jit::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// One call on a fresh cache object, as another process would make it.
+Origin originIn(const CacheOptions& options, const CompileJob& job = sampleJob(),
+                std::shared_ptr<KernelCompiler> compiler = std::make_shared<FakeCompiler>()) {
+  Cache cache(options, std::move(compiler));
+  auto kernel = cache.getOrCompile(job);
+  REQUIRE(kernel);
+  REQUIRE(kernel->result->cubin == expectedCubin(job));
+  return kernel->origin;
+}
+
+} // namespace
+
+TEST_CASE("a kernel is compiled, then found in memory, then on disk", "[jit]") {
+  TempDirectory directory;
+  auto compiler = std::make_shared<FakeCompiler>();
+  Cache cache(optionsFor(directory / "cache"), compiler);
+  auto first = cache.getOrCompile(sampleJob());
+  REQUIRE(first);
+  CHECK(first->origin == Origin::Compiled);
+  auto second = cache.getOrCompile(sampleJob());
+  REQUIRE(second);
+  CHECK(second->origin == Origin::Memory);
+  CHECK(second->result == first->result);
+
+  Cache other(optionsFor(directory / "cache"), compiler);
+  auto third = other.getOrCompile(sampleJob());
+  REQUIRE(third);
+  CHECK(third->origin == Origin::Disk);
+  CHECK(third->result->cubin == expectedCubin(sampleJob()));
+  CHECK(third->result->ptx == "ptx of sample.cu");
+  CHECK(third->result->registers == 42);
+  CHECK(compiler->compiles == 1);
+  CHECK(fs::exists(directory / "cache/CACHEDIR.TAG"));
+}
+
+TEST_CASE("a disk hit does not open the compiler", "[jit]") {
+  TempDirectory directory;
+  originIn(optionsFor(directory.path()));
+  auto compiler = std::make_shared<FakeCompiler>();
+  CHECK(originIn(optionsFor(directory.path()), sampleJob(), compiler) == Origin::Disk);
+  CHECK(compiler->identityCalls == 0);
+  CHECK(compiler->compiles == 0);
+}
+
+TEST_CASE("another build of the compiler compiles anew", "[jit]") {
+  TempDirectory directory;
+  originIn(optionsFor(directory.path()));
+  auto newer = std::make_shared<FakeCompiler>(nullptr, 0, "fake 2");
+  CHECK(originIn(optionsFor(directory.path()), sampleJob(), newer) == Origin::Compiled);
+  CHECK(entryFiles(directory.path()).size() == 2);
+}
+
+TEST_CASE("a directory serves a machine without a compiler, also as a read-only layer", "[jit]") {
+  TempDirectory directory, home;
+  originIn(optionsFor(directory.path()));
+  SECTION("as the user's own") {
+    CHECK(originIn(optionsFor(directory.path()), sampleJob(), std::make_shared<NoCompiler>()) == Origin::Disk);
+  }
+  SECTION("as a pack") {
+    CacheOptions options = optionsFor(home / "cache");
+    options.readOnlyDirectories = {directory.path()};
+    Cache cache(options, std::make_shared<NoCompiler>());
+    auto kernel = cache.getOrCompile(sampleJob());
+    REQUIRE(kernel);
+    CHECK(kernel->origin == Origin::Disk);
+    auto again = cache.getOrCompile(sampleJob());
+    REQUIRE(again);
+    CHECK(again->origin == Origin::Memory);
+    auto missing = cache.getOrCompile(sampleJob(1));
+    REQUIRE_FALSE(missing);
+    CHECK(missing.error().blame == Blame::Environment);
+  }
+}
+
+TEST_CASE("read-only layers are read and never written", "[jit]") {
+  TempDirectory pack, home;
+  originIn(optionsFor(pack.path()));
+  auto before = fs::last_write_time(entryFiles(pack.path()).at(0));
+  CacheOptions options = optionsFor(home / "cache");
+  options.readOnlyDirectories = {pack.path()};
+  CHECK(originIn(options) == Origin::Disk);
+  CHECK(originIn(options, sampleJob(1)) == Origin::Compiled);
+  CHECK(entryFiles(pack.path()).size() == 1);
+  CHECK(entryFiles(home.path()).size() == 1);
+  CHECK(fs::last_write_time(entryFiles(pack.path()).at(0)) == before);
+}
+
+TEST_CASE("the modes ro and off write nothing", "[jit]") {
+  TempDirectory directory;
+  CacheOptions options = optionsFor(directory / "cache");
+  options.mode = CacheMode::ReadOnly;
+  CHECK(originIn(options) == Origin::Compiled);
+  CHECK_FALSE(fs::exists(directory / "cache"));
+  options.mode = CacheMode::ReadWrite;
+  CHECK(originIn(options) == Origin::Compiled);
+  options.mode = CacheMode::ReadOnly;
+  CHECK(originIn(options) == Origin::Disk);
+  options.mode = CacheMode::Off;
+  CHECK(originIn(options) == Origin::Compiled);
+}
+
+TEST_CASE("without a directory kernels stay in memory", "[jit]") {
+  auto compiler = std::make_shared<FakeCompiler>();
+  CacheOptions options;
+  options.memoryEntries = 2;
+  Cache cache(options, compiler);
+  for (int number : {0, 1, 0, 2, 0, 1})
+    REQUIRE(cache.getOrCompile(sampleJob(number)));
+  // 0 is used often enough to stay; 1 has made way for 2.
+  CHECK(compiler->compiles == 4);
+  CHECK(compiler->identityCalls == 0);
+}
+
+TEST_CASE("a failed compile is not remembered", "[jit]") {
+  TempDirectory directory;
+  auto compiler = std::make_shared<FakeCompiler>();
+  Cache cache(optionsFor(directory.path()), compiler);
+  CompileJob bad = sampleJob();
+  bad.source = "bad";
+  for (int i = 1; i <= 2; ++i) {
+    auto kernel = cache.getOrCompile(bad);
+    REQUIRE_FALSE(kernel);
+    CHECK(kernel.error().message == "bad source");
+    CHECK(compiler->compiles == i);
+  }
+  CHECK(entryFiles(directory.path()).empty());
+}
+
+TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "[jit]") {
+  TempDirectory directory;
+  CacheOptions options = optionsFor(directory.path());
+  originIn(options);
+  std::string file = entryFiles(directory.path()).at(0);
+  std::string good = readText(file);
+
+  SECTION("damaged") {
+    std::string changed = good;
+    changed[changed.size() / 2] ^= 1;
+    writeText(file, changed);
+  }
+  SECTION("empty") { writeText(file, ""); }
+  SECTION("swapped with another") {
+    originIn(options, sampleJob(1));
+    auto files = entryFiles(directory.path());
+    REQUIRE(files.size() == 2);
+    std::string other = files[0] == file ? files[1] : files[0];
+    writeText(file, readText(other));
+    REQUIRE(decodeEntry(readText(file)));
+  }
+  SECTION("writable by others") { REQUIRE(::chmod(file.c_str(), 0666) == 0); }
+  SECTION("of another user") {
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown(file.c_str(), 65534, 65534) == 0);
+  }
+  SECTION("a symbolic link") {
+    fs::rename(file, directory / "elsewhere");
+    fs::create_symlink(directory / "elsewhere", file);
+  }
+  SECTION("a FIFO") {
+    fs::remove(file);
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+  }
+  SECTION("a huge file") { REQUIRE(::truncate(file.c_str(), off_t(1) << 40) == 0); }
+  Cache cache(options, std::make_shared<FakeCompiler>());
+  auto kernel = cache.getOrCompile(sampleJob());
+  REQUIRE(kernel);
+  CHECK(kernel->origin == Origin::Compiled);
+  CHECK(cache.counters().rejectedEntries >= 1);
+  CHECK(originIn(options) == Origin::Disk);
+  CHECK(readText(file) == good);
+}
+
+TEST_CASE("an entry that is a directory fails the publish, not the call", "[jit]") {
+  TempDirectory directory;
+  CacheOptions options = optionsFor(directory.path());
+  originIn(options);
+  std::string file = entryFiles(directory.path()).at(0);
+  fs::remove(file);
+  fs::create_directory(file);
+  Cache cache(options, std::make_shared<FakeCompiler>());
+  REQUIRE(cache.getOrCompile(sampleJob()));
+  CHECK(cache.counters().publishFailures == 1);
+}
+
+TEST_CASE("directories that are not private are refused", "[jit]") {
+  TempDirectory directory;
+  CacheOptions options = optionsFor(directory / "cache");
+  originIn(options);
+  std::string refused;
+  SECTION("the root") { refused = directory / "cache"; }
+  SECTION("the version") { refused = directory / "cache/v1"; }
+  SECTION("the fan-out") { refused = fs::path(entryFiles(directory.path()).at(0)).parent_path(); }
+  REQUIRE(::chmod(refused.c_str(), 0777) == 0);
+  CHECK(originIn(options) == Origin::Compiled);
+  REQUIRE(::chmod(refused.c_str(), 0700) == 0);
+  CHECK(originIn(options) == Origin::Disk);
+}
+
+TEST_CASE("a root behind a symbolic link is used, a link inside is not", "[jit]") {
+  TempDirectory directory;
+  fs::create_directory(directory / "scratch");
+  ::chmod((directory / "scratch").c_str(), 0700);
+  fs::create_symlink(directory / "scratch", directory / "cache");
+  CacheOptions options = optionsFor(directory / "cache");
+  CHECK(originIn(options) == Origin::Compiled);
+  CHECK(originIn(options) == Origin::Disk);
+  fs::rename(directory / "scratch/v1", directory / "v1");
+  fs::create_symlink(directory / "v1", directory / "scratch/v1");
+  CHECK(originIn(options) == Origin::Compiled);
+}
+
+TEST_CASE("an unwritable directory and a full disk only cost the cache", "[jit]") {
+  TempDirectory directory;
+  originIn(optionsFor(directory / "cache"));
+  SECTION("the directory belongs to root and we do not") {
+    if (::geteuid() != 0) return;
+    ::chmod(directory.path().c_str(), 0755);
+    std::string readOnly = directory / "empty";
+    fs::create_directory(readOnly);
+    ::chmod(readOnly.c_str(), 0755);
+    CHECK(waitFor(startChild([&] {
+            if (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) return 10;
+            for (const std::string& path : {readOnly, readOnly + "/below/it", directory / "cache"}) {
+              Cache cache(optionsFor(path), std::make_shared<FakeCompiler>());
+              if (!cache.getOrCompile(sampleJob())) return 1;
+              if (cache.counters().compiles != 1 || cache.counters().published != 0) return 2;
+            }
+            return 0;
+          })) == 0);
+  }
+  SECTION("no file may grow") {
+    CHECK(waitFor(startChild([&] {
+            ::signal(SIGXFSZ, SIG_IGN);
+            rlimit limit{100, 100};
+            if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 10;
+            Cache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
+            if (!cache.getOrCompile(sampleJob(1))) return 1;
+            return cache.counters().publishFailures == 1 ? 0 : 2;
+          })) == 0);
+    CHECK(entryFiles(directory.path()).size() == 1);
+    for (const auto& file : fs::recursive_directory_iterator(directory.path()))
+      CHECK(file.path().filename().string().rfind(kTemporaryPrefix, 0) != 0);
+  }
+  SECTION("no descriptor is left") {
+    CHECK(waitFor(startChild([&] {
+            Cache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
+            rlimit limit{3, 3};
+            if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 10;
+            return cache.getOrCompile(sampleJob()) ? 0 : 1;
+          })) == 0);
+  }
+}
+
+TEST_CASE("a cache that is removed under a process is made again", "[jit]") {
+  TempDirectory directory;
+  Cache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
+  REQUIRE(cache.getOrCompile(sampleJob(0)));
+  fs::remove_all(directory / "cache");
+  REQUIRE(cache.getOrCompile(sampleJob(1)));
+  CHECK(entryFiles(directory.path()).size() == 1);
+}
+
+TEST_CASE("threads that want the same kernel compile it once, others in parallel", "[jit]") {
+  TempDirectory directory;
+  auto compiler = std::make_shared<FakeCompiler>(nullptr, 10);
+  Cache cache(optionsFor(directory.path()), compiler);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 16; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 32; ++i) {
+        CompileJob job = sampleJob((i + t) % 32);
+        auto kernel = cache.getOrCompile(job);
+        if (!kernel || kernel->result->cubin != expectedCubin(job)) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  CHECK(wrong == 0);
+  CHECK(compiler->compiles == 32);
+  CHECK(entryFiles(directory.path()).size() == 32);
+}
+
+TEST_CASE("options that read files are refused", "[jit]") {
+  Cache cache(CacheOptions{}, std::make_shared<FakeCompiler>());
+  for (const char* option : {"-I/usr/include", "--include-path=x", "--pre-include=x", "--use-pch=x", "--pch",
+                             "--time=x.csv", "--split-compile=2"}) {
+    CompileJob job = sampleJob();
+    job.options = {option};
+    auto kernel = cache.getOrCompile(job);
+    INFO(option);
+    REQUIRE_FALSE(kernel);
+    CHECK(kernel.error().blame == Blame::Internal);
+  }
+}
+
+TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
+  TempDirectory directory;
+  CacheOptions options = optionsFor(directory / "cache");
+  options.dumpDirectory = directory / "dump";
+  options.log = Log(directory / "log");
+  CompileJob job = sampleJob();
+  job.headers.push_back({"tile/deep.cuh", "// deep"});
+  job.headers.push_back({"../outside.cuh", "// outside"});
+  Cache cache(options, std::make_shared<FakeCompiler>());
+  REQUIRE(cache.getOrCompile(job));
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(directory / "dump"))
+    folders.push_back(entry.path());
+  REQUIRE(folders.size() == 1);
+  CHECK(readText(folders[0] / "sample.cu") == job.source);
+  CHECK(readText(folders[0] / "tile/deep.cuh") == "// deep");
+  CHECK(readText(folders[0] / "kernel.ptx") == "ptx of sample.cu");
+  CHECK(readText(folders[0] / "options.txt").find("-lineinfo") != std::string::npos);
+  CHECK_FALSE(fs::exists(directory / "dump/outside.cuh"));
+  CHECK(readText(directory / "log").find("compiled sample.cu for sm_90a") != std::string::npos);
+}

@@ -1,0 +1,183 @@
+// Runs on a GPU where there is one; elsewhere it holds the errors to what they should say.
+#include "jit/fixtures.h"
+
+#include "jit/device.h"
+#include "jit/loaded_kernel.h"
+#include "jit/nvrtc.h"
+
+#include <catch2/catch.hpp>
+
+#include <thread>
+
+using namespace attnc;
+using namespace attnc::jit;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr char kSource[] = "extern \"C\" __global__ void addSum(float* out, float value) {\n"
+                           "  extern __shared__ float staged[];\n"
+                           "  staged[threadIdx.x] = value;\n"
+                           "  __syncthreads();\n"
+                           "  float sum = 0;\n"
+                           "  for (int i = 0; i < blockDim.x; ++i) sum += staged[i];\n"
+                           "  out[blockIdx.x * blockDim.x + threadIdx.x] += sum;\n"
+                           "}\n";
+
+bool noGpu() {
+  auto count = deviceCount();
+  if (count && *count > 0) return false;
+  WARN("SKIPPED: there is no GPU here");
+  return true;
+}
+
+CompileResult compiled(const std::string& arch) {
+  Nvrtc nvrtc(Env::read());
+  CompileJob job{.name = "add_sum.cu", .source = kSource, .arch = arch, .entry = "addSum"};
+  auto result = nvrtc.compile(job);
+  INFO((result ? "" : result.error().message));
+  REQUIRE(result);
+  return *result;
+}
+
+LoadRequest request(const CompileResult& result, const std::string& arch, int64_t shared) {
+  return {{result.cubin.data(), result.cubin.size()}, "addSum", arch, shared};
+}
+
+// Adds 128 * value to each of 256 floats.
+Status launchOnce(const LoadedKernel& kernel, DeviceBuffer& out, CUstream_st* stream, float value, unsigned shared) {
+  void* address = out.data();
+  void* arguments[] = {&address, &value};
+  return kernel.launch({.grid = {2, 1, 1}, .block = {128, 1, 1}, .dynamicSharedBytes = shared}, stream, arguments);
+}
+
+bool allEqual(const DeviceBuffer& buffer, float expected) {
+  std::vector<float> host(buffer.bytes() / sizeof(float));
+  REQUIRE(buffer.download(host.data(), buffer.bytes()));
+  for (float value : host)
+    if (value != expected) return false;
+  return true;
+}
+
+} // namespace
+
+TEST_CASE("without a driver the errors say so", "[jit]") {
+  auto count = deviceCount();
+  if (count) {
+    WARN("SKIPPED: there is a driver here");
+    return;
+  }
+  CHECK(count.error().blame == Blame::Environment);
+  CHECK_THAT(count.error().message, Contains("CUDA driver") || Contains("CUDA_ERROR"));
+  CHECK_FALSE(currentDevice());
+  CHECK_FALSE(DeviceContext::create());
+  CHECK_FALSE(DeviceBuffer::allocate(16));
+  CHECK_FALSE(LoadedKernel::load({}));
+}
+
+TEST_CASE("without a current context there is no current device", "[jit]") {
+  if (noGpu()) return;
+  std::thread([] {
+    auto device = currentDevice();
+    REQUIRE_FALSE(device);
+    CHECK_THAT(device.error().message, Contains("no current CUDA context"));
+  }).join();
+}
+
+TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memory", "[jit]") {
+  if (noGpu()) return;
+  auto context = DeviceContext::create();
+  REQUIRE(context);
+  const std::string arch = context->info().arch;
+  CompileResult result = compiled(arch);
+  auto kernel = LoadedKernel::load(request(result, arch, 64 << 10));
+  INFO((kernel ? "" : kernel.error().message));
+  REQUIRE(kernel);
+  CHECK(kernel->attributes().registers == result.registers);
+  auto out = DeviceBuffer::allocate(256 * sizeof(float));
+  auto stream = DeviceStream::create();
+  REQUIRE(out);
+  REQUIRE(stream);
+  REQUIRE(out->fill(0));
+  REQUIRE(launchOnce(*kernel, *out, stream->get(), 2.0f, 64 << 10));
+  REQUIRE(stream->synchronize());
+  CHECK(allEqual(*out, 256.0f));
+  CHECK_FALSE(launchOnce(*kernel, *out, stream->get(), 2.0f, 100 << 10));
+  CHECK_FALSE(out->upload(nullptr, 1, out->bytes()));
+}
+
+TEST_CASE("the first launch of a kernel may be captured, and the graph replayed", "[jit]") {
+  if (noGpu()) return;
+  auto context = DeviceContext::create();
+  REQUIRE(context);
+  CompileResult result = compiled(context->info().arch);
+  auto kernel = LoadedKernel::load(request(result, context->info().arch, 512));
+  auto out = DeviceBuffer::allocate(256 * sizeof(float));
+  auto stream = DeviceStream::create();
+  auto begin = DeviceEvent::create(), end = DeviceEvent::create();
+  REQUIRE((kernel && out && stream && begin && end));
+  REQUIRE(out->fill(0));
+  REQUIRE(stream->beginCapture());
+  Status launched = launchOnce(*kernel, *out, stream->get(), 1.0f, 512);
+  auto graph = stream->endCapture();
+  REQUIRE(launched);
+  REQUIRE(graph);
+  CHECK(allEqual(*out, 0.0f));
+  REQUIRE(begin->record(stream->get()));
+  for (int i = 0; i < 1000; ++i)
+    REQUIRE(graph->launch(stream->get()));
+  REQUIRE(end->record(stream->get()));
+  REQUIRE(stream->synchronize());
+  CHECK(allEqual(*out, 128'000.0f));
+  auto ms = end->msSince(*begin);
+  REQUIRE(ms);
+  CHECK(*ms > 0);
+}
+
+TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
+  if (noGpu()) return;
+  auto context = DeviceContext::create();
+  REQUIRE(context);
+  CompileResult result = compiled(context->info().arch);
+  auto kernel = LoadedKernel::load(request(result, context->info().arch, 512));
+  REQUIRE(kernel);
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      if (!context->makeCurrent()) return;
+      auto out = DeviceBuffer::allocate(256 * sizeof(float));
+      auto stream = DeviceStream::create();
+      if (!out || !stream || !out->fill(0)) return;
+      for (int i = 0; i < 100; ++i)
+        if (!launchOnce(*kernel, *out, stream->get(), 1.0f, 512)) return;
+      std::vector<float> host(256);
+      if (!stream->synchronize() || !out->download(host.data(), out->bytes())) return;
+      right += std::all_of(host.begin(), host.end(), [](float value) { return value == 12'800.0f; });
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  CHECK(right == 4);
+}
+
+TEST_CASE("a kernel that does not fit the device is refused with a reason", "[jit]") {
+  if (noGpu()) return;
+  auto context = DeviceContext::create();
+  REQUIRE(context);
+  const DeviceInfo& device = context->info();
+  CompileResult result = compiled(device.arch);
+  auto tooMuch = LoadedKernel::load(request(result, device.arch, device.sharedBytesPerBlock + 1));
+  REQUIRE_FALSE(tooMuch);
+  CHECK_THAT(tooMuch.error().message, Contains("bytes of shared memory"));
+  auto otherArch = LoadedKernel::load(request(result, "sm_75", 0));
+  REQUIRE_FALSE(otherArch);
+  CHECK_THAT(otherArch.error().message, Contains("compiled for sm_75"));
+  LoadRequest noEntry = request(result, device.arch, 0);
+  noEntry.entry = "missing";
+  auto missing = LoadedKernel::load(noEntry);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().blame == Blame::Internal);
+  LoadRequest garbage = request(result, device.arch, 0);
+  garbage.cubin = "this is not a cubin, and the driver says so";
+  CHECK_FALSE(LoadedKernel::load(garbage));
+}

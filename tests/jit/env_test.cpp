@@ -1,0 +1,83 @@
+#include "jit/arch.h"
+#include "jit/cache.h"
+#include "jit/env.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+
+using namespace attnc::jit;
+
+TEST_CASE("the environment is read once into a struct", "[jit]") {
+  ::setenv("ATTNC_CACHE_DIR", "/somewhere", 1);
+  Env env = Env::read();
+  ::unsetenv("ATTNC_CACHE_DIR");
+  CHECK(env.cacheDir == "/somewhere");
+  CHECK(Env::read().cacheDir.empty());
+  CHECK(envTable().size() >= 8);
+}
+
+TEST_CASE("the cache's directory comes from the first variable that names one", "[jit]") {
+  Env env;
+  CHECK(CacheOptions::fromEnv(env).directory.empty());
+  env.home = "/home/me";
+  CHECK(CacheOptions::fromEnv(env).directory == "/home/me/.cache/attnc");
+  env.xdgCacheHome = "relative";
+  CHECK(CacheOptions::fromEnv(env).directory == "/home/me/.cache/attnc");
+  env.xdgCacheHome = "/xdg";
+  CHECK(CacheOptions::fromEnv(env).directory == "/xdg/attnc");
+  env.cacheDir = "/mine";
+  CHECK(CacheOptions::fromEnv(env).directory == "/mine");
+}
+
+TEST_CASE("modes, sizes and lists are read, and nonsense gives the default", "[jit]") {
+  Env env;
+  auto modeOf = [&](const char* text) {
+    env.cacheMode = text;
+    return CacheOptions::fromEnv(env).mode;
+  };
+  CHECK(modeOf("") == CacheMode::ReadWrite);
+  CHECK(modeOf("rw") == CacheMode::ReadWrite);
+  CHECK(modeOf("ro") == CacheMode::ReadOnly);
+  CHECK(modeOf("off") == CacheMode::Off);
+  CHECK(modeOf("nonsense") == CacheMode::ReadWrite);
+  auto bytesOf = [&](const char* text) {
+    env.cacheMaxBytes = text;
+    return CacheOptions::fromEnv(env).maxBytes;
+  };
+  constexpr uint64_t kDefault = uint64_t(1) << 30;
+  CHECK(bytesOf("") == kDefault);
+  CHECK(bytesOf("500") == 500);
+  CHECK(bytesOf("64K") == 64 << 10);
+  CHECK(bytesOf("200M") == 200 << 20);
+  CHECK(bytesOf("2G") == uint64_t(2) << 30);
+  for (const char* nonsense : {"-1", "G", "1T", "1GB", " 1", "99999999999999999999", "99999999999G"})
+    CHECK(bytesOf(nonsense) == kDefault);
+  env.cacheReadOnlyDirs = ":/a::/b:";
+  CHECK(CacheOptions::fromEnv(env).readOnlyDirectories == std::vector<std::string>{"/a", "/b"});
+}
+
+TEST_CASE("a device's arch has the features of exactly that device", "[jit]") {
+  CHECK(archName(8, 0) == "sm_80");
+  CHECK(archName(8, 9) == "sm_89");
+  CHECK(archName(9, 0) == "sm_90a");
+  CHECK(archName(12, 1) == "sm_121a");
+}
+
+TEST_CASE("machine code runs where its arch allows", "[jit]") {
+  CHECK(checkArchRuns("sm_80", 8, 0));
+  CHECK(checkArchRuns("sm_80", 8, 9));
+  CHECK_FALSE(checkArchRuns("sm_89", 8, 6));
+  CHECK_FALSE(checkArchRuns("sm_80", 9, 0));
+  CHECK(checkArchRuns("sm_90a", 9, 0));
+  CHECK_FALSE(checkArchRuns("sm_90a", 10, 0));
+  CHECK_FALSE(checkArchRuns("sm_100a", 10, 3));
+  CHECK(checkArchRuns("sm_100f", 10, 3));
+  CHECK_FALSE(checkArchRuns("sm_103f", 10, 0));
+  CHECK_FALSE(checkArchRuns("sm_100f", 12, 0));
+  for (const char* nonsense : {"", "sm_", "sm_9", "90a", "sm_90b", "sm_90aa", "sm_-90"})
+    CHECK_FALSE(checkArchRuns(nonsense, 9, 0));
+  auto mismatch = checkArchRuns("sm_90a", 8, 9);
+  REQUIRE_FALSE(mismatch);
+  CHECK(mismatch.error().message == "the kernel is compiled for sm_90a and the device is sm_89");
+}

@@ -1,0 +1,166 @@
+#include "jit/fixtures.h"
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace attnc::jit::test {
+
+namespace fs = std::filesystem;
+
+TempDirectory::TempDirectory() {
+  std::string pattern = fs::exists("/dev/shm") ? "/dev/shm/attnc-test-XXXXXX" : "/tmp/attnc-test-XXXXXX";
+  root = ::mkdtemp(pattern.data());
+}
+
+TempDirectory::~TempDirectory() {
+  std::error_code ignored;
+  fs::remove_all(root, ignored);
+}
+
+void SharedCounter::increment() const {
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (::write(fd, "x", 1) != 1) std::abort();
+  ::close(fd);
+}
+
+int SharedCounter::value() const {
+  std::error_code error;
+  auto size = fs::file_size(path, error);
+  return error ? 0 : int(size);
+}
+
+Expected<std::string> FakeCompiler::identity() {
+  ++identityCalls;
+  return build;
+}
+
+Expected<CompileResult> FakeCompiler::compile(const CompileJob& job) {
+  ++compiles;
+  if (counter) counter->increment();
+  if (compileMs) std::this_thread::sleep_for(std::chrono::milliseconds(compileMs));
+  if (job.source == "bad") return Error::internal("bad source");
+  CompileResult result;
+  result.cubin = expectedCubin(job);
+  result.ptx = "ptx of " + job.name;
+  result.registers = 42;
+  return result;
+}
+
+std::vector<char> expectedCubin(const CompileJob& job) {
+  std::string bytes = "\177ELF " + cacheKey(job, "cubin").hex();
+  return {bytes.begin(), bytes.end()};
+}
+
+int ScriptedOps::open(int directory, const char* path, int flags, unsigned mode) {
+  if (int error = failure("open")) return error;
+  return FileOps::open(directory, path, flags, mode);
+}
+int ScriptedOps::close(int fd) {
+  int real = FileOps::close(fd);
+  if (int error = failure("close")) return error;
+  return real;
+}
+int ScriptedOps::status(int fd, struct stat& out) {
+  if (int error = failure("status")) return error;
+  return FileOps::status(fd, out);
+}
+int ScriptedOps::statusAt(int directory, const char* name, struct stat& out) {
+  if (int error = failure("statusAt")) return error;
+  return FileOps::statusAt(directory, name, out);
+}
+int64_t ScriptedOps::read(int fd, void* buffer, size_t bytes) {
+  if (int error = failure("read")) return error;
+  return FileOps::read(fd, buffer, bytes);
+}
+int64_t ScriptedOps::write(int fd, const void* buffer, size_t bytes) {
+  if (int error = failure("write")) {
+    // A disk that fills up takes a part first.
+    if (bytes > 1) (void)FileOps::write(fd, buffer, bytes / 2);
+    return error;
+  }
+  return FileOps::write(fd, buffer, bytes);
+}
+int ScriptedOps::sync(int fd) {
+  if (int error = failure("sync")) return error;
+  return FileOps::sync(fd);
+}
+int ScriptedOps::makeDirectory(int directory, const char* path, unsigned mode) {
+  if (int error = failure("makeDirectory")) return error;
+  return FileOps::makeDirectory(directory, path, mode);
+}
+int ScriptedOps::rename(int directory, const char* from, const char* to) {
+  if (int error = failure("rename")) return error;
+  return FileOps::rename(directory, from, to);
+}
+int ScriptedOps::remove(int directory, const char* name) {
+  if (int error = failure("remove")) return error;
+  return FileOps::remove(directory, name);
+}
+int ScriptedOps::lock(int fd, int operation) {
+  if (int error = failure("lock")) return error;
+  return FileOps::lock(fd, operation);
+}
+int ScriptedOps::touch(int fd) {
+  if (int error = failure("touch")) return error;
+  return FileOps::touch(fd);
+}
+int ScriptedOps::list(int directory, std::vector<std::string>& names) {
+  if (int error = failure("list")) return error;
+  return FileOps::list(directory, names);
+}
+void ScriptedOps::sleep(int milliseconds) { FileOps::sleep(milliseconds); }
+
+CompileJob sampleJob(int number) {
+  CompileJob job;
+  job.name = "sample.cu";
+  job.source = "extern \"C\" __global__ void sample() { int x = " + std::to_string(number) + "; }";
+  job.headers = {{"a.cuh", "// a"}, {"b.cuh", "// b"}};
+  job.options = {"-lineinfo"};
+  job.arch = "sm_90a";
+  job.entry = "sample";
+  return job;
+}
+
+CacheOptions optionsFor(const std::string& directory) {
+  CacheOptions options;
+  options.directory = directory;
+  return options;
+}
+
+std::vector<std::string> entryFiles(const std::string& directory) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(directory, error))
+    if (entry.path().extension() == kEntrySuffix) paths.push_back(entry.path());
+  return paths;
+}
+
+std::string readText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void writeText(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+pid_t startChild(const std::function<int()>& body) {
+  pid_t child = ::fork();
+  if (child != 0) return child;
+  ::_exit(body());
+}
+
+int waitFor(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+} // namespace attnc::jit::test

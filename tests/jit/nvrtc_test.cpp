@@ -1,0 +1,269 @@
+// Needs libnvrtc and no GPU. Where NVRTC is not installed these tests fail: the CPU suite depends on it.
+#include "jit/fixtures.h"
+
+#include "jit/nvrtc.h"
+#include "jit/nvrtc_library.h"
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <thread>
+#include <unistd.h>
+
+using namespace attnc;
+using namespace attnc::jit;
+using namespace attnc::jit::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+CompileJob scaleJob(const std::string& arch = "sm_80") {
+  CompileJob job;
+  job.name = "scale.cu";
+  job.source = "#include \"factor.cuh\"\n"
+               "extern \"C\" __global__ void scale(float* x, int n) {\n"
+               "  __shared__ float staged[64];\n"
+               "  staged[threadIdx.x % 64] = x[0];\n"
+               "  __syncthreads();\n"
+               "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+               "  if (i < n) x[i] = x[i] * factor() + staged[(i + 1) % 64];\n"
+               "}\n";
+  job.headers = {{"factor.cuh", "inline __device__ float factor() { return 2.0f; }\n"}};
+  job.arch = arch;
+  job.entry = "scale";
+  return job;
+}
+
+// Takes NVRTC a few hundred milliseconds.
+CompileJob slowJob(int number) {
+  CompileJob job;
+  job.name = "slow.cu";
+  job.source = "extern \"C\" __global__ void slow(float* x) {\n  float v = x[threadIdx.x];\n";
+  for (int i = 0; i < 8; ++i)
+    job.source += "  v = sinf(v) * cosf(v + " + std::to_string(number * 1000 + i) + ".0f);\n";
+  job.source += "  x[threadIdx.x] = v;\n}\n";
+  job.arch = "sm_80";
+  job.entry = "slow";
+  return job;
+}
+
+} // namespace
+
+TEST_CASE("NVRTC compiles a kernel with a header from memory", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a", "sm_120"}) {
+    auto result = nvrtc.compile(scaleJob(arch));
+    INFO(arch << (result ? "" : ": " + result.error().message));
+    REQUIRE(result);
+    CHECK(std::string(result->cubin.data(), 4) == "\177ELF");
+    CHECK_THAT(result->ptx, Contains(".visible .entry scale"));
+    CHECK(result->registers > 0);
+    CHECK(result->registers < 64);
+    CHECK(result->staticSharedBytes == 256);
+    CHECK(result->spillBytes == 0);
+    CHECK(result->stackBytes == 0);
+    CHECK(result->advisories.empty());
+    CHECK(result->ms > 0);
+  }
+}
+
+TEST_CASE("NVRTC reports spills", "[jit][nvrtc]") {
+  CompileJob job;
+  job.name = "spill.cu";
+  job.source =
+      "extern \"C\" __global__ void spill(float* x) {\n  float v[96];\n"
+      "#pragma unroll\n  for (int i = 0; i < 96; ++i) v[i] = x[i * 32 + threadIdx.x];\n"
+      "  for (int round = 0; round < x[0]; ++round)\n"
+      "#pragma unroll\n    for (int i = 0; i < 96; ++i) v[i] = v[i] * v[(i * 7 + 1) % 96] + 1.0f;\n"
+      "#pragma unroll\n  for (int i = 0; i < 96; ++i) x[i * 32 + threadIdx.x] = v[i];\n}\n";
+  job.arch = "sm_80";
+  job.entry = "spill";
+  job.options = {"--maxrregcount=32"};
+  Nvrtc nvrtc(Env::read());
+  auto result = nvrtc.compile(job);
+  REQUIRE(result);
+  CHECK(result->registers == 32);
+  CHECK(result->spillBytes > 0);
+  CHECK(result->stackBytes > 0);
+}
+
+TEST_CASE("a source that does not compile is a bug of attnc, told with the log", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  CompileJob job = scaleJob();
+  job.source += "int broken = ;\n";
+  auto result = nvrtc.compile(job);
+  REQUIRE_FALSE(result);
+  CHECK(result.error().blame == Blame::Internal);
+  CHECK_THAT(result.error().message, Contains("scale.cu(9): error: expected an expression"));
+}
+
+TEST_CASE("headers that the job does not bring are not looked for on disk", "[jit][nvrtc]") {
+  TempDirectory directory;
+  writeText(directory / "factor.cuh", "inline __device__ float factor() { return 2.0f; }\n");
+  auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  CompileJob job = scaleJob();
+  job.headers.clear();
+  Nvrtc nvrtc(Env::read());
+  auto result = nvrtc.compile(job);
+  std::filesystem::current_path(before);
+  REQUIRE_FALSE(result);
+  CHECK_THAT(result.error().message, Contains("factor.cuh"));
+}
+
+TEST_CASE("a missing entry and an unknown arch are errors with a reason", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  CompileJob job = scaleJob();
+  job.entry = "scal";
+  auto noEntry = nvrtc.compile(job);
+  REQUIRE_FALSE(noEntry);
+  CHECK_THAT(noEntry.error().message, Contains("no kernel `scal`"));
+  for (const char* arch : {"sm_12", "sm_90ab", "sm_", "90", "compute_90", "", "sm_9999999999999"}) {
+    auto unknown = nvrtc.compile(scaleJob(arch));
+    INFO(arch);
+    REQUIRE_FALSE(unknown);
+    CHECK(unknown.error().blame == Blame::Environment);
+    CHECK_THAT(unknown.error().remedy, Contains("sm_90"));
+  }
+}
+
+TEST_CASE("a missing NVRTC is told with the places that were searched", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env{}, "/nowhere/libnvrtc.so.13");
+  CHECK_FALSE(nvrtc.stamp());
+  auto result = nvrtc.compile(scaleJob());
+  REQUIRE_FALSE(result);
+  CHECK(result.error().blame == Blame::Environment);
+  CHECK_THAT(result.error().message, Contains("/nowhere/libnvrtc.so.13"));
+  CHECK_THAT(result.error().remedy, Contains("ATTNC_NVRTC"));
+  Env env;
+  env.nvrtc = "/elsewhere";
+  auto named = Nvrtc(env).identity();
+  REQUIRE_FALSE(named);
+  CHECK_THAT(named.error().message, Contains("/elsewhere"));
+}
+
+TEST_CASE("a library that is not NVRTC is refused", "[jit][nvrtc]") {
+  for (const char* path : {"/proc/self/exe", "libm.so.6"}) {
+    auto result = Nvrtc(Env{}, path).identity();
+    REQUIRE_FALSE(result);
+    CHECK(result.error().blame == Blame::Environment);
+  }
+}
+
+TEST_CASE("the identity names the exact build", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  auto identity = nvrtc.identity();
+  REQUIRE(identity);
+  CHECK_THAT(*identity, Contains("Cuda compilation tools"));
+  CHECK_THAT(*identity, Contains("V13."));
+  auto again = Nvrtc(Env::read()).identity();
+  REQUIRE(again);
+  CHECK(*again == *identity);
+}
+
+TEST_CASE("the stamp is the same before and after opening", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  auto before = nvrtc.stamp();
+  REQUIRE(nvrtc.identity());
+  REQUIRE(nvrtc.stamp());
+  if (before) CHECK(*before == *nvrtc.stamp());
+}
+
+TEST_CASE("equal jobs give equal machine code in different processes", "[jit][nvrtc]") {
+  TempDirectory directory;
+  auto compileTo = [&](const std::string& file) {
+    return [&, file] {
+      Nvrtc nvrtc(Env::read());
+      auto result = nvrtc.compile(slowJob(1));
+      if (!result) return 1;
+      writeText(directory / file, std::string(result->cubin.begin(), result->cubin.end()));
+      return 0;
+    };
+  };
+  CHECK(waitFor(startChild(compileTo("a"))) == 0);
+  CHECK(waitFor(startChild(compileTo("b"))) == 0);
+  CHECK(readText(directory / "a").size() > 1000);
+  CHECK(readText(directory / "a") == readText(directory / "b"));
+}
+
+TEST_CASE("threads compile at the same time", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      CompileJob job = scaleJob();
+      job.headers[0].second = "inline __device__ float factor() { return " + std::to_string(t) + ".0f; }\n";
+      for (int i = 0; i < 3; ++i)
+        if (!nvrtc.compile(job)) ++failed;
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == 0);
+}
+
+TEST_CASE("a child forked during a compile is refused, and one forked when idle compiles", "[jit][nvrtc]") {
+  Nvrtc nvrtc(Env::read());
+  REQUIRE(nvrtc.identity());
+  auto compileInChild = [&] {
+    ::alarm(20);
+    auto result = nvrtc.compile(scaleJob());
+    if (result) return 0;
+    return result.error().blame == Blame::Environment ? 3 : 1;
+  };
+  CHECK(waitFor(startChild(compileInChild)) == 0);
+  std::atomic<bool> stop{false};
+  std::atomic<int> done{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; !stop; ++i, ++done) (void)nvrtc.compile(slowJob(10 * t + i));
+    });
+  while (done == 0) std::this_thread::yield();
+  int refused = 0;
+  for (int i = 0; i < 8; ++i) {
+    int status = waitFor(startChild(compileInChild));
+    CHECK((status == 0 || status == 3));
+    refused += status == 3;
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(refused > 0);
+  CHECK(waitFor(startChild(compileInChild)) == 0);
+}
+
+TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]") {
+  TempDirectory directory;
+  auto nvrtc = std::make_shared<Nvrtc>(Env::read());
+  Cache cache(optionsFor(directory / "cache"), nvrtc);
+  REQUIRE(cache.getOrCompile(scaleJob()));
+  std::atomic<bool> stop{false};
+  std::atomic<int> done{0};
+  std::thread busy([&] {
+    for (int i = 0; !stop; ++i, ++done) (void)nvrtc->compile(slowJob(i));
+  });
+  while (done == 0) std::this_thread::yield();
+  for (int i = 0; i < 4; ++i)
+    CHECK(waitFor(startChild([&] {
+            ::alarm(20);
+            Cache fresh(optionsFor(directory / "cache"), nvrtc);
+            auto kernel = fresh.getOrCompile(scaleJob());
+            return kernel && kernel->origin == Origin::Disk ? 0 : 1;
+          })) == 0);
+  stop = true;
+  busy.join();
+}
+
+TEST_CASE("a kernel of NVRTC comes back from the disk as it was", "[jit][nvrtc]") {
+  TempDirectory directory;
+  auto nvrtc = std::make_shared<Nvrtc>(Env::read());
+  auto first = Cache(optionsFor(directory / "cache"), nvrtc).getOrCompile(scaleJob());
+  REQUIRE(first);
+  CHECK(first->origin == Origin::Compiled);
+  auto second = Cache(optionsFor(directory / "cache"), std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob());
+  REQUIRE(second);
+  CHECK(second->origin == Origin::Disk);
+  CHECK(second->result->cubin == first->result->cubin);
+  CHECK(second->result->ptx == first->result->ptx);
+  CHECK(second->result->log == first->result->log);
+  CHECK(second->result->registers == first->result->registers);
+}
