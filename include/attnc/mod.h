@@ -42,7 +42,8 @@ public:
   /// tracer. Errors: Blame::Mod with diagnostics. Cost: well under a millisecond for usual mods; no disk, no GPU.
   static Expected<Mod> parse(std::string_view text, const ParseOptions& options = {});
 
-  /// The same for a file; a file that cannot be read is Blame::Environment. `options.name` is replaced by the path.
+  /// The same for a file; a file that cannot be read is Blame::Environment. `options.name` is replaced by the path. A
+  /// file *.ir is read as IR text.
   static Expected<Mod> load(const std::string& path, ParseOptions options = {});
 
   /// The mod that changes nothing.
@@ -53,18 +54,19 @@ public:
   bool hasMaskMod() const;
   const std::vector<CaptureInfo>& captures() const;
 
-  /// The stages as text. ast: as parsed. ir: after all passes, which `attnc` reads back.
+  /// The stages as text. ast: as parsed; empty for a mod that was read as IR. ir: after all passes; load() reads it
+  /// back from a file *.ir.
   std::string astText() const;
   std::string irText() const;
 
   /// SHA-256 (hex) of the canonical IR: equal for mods that differ only in names, spacing and order of definition.
   const std::string& hash() const;
 
-  /// Times, verifies and prints as the passes run, for debugging: see ATTNC_DUMP in the README.
   /// The program itself, for attnc's own layers.
   const ir::Module& module() const;
 
 private:
+  friend struct ModAccess; // src/api: makes mods from mods
   struct Impl;
   explicit Mod(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl;

@@ -1,7 +1,7 @@
 // The lists of a block mask: checking, copying, cutting, showing. Building them from a mod: block_mask_build.cpp.
 #include "attnc/block_mask.h"
 
-#include "api/block_mask_shape.h"
+#include "api/mask_shape.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,6 @@
 
 namespace attnc {
 namespace {
-
-bool supportedBlock(int size) { return size == 64 || size == 128 || size == 256; }
 
 int64_t rowCount(const BlockMaskShape& shape) { return shape.batch * shape.heads * shape.qBlocks(); }
 
@@ -59,24 +57,6 @@ struct Layout {
 };
 
 } // namespace
-
-Status checkShape(const BlockMaskShape& shape) {
-  if (!supportedBlock(shape.qBlock) || !supportedBlock(shape.kvBlock))
-    return Error::environment(
-        fmt::format("block mask: blocks of {} x {} are not supported", shape.qBlock, shape.kvBlock),
-        "use 64, 128 or 256 for each side");
-  if (shape.batch < 1 || shape.heads < 1)
-    return Error::environment(
-        fmt::format("block mask: batch {} and heads {} must be at least 1", shape.batch, shape.heads));
-  constexpr int64_t kLongest = INT32_MAX; // indices are int32
-  if (shape.qLen < 0 || shape.kvLen < 0 || shape.qLen > kLongest || shape.kvLen > kLongest)
-    return Error::environment(
-        fmt::format("block mask: lengths {} x {} must be 0 .. 2^31 - 1", shape.qLen, shape.kvLen));
-  if (shape.batch > kLongest || shape.heads > kLongest || shape.batch * shape.heads > kLongest)
-    return Error::environment(
-        fmt::format("block mask: batch {} times heads {} is beyond 2^31 - 1", shape.batch, shape.heads));
-  return {};
-}
 
 Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
   if (auto status = checkShape(lists.shape); !status) return status.error();

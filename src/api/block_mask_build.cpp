@@ -1,12 +1,10 @@
 // A block mask from a mod, on the CPU: every tile is evaluated element by element until it is known to be partial.
 #include "attnc/block_mask.h"
 
-#include "api/block_mask_shape.h"
+#include "api/mask_shape.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
 #include "reference/parallel.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -20,37 +18,6 @@ enum class Tile { Empty, Partial, Full };
 struct BlockRow {
   std::vector<int32_t> partial, full;
 };
-
-/// Whether the value depends on a parameter of the mod's functions.
-bool dependsOn(const ir::Module& module, ir::Value root, ir::ParamKind param) {
-  std::vector<bool> depends(root.id + 1, false);
-  for (uint32_t id = 0; id <= root.id; ++id) {
-    const ir::Node& node = module[{id}];
-    depends[id] = node.op == ir::Op::Param && ir::ParamKind(node.attr) == param;
-    for (ir::Value operand : node.operands)
-      depends[id] = depends[id] || depends[operand.id];
-  }
-  return depends[root.id];
-}
-
-/// One mask for all batches or heads is a wrong mask if mask_mod tells them apart.
-Status checkExtent(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
-  if (given == whole) return {};
-  if (given != 1)
-    return Error::environment(
-        fmt::format("block mask: {} is {}, the problem has {}; it must be that or 1", name, given, whole));
-  if (!module.maskMod || !dependsOn(module, *module.maskMod, param)) return {};
-  return Error::environment(fmt::format("block mask: {} is 1, but mask_mod depends on {}", name, ir::name(param)),
-                            fmt::format("build it with {} {}", name, whole));
-}
-
-Status checkProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape) {
-  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
-    return Error::environment(fmt::format("block mask: its lengths are {} x {}, those of the problem {} x {}",
-                                          shape.qLen, shape.kvLen, problem.qLen, problem.kvLen));
-  if (auto status = checkExtent(module, "batch", ir::ParamKind::B, shape.batch, problem.batch); !status) return status;
-  return checkExtent(module, "heads", ir::ParamKind::H, shape.heads, problem.qHeads);
-}
 
 /// Classifies tiles; each thread has its own.
 class TileJudge {
@@ -120,8 +87,7 @@ private:
 Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                      const BlockMaskShape& shape) {
   const ir::Module& module = mod.module();
-  if (auto status = checkShape(shape); !status) return status.error();
-  if (auto status = checkProblem(module, problem, shape); !status) return status.error();
+  if (auto status = checkMaskProblem(module, problem, shape); !status) return status.error();
   auto bindings = ir::bind(module, captures, problem);
   if (!bindings) return std::move(bindings).error();
 

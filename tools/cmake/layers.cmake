@@ -19,6 +19,7 @@ function(attnc_tool name folder)
   endif()
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${ARGN})
+  target_compile_definitions(${name} PRIVATE ATTNC_VERSION="${PROJECT_VERSION}")
 endfunction()
 
 # Puts templates/ as text into a layer (src/kernels/embedded.h).

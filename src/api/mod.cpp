@@ -1,0 +1,146 @@
+// Mods: text through front end and passes.
+#include "attnc/mod.h"
+
+#include "api/mod_impl.h"
+#include "dsl/frontend.h"
+#include "ir/hash.h"
+#include "ir/printer.h"
+#include "ir/reader.h"
+#include "passes/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace attnc {
+namespace {
+
+/// Larger texts are no mods; the limit keeps a wrong path from filling memory.
+constexpr uint64_t kMaxTextBytes = 16 << 20;
+
+CaptureInfo describe(const ir::Module& module, const ir::TensorCapture& tensor) {
+  CaptureInfo info{.name = tensor.name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype};
+  for (const ir::Extent& extent : tensor.shape)
+    info.extent.push_back(extent.isNamed ? module.dims[size_t(extent.value)] : std::to_string(extent.value));
+  return info;
+}
+
+CaptureInfo describe(const ir::ScalarCapture& scalar) {
+  CaptureInfo info{.name = scalar.name};
+  switch (scalar.type) {
+  case ir::Type::Bool: info.kind = CaptureInfo::Kind::Bool; break;
+  case ir::Type::I32:
+  case ir::Type::I64: info.kind = CaptureInfo::Kind::Int; break;
+  case ir::Type::F32: info.kind = CaptureInfo::Kind::Float; break;
+  }
+  return info;
+}
+
+Expected<std::string> readText(const std::string& path) {
+  auto fail = [&](const std::string& reason) {
+    return Error::environment(fmt::format("cannot read '{}': {}", path, reason));
+  };
+  std::error_code failure;
+  if (std::filesystem::is_directory(path, failure)) return fail("it is a directory");
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return fail(std::strerror(errno));
+  std::string text;
+  char chunk[1 << 14];
+  while (stream.read(chunk, sizeof(chunk)), stream.gcount() > 0) {
+    text.append(chunk, size_t(stream.gcount()));
+    if (text.size() > kMaxTextBytes) return fail(fmt::format("more than {} bytes", kMaxTextBytes));
+  }
+  if (stream.bad()) return fail(std::strerror(errno));
+  return text;
+}
+
+bool isIrPath(const std::string& path) { return std::filesystem::path(path).extension() == ".ir"; }
+
+} // namespace
+
+Mod::Impl::Impl(ir::Module simplified, std::string source)
+    : module(std::move(simplified)), text(std::move(source)), hash(ir::canonicalHash(module)) {
+  for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
+  for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
+}
+
+Mod::Mod(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
+
+Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
+  dsl::FrontendOptions frontend{options.name, options.defines};
+  auto module = dsl::trace(text, frontend);
+  if (!module) return std::move(module).error();
+  if (auto status = passes::runPipeline(*module); !status) return status.error();
+  return Mod(std::make_shared<const Impl>(std::move(*module), std::string(text)));
+}
+
+Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
+  auto text = readText(path);
+  if (!text) return std::move(text).error();
+  options.name = path;
+  if (!isIrPath(path)) return parse(*text, options);
+  if (!options.defines.empty())
+    return Error::environment(fmt::format("'{}' is IR, which has no constants to define", path));
+  auto module = ir::read(*text, path);
+  if (!module) return std::move(module).error();
+  if (auto status = passes::runPipeline(*module); !status) return status.error();
+  return Mod(std::make_shared<const Impl>(std::move(*module), ""));
+}
+
+Mod Mod::identity() {
+  ir::Module module;
+  module.sourceName = "<identity>";
+  return Mod(std::make_shared<const Impl>(std::move(module), ""));
+}
+
+const std::string& Mod::name() const { return impl->module.sourceName; }
+bool Mod::hasScoreMod() const { return impl->module.scoreMod.has_value(); }
+bool Mod::hasMaskMod() const { return impl->module.maskMod.has_value(); }
+const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
+std::string Mod::astText() const {
+  if (impl->text.empty()) return {};
+  auto ast = dsl::astText(impl->text, {.name = name()});
+  return ast ? *std::move(ast) : std::string(); // the text has been parsed before, so there is one
+}
+
+std::string Mod::irText() const { return ir::print(impl->module); }
+const std::string& Mod::hash() const { return impl->hash; }
+const ir::Module& Mod::module() const { return impl->module; }
+
+struct ModAccess {
+  static Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
+    ir::Module module = mod.module();
+    passes::PipelineOptions options;
+    options.pins = pins;
+    if (auto status = passes::runPipeline(module, options); !status) return status.error();
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
+  }
+};
+
+Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
+  return ModAccess::withPins(mod, pins);
+}
+
+Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins) {
+  auto check = [&](const std::string& name, double given) -> Status {
+    auto pinned = pins.find(name);
+    if (pinned == pins.end() || double(pinned->second) == given) return {};
+    return Error::environment(
+        fmt::format("{} is {}, but the kernel was compiled with it pinned to {}", name, given, pinned->second));
+  };
+  if (pins.empty()) return {};
+  for (size_t i = 0; i < module.dims.size(); ++i)
+    if (auto status = check(module.dims[i], double(bindings.dims[i])); !status) return status;
+  for (size_t i = 0; i < module.scalars.size(); ++i) {
+    const ir::ScalarValue& value = bindings.scalars[i];
+    bool isFloat = module.scalars[i].type == ir::Type::F32;
+    if (auto status = check(module.scalars[i].name, isFloat ? value.real : double(value.integer)); !status)
+      return status;
+  }
+  return {};
+}
+
+} // namespace attnc

@@ -1,0 +1,30 @@
+// What a Mod holds, and the mods that are made from other mods.
+#pragma once
+
+#include "attnc/mod.h"
+#include "ir/bindings.h"
+#include "ir/ir.h"
+
+#include <map>
+#include <string>
+
+namespace attnc {
+
+struct Mod::Impl {
+  ir::Module module; ///< after all passes
+  std::string text;  ///< as parsed; empty for a mod read as IR
+  std::string hash;
+  std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
+
+  Impl(ir::Module module, std::string text);
+};
+
+/// The mod with extents and scalars fixed: they are constants in its functions, and still declared.
+/// Errors: Blame::Environment for a name that the mod does not have, or a value that does not fit.
+Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins);
+
+/// Whether a launch gives what was pinned; Blame::Environment naming the pin if not. A kernel that was compiled for
+/// other values would compute a wrong result. `bindings` are of `module`.
+Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins);
+
+} // namespace attnc

@@ -1,0 +1,23 @@
+// The subcommands, one file each. Each parses its own options and does its work when CLI11 finds it on the command
+// line; wrong usage is a thrown CLI::Error, everything else ends in an exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace attnc::cli {
+
+/// What the process returns.
+enum ExitCode : int {
+  kDone = 0,
+  kModWrong = 1,         ///< the text of the mod
+  kUsageWrong = 2,       ///< the command line
+  kEnvironmentWrong = 3, ///< files, shapes, captures, GPU, NVRTC
+  kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
+};
+
+/// Add `attnc check`, `attnc emit`, `attnc run`. `exitCode` outlives `app` and receives what the subcommand returns.
+void addCheck(CLI::App& app, int& exitCode);
+void addEmit(CLI::App& app, int& exitCode);
+void addRun(CLI::App& app, int& exitCode);
+
+} // namespace attnc::cli

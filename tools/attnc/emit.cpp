@@ -1,0 +1,104 @@
+// `attnc emit`: one stage of the way from a mod to machine code, as a file or on stdout.
+#include "commands.h"
+#include "options.h"
+#include "output_file.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <unistd.h>
+
+namespace attnc::cli {
+namespace {
+
+struct EmitOptions {
+  ModOptions mod;
+  KernelFlags kernel;
+  std::string stage, kind = "forward", arch = "sm_90a", dtype = "bf16", output;
+  int headDim = 128, headDimV = 0;
+  bool blockSparse = false;
+};
+
+std::string checkHeadDim(const std::string& text) {
+  int value = 0;
+  if (CLI::detail::lexical_cast(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
+  return "head dim " + text + " must be a multiple of 8 from 8 to 256";
+}
+
+KernelOptions kernelOptions(const EmitOptions& options) {
+  KernelOptions kernel = options.kernel.toOptions();
+  kernel.kind = options.kind == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
+  kernel.arch = options.arch;
+  kernel.dtype = dtypeOf(options.dtype);
+  kernel.headDim = options.headDim;
+  kernel.headDimV = options.headDimV;
+  kernel.blockSparse = options.blockSparse;
+  return kernel;
+}
+
+/// The bytes of the stage that is asked for.
+Expected<std::string> emit(const EmitOptions& options) {
+  auto mod = options.mod.load();
+  if (!mod) return std::move(mod).error();
+  if (options.stage == "ir") return mod->irText();
+  if (options.stage == "ast") {
+    if (!mod->astText().empty()) return mod->astText();
+    throw CLI::ValidationError("--stage", "a mod given as IR has no ast");
+  }
+
+  Compiler compiler(options.kernel.toCompilerOptions());
+  KernelOptions kernel = kernelOptions(options);
+  if (options.stage == "cu") {
+    auto source = compiler.source(*mod, kernel);
+    if (!source) return std::move(source).error();
+    return source->flattened();
+  }
+  auto compiled = compiler.compile(*mod, kernel);
+  if (!compiled) return std::move(compiled).error();
+  const CompiledKernel& result = **compiled;
+  return options.stage == "ptx" ? result.ptx : std::string(result.cubin.begin(), result.cubin.end());
+}
+
+int runEmit(const EmitOptions& options) {
+  bool toStdout = options.output.empty() || options.output == "-";
+  if (toStdout && options.stage == "cubin" && isatty(STDOUT_FILENO))
+    throw CLI::ValidationError("--stage cubin", "a cubin is binary: give a file with -o, or redirect stdout");
+  auto bytes = emit(options);
+  if (!bytes) return report(bytes.error());
+  auto status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
+  return status ? kDone : report(status.error());
+}
+
+} // namespace
+
+void addEmit(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<EmitOptions>();
+  CLI::App* command = app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, cu, ptx, cubin");
+  options->mod.addTo(*command);
+  command
+      ->add_option("--stage", options->stage,
+                   "ast: as parsed; ir: after all passes; cu: one self-contained CUDA "
+                   "file; ptx; cubin")
+      ->required()
+      ->check(CLI::IsMember({"ast", "ir", "cu", "ptx", "cubin"}));
+  command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"forward", "block-mask"}));
+  command->add_option("--arch", options->arch, "GPU architecture: sm_80, sm_89, sm_90a, ...")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "Of q, k, v and out: bf16, fp16, fp32")
+      ->capture_default_str()
+      ->transform(CLI::CheckedTransformer(dtypeSpellings()));
+  command->add_option("--head-dim", options->headDim, "Of q and k: a multiple of 8 from 8 to 256")
+      ->capture_default_str()
+      ->check(checkHeadDim);
+  command->add_option("--head-dim-v", options->headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
+  options->kernel.addTo(*command);
+  command->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout")
+      ->type_name("FILE");
+  command->footer("Example: attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx\n"
+                  "Needs no GPU; ptx and cubin need libnvrtc.");
+  command->callback([options, &exitCode] { exitCode = runEmit(*options); });
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,210 @@
+#include "gpu.h"
+
+#include "api/mask_shape.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace attnc::cli {
+namespace {
+
+constexpr int kBlock = 128; // of the block mask, both ways
+
+/// Device copies of tensors; they live as long as this does.
+class DeviceTensors {
+public:
+  Expected<TensorView> upload(const HostTensor& tensor) {
+    auto view = allocate(tensor);
+    if (!view) return view;
+    if (auto status = buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()); !status) return status.error();
+    return view;
+  }
+  Expected<TensorView> allocate(const HostTensor& tensor) {
+    auto memory = allocate(tensor.bytes.size());
+    if (!memory) return std::move(memory).error();
+    TensorView view = tensor.view();
+    view.data = *memory;
+    return view;
+  }
+  Expected<void*> allocate(size_t bytes) {
+    auto buffer = jit::DeviceBuffer::allocate(bytes);
+    if (!buffer) return std::move(buffer).error();
+    buffers.push_back(std::move(*buffer));
+    return buffers.back().data();
+  }
+  /// Buffers in the order of their allocation.
+  const jit::DeviceBuffer& operator[](size_t index) const { return buffers[index]; }
+  size_t size() const { return buffers.size(); }
+
+private:
+  std::vector<jit::DeviceBuffer> buffers;
+};
+
+/// Milliseconds that work on a stream takes: the second of two runs, so that one-time costs of the first do not show.
+template <class Work> Expected<float> timed(const jit::DeviceStream& stream, Work work) {
+  if (Status status = work(); !status) return status.error();
+  auto begin = jit::DeviceEvent::create();
+  if (!begin) return std::move(begin).error();
+  auto end = jit::DeviceEvent::create();
+  if (!end) return std::move(end).error();
+  if (auto status = begin->record(stream.get()); !status) return status.error();
+  if (Status status = work(); !status) return status.error();
+  if (auto status = end->record(stream.get()); !status) return status.error();
+  if (auto status = stream.synchronize(); !status) return status.error();
+  return end->msSince(*begin);
+}
+
+/// One run: its steps, and what they share.
+class GpuRun {
+public:
+  GpuRun(const jit::DeviceContext& context, const Mod& mod, const Operands& operands, const RunOptions& options)
+      : context(context), mod(mod), operands(operands), options(options), compiler(options.kernel.toCompilerOptions()) {
+  }
+
+  Expected<RunResult> run() {
+    auto created = jit::DeviceStream::create();
+    if (!created) return std::move(created).error();
+    stream = std::move(*created);
+    if (auto status = uploadCaptures(); !status) return status.error();
+    if (mod.hasMaskMod() && !options.noBlockMask)
+      if (auto status = buildBlockMask(); !status) return status.error();
+    return forward();
+  }
+
+private:
+  KernelOptions baseOptions() const {
+    KernelOptions kernel = options.kernel.toOptions();
+    kernel.dtype = operands.q.dtype;
+    kernel.headDim = int(operands.q.shape[3]);
+    kernel.headDimV = int(operands.v.shape[3]);
+    kernel.maskQBlock = kernel.maskKvBlock = kBlock;
+    return kernel;
+  }
+
+  Status uploadCaptures() {
+    for (const auto& [name, value] : operands.captures.all()) {
+      if (!std::holds_alternative<TensorView>(value)) {
+        std::visit([&, &name = name](auto known) { captures.set(name, known); }, value);
+        continue;
+      }
+      auto view = memory.upload(operands.tensors.find(name)->second);
+      if (!view) return view.error();
+      captures.set(name, *view);
+    }
+    return {};
+  }
+
+  Status buildBlockMask() {
+    KernelOptions kernelOptions = baseOptions();
+    kernelOptions.kind = KernelKind::BlockMask;
+    kernelOptions.family = Family::Auto;
+    auto kernel = compiler.load(mod, kernelOptions);
+    if (!kernel) return kernel.error();
+    BlockMaskShape shape = smallestMask(mod.module(), operands.problem, kBlock, kBlock);
+    auto storage = memory.allocate(BlockMask::storageBytes(shape));
+    if (!storage) return storage.error();
+    blockMask = BlockMask::viewInto(*storage, shape);
+    auto ms =
+        timed(stream, [&] { return kernel->buildBlockMask(*blockMask, operands.problem, captures, stream.get()); });
+    if (!ms) return ms.error();
+    return describeBlockMask(*ms, kernel->compiled());
+  }
+
+  Status describeBlockMask(float ms, const CompiledKernel& compiled) {
+    std::vector<char> host(BlockMask::storageBytes(blockMask->shape));
+    if (auto status = memory[memory.size() - 1].download(host.data(), host.size()); !status) return status;
+    auto mask = BlockMask::fromLists(BlockMask::viewInto(host.data(), blockMask->shape));
+    if (!mask) return Error::internal("the GPU built a block mask that is none: " + mask.error().message);
+    summary += fmt::format("block mask  {} x {} blocks, {:.1f} % empty, {} live, {} full; {:.3f} ms{}\n", kBlock,
+                           kBlock, mask->sparsity(), mask->liveBlocks(), mask->fullBlocks(), ms, compileText(compiled));
+    return {};
+  }
+
+  static std::string compileText(const CompiledKernel& compiled) {
+    if (compiled.compileMs == 0) return " (kernel from the cache)";
+    return fmt::format(" (kernel compiled in {:.0f} ms)", compiled.compileMs);
+  }
+
+  Expected<RunResult> forward() {
+    KernelOptions kernelOptions = baseOptions();
+    kernelOptions.blockSparse = blockMask.has_value();
+    kernelOptions.rowMax = options.verify || options.rowMax;
+    auto kernel = compiler.load(mod, kernelOptions);
+    if (!kernel) return std::move(kernel).error();
+
+    const ProblemShape& problem = operands.problem;
+    RunResult result;
+    std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
+    result.lse = HostTensor::make(DType::F32, rows);
+    result.rowMax = HostTensor::make(DType::F32, rows);
+    rows.push_back(operands.v.shape[3]);
+    result.out = HostTensor::make(operands.q.dtype, rows);
+    if (auto status = launch(*kernel, result); !status) return status.error();
+    result.summary = summary;
+    return result;
+  }
+
+  Status launch(const Kernel& kernel, RunResult& result) {
+    ForwardArgs args;
+    for (auto [host, view] :
+         {std::pair(&operands.q, &args.q), std::pair(&operands.k, &args.k), std::pair(&operands.v, &args.v)}) {
+      auto uploaded = memory.upload(*host);
+      if (!uploaded) return uploaded.error();
+      *view = *uploaded;
+    }
+    size_t firstOutput = memory.size();
+    TensorView lse, rowMax;
+    for (auto [host, view] :
+         {std::pair(&result.out, &args.out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
+      auto allocated = memory.allocate(*host);
+      if (!allocated) return allocated.error();
+      *view = *allocated;
+    }
+    bool all = options.verify;
+    if (all || options.lse) args.lse = lse;
+    if (all || options.rowMax) args.rowMax = rowMax;
+    if (options.scale) args.scale = float(*options.scale);
+    args.captures = &captures;
+    if (blockMask) args.blockMask = &*blockMask;
+    auto workspace = memory.allocate(kernel.workspaceBytes(args));
+    if (!workspace) return workspace.error();
+
+    auto ms = timed(stream, [&] { return kernel.forward(args, *workspace, stream.get()); });
+    if (!ms) return ms.error();
+    describe(kernel, *ms);
+    HostTensor* outputs[] = {&result.out, &result.lse, &result.rowMax};
+    for (size_t i = 0; i < 3; ++i)
+      if (auto status = memory[firstOutput + i].download(outputs[i]->bytes.data(), outputs[i]->bytes.size()); !status)
+        return status;
+    return {};
+  }
+
+  void describe(const Kernel& kernel, float ms) {
+    const CompiledKernel& compiled = kernel.compiled();
+    summary = fmt::format("device      {} ({})\n", context.info().name, kernel.options().arch) + summary +
+              fmt::format("forward     family {}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
+                          familyName(kernel.options().family), compiled.registers, compiled.spillBytes, ms,
+                          compileText(compiled));
+  }
+
+  const jit::DeviceContext& context;
+  const Mod& mod;
+  const Operands& operands;
+  const RunOptions& options;
+  Compiler compiler;
+  jit::DeviceStream stream;
+  DeviceTensors memory;
+  Captures captures; // device memory
+  std::optional<BlockMaskView> blockMask;
+  std::string summary;
+};
+
+} // namespace
+
+Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
+                             const RunOptions& options) {
+  return GpuRun(context, mod, operands, options).run();
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,17 @@
+// Running attention on the GPU, from host memory to host memory.
+#pragma once
+
+#include "operands.h"
+#include "result.h"
+#include "run_options.h"
+
+#include "jit/device.h"
+
+namespace attnc::cli {
+
+/// Compiles the kernels, builds the block mask on the GPU if the mod has a mask_mod, runs the forward kernel and copies
+/// the results back. `context` is current. Errors: of the compiler, the driver, or the device's memory.
+Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
+                             const RunOptions& options);
+
+} // namespace attnc::cli

@@ -1,0 +1,203 @@
+#include "operands.h"
+
+#include "capture_text.h"
+#include "random.h"
+#include "text.h"
+
+#include "ir/bindings.h"
+#include "ir/element.h"
+#include "reference/attention.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace attnc::cli {
+namespace {
+
+[[noreturn]] void badSet(const std::string& assignment, const std::string& reason) {
+  throw CLI::ValidationError("--set", inQuotes(assignment) + ": " + reason);
+}
+
+/// Collects the captures of one run.
+class Collector {
+public:
+  Collector(const Mod& mod, const RunOptions& options, TensorMap& file, Generator* generator)
+      : mod(mod), options(options), file(file), generator(generator) {}
+
+  Status collect(Operands& operands) {
+    readSets();
+    for (const CaptureInfo& capture : mod.captures())
+      if (auto status = collectOne(capture, operands); !status) return status;
+    for (const auto& [name, tensor] : operands.tensors)
+      operands.captures.set(name, tensor.view());
+    return {};
+  }
+
+private:
+  /// Sorts --set into values of captures and extents of free dims.
+  void readSets() {
+    std::set<std::string> captures, dims;
+    for (const CaptureInfo& capture : mod.captures()) {
+      captures.insert(capture.name);
+      if (generator) dims.insert(capture.extent.begin(), capture.extent.end());
+    }
+    for (const char* builtin : {"B", "H", "HKV", "Q_LEN", "KV_LEN"})
+      dims.erase(builtin);
+    for (const std::string& assignment : options.sets) {
+      auto [name, value] = splitAssignment(assignment);
+      if (captures.count(name)) {
+        sets[name] = assignment;
+        continue;
+      }
+      if (!dims.count(name)) badSet(assignment, unknownName());
+      int64_t extent = 0;
+      if (!parseInteger(value, extent) || extent < 0) badSet(assignment, "an extent is a number from 0");
+      freeDims[name] = extent;
+    }
+  }
+
+  std::string unknownName() const {
+    std::string names;
+    for (const CaptureInfo& capture : mod.captures())
+      names += (names.empty() ? "" : ", ") + declaration(capture);
+    return names.empty() ? "the mod captures nothing" : "the mod captures no such name, it captures " + names;
+  }
+
+  Status collectOne(const CaptureInfo& capture, Operands& operands) {
+    if (auto assignment = sets.find(capture.name); assignment != sets.end()) {
+      set(capture, assignment->second, operands);
+      return {};
+    }
+    if (auto found = file.find(capture.name); found != file.end())
+      return takeFromFile(capture, found->second, operands);
+    if (!generator)
+      return Error::environment(fmt::format("capture {} is missing: {} has no such tensor and no --set gives it",
+                                            inQuotes(declaration(capture)), inQuotes(options.input)));
+    if (capture.kind != CaptureInfo::Kind::Tensor) {
+      std::visit([&](auto value) { operands.captures.set(capture.name, value); }, generator->scalar(capture));
+      return {};
+    }
+    auto tensor = generator->tensor(capture, freeDims);
+    if (!tensor) return std::move(tensor).error();
+    operands.tensors[capture.name] = std::move(*tensor);
+    return {};
+  }
+
+  void set(const CaptureInfo& capture, const std::string& assignment, Operands& operands) {
+    const std::string text = splitAssignment(assignment).second;
+    if (capture.kind != CaptureInfo::Kind::Tensor) {
+      std::string expected;
+      auto value = parseScalar(capture, text, expected);
+      if (!value) badSet(assignment, "the value must be " + expected);
+      std::visit([&](auto known) { operands.captures.set(capture.name, known); }, *value);
+      return;
+    }
+    if (!capture.extent.empty())
+      badSet(assignment, "'" + declaration(capture) + "' is a tensor, which comes from the file");
+    auto tensor = parseElement(capture.dtype, text);
+    if (!tensor) badSet(assignment, fmt::format("the value does not fit {}", dtypeName(capture.dtype)));
+    operands.tensors[capture.name] = std::move(*tensor);
+  }
+
+  /// Scalars may stand in the file as tensors of one element.
+  Status takeFromFile(const CaptureInfo& capture, HostTensor& tensor, Operands& operands) {
+    if (capture.kind == CaptureInfo::Kind::Tensor) {
+      operands.tensors[capture.name] = std::move(tensor);
+      return {};
+    }
+    auto misfit = [&](const char* wanted) {
+      return Error::environment(fmt::format("capture {}: the file has {} of shape {}, needed is one {}",
+                                            inQuotes(declaration(capture)), dtypeName(tensor.dtype),
+                                            shapeText(tensor.shape), wanted));
+    };
+    bool single = tensor.elements() == 1;
+    auto element = single ? ir::readElement(tensor.bytes.data(), tensor.dtype, 0) : ir::Slot{.integer = 0};
+    switch (capture.kind) {
+    case CaptureInfo::Kind::Int:
+      if (!single || !isInteger(tensor.dtype)) return misfit("integer");
+      operands.captures.set(capture.name, element.integer);
+      break;
+    case CaptureInfo::Kind::Float:
+      if (!single || !isFloat(tensor.dtype)) return misfit("float");
+      operands.captures.set(capture.name, element.real);
+      break;
+    case CaptureInfo::Kind::Bool:
+      if (!single || tensor.dtype != DType::Bool) return misfit("bool");
+      operands.captures.set(capture.name, element.integer != 0);
+      break;
+    case CaptureInfo::Kind::Tensor: break;
+    }
+    return {};
+  }
+
+  const Mod& mod;
+  const RunOptions& options;
+  TensorMap& file;
+  Generator* generator;
+  std::map<std::string, std::string> sets;
+  std::map<std::string, int64_t> freeDims;
+};
+
+Status takeOperand(TensorMap& file, const char* name, const std::string& path, HostTensor& target) {
+  auto found = file.find(name);
+  if (found != file.end()) {
+    target = std::move(found->second);
+    file.erase(found);
+    return {};
+  }
+  std::string names;
+  for (const auto& [other, tensor] : file)
+    names += (names.empty() ? "" : ", ") + inQuotes(other);
+  return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(path), name),
+                            names.empty() ? "the file has no tensors" : "the file has " + names);
+}
+
+Status readOperands(const RunOptions& options, TensorMap& file, Operands& operands) {
+  auto read = readSafetensors(options.input);
+  if (!read) return std::move(read).error();
+  file = std::move(*read);
+  if (auto status = takeOperand(file, "q", options.input, operands.q); !status) return status;
+  if (auto status = takeOperand(file, "k", options.input, operands.k); !status) return status;
+  return takeOperand(file, "v", options.input, operands.v);
+}
+
+void drawOperands(const RunOptions& options, Generator& generator, Operands& operands) {
+  const auto& [shape, headDim] = *options.random;
+  DType dtype = dtypeOf(options.dtype);
+  operands.q = generator.normal(dtype, {shape.batch, shape.qHeads, shape.qLen, headDim});
+  operands.k = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
+  operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
+}
+
+Status checkOperands(const Mod& mod, Operands& operands) {
+  auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view());
+  if (!problem) return std::move(problem).error();
+  operands.problem = *problem;
+  for (const auto& [name, tensor] : {std::pair("k", &operands.k), std::pair("v", &operands.v)})
+    if (tensor->dtype != operands.q.dtype)
+      return Error::environment(fmt::format("{} is {}, q is {}; they must be the same", name, dtypeName(tensor->dtype),
+                                            dtypeName(operands.q.dtype)));
+  auto bindings = ir::bind(mod.module(), operands.captures, operands.problem);
+  return bindings ? Status() : std::move(bindings).error();
+}
+
+} // namespace
+
+Expected<Operands> findOperands(const Mod& mod, const RunOptions& options) {
+  Operands operands;
+  TensorMap file;
+  std::optional<Generator> generator;
+  if (options.random) {
+    generator.emplace(options.seed, options.random->shape);
+    drawOperands(options, *generator, operands);
+  } else if (auto status = readOperands(options, file, operands); !status) {
+    return status.error();
+  }
+  Collector collector(mod, options, file, generator ? &*generator : nullptr);
+  if (auto status = collector.collect(operands); !status) return status.error();
+  if (auto status = checkOperands(mod, operands); !status) return status.error();
+  return operands;
+}
+
+} // namespace attnc::cli

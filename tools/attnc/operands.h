@@ -1,0 +1,25 @@
+// The operands of `attnc run`: q, k, v and what the mod captures, from a file, from --set, or drawn at random.
+#pragma once
+
+#include "run_options.h"
+#include "safetensors.h"
+
+#include "attnc/block_mask.h"
+#include "attnc/mod.h"
+
+namespace attnc::cli {
+
+/// Host memory, checked against each other and against the mod.
+struct Operands {
+  HostTensor q, k, v;
+  TensorMap tensors; ///< captured tensors, by name
+  Captures captures; ///< all captures; tensors borrowed from `tensors`
+  ProblemShape problem;
+};
+
+/// Finds every operand. A capture comes from --set if that names it, else from the file, else, with --random, from the
+/// generator. Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or shape. A --set that
+/// names nothing, or whose value does not fit, throws CLI::ValidationError.
+Expected<Operands> findOperands(const Mod& mod, const RunOptions& options);
+
+} // namespace attnc::cli

@@ -1,0 +1,124 @@
+#include "options.h"
+
+#include "commands.h"
+#include "text.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace attnc::cli {
+namespace {
+
+const std::map<std::string, std::string> kFamilies = {
+    {"auto", "auto"}, {"naive", "naive"}, {"sm80", "sm80"}, {"sm90", "sm90"}};
+
+} // namespace
+
+void ModOptions::addTo(CLI::App& command) {
+  command.add_option("mod", path, "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir)")
+      ->type_name("MOD");
+  command.add_option("--expr", expression, "The mod as one expression, e.g. \"q_idx >= kv_idx\" or \"score * 0.5\"");
+  command.add_option("-D,--define", defines, "Override a constant of the mod: NAME=VALUE, VALUE a Python literal")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE")
+      ->check(checkAssignment);
+}
+
+Expected<Mod> ModOptions::load() const {
+  if (path.empty() == expression.empty())
+    throw CLI::ValidationError("MOD", "give a mod: either a file or --expr \"EXPRESSION\"");
+  ParseOptions options;
+  for (const std::string& define : defines)
+    options.defines.insert(splitAssignment(define));
+  if (!path.empty()) return Mod::load(path, options);
+  options.name = "<expr>";
+  return Mod::parse(expression, options);
+}
+
+void KernelFlags::addTo(CLI::App& command) {
+  command.add_option("--kernel-family", family, "Which template: auto, naive, sm80, sm90")
+      ->capture_default_str()
+      ->transform(CLI::IsMember(kFamilies));
+  command.add_flag("--tf32", tf32, "fp32 operands: one TF32 product instead of three (1e-3 instead of 1e-6)");
+  command.add_option("--pin", pins, "Fold a length into the kernel, e.g. KV_LEN=8192")
+      ->allow_extra_args(false)
+      ->type_name("NAME=N")
+      ->check(checkAssignment);
+  command.add_flag("--no-cache", noCache, "Compile anew: neither read nor write the cache on disk");
+}
+
+KernelOptions KernelFlags::toOptions() const {
+  static const std::map<std::string, Family> byName = {
+      {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}};
+  KernelOptions options;
+  options.family = byName.at(family);
+  options.tf32 = tf32;
+  for (const std::string& pin : pins) {
+    auto [name, text] = splitAssignment(pin);
+    int64_t value = 0;
+    if (!parseInteger(text, value)) throw CLI::ValidationError("--pin", inQuotes(pin) + ": the value is no integer");
+    options.pins[name] = value;
+  }
+  return options;
+}
+
+CompilerOptions KernelFlags::toCompilerOptions() const {
+  CompilerOptions options;
+  if (noCache) options.cacheMode = CompilerOptions::CacheMode::Off;
+  return options;
+}
+
+const std::map<std::string, std::string>& dtypeSpellings() {
+  static const std::map<std::string, std::string> spellings = {
+      {"bf16", "bf16"}, {"fp16", "f16"}, {"f16", "f16"}, {"fp32", "f32"}, {"f32", "f32"}};
+  return spellings;
+}
+
+DType dtypeOf(const std::string& spelling) {
+  if (spelling == "bf16") return DType::BF16;
+  return spelling == "f16" ? DType::F16 : DType::F32;
+}
+
+std::pair<std::string, std::string> splitAssignment(const std::string& text) {
+  size_t equals = text.find('=');
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::string checkAssignment(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) return {};
+  return inQuotes(text) + " is not of the form NAME=VALUE";
+}
+
+const char* familyName(Family family) {
+  switch (family) {
+  case Family::Auto: return "auto";
+  case Family::Naive: return "naive";
+  case Family::Sm80: return "sm80";
+  case Family::Sm90: return "sm90";
+  }
+  return "?";
+}
+
+int report(const Error& error) {
+  bool located = error.blame == Blame::Mod && !error.diagnostics.empty(); // then the message says file:line:col: error:
+  std::string text = located ? error.message : "attnc: error: " + error.message;
+  if (text.empty() || text.back() != '\n') text += '\n';
+  if (!error.remedy.empty()) text += "hint: " + error.remedy + "\n";
+  std::fputs(text.c_str(), stderr);
+  switch (error.blame) {
+  case Blame::Mod: return kModWrong;
+  case Blame::Environment: return kEnvironmentWrong;
+  case Blame::Internal: return kInternalError;
+  }
+  return kInternalError;
+}
+
+Status printResult(std::string_view text) {
+  bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return {};
+  return Error::environment(std::string("cannot write to stdout: ") + std::strerror(errno));
+}
+
+} // namespace attnc::cli

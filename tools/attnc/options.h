@@ -1,0 +1,56 @@
+// Options that subcommands share: which mod, which kernel; and how errors are told.
+#pragma once
+
+#include "attnc/kernel.h"
+#include "attnc/mod.h"
+
+#include <CLI/CLI.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace attnc::cli {
+
+/// Where the mod's text comes from: a path, or the text itself.
+struct ModOptions {
+  std::string path, expression;
+  std::vector<std::string> defines; // NAME=VALUE
+
+  void addTo(CLI::App& command);
+  /// Reads and checks the mod. Throws CLI::Error unless exactly one of path and expression is given.
+  Expected<Mod> load() const;
+};
+
+/// What is static in a forward kernel and not known from the operands.
+struct KernelFlags {
+  std::string family = "auto";
+  bool tf32 = false;
+  bool noCache = false;
+  std::vector<std::string> pins; // NAME=N
+
+  void addTo(CLI::App& command);
+  /// Fills family, tf32 and pins. Throws CLI::Error for a pin that is no integer.
+  KernelOptions toOptions() const;
+  CompilerOptions toCompilerOptions() const;
+};
+
+/// "bf16", "fp16", "fp32" (and the spellings of mods: "f16", "f32"); for use as CLI11 transform.
+const std::map<std::string, std::string>& dtypeSpellings();
+/// Precondition: a value of dtypeSpellings().
+DType dtypeOf(const std::string& spelling);
+
+/// Splits NAME=VALUE. Precondition: the text passed nameValue().
+std::pair<std::string, std::string> splitAssignment(const std::string& text);
+/// A CLI11 check: NAME=VALUE.
+std::string checkAssignment(const std::string& text);
+
+const char* familyName(Family family);
+
+/// Tells an error on stderr; gives the exit code that its blame asks for.
+int report(const Error& error);
+
+/// Writes to stdout and flushes; a failure (a full disk behind a redirection) is Blame::Environment.
+Status printResult(std::string_view text);
+
+} // namespace attnc::cli

@@ -1,0 +1,125 @@
+#include "random.h"
+
+#include "text.h"
+
+#include "reference/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace attnc::cli {
+namespace {
+
+constexpr int64_t kFreeExtent = 64;
+constexpr int64_t kMaxElements = int64_t(1) << 34;
+
+std::optional<int64_t> builtinExtent(const ProblemShape& problem, const std::string& name) {
+  if (name == "B") return problem.batch;
+  if (name == "H") return problem.qHeads;
+  if (name == "HKV") return problem.kvHeads;
+  if (name == "Q_LEN") return problem.qLen;
+  if (name == "KV_LEN") return problem.kvLen;
+  return std::nullopt;
+}
+
+/// Largest value of an integer dtype that is worth drawing.
+int64_t largest(DType dtype) {
+  switch (dtype) {
+  case DType::Bool: return 1;
+  case DType::I8: return INT8_MAX;
+  case DType::U8: return UINT8_MAX;
+  case DType::I16: return INT16_MAX;
+  case DType::I32:
+  case DType::I64:
+  case DType::F16:
+  case DType::BF16:
+  case DType::F32: return INT32_MAX;
+  }
+  return INT32_MAX;
+}
+
+} // namespace
+
+const char* const kRandomHelp =
+    "Random operands (--random): q, k, v are normal with variance 1. Captures that --set does not give are drawn, "
+    "too:\n"
+    "float tensors normal with variance 1/4; bool tensors 0 or 1; integer tensors along Q_LEN or KV_LEN (their last\n"
+    "axis) non-decreasing from 0, like document ids; other integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
+    "A free extent is 64 unless --set NAME=N gives it.";
+
+HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
+  HostTensor tensor = HostTensor::make(dtype, std::move(shape));
+  std::normal_distribution<double> draw;
+  for (int64_t i = 0, count = tensor.elements(); i < count; ++i)
+    reference::writeElement(tensor.bytes.data(), dtype, i, draw(random));
+  return tensor;
+}
+
+HostTensor Generator::integers(const CaptureInfo& capture, std::vector<int64_t> shape) {
+  HostTensor tensor = HostTensor::make(capture.dtype, std::move(shape));
+  bool alongSequence =
+      !capture.extent.empty() && (capture.extent.back() == "Q_LEN" || capture.extent.back() == "KV_LEN");
+  int64_t most = std::min(std::max<int64_t>(1, problem.kvLen / 2), largest(capture.dtype));
+  int64_t row = alongSequence ? tensor.shape.back() : 1;
+  // A document starts at about every eighth of a sequence.
+  int64_t meanLength = std::max<int64_t>(1, row / 8);
+  for (int64_t i = 0, id = 0, count = tensor.elements(); i < count; ++i) {
+    if (alongSequence && i % row == 0)
+      id = 0;
+    else if (alongSequence && id < largest(capture.dtype))
+      id += uniform(1, meanLength) == 1;
+    reference::writeElement(tensor.bytes.data(), capture.dtype, i, double(alongSequence ? id : uniform(1, most)));
+  }
+  return tensor;
+}
+
+Expected<HostTensor> Generator::tensor(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) {
+  std::vector<int64_t> shape;
+  int64_t elements = 1;
+  for (const std::string& extent : capture.extent) {
+    int64_t value = 0;
+    if (auto builtin = builtinExtent(problem, extent))
+      value = *builtin;
+    else if (!parseInteger(extent, value))
+      value = freeDims.try_emplace(extent, kFreeExtent).first->second;
+    if (value < 0 || (value > 0 && elements > kMaxElements / value))
+      return Error::environment(fmt::format("capture {}: too large to draw", inQuotes(capture.name)));
+    elements *= std::max<int64_t>(value, 1);
+    shape.push_back(value);
+  }
+  switch (capture.dtype) {
+  case DType::Bool: {
+    HostTensor tensor = HostTensor::make(DType::Bool, std::move(shape));
+    for (char& byte : tensor.bytes)
+      byte = char(uniform(0, 1));
+    return tensor;
+  }
+  case DType::U8:
+  case DType::I8:
+  case DType::I16:
+  case DType::I32:
+  case DType::I64: return integers(capture, std::move(shape));
+  case DType::F16:
+  case DType::BF16:
+  case DType::F32: break;
+  }
+  HostTensor tensor = HostTensor::make(capture.dtype, std::move(shape));
+  std::normal_distribution<double> draw(0, 0.5);
+  for (int64_t i = 0, count = tensor.elements(); i < count; ++i)
+    reference::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));
+  return tensor;
+}
+
+Captures::Value Generator::scalar(const CaptureInfo& capture) {
+  switch (capture.kind) {
+  case CaptureInfo::Kind::Int: return uniform(1, std::max<int64_t>(1, problem.kvLen / 2));
+  case CaptureInfo::Kind::Float: return std::uniform_real_distribution<double>(0.5, 1.5)(random);
+  case CaptureInfo::Kind::Bool:
+  case CaptureInfo::Kind::Tensor: break;
+  }
+  return true;
+}
+
+} // namespace attnc::cli

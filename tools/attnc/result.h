@@ -1,0 +1,18 @@
+// What one run gives, wherever it ran.
+#pragma once
+
+#include "safetensors.h"
+
+#include <optional>
+#include <string>
+
+namespace attnc::cli {
+
+struct RunResult {
+  HostTensor out;      ///< [B, H, Q_LEN, DV], dtype of q
+  HostTensor lse;      ///< f32 [B, H, Q_LEN]
+  HostTensor rowMax;   ///< f32 [B, H, Q_LEN]
+  std::string summary; ///< lines about the device, the kernel and times, for a person
+};
+
+} // namespace attnc::cli

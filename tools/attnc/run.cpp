@@ -1,0 +1,186 @@
+// `attnc run`: attention over tensors of a file or drawn at random, on the GPU or by the fp64 reference.
+#include "commands.h"
+#include "gpu.h"
+#include "operands.h"
+#include "random.h"
+#include "result.h"
+#include "run_options.h"
+#include "text.h"
+#include "verify.h"
+
+#include "ir/bindings.h"
+#include "reference/attention.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+namespace attnc::cli {
+namespace {
+
+/// B,H,HKV,Q_LEN,KV_LEN,D; throws CLI::ValidationError.
+RandomProblem parseRandom(const std::string& text) {
+  auto fail = [&](const std::string& reason) -> CLI::ValidationError {
+    return CLI::ValidationError("--random", inQuotes(text) + ": " + reason);
+  };
+  std::vector<int64_t> numbers;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    int64_t value = 0;
+    if (!parseInteger(part, value) || value < 0 || value > ir::kMaxExtent)
+      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), ir::kMaxExtent));
+    numbers.push_back(value);
+  }
+  if (numbers.size() != 6) throw fail("six numbers are needed: B,H,HKV,Q_LEN,KV_LEN,D");
+  RandomProblem problem{{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]}, numbers[5]};
+  const ProblemShape& shape = problem.shape;
+  if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0) throw fail("H must be a multiple of HKV");
+  if (problem.headDim < 1) throw fail("D must be at least 1");
+  constexpr double kMaxElements = 1ll << 34;
+  for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})
+    if (double(shape.batch) * length * double(problem.headDim) > kMaxElements)
+      throw fail("a tensor would have more than 2^34 elements");
+  return problem;
+}
+
+Expected<reference::AttentionResult> runReference(const Mod& mod, const Operands& operands, const RunOptions& options) {
+  return reference::attention(
+      mod.module(), operands.captures,
+      {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale});
+}
+
+Expected<RunResult> runOnCpu(const Mod& mod, const Operands& operands, const RunOptions& options) {
+  auto start = std::chrono::steady_clock::now();
+  auto computed = runReference(mod, operands, options);
+  if (!computed) return std::move(computed).error();
+  double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+
+  const ProblemShape& problem = operands.problem;
+  std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
+  RunResult result;
+  result.lse = HostTensor::make(DType::F32, rows);
+  result.rowMax = HostTensor::make(DType::F32, rows);
+  rows.push_back(computed->headDimV);
+  result.out = HostTensor::make(operands.q.dtype, rows);
+  reference::store(computed->out, result.out.view());
+  reference::store(computed->lse, result.lse.view());
+  reference::store(computed->rowMax, result.rowMax.view());
+  result.summary = fmt::format("device      CPU, fp64 reference; {:.1f} ms\n", ms);
+  return result;
+}
+
+std::string describeOperands(const Operands& operands) {
+  return fmt::format("operands    q {} k {} v {}, {}\n", shapeText(operands.q.shape), shapeText(operands.k.shape),
+                     shapeText(operands.v.shape), dtypeName(operands.q.dtype));
+}
+
+Status writeResult(RunResult& result, const RunOptions& options) {
+  TensorMap tensors;
+  tensors["out"] = std::move(result.out);
+  if (options.lse) tensors["lse"] = std::move(result.lse);
+  if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
+  return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
+}
+
+/// The GPU's context; null for the CPU. `exitCode` becomes kEnvironmentWrong where something asked for needs a GPU and
+/// there is none.
+Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& options, int& exitCode) {
+  if (options.device == "cpu") return std::unique_ptr<jit::DeviceContext>();
+  auto context = jit::DeviceContext::create();
+  if (context) return std::make_unique<jit::DeviceContext>(std::move(*context));
+  if (options.device == "cuda") return std::move(context).error();
+  std::string message = "attnc: note: using the fp64 reference on the CPU: " + context.error().message + "\n";
+  if (options.verify) {
+    message += "attnc: error: nothing to verify without a GPU\n";
+    exitCode = kEnvironmentWrong;
+  }
+  std::fputs(message.c_str(), stderr);
+  return std::unique_ptr<jit::DeviceContext>();
+}
+
+/// Everything after the command line is understood.
+Status runSteps(const RunOptions& options, int& exitCode) {
+  auto mod = options.mod.load();
+  if (!mod) return std::move(mod).error();
+  auto operands = findOperands(*mod, options);
+  if (!operands) return std::move(operands).error();
+  auto context = chooseDevice(options, exitCode);
+  if (!context) return std::move(context).error();
+  auto result = *context ? runOnGpu(**context, *mod, *operands, options) : runOnCpu(*mod, *operands, options);
+  if (!result) return std::move(result).error();
+  std::string summary = describeOperands(*operands) + result->summary;
+  if (*context && options.verify) {
+    auto want = runReference(*mod, *operands, options);
+    if (!want) return std::move(want).error();
+    Verification verification = verify(*mod, *operands, options, *result, *want);
+    summary += verification.text();
+    if (!verification.holds()) {
+      if (auto status = printResult(summary); !status) return status;
+      return Error::internal("the GPU's result differs from the fp64 reference; nothing is written");
+    }
+  }
+  if (!options.output.empty()) {
+    if (auto status = writeResult(*result, options); !status) return status;
+    summary += "wrote       " + options.output + "\n";
+  }
+  return printResult(summary);
+}
+
+int runRun(const RunOptions& options) {
+  if (options.input.empty() == !options.random) throw CLI::ValidationError("run", "give either --in FILE or --random");
+  if (options.device == "cpu" && options.verify)
+    throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
+  int exitCode = kDone;
+  auto status = runSteps(options, exitCode);
+  return status ? exitCode : report(status.error());
+}
+
+void addOptions(CLI::App& command, RunOptions& options) {
+  options.mod.addTo(command);
+  command.add_option("--in", options.input, "safetensors file with q, k, v [B, H, S, D] and the captured tensors")
+      ->type_name("FILE");
+  command
+      .add_option("--out", options.output, "safetensors file for out (and lse, row_max); appears whole or not at all")
+      ->type_name("FILE");
+  command
+      .add_option_function<std::string>(
+          "--random", [&options](const std::string& text) { options.random = parseRandom(text); },
+          "Draw the operands instead")
+      ->type_name("B,H,HKV,Q_LEN,KV_LEN,D");
+  command.add_option("--dtype", options.dtype, "Of random q, k, v: bf16, fp16, fp32")
+      ->capture_default_str()
+      ->transform(CLI::CheckedTransformer(dtypeSpellings()))
+      ->needs("--random");
+  command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str();
+  command.add_option("--set", options.sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE")
+      ->check(checkAssignment);
+  command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)");
+  command.add_option("--device", options.device, "auto: the GPU, or the fp64 reference where there is none; cuda; cpu")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cuda", "cpu"}));
+  command.add_flag("--verify", options.verify,
+                   "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
+  command.add_flag("--lse", options.lse, "Write lse, too: f32 [B, H, Q_LEN], natural log");
+  command.add_flag("--row-max", options.rowMax, "Write row_max, too: f32 [B, H, Q_LEN]");
+  command.add_flag("--no-block-mask", options.noBlockMask,
+                   "Evaluate mask_mod everywhere instead of building a block mask");
+  options.kernel.addTo(command);
+}
+
+} // namespace
+
+void addRun(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Compute attention over tensors of a file, or random ones");
+  addOptions(*command, *options);
+  command->footer(std::string(kRandomHelp) +
+                  "\n\nExamples:\n"
+                  "  attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
+                  "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify");
+  command->callback([options, &exitCode] { exitCode = runRun(*options); });
+}
+
+} // namespace attnc::cli

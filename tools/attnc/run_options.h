@@ -1,0 +1,32 @@
+// What `attnc run` is told on the command line.
+#pragma once
+
+#include "options.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attnc::cli {
+
+/// `--random B,H,HKV,Q_LEN,KV_LEN,D`
+struct RandomProblem {
+  ProblemShape shape;
+  int64_t headDim = 0;
+};
+
+struct RunOptions {
+  ModOptions mod;
+  KernelFlags kernel;
+  std::string input, output;
+  std::optional<RandomProblem> random;
+  std::string dtype = "bf16"; ///< of random operands
+  uint64_t seed = 0;
+  std::string device = "auto";
+  std::vector<std::string> sets; ///< NAME=VALUE
+  std::optional<double> scale;
+  bool verify = false, lse = false, rowMax = false, noBlockMask = false;
+};
+
+} // namespace attnc::cli

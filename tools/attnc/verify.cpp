@@ -1,0 +1,122 @@
+#include "verify.h"
+
+#include "ir/element.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnc::cli {
+namespace {
+
+double elementOf(const HostTensor& tensor, int64_t index) {
+  return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
+}
+
+/// Largest magnitude and root mean square of the finite elements.
+struct Size {
+  double max = 0, rms = 0;
+};
+
+template <class Element> Size sizeOf(int64_t count, Element element) {
+  Size size;
+  double squares = 0;
+  int64_t finite = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    double value = element(i);
+    if (!std::isfinite(value)) continue;
+    size.max = std::max(size.max, std::fabs(value));
+    squares += value * value;
+    ++finite;
+  }
+  size.rms = finite ? std::sqrt(squares / double(finite)) : 0;
+  return size;
+}
+
+Size sizeOf(const HostTensor& tensor) {
+  return sizeOf(tensor.elements(), [&](int64_t i) { return elementOf(tensor, i); });
+}
+
+Size sizeOf(const std::vector<double>& values) {
+  return sizeOf(int64_t(values.size()), [&](int64_t i) { return values[size_t(i)]; });
+}
+
+/// The largest Euclidean norm of a row of the last axis.
+double largestRow(const HostTensor& tensor) {
+  int64_t width = tensor.shape.back();
+  double largest = 0;
+  for (int64_t row = 0; row < tensor.elements() / std::max<int64_t>(width, 1); ++row) {
+    double squares = 0;
+    for (int64_t i = 0; i < width; ++i)
+      squares += std::pow(elementOf(tensor, row * width + i), 2);
+    largest = std::max(largest, std::sqrt(squares));
+  }
+  return largest;
+}
+
+Comparison compare(const HostTensor& got, const std::vector<double>& want) {
+  Comparison result;
+  double squares = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    double actual = elementOf(got, int64_t(i)), expected = want[i];
+    if (!std::isfinite(actual) || !std::isfinite(expected)) {
+      bool same = actual == expected || (std::isnan(actual) && std::isnan(expected));
+      result.misplaced += !same;
+      continue;
+    }
+    double error = std::fabs(actual - expected);
+    squares += error * error;
+    result.maxError = std::max(result.maxError, error);
+  }
+  result.rmse = want.empty() ? 0 : std::sqrt(squares / double(want.size()));
+  return result;
+}
+
+/// Unit roundoff; see Verification.
+double roundoff(DType dtype, bool tf32) {
+  if (dtype == DType::BF16) return 0x1p-8;
+  if (dtype == DType::F16) return 0x1p-11;
+  return tf32 ? 0x1p-10 : 0x1p-20;
+}
+
+bool uses(const ir::Module& module, ir::Op op) {
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (module[{id}].op == op) return true;
+  return false;
+}
+
+std::string line(const char* name, const Comparison& comparison) {
+  std::string misplaced = comparison.misplaced ? fmt::format(", {} infinite or NaN", comparison.misplaced) : "";
+  return fmt::format("verify      {:7} RMSE {:.3e} (limit {:.1e}), max error {:.3e} (limit {:.1e}){}: {}\n", name,
+                     comparison.rmse, comparison.rmseLimit, comparison.maxError, comparison.maxLimit, misplaced,
+                     comparison.holds() ? "ok" : "DIFFERS");
+}
+
+} // namespace
+
+std::string Verification::text() const { return line("out", out) + line("lse", lse) + line("row max", rowMax); }
+
+Verification verify(const Mod& mod, const Operands& operands, const RunOptions& options, const RunResult& got,
+                    const reference::AttentionResult& want) {
+  DType dtype = operands.q.dtype;
+  bool tf32 = dtype == DType::F32 && options.kernel.tf32;
+  double scale = std::fabs(options.scale ? *options.scale : 1 / std::sqrt(double(operands.q.shape[3])));
+  double u = roundoff(dtype, tf32);
+  bool coarse = tf32 || uses(mod.module(), ir::Op::TanhApprox);
+  double product = scale * largestRow(operands.q) * largestRow(operands.k);
+  double s = (coarse ? 0x1p-10 : 0x1p-20) * (product + sizeOf(want.rowMax).max);
+
+  Verification result{compare(got.out, want.out), compare(got.lse, want.lse), compare(got.rowMax, want.rowMax)};
+  Size v = sizeOf(operands.v);
+  double spread = std::max(sizeOf(want.out).rms, v.rms / std::sqrt(double(std::max<int64_t>(1, want.problem.kvLen))));
+  result.out.maxLimit = (2 * u + 2 * s) * v.max;
+  result.out.rmseLimit = 2 * u * spread + 2 * s * v.rms;
+  for (auto [comparison, values] : {std::pair(&result.lse, &want.lse), std::pair(&result.rowMax, &want.rowMax)}) {
+    comparison->maxLimit = s + 0x1p-20 * (1 + sizeOf(*values).max);
+    comparison->rmseLimit = comparison->maxLimit;
+  }
+  return result;
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,41 @@
+// Holding a GPU's results against the fp64 reference.
+#pragma once
+
+#include "operands.h"
+#include "result.h"
+#include "run_options.h"
+
+#include "reference/attention.h"
+
+#include <string>
+
+namespace attnc::cli {
+
+/// One comparison.
+struct Comparison {
+  double rmse = 0, maxError = 0; ///< over elements that are finite in both
+  double rmseLimit = 0, maxLimit = 0;
+  int64_t misplaced = 0; ///< elements where one is infinite or NaN and the other is not the same
+  bool holds() const { return misplaced == 0 && rmse <= rmseLimit && maxError <= maxLimit; }
+};
+
+/// The three outputs, compared within tolerances that follow from the dtype and the operands:
+///
+///   u    unit roundoff of the dtype of q, k, v and of the probabilities: 2^-8 bf16, 2^-11 f16, 2^-20 f32 (three TF32
+///        products), 2^-10 f32 with one
+///   s    error of a score: 2^-20 (2^-10 with TF32 or tanh_approx) of the largest scale * |q| |k| plus the largest
+///   score out  max error <= (2 u + 2 s) max|v|          one rounding of p, one of out, and p off by s twice (its sum,
+///   too)
+///        RMSE      <= 2 u R + 2 s rms(v)          R = max(rms(out), rms(v) / sqrt(KV_LEN))
+///   lse, row max   |error| <= s + 2^-20 (1 + the largest |value|)
+struct Verification {
+  Comparison out, lse, rowMax;
+  bool holds() const { return out.holds() && lse.holds() && rowMax.holds(); }
+  /// A line for each output.
+  std::string text() const;
+};
+
+Verification verify(const Mod& mod, const Operands& operands, const RunOptions& options, const RunResult& got,
+                    const reference::AttentionResult& want);
+
+} // namespace attnc::cli
