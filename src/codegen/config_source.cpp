@@ -29,8 +29,7 @@ std::string emitConfig(const Config& config) {
   add("bool", "kBlockSparse", config.blockSparse);
   add("bool", "kRowMax", config.rowMax);
   add("bool", "kTf32", config.tf32);
-  for (const auto& [name, value] : config.extra)
-    add("int", name, value);
+  for (const auto& [name, value] : config.extra) add("int", name, value);
   return text + "\n} // namespace attnc\n";
 }
 

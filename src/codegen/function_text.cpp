@@ -12,7 +12,7 @@ using ir::Level;
 namespace {
 
 /// A nested expression does not grow beyond this many characters.
-constexpr size_t kMaxNested = 90;
+constexpr size_t kMaxNested = 48;
 
 Function homeOf(Level level) {
   switch (level) {
@@ -43,12 +43,10 @@ bool isArgument(llvm::StringRef pattern, size_t begin, size_t end) {
 
 FunctionText::FunctionText(const Program& of, Function function, std::vector<uint32_t> rootIds, Fields& fields)
     : program(of), function(function), roots(std::move(rootIds)), uses(of.exprs.size(), 0) {
-  for (uint32_t root : roots)
-    use(root, fields);
+  for (uint32_t root : roots) use(root, fields);
   for (uint32_t id = uint32_t(uses.size()); id-- > 0;)
     if (uses[id] > 0)
-      for (uint32_t operand : program.exprs[id].operands)
-        use(operand, fields);
+      for (uint32_t operand : program.exprs[id].operands) use(operand, fields);
 }
 
 bool FunctionText::isOwn(const Expr& expr) const {
@@ -112,7 +110,8 @@ FunctionText::Text FunctionText::expand(const Expr& expr, const std::vector<Text
   return {code, isPrimaryPattern(pattern)};
 }
 
-std::string FunctionText::body(const Fields& fields, Names locals, const std::string& file) const {
+std::string FunctionText::body(const Fields& fields, const std::string& file) const {
+  Names locals;
   std::vector<Text> own(program.exprs.size());
   std::string text;
   auto state = [&](const Expr& expr, const std::string& statement) {
@@ -130,7 +129,8 @@ std::string FunctionText::body(const Fields& fields, Names locals, const std::st
     } else if (expr.kind == Expr::Kind::Computed && (uses[id] > 1 || own[id].code.size() > kMaxNested) &&
                !(!fills() && id == roots[0])) {
       std::string local = locals.unique(expr.prefix, expr.name);
-      state(expr, fmt::format("const {} {} = {}", expr.type, local, own[id].code));
+      const char* qualifier = llvm::StringRef(expr.type).startswith("const ") ? "" : "const "; // pointers have one
+      state(expr, fmt::format("{}{} {} = {}", qualifier, expr.type, local, own[id].code));
       own[id] = {local};
     }
   }

@@ -29,7 +29,7 @@ public:
   FunctionText(const Program& program, Function function, std::vector<uint32_t> roots, Fields& fields);
 
   /// The statements, indented. Precondition: the fields have names. `file`: a literal for #line.
-  std::string body(const Fields& fields, Names locals, const std::string& file) const;
+  std::string body(const Fields& fields, const std::string& file) const;
 
 private:
   struct Text {

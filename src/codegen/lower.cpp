@@ -55,20 +55,23 @@ std::optional<float> exactEnoughReciprocal(float value) {
 } // namespace
 
 uint32_t Lowering::add(Expr expr) {
-  for (uint32_t operand : expr.operands)
-    expr.level = join(expr.level, program.exprs[operand].level);
+  std::vector<uint32_t> operands(expr.operands.begin(), expr.operands.end());
+  auto [found, isNew] = exprWith.try_emplace({expr.text, operands}, uint32_t(program.exprs.size()));
+  if (!isNew) return found->second;
+  for (uint32_t operand : operands) expr.level = join(expr.level, program.exprs[operand].level);
   program.exprs.push_back(std::move(expr));
-  return uint32_t(program.exprs.size() - 1);
+  return found->second;
 }
 
 uint32_t Lowering::addLeaf(std::string text, std::string type) {
   return add({.kind = Expr::Kind::Leaf, .text = std::move(text), .type = std::move(type)});
 }
 
-uint32_t Lowering::addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name) {
+uint32_t Lowering::addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
+                          llvm::StringRef suffix) {
   auto [found, isNew] = argOf.try_emplace({slot.kind, slot.index, slot.axis}, 0);
   if (!isNew) return found->second;
-  std::string field = argNames.unique(prefix, name);
+  std::string field = argNames.unique(prefix, name, suffix);
   program.slots.push_back(slot);
   program.args.push_back({type, field});
   return found->second = addLeaf("args." + field, type);
@@ -136,8 +139,7 @@ uint32_t Lowering::lowerLeaf(const Node& node) {
 
 uint32_t Lowering::lowerSpelled(const Node& node) {
   Expr expr{.text = spelling(node.op, module[node.operands[0]].type)};
-  for (Value operand : node.operands)
-    expr.operands.push_back(exprOf[operand.id]);
+  for (Value operand : node.operands) expr.operands.push_back(exprOf[operand.id]);
   return add(std::move(expr));
 }
 
@@ -164,14 +166,12 @@ uint32_t Lowering::lowerRoot(Value root) {
   needed[root.id] = true;
   for (uint32_t id = root.id + 1; id-- > 0;)
     if (needed[id])
-      for (Value operand : module[{id}].operands)
-        needed[operand.id] = true;
+      for (Value operand : module[{id}].operands) needed[operand.id] = true;
   for (uint32_t id = 0; id <= root.id; ++id) {
     if (!needed[id] || exprOf[id] != kNotLowered) continue;
     const Node& node = module[{id}];
     dependsOnScore[id] = isScore(node);
-    for (Value operand : node.operands)
-      dependsOnScore[id] = dependsOnScore[id] || dependsOnScore[operand.id];
+    for (Value operand : node.operands) dependsOnScore[id] = dependsOnScore[id] || dependsOnScore[operand.id];
     uint32_t lowered = exprOf[id] = lowerNode(node);
     Expr& expr = program.exprs[lowered];
     if (expr.type.empty()) expr.type = cType(node.type);

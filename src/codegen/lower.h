@@ -36,17 +36,19 @@ private:
   uint32_t baseOf(const ir::Node& load);
   uint32_t addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const ir::Node& load);
 
-  /// Appends; the level becomes the join of the given one and the operands'. Type, name and line may be left out for
-  /// the expression that stands for the IR node itself.
+  /// Appends, unless an expression with this text and these operands is there. The level becomes the join of the given
+  /// one and the operands'. Type, name and line may be left out for the expression that stands for the IR node itself.
   uint32_t add(Expr expr);
   uint32_t addLeaf(std::string text, std::string type);
   /// The field of ModArgs with this content, made on first use.
-  uint32_t addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name);
+  uint32_t addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
+                  llvm::StringRef suffix = {});
 
   const ir::Module& module;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
   std::vector<bool> dependsOnScore; // by IR value
+  std::map<std::pair<std::string, std::vector<uint32_t>>, uint32_t> exprWith;
   std::map<std::tuple<Slot::Kind, uint32_t, uint32_t>, uint32_t> argOf;
   Names argNames;
 };

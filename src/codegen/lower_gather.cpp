@@ -71,8 +71,8 @@ uint32_t Lowering::lowerIndex(const Node& load, unsigned axis) {
   Expr inside{.operands = {index}, .type = cType(type), .prefix = "i_", .name = tensor.name, .line = load.line};
   if (extent.isNamed) {
     inside.text = type == Type::I64 ? "clamp_index({0}, i64_of({1}))" : "clamp_index({0}, {1})";
-    inside.operands.push_back(addArg({Slot::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int",
-                                     fmt::format("t_{}_", tensor.name), fmt::format("size{}", axis)));
+    inside.operands.push_back(addArg({Slot::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int", "t_", tensor.name,
+                                     fmt::format("_size{}", axis)));
   } else {
     int64_t size = std::min<int64_t>(extent.value, std::numeric_limits<int32_t>::max());
     inside.text = fmt::format("clamp_index({{0}}, {})", literal(type, size));
@@ -88,8 +88,8 @@ Lowering::AddressTerms Lowering::termsOf(const Node& load) {
     bool isZero = module.isConst(operand) && module.integer(operand) <= 0;
     if (isZero || isConstant(tensor.shape[axis], 1)) continue; // reads element 0 of this axis
     uint32_t index = lowerIndex(load, axis);
-    uint32_t stride = addArg({Slot::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long",
-                             fmt::format("t_{}_", tensor.name), fmt::format("stride{}", axis));
+    uint32_t stride = addArg({Slot::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long", "t_",
+                             tensor.name, fmt::format("_stride{}", axis));
     uint32_t term = add({.text = "step({0}, {1})",
                          .operands = {index, stride},
                          .type = "long long",
@@ -138,8 +138,8 @@ uint32_t Lowering::lowerGather(const Node& load) {
   for (const ir::Extent& extent : tensor.shape)
     if (isConstant(extent, 0)) return addLeaf(literal(load.type, 0), cType(load.type));
 
-  AddressTerms terms = termsOf(load);
   uint32_t address = baseOf(load);
+  AddressTerms terms = termsOf(load);
   std::string type = program.exprs[address].type;
   auto advance = [&](llvm::SmallVector<uint32_t, 4> by) {
     if (by.empty()) return;

@@ -34,8 +34,10 @@ using mod::ModArgs;
 
 std::string argsText(const Program& program) {
   std::string text = "struct ModArgs {\n";
-  for (const ArgField& field : program.args)
-    text += fmt::format("  alignas(8) {} {};\n", field.type, field.name);
+  for (size_t i = 0; i < program.args.size(); ++i) {
+    const char* align = program.slots[i].type == ir::Type::I64 ? "" : "alignas(8) ";
+    text += fmt::format("  {}{} {};\n", align, program.args[i].type, program.args[i].name);
+  }
   if (program.args.empty()) text += "  long long unused;\n";
   return text + "};\n\n";
 }
@@ -44,14 +46,13 @@ std::string structText(const char* name, const char* known, const std::set<uint3
                        const Fields& fields) {
   if (members.empty()) return fmt::format("  struct {} {{}};\n", name);
   std::string text = fmt::format("  struct {} {{ // known once {} are\n", name, known);
-  for (uint32_t id : members)
-    text += fmt::format("    {} {};\n", program.exprs[id].type, fields.names[id]);
+  for (uint32_t id : members) text += fmt::format("    {} {};\n", program.exprs[id].type, fields.names[id]);
   return text + "  };\n";
 }
 
 /// head(), row() or col().
 std::string fillerText(const char* type, const char* signature, const std::string& body) {
-  if (body.empty()) return fmt::format("  ATTNC_DEVICE static {} {} {{ return {{}}; }}\n", type, signature);
+  if (body.empty()) return fmt::format("  ATTNC_DEVICE static {} {} {{\n    return {{}};\n  }}\n", type, signature);
   return fmt::format("  ATTNC_DEVICE static {0} {1} {{\n    {0} out;\n{2}    return out;\n  }}\n", type, signature,
                      body);
 }
@@ -62,12 +63,11 @@ std::string returnerText(const char* type, const char* signature, const std::str
 }
 
 /// Names all fields, once it is known what they are.
-Names nameFields(const Program& program, Fields& fields) {
-  Names names;
-  for (const std::set<uint32_t>* members : {&fields.head, &fields.row, &fields.column})
-    for (uint32_t id : *members)
-      fields.names[id] = names.unique(program.exprs[id].prefix, program.exprs[id].name);
-  return names;
+void nameFields(const Program& program, Fields& fields) {
+  for (const std::set<uint32_t>* members : {&fields.head, &fields.row, &fields.column}) {
+    Names names;
+    for (uint32_t id : *members) fields.names[id] = names.unique(program.exprs[id].prefix, program.exprs[id].name);
+  }
 }
 
 std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {members.begin(), members.end()}; }
@@ -85,10 +85,10 @@ ModSource emitMod(const ir::Module& module) {
   FunctionText row(program, Function::Row, listOf(fields.row), fields);
   FunctionText column(program, Function::Column, listOf(fields.column), fields);
   FunctionText head(program, Function::Head, listOf(fields.head), fields);
-  Names names = nameFields(program, fields);
+  nameFields(program, fields);
 
   std::string file = fileLiteral(module.sourceName);
-  auto bodyOf = [&](const FunctionText& function) { return function.body(fields, names, file); };
+  auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = kPrologue + argsText(program);
   text += "struct Mod {\n";
   text += fmt::format("  static constexpr bool kHasScoreMod = {};\n", score.has_value());
@@ -102,8 +102,8 @@ ModSource emitMod(const ir::Module& module) {
   text += fillerText("Col", "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float)",
                      bodyOf(column));
   text += returnerText("float",
-                       "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at, "
-                       "float score)",
+                       "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
+                       "                                  float score)",
                        score ? bodyOf(*score) : "    return score;\n");
   text += returnerText("bool", "mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at)",
                        mask ? bodyOf(*mask) : "    return true;\n");

@@ -31,13 +31,12 @@ std::string floatLiteral(float value) {
 
 } // namespace
 
-std::string Names::unique(llvm::StringRef prefix, llvm::StringRef name) {
+std::string Names::unique(llvm::StringRef prefix, llvm::StringRef name, llvm::StringRef suffix) {
   std::string base = prefix.str();
-  for (char c : name.take_front(kMaxName))
-    base += llvm::isAlnum(c) ? c : '_';
+  for (char c : name.take_front(kMaxName)) base += llvm::isAlnum(c) ? c : '_';
+  base += suffix;
   std::string result = base;
-  for (int count = 2; !taken.insert(result).second; ++count)
-    result = fmt::format("{}_{}", base, count);
+  for (int count = 2; !taken.insert(result).second; ++count) result = fmt::format("{}_{}", base, count);
   return result;
 }
 

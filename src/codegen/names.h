@@ -14,9 +14,9 @@ namespace attnc::codegen {
 /// keyword or a macro impossible) and have at most 64 characters.
 class Names {
 public:
-  /// "v_" and "slopes" -> "v_slopes"; the second time "v_slopes_2". Other characters become '_' and are numbered apart
-  /// in the same way.
-  std::string unique(llvm::StringRef prefix, llvm::StringRef name);
+  /// "v_" and "slopes" -> "v_slopes"; the second time "v_slopes_2". Other characters of `name` become '_' and are
+  /// numbered apart in the same way. `prefix` and `suffix` are attnc's own.
+  std::string unique(llvm::StringRef prefix, llvm::StringRef name, llvm::StringRef suffix = {});
 
 private:
   llvm::StringSet<> taken;

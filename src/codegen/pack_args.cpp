@@ -29,8 +29,7 @@ uint64_t wordOf(const Slot& slot, const ir::Bindings& bindings) {
 } // namespace
 
 void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, uint64_t* words) {
-  for (const Slot& slot : slots)
-    *words++ = wordOf(slot, bindings);
+  for (const Slot& slot : slots) *words++ = wordOf(slot, bindings);
 }
 
 } // namespace attnc::codegen

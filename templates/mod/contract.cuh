@@ -6,7 +6,8 @@
 //
 // attnc_mod.cuh defines, in namespace attnc:
 //
-//   struct ModArgs        what the mod captures, a kernel parameter by value. Every field is one 8-byte slot.
+//   struct ModArgs        what the mod captures, a kernel parameter by value. Every field is one 8-byte word, smaller
+//                         values in its low bytes; a mod that reads nothing has one unused word
 //   struct Mod            the mod:
 //     static constexpr bool kHasScoreMod, kHasMaskMod
 //     struct Head         what is known once b and h are
@@ -19,17 +20,22 @@
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //
 // Contract.
-//   head   called once per (b, h) a CTA works on.
+//   head   called once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
 //   row    called once per q row and thread that holds it. q_float must equal (float)q_idx; the kernel forms it from a
-//          base and compile-time offsets, so that a mod pays no integer conversion per row. q_len < 2^24 if used.
+//          base and compile-time offsets, so that a mod pays no integer conversion per row. Lengths are at most 2^24.
+//          A Row holds no more than score and mask read, so an array of them costs a kernel only what the mod needs.
 //   col    likewise per kv column; kv_float == (float)kv_idx. A kernel may call it twice for a column, once before score
-//          and once before mask: what one of them does not use is removed by the compiler, loads included.
+//          and once before mask: what one of them does not use is removed by the compiler, loads included. Without
+//          columns (kv_len 0) it is not called at all.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
 //          live block, masked or not; the results of dead lanes are ignored.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
 //   b, h, q_idx, kv_idx: h is the query head. The kernel clamps q_idx to [0, q_len) and kv_idx to [0, kv_len) first, so
 //          that gathers stay inside; what comes back for a clamped lane is not used.
-//   All are pure functions of their arguments and of the captured tensors.
+//   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.
+//
+// Indices of gathers are clamped into the tensor unless they are proved to lie inside, given the ranges above. An empty
+// tensor comes as a null address with strides of 0, and reads as 0.
 //
 // A generated file carries `#line N "mod.py"` so that compiler messages and profilers point at the mod's text.
 #pragma once

@@ -1,0 +1,87 @@
+// The text that IR becomes: golden/<name>.ir -> golden/<name>.cuh. ATTNC_UPDATE_GOLDEN=1 rewrites the .cuh files.
+#include "codegen/config_source.h"
+#include "codegen/host_mods.h"
+#include "codegen/mod_source.h"
+#include "ir/reader.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace attnc {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> goldenInputs() {
+  std::vector<fs::path> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(ATTNC_SOURCE_DIR "/tests/codegen/golden"))
+    if (entry.path().extension() == ".ir") paths.push_back(entry.path());
+  return paths;
+}
+
+std::string emit(const fs::path& input) {
+  auto module = ir::read(test::readFile(input.string()), input.filename().string());
+  INFO((module ? std::string() : module.error().message));
+  REQUIRE(module);
+  return codegen::emitMod(*module).text;
+}
+
+bool hasWideLine(const std::string& text) {
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    if (end - begin > 140) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+} // namespace
+
+TEST_CASE("generated text is what the golden files say", "[codegen]") {
+  std::vector<fs::path> inputs = goldenInputs();
+  REQUIRE(inputs.size() >= 8);
+  for (const fs::path& input : inputs) {
+    INFO(input);
+    fs::path golden = fs::path(input).replace_extension(".cuh");
+    std::string text = emit(input);
+    if (std::getenv("ATTNC_UPDATE_GOLDEN")) std::ofstream(golden, std::ios::binary) << text;
+    CHECK(text == test::readFile(golden.string()));
+    CHECK_FALSE(hasWideLine(text));
+  }
+}
+
+TEST_CASE("a mod that does nothing has the text of a kernel without mods", "[codegen]") {
+  ir::Module module;
+  codegen::ModSource none = codegen::emitMod(module);
+  CHECK(none.slots.empty());
+  CHECK(none.text == emit(ATTNC_SOURCE_DIR "/tests/codegen/golden/identity.ir"));
+  CHECK(none.text.find("kHasScoreMod = false") != std::string::npos);
+  CHECK(none.text.find("kHasMaskMod = false") != std::string::npos);
+}
+
+TEST_CASE("the configuration names every constant of the identity configuration", "[codegen]") {
+  std::string text = codegen::emitConfig({.dtype = DType::F16,
+                                          .headDimQk = 96,
+                                          .headDimV = 64,
+                                          .blockM = 64,
+                                          .blockN = 32,
+                                          .warps = 8,
+                                          .blockSparse = true,
+                                          .tf32 = true,
+                                          .extra = {{"kStages", 3}}});
+  std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
+  for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
+    std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);
+    INFO(declaration);
+    CHECK(text.find(declaration) != std::string::npos);
+  }
+  CHECK(text.find("using Element = F16;\nconstexpr int kHeadDimQk = 96;\nconstexpr int kHeadDimV = 64;\n") !=
+        std::string::npos);
+  CHECK(text.find("constexpr bool kBlockSparse = true;\n") != std::string::npos);
+  CHECK(text.find("constexpr int kStages = 3;\n") != std::string::npos);
+}
+
+} // namespace attnc

@@ -1,0 +1,52 @@
+// Generated mods, compiled for the host: many in one translation unit and one shared object.
+#pragma once
+
+#include "codegen/mod_source.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attnc::test {
+
+/// One evaluation of all hooks of a mod.
+struct Sample {
+  int b = 0, h = 0, q = 0, kv = 0;
+  float score = 0;
+};
+struct Outcome {
+  float score = 0;
+  bool mask = false;
+};
+
+/// The text moved from namespace attnc::mod into one of its own, without the using-declarations at its end, so that
+/// several mods fit into one program.
+std::string inNamespace(const std::string& modText, const std::string& name);
+
+/// Reads a whole file; empty if there is none.
+std::string readFile(const std::string& path);
+
+class HostMods {
+public:
+  using Run = void (*)(const uint64_t* args, const Sample* samples, int count, Outcome* outcomes);
+
+  HostMods() = default;
+  HostMods(const HostMods&) = delete;
+  ~HostMods();
+
+  /// Adds a mod; the result is its number.
+  size_t add(const codegen::ModSource& source);
+  /// Compiles all mods, and `extra` below them. False: `log` has the compiler's words.
+  bool build(const std::string& extra = {});
+  Run function(size_t mod) const;
+  void* symbol(const char* name) const;
+
+  std::string log;
+
+private:
+  std::string text;
+  size_t count = 0;
+  void* handle = nullptr;
+};
+
+} // namespace attnc::test

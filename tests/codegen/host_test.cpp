@@ -1,0 +1,155 @@
+// Generated code, run on the host, against the interpreter.
+//
+// Integers and bools must agree exactly, and so must floats where every operation is exact or correctly rounded.
+// Elsewhere generated code may round otherwise than the interpreter (a reciprocal for a division, fp32 functions within
+// a few ulp), and a program may amplify that without bound (exp, a comparison). The tolerance follows the program: the
+// reference is evaluated in single and in double precision and with the score moved by 2^-20 of itself, about 8 ulp.
+// The spread of these is what rounding does to this sample. A sample is judged if the spread is below 1e-3 of the
+// value, and passes within four times the spread plus 32 ulp; most samples of a module must be judged.
+#include "codegen/host_mods.h"
+#include "codegen/mod_source.h"
+#include "ir/interpreter.h"
+#include "support/random_module.h"
+
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+namespace attnc {
+namespace {
+
+using test::HostMods;
+using test::Outcome;
+using test::RandomModule;
+using test::Sample;
+
+constexpr double kUlp = 0x1p-23;
+constexpr int kSamples = 400;
+
+std::vector<Sample> samplesOf(const ProblemShape& problem, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Sample> samples;
+  for (int i = 0; i < kSamples; ++i)
+    samples.push_back({int(random() % problem.batch), int(random() % problem.qHeads), int(random() % problem.qLen),
+                       int(random() % problem.kvLen), float(RandomModule::sampleScore(uint64_t(i)))});
+  return samples;
+}
+
+std::vector<Outcome> run(const HostMods& host, size_t mod, const codegen::ModSource& source,
+                         const ir::Bindings& bindings, const std::vector<Sample>& samples) {
+  std::vector<uint64_t> words(source.slots.size() + 1);
+  codegen::packArgs(source.slots, bindings, words.data());
+  std::vector<Outcome> outcomes(samples.size());
+  host.function(mod)(words.data(), samples.data(), int(samples.size()), outcomes.data());
+  return outcomes;
+}
+
+bool sameBits(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b; }
+
+/// What the interpreter says about one sample, with the spread that rounding may cause.
+struct Reference {
+  double score = 0, spread = 0;
+  bool mask = false, maskIsStable = true;
+};
+
+class References {
+public:
+  References(const ir::Module& module, const ir::Bindings& bindings)
+      : single(module, bindings, ir::Precision::Single), exact(module, bindings) {}
+
+  Reference at(const Sample& s) const {
+    double values[] = {single.score(s.score, s.b, s.h, s.q, s.kv), exact.score(s.score, s.b, s.h, s.q, s.kv),
+                       exact.score(s.score * (1 + 0x1p-20), s.b, s.h, s.q, s.kv),
+                       exact.score(s.score * (1 - 0x1p-20), s.b, s.h, s.q, s.kv)};
+    Reference result{.score = values[0], .mask = single.mask(s.b, s.h, s.q, s.kv)};
+    result.maskIsStable = exact.mask(s.b, s.h, s.q, s.kv) == result.mask;
+    for (double value : values)
+      if (!sameBits(value, result.score)) result.spread = std::max(result.spread, distance(value, result.score));
+    return result;
+  }
+
+private:
+  static double distance(double a, double b) {
+    double difference = std::fabs(a - b);
+    return std::isfinite(difference) ? difference : INFINITY;
+  }
+  ir::Interpreter single, exact;
+};
+
+std::string describe(const Sample& s, const Outcome& got, const Reference& want) {
+  return fmt::format("b={} h={} q={} kv={} score={}: got {} {}, want {} (spread {}) {}", s.b, s.h, s.q, s.kv, s.score,
+                     got.score, got.mask, want.score, want.spread, want.mask);
+}
+
+/// Number of samples judged; fails the test where one is wrong. `exact`: bit for bit, all samples.
+int judge(const std::vector<Sample>& samples, const std::vector<Outcome>& outcomes, const References& references,
+          bool exact) {
+  int judged = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Outcome& got = outcomes[i];
+    Reference want = references.at(samples[i]);
+    INFO(describe(samples[i], got, want));
+    if (exact) {
+      bool right = got.mask == want.mask && sameBits(got.score, want.score);
+      if (!right) FAIL();
+      ++judged;
+      continue;
+    }
+    if (want.maskIsStable && got.mask != want.mask) FAIL();
+    double scale = std::isfinite(want.score) ? std::fabs(want.score) : 1.0;
+    if (want.spread > 1e-3 * scale) continue;
+    double tolerance = 4 * want.spread + 32 * kUlp * scale + 0x1p-126;
+    if (!sameBits(got.score, want.score) && !(std::fabs(got.score - want.score) <= tolerance)) FAIL();
+    ++judged;
+  }
+  return judged;
+}
+
+enum class Kind { Integers, Exact, Transcendental };
+
+std::unique_ptr<RandomModule> makeModule(Kind kind, uint64_t seed) {
+  return std::make_unique<RandomModule>(
+      seed, test::RandomModuleOptions{
+                .operations = 30, .floats = kind != Kind::Integers, .transcendental = kind == Kind::Transcendental});
+}
+
+} // namespace
+
+TEST_CASE("code of random modules computes on the host what the interpreter computes", "[codegen]") {
+  struct Entry {
+    Kind kind;
+    uint64_t seed;
+    std::unique_ptr<RandomModule> random;
+    codegen::ModSource source;
+  };
+  std::vector<Entry> entries;
+  HostMods host;
+  for (Kind kind : {Kind::Integers, Kind::Exact, Kind::Transcendental})
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      auto random = makeModule(kind, seed);
+      codegen::ModSource source = codegen::emitMod(random->module);
+      host.add(source);
+      entries.push_back({kind, seed, std::move(random), std::move(source)});
+    }
+  bool built = host.build();
+  INFO(host.log);
+  REQUIRE(built);
+
+  int judged = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Entry& entry = entries[i];
+    INFO("kind " << int(entry.kind) << ", seed " << entry.seed << "\n" << entry.source.text);
+    auto bindings = ir::bind(entry.random->module, entry.random->captures, entry.random->problem);
+    REQUIRE(bindings);
+    std::vector<Sample> samples = samplesOf(entry.random->problem, entry.seed);
+    std::vector<Outcome> outcomes = run(host, i, entry.source, *bindings, samples);
+    judged += judge(samples, outcomes, References(entry.random->module, *bindings), entry.kind == Kind::Integers);
+  }
+  CHECK(judged > int(entries.size()) * kSamples * 3 / 4);
+}
+
+} // namespace attnc

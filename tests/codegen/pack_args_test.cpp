@@ -1,0 +1,52 @@
+#include "codegen/mod_source.h"
+
+#include <catch2/catch.hpp>
+
+#include <bit>
+
+namespace attnc {
+
+using codegen::packArgs;
+using codegen::Slot;
+using ir::Type;
+
+TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]") {
+  float data[6] = {};
+  ir::Bindings bindings;
+  bindings.dims = {2, 3, 4, 5, 6};
+  bindings.tensors.push_back(TensorView::contiguous(data, DType::F32, {2, 3}));
+  bindings.tensors[0].stride[0] = -3;
+  bindings.scalars = {{-7, 0}, {0, 0.5}, {1, 0}};
+  std::vector<Slot> slots = {{Slot::Kind::Dim, 4, 0, Type::I32},          {Slot::Kind::TensorData, 0, 0, Type::I64},
+                             {Slot::Kind::TensorSize, 0, 1, Type::I32},   {Slot::Kind::TensorStride, 0, 0, Type::I64},
+                             {Slot::Kind::TensorStride, 0, 1, Type::I64}, {Slot::Kind::Scalar, 0, 0, Type::I32},
+                             {Slot::Kind::Scalar, 1, 0, Type::F32},       {Slot::Kind::Scalar, 2, 0, Type::Bool}};
+  std::vector<uint64_t> words(slots.size() + 1, 99);
+  packArgs(slots, bindings, words.data());
+  CHECK(words[0] == 6);
+  CHECK(words[1] == reinterpret_cast<uintptr_t>(data));
+  CHECK(words[2] == 3);
+  CHECK(int64_t(words[3]) == -3);
+  CHECK(words[4] == 1);
+  CHECK(int32_t(words[5]) == -7);
+  CHECK(std::bit_cast<float>(uint32_t(words[6])) == 0.5f);
+  CHECK(words[7] == 1);
+  CHECK(words[8] == 99);
+}
+
+TEST_CASE("an empty tensor is passed as null with strides of 0", "[codegen]") {
+  float data = 0;
+  ir::Bindings bindings;
+  bindings.tensors.push_back(TensorView::contiguous(&data, DType::F32, {4, 0}));
+  bindings.tensors[0].stride[0] = 8;
+  std::vector<Slot> slots = {{Slot::Kind::TensorData, 0, 0, Type::I64},
+                             {Slot::Kind::TensorStride, 0, 0, Type::I64},
+                             {Slot::Kind::TensorSize, 0, 0, Type::I32}};
+  uint64_t words[3];
+  packArgs(slots, bindings, words);
+  CHECK(words[0] == 0);
+  CHECK(words[1] == 0);
+  CHECK(words[2] == 4);
+}
+
+} // namespace attnc
