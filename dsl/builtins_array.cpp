@@ -158,7 +158,7 @@ Value arange(Tracer& tracer, const Bound& bound) {
     tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(kMaxItems));
   std::vector<Value> items;
   for (uint64_t i = 0; i < range.size(); ++i) items.push_back(range.start + int64_t(i) * range.step);
-  return convertAll(tracer, bound, makeArray(tracer, {int64_t(items.size())}, std::move(items)), 3);
+  return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
 }
 
 // Shapes ------------------------------------------------------------------------------------------------------------

@@ -139,17 +139,19 @@ Value indexTensor(Context& context, const Tensor& whole, Value index) {
   return tensor;
 }
 
-/// table[i] for a traced i: a chain of selects. An index outside takes the last element.
-Value chooseItem(Context& context, const Array& array, Value index) {
-  if (array.shape.size() != 1 || array.items.size() > kMaxTableLookup || array.items.empty())
+/// table[i] for a traced i: chains of selects, one for each element of a row. An index outside takes the last row.
+Value chooseRow(Context& context, const Array& array, Value index) {
+  if (array.items.empty() || array.items.size() > kMaxTableLookup)
     context.fail(diag::tableTooLarge, Count(array.items.size()), Count(kMaxTableLookup));
-  Value at = axisIndex(context, index, int64_t(array.items.size()));
-  Value result = array.items.back();
-  for (size_t i = array.items.size() - 1; i-- > 0;) {
-    Value isHere = compare(context, CompareOp::Eq, at, int64_t(i));
-    result = select(context, isHere, array.items[i], result);
+  size_t rows = size_t(array.shape[0]), inner = array.items.size() / rows;
+  Value at = axisIndex(context, index, array.shape[0]);
+  std::vector<Value> items(array.items.end() - int64_t(inner), array.items.end());
+  for (size_t row = rows - 1; row-- > 0;) {
+    Value isHere = compare(context, CompareOp::Eq, at, int64_t(row));
+    for (size_t i = 0; i < inner; ++i) items[i] = select(context, isHere, array.items[row * inner + i], items[i]);
   }
-  return result;
+  if (array.shape.size() == 1) return items[0];
+  return makeArray(context, llvm::makeArrayRef(array.shape).drop_front(), std::move(items));
 }
 
 Value indexArray(Context& context, const Array& array, Value index) {
@@ -161,7 +163,7 @@ Value indexArray(Context& context, const Array& array, Value index) {
     const Array& rows = *result.as<const Array*>();
     part = decay(context, part);
     if (part.isTraced()) {
-      result = chooseItem(context, rows, part);
+      result = chooseRow(context, rows, part);
       continue;
     }
     size_t inner = rows.shape[0] ? rows.items.size() / size_t(rows.shape[0]) : 0;

@@ -59,8 +59,7 @@ struct Opaque {
   llvm::StringRef name;
 };
 
-template <class T, class Variant>
-inline constexpr bool kIsAlternative = false;
+template <class T, class Variant> inline constexpr bool kIsAlternative = false;
 template <class T, class... Ts>
 inline constexpr bool kIsAlternative<T, std::variant<Ts...>> = (std::is_same_v<T, Ts> || ...);
 
@@ -73,8 +72,7 @@ public:
 
   Value() = default;
   template <class T>
-  requires kIsAlternative<T, Storage> Value(T value)
-      : storage(std::in_place_type<T>, value) {}
+  requires kIsAlternative<T, Storage> Value(T value) : storage(std::in_place_type<T>, value) {}
 
   template <class T> bool is() const { return std::holds_alternative<T>(storage); }
   /// Precondition: is<T>().

@@ -1,0 +1,152 @@
+// CPython runs each mod of the library and each mod of tests/dsl/features; the traced IR must give the same values.
+#include "dsl/tracing.h"
+
+#include <llvm/Support/FileSystem.h>
+#include <llvm/Support/JSON.h>
+#include <llvm/Support/Program.h>
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+using namespace attnc;
+using namespace attnc::testing;
+namespace json = llvm::json;
+
+namespace {
+
+struct Coordinate {
+  double score;
+  int64_t b, h, q, kv;
+};
+
+std::vector<Coordinate> coordinates() {
+  std::mt19937 random(7);
+  std::vector<Coordinate> result;
+  for (int i = 0; i < 150; ++i)
+    result.push_back({(int(random() % 4001) - 2000) / 256.0, int(random() % 2), int(random() % 4), int(random() % 24), int(random() % 40)});
+  return result;
+}
+
+json::Object request(const Running& running, const std::string& text,
+                     const std::map<std::string, std::string>& defines) {
+  json::Object dims, captures, overrides;
+  for (auto& [name, size] : running.dims) dims[name] = size;
+  for (auto& [name, value] : defines) overrides[name] = value;
+  for (const ir::ScalarCapture& scalar : running.module.scalars) {
+    double value = running.scalars.at(scalar.name);
+    json::Value encoded = scalar.type == ir::Type::Bool  ? json::Value(value != 0)
+                          : scalar.type == ir::Type::F32 ? json::Value(value)
+                                                         : json::Value(int64_t(value));
+    captures[scalar.name] = json::Object{{"value", std::move(encoded)}};
+  }
+  for (const ir::TensorCapture& tensor : running.module.tensors) {
+    json::Array shape, data;
+    for (const ir::Extent& extent : tensor.shape)
+      shape.push_back(extent.isNamed ? running.dims.at(running.module.dims[size_t(extent.value)]) : extent.value);
+    ir::Type type = ir::loadedType(tensor.dtype);
+    for (double value : running.elements.at(tensor.name))
+      data.push_back(type == ir::Type::Bool  ? json::Value(value != 0)
+                     : type == ir::Type::F32 ? json::Value(value)
+                                             : json::Value(int64_t(value)));
+    captures[tensor.name] = json::Object{{"shape", std::move(shape)}, {"data", std::move(data)}};
+  }
+  json::Array coords;
+  for (const Coordinate& at : coordinates()) coords.push_back(json::Array{at.score, at.b, at.h, at.q, at.kv});
+  return json::Object{{"text", text},
+                      {"defines", std::move(overrides)},
+                      {"dims", std::move(dims)},
+                      {"captures", std::move(captures)},
+                      {"coords", std::move(coords)}};
+}
+
+/// Runs oracle.py on a request; its answer.
+json::Object ask(json::Object request) {
+  llvm::SmallString<128> in, out;
+  REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("attnc-oracle", "json", in));
+  REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("attnc-oracle", "out", out));
+  std::string text;
+  llvm::raw_string_ostream(text) << json::Value(std::move(request));
+  std::ofstream(in.c_str()) << text;
+  auto python = llvm::sys::findProgramByName("python3");
+  REQUIRE(python);
+  std::string script = std::string(ATTNC_SOURCE_DIR) + "/tests/dsl/oracle.py";
+  int status = llvm::sys::ExecuteAndWait(*python, {*python, script, in.str()}, llvm::None,
+                                         {llvm::None, out.str(), llvm::None}, 60);
+  std::string answer = readFile(out.c_str());
+  llvm::sys::fs::remove(in);
+  llvm::sys::fs::remove(out);
+  REQUIRE(status == 0);
+  auto parsed = json::parse(answer);
+  REQUIRE(bool(parsed));
+  return *parsed->getAsObject();
+}
+
+double number(const json::Value& value) {
+  if (auto text = value.getAsString()) return std::strtod(text->str().c_str(), nullptr);
+  if (auto flag = value.getAsBoolean()) return *flag;
+  return *value.getAsNumber();
+}
+
+bool agree(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  // Constants of the mod are f32 in the IR and doubles in Python; sums of terms near 10 keep an absolute error.
+  return a == b || std::abs(a - b) <= 1e-6 * std::max({1.0, std::abs(a), std::abs(b)});
+}
+
+void compare(const std::string& text, const std::map<std::string, std::string>& defines = {}) {
+  Running running(traced(text, defines));
+  json::Object answer = ask(request(running, text, defines));
+  std::vector<Coordinate> coords = coordinates();
+  REQUIRE((answer.getArray("score") || answer.getArray("mask")));
+  CHECK(bool(answer.getArray("score")) == running.module.scoreMod.has_value());
+  CHECK(bool(answer.getArray("mask")) == running.module.maskMod.has_value());
+  for (size_t i = 0; i < coords.size(); ++i) {
+    auto [score, b, h, q, kv] = coords[i];
+    INFO("score " << score << " b " << b << " h " << h << " q_idx " << q << " kv_idx " << kv);
+    if (const json::Array* expected = answer.getArray("score")) {
+      double got = running.score(score, b, h, q, kv), want = number((*expected)[i]);
+      INFO("attnc " << got << ", CPython " << want);
+      REQUIRE(agree(got, want));
+    }
+    if (const json::Array* expected = answer.getArray("mask"))
+      REQUIRE(running.mask(b, h, q, kv) == (number((*expected)[i]) != 0));
+  }
+}
+
+std::vector<std::filesystem::path> mods(const char* folder) {
+  std::vector<std::filesystem::path> paths;
+  for (auto& entry : std::filesystem::directory_iterator(std::string(ATTNC_SOURCE_DIR) + folder))
+    if (entry.path().extension() == ".py") paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+} // namespace
+
+TEST_CASE("every mod of the library gives what CPython gives", "[dsl][oracle]") {
+  // Small images and short distances, so that the random coordinates meet the borders.
+  const std::map<std::string, std::map<std::string, std::string>> defines = {
+      {"neighborhood2d", {{"WIDTH", "6"}, {"HEIGHT", "7"}, {"WINDOW", "(3, 5)"}}},
+      {"relative_bias", {{"MAX_DISTANCE", "9"}}}};
+  auto paths = mods("/dsl/mods");
+  REQUIRE(paths.size() >= 12);
+  for (const auto& path : paths) {
+    DYNAMIC_SECTION(path.stem().string()) {
+      std::string text = readFile(path);
+      auto found = defines.find(path.stem().string());
+      compare(text, found == defines.end() ? std::map<std::string, std::string>{} : found->second);
+      if (text.find("CAUSAL = True") != std::string::npos) compare(text, {{"CAUSAL", "False"}});
+    }
+  }
+}
+
+TEST_CASE("every construct of the language gives what CPython gives", "[dsl][oracle]") {
+  auto paths = mods("/tests/dsl/features");
+  REQUIRE(paths.size() >= 10);
+  for (const auto& path : paths) {
+    DYNAMIC_SECTION(path.stem().string()) { compare(readFile(path)); }
+  }
+}

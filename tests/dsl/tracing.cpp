@@ -1,0 +1,110 @@
+#include "dsl/tracing.h"
+
+#include "ir/verifier.h"
+
+#include <catch2/catch.hpp>
+
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace attnc::testing {
+
+ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines) {
+  auto module = dsl::trace(text, {"mod.py", defines});
+  if (!module) FAIL(text << "\n" << module.error().message);
+  auto wrong = ir::verify(*module);
+  if (wrong) FAIL(text << "\n" << *wrong);
+  return std::move(*module);
+}
+
+std::vector<std::string> problems(const std::string& text, const std::map<std::string, std::string>& defines) {
+  auto module = dsl::trace(text, {"mod.py", defines});
+  std::vector<std::string> result;
+  if (module) return result;
+  CHECK(module.error().blame == Blame::Mod);
+  for (const Diagnostic& found : module.error().diagnostics)
+    result.push_back(found.id + " at " + std::to_string(found.line) + ":" + std::to_string(found.column));
+  return result;
+}
+
+namespace {
+
+/// Writes a number as an element of this dtype; it is exact in it.
+void store(char* to, DType dtype, double value) {
+  auto put = [&](auto element) { std::memcpy(to, &element, sizeof(element)); };
+  switch (dtype) {
+  case DType::Bool:
+  case DType::U8: return put(uint8_t(value));
+  case DType::I8: return put(int8_t(value));
+  case DType::I16: return put(int16_t(value));
+  case DType::I32: return put(int32_t(value));
+  case DType::I64: return put(int64_t(value));
+  case DType::F32: return put(float(value));
+  case DType::BF16: return put(uint16_t(std::bit_cast<uint32_t>(float(value)) >> 16));
+  case DType::F16: { // normal numbers and zero
+    uint32_t bits = std::bit_cast<uint32_t>(float(value));
+    uint32_t half = value == 0 ? 0 : (((bits >> 23 & 0xff) - 112) << 10) | (bits >> 13 & 0x3ff);
+    return put(uint16_t(bits >> 16 & 0x8000 | half));
+  }
+  }
+}
+
+} // namespace
+
+TensorView Running::makeTensor(const ir::TensorCapture& capture, std::mt19937& random) {
+  TensorView view;
+  view.dtype = capture.dtype;
+  view.rank = int(capture.shape.size());
+  int64_t count = 1;
+  for (int axis = view.rank - 1; axis >= 0; --axis) {
+    const ir::Extent& extent = capture.shape[size_t(axis)];
+    view.shape[axis] = extent.isNamed ? dims.at(module.dims[size_t(extent.value)]) : extent.value;
+    view.stride[axis] = count;
+    count *= view.shape[axis];
+  }
+  memory.emplace_back(size_t(count * dtypeBytes(capture.dtype)));
+  view.data = memory.back().data();
+  bool isFloat = ir::loadedType(capture.dtype) == ir::Type::F32;
+  auto& values = elements[capture.name];
+  for (int64_t i = 0; i < count; ++i) {
+    double value = isFloat                        ? (int(random() % 129) - 64) / 32.0
+                   : capture.dtype == DType::Bool ? random() % 2
+                                                  : random() % 7;
+    values.push_back(value);
+    store(memory.back().data() + i * dtypeBytes(capture.dtype), capture.dtype, value);
+  }
+  return view;
+}
+
+Running::Running(ir::Module traced, unsigned seed) : module(std::move(traced)) {
+  std::mt19937 random(seed);
+  ProblemShape problem{2, 4, 2, 24, 40};
+  dims = {{"B", 2}, {"H", 4}, {"HKV", 2}, {"Q_LEN", 24}, {"KV_LEN", 40}};
+  for (size_t i = ir::kBuiltinDims; i < module.dims.size(); ++i) dims[module.dims[i]] = 7;
+  Captures captures;
+  for (const ir::TensorCapture& capture : module.tensors) captures.set(capture.name, makeTensor(capture, random));
+  for (const ir::ScalarCapture& capture : module.scalars) {
+    switch (capture.type) {
+    case ir::Type::Bool: captures.set(capture.name, true); break;
+    case ir::Type::I32:
+    case ir::Type::I64: captures.set(capture.name, 5); break;
+    case ir::Type::F32: captures.set(capture.name, 1.5); break;
+    }
+    scalars[capture.name] = capture.type == ir::Type::Bool ? 1 : capture.type == ir::Type::F32 ? 1.5 : 5;
+  }
+  auto bindings = ir::bind(module, captures, problem);
+  if (!bindings) FAIL(bindings.error().message);
+  interpreter.emplace(module, *bindings);
+}
+
+std::string readFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) FAIL("cannot read " << path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+} // namespace attnc::testing

@@ -1,0 +1,48 @@
+// What the tests of the front end share: tracing a text, and running what came out on made-up captures.
+#pragma once
+
+#include "dsl/frontend.h"
+#include "ir/interpreter.h"
+
+#include <deque>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace attnc::testing {
+
+/// The module of a text; a failed check with the diagnostics if there is none.
+ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines = {});
+
+/// "id at line:column" of each diagnostic of a text that is wrong; {} if it is right.
+std::vector<std::string> problems(const std::string& text, const std::map<std::string, std::string>& defines = {});
+
+/// The mods of a text with its captures bound to reproducible random values, in host memory.
+class Running {
+public:
+  explicit Running(ir::Module traced, unsigned seed = 1);
+  explicit Running(const std::string& text) : Running(traced(text)) {}
+  Running(const Running&) = delete;
+
+  double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return interpreter->score(score, b, h, q, kv);
+  }
+  bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const { return interpreter->mask(b, h, q, kv); }
+
+  ir::Module module;
+  std::map<std::string, int64_t> dims; ///< B 2, H 4, HKV 2, Q_LEN 24, KV_LEN 40, free names 7
+  /// Elements of the captured tensors, row-major: integers in 0..6, floats in -2..2, both exact in f32 and bf16.
+  std::map<std::string, std::vector<double>> elements;
+  std::map<std::string, double> scalars; ///< ints 5, floats 1.5, bools true
+
+private:
+  TensorView makeTensor(const ir::TensorCapture& capture, std::mt19937& random);
+
+  std::deque<std::vector<char>> memory;
+  std::optional<ir::Interpreter> interpreter;
+};
+
+std::string readFile(const std::string& path);
+
+} // namespace attnc::testing
