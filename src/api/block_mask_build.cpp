@@ -1,9 +1,11 @@
-// A block mask from a mod, on the CPU: every tile is evaluated element by element until it is known to be partial.
+// A block mask from a mod, on the CPU: a tile is judged by intervals, and where these do not decide, element by element
+// until it is known to be partial.
 #include "attnc/block_mask.h"
 
 #include "api/mask_shape.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
+#include "passes/tile_verdict.h"
 #include "reference/parallel.h"
 
 #include <algorithm>
@@ -11,18 +13,19 @@
 namespace attnc {
 namespace {
 
-/// What the elements of a tile that lie inside [qLen, kvLen) say.
-enum class Tile { Empty, Partial, Full };
+/// What the elements of a block that lie inside [qLen, kvLen) say.
+enum class Block { Empty, Partial, Full };
 
 /// Blocks of one row of blocks, in increasing order.
 struct BlockRow {
   std::vector<int32_t> partial, full;
 };
 
-/// Classifies tiles; each thread has its own.
-class TileJudge {
+/// Classifies blocks; each thread has its own.
+class BlockJudge {
 public:
-  TileJudge(const ir::Interpreter& interpreter, const BlockMaskShape& shape) : interpreter(interpreter), shape(shape) {}
+  BlockJudge(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape& shape)
+      : interpreter(module, bindings), intervals(module, bindings), shape(shape) {}
 
   /// `row` counts over [batch, heads, qBlocks].
   BlockRow judgeRow(int64_t row) const {
@@ -31,32 +34,46 @@ public:
     BlockRow result;
     for (int64_t kvBlock = 0; kvBlock < shape.kvBlocks(); ++kvBlock) {
       switch (judge(b, h, qBlock, kvBlock)) {
-      case Tile::Empty: break;
-      case Tile::Partial: result.partial.push_back(int32_t(kvBlock)); break;
-      case Tile::Full: result.full.push_back(int32_t(kvBlock)); break;
+      case Block::Empty: break;
+      case Block::Partial: result.partial.push_back(int32_t(kvBlock)); break;
+      case Block::Full: result.full.push_back(int32_t(kvBlock)); break;
       }
     }
     return result;
   }
 
 private:
-  Tile judge(int64_t b, int64_t h, int64_t qBlock, int64_t kvBlock) const {
-    int64_t qBegin = qBlock * shape.qBlock, qEnd = std::min(qBegin + shape.qBlock, shape.qLen);
-    int64_t kvBegin = kvBlock * shape.kvBlock, kvEnd = std::min(kvBegin + shape.kvBlock, shape.kvLen);
+  Block judge(int64_t b, int64_t h, int64_t qBlock, int64_t kvBlock) const {
+    passes::Tile tile{.b = b, .h = h, .qBegin = qBlock * shape.qBlock, .kvBegin = kvBlock * shape.kvBlock};
+    tile.qEnd = std::min(tile.qBegin + shape.qBlock, shape.qLen);
+    tile.kvEnd = std::min(tile.kvBegin + shape.kvBlock, shape.kvLen);
+    passes::Verdict verdict = intervals.judge(tile);
+    if (verdict == passes::Verdict::Undecided) verdict = evaluate(tile);
+    switch (verdict) {
+    case passes::Verdict::AlwaysFalse: return Block::Empty;
+    case passes::Verdict::Undecided: return Block::Partial;
+    case passes::Verdict::AlwaysTrue: break;
+    }
+    bool whole = tile.qEnd - tile.qBegin == shape.qBlock && tile.kvEnd - tile.kvBegin == shape.kvBlock;
+    return whole ? Block::Full : Block::Partial;
+  }
+
+  /// By elements; Undecided here means that some live and some do not.
+  passes::Verdict evaluate(const passes::Tile& tile) const {
+    const auto& [b, h, qBegin, qEnd, kvBegin, kvEnd] = tile;
     bool first = interpreter.mask(b, h, qBegin, kvBegin);
     // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.
     if (interpreter.mask(b, h, qBegin, kvEnd - 1) != first || interpreter.mask(b, h, qEnd - 1, kvBegin) != first ||
         interpreter.mask(b, h, qEnd - 1, kvEnd - 1) != first)
-      return Tile::Partial;
+      return passes::Verdict::Undecided;
     for (int64_t q = qBegin; q < qEnd; ++q)
       for (int64_t kv = kvBegin; kv < kvEnd; ++kv)
-        if (interpreter.mask(b, h, q, kv) != first) return Tile::Partial;
-    if (!first) return Tile::Empty;
-    bool whole = qEnd - qBegin == shape.qBlock && kvEnd - kvBegin == shape.kvBlock;
-    return whole ? Tile::Full : Tile::Partial;
+        if (interpreter.mask(b, h, q, kv) != first) return passes::Verdict::Undecided;
+    return first ? passes::Verdict::AlwaysTrue : passes::Verdict::AlwaysFalse;
   }
 
   ir::Interpreter interpreter;
+  passes::TileJudge intervals;
   const BlockMaskShape& shape;
 };
 
@@ -66,8 +83,7 @@ struct PackedRows {
   std::vector<int32_t> partialCount, partialIndex, fullCount, fullIndex;
 
   explicit PackedRows(const std::vector<BlockRow>& rows) {
-    for (const BlockRow& row : rows)
-      stride = std::max({stride, int64_t(row.partial.size()), int64_t(row.full.size())});
+    for (const BlockRow& row : rows) stride = std::max({stride, int64_t(row.partial.size()), int64_t(row.full.size())});
     for (const BlockRow& row : rows) {
       append(row.partial, partialCount, partialIndex);
       append(row.full, fullCount, fullIndex);
@@ -92,11 +108,9 @@ Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, c
   if (!bindings) return std::move(bindings).error();
 
   std::vector<BlockRow> rows(size_t(shape.batch * shape.heads * shape.qBlocks()));
-  const ir::Interpreter interpreter(module, *bindings);
   reference::parallelFor(int64_t(rows.size()), [&](int64_t begin, int64_t end) {
-    TileJudge judge(interpreter, shape);
-    for (int64_t row = begin; row < end; ++row)
-      rows[size_t(row)] = judge.judgeRow(row);
+    BlockJudge judge(module, *bindings, shape);
+    for (int64_t row = begin; row < end; ++row) rows[size_t(row)] = judge.judgeRow(row);
   });
 
   PackedRows packed(rows);

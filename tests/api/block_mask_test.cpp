@@ -1,0 +1,262 @@
+#include "drawn_captures.h"
+
+#include "api/mask_shape.h"
+#include "ir/bindings.h"
+#include "ir/interpreter.h"
+
+#include <catch2/catch.hpp>
+
+#include <numeric>
+#include <set>
+
+using namespace attnc;
+using namespace attnc::test;
+
+namespace {
+
+constexpr char kEmpty = '.', kPartial = 'p', kFull = 'F';
+
+/// One character a block, row-major over [batch, heads, qBlocks, kvBlocks], from the lists.
+std::string mapOf(const BlockMask& mask) {
+  const BlockMaskShape& shape = mask.shape();
+  BlockMaskView view = mask.view();
+  std::string map(size_t(shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks()), kEmpty);
+  for (int64_t row = 0; row < shape.batch * shape.heads * shape.qBlocks(); ++row) {
+    auto mark = [&](const int32_t* counts, const int32_t* indices, char kind) {
+      for (int32_t i = 0; i < counts[row]; ++i) {
+        int64_t block = indices[row * view.indexStride + i];
+        REQUIRE(block >= 0);
+        REQUIRE(block < shape.kvBlocks());
+        char& cell = map[size_t(row * shape.kvBlocks() + block)];
+        REQUIRE(cell == kEmpty);
+        cell = kind;
+      }
+    };
+    mark(view.partialCount, view.partialIndex, kPartial);
+    mark(view.fullCount, view.fullIndex, kFull);
+  }
+  return map;
+}
+
+/// The same, by evaluating mask_mod at every coordinate.
+std::string denseMap(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+                     const BlockMaskShape& shape) {
+  auto bindings = ir::bind(mod.module(), captures, problem);
+  REQUIRE(bindings);
+  ir::Interpreter interpreter(mod.module(), *bindings);
+  std::string map;
+  for (int64_t b = 0; b < shape.batch; ++b)
+    for (int64_t h = 0; h < shape.heads; ++h)
+      for (int64_t i = 0; i < shape.qBlocks(); ++i)
+        for (int64_t j = 0; j < shape.kvBlocks(); ++j) {
+          int64_t live = 0;
+          for (int64_t q = i * shape.qBlock; q < std::min((i + 1) * shape.qBlock, shape.qLen); ++q)
+            for (int64_t kv = j * shape.kvBlock; kv < std::min((j + 1) * shape.kvBlock, shape.kvLen); ++kv)
+              live += interpreter.mask(b, h, q, kv);
+          map += live == 0 ? kEmpty : live == int64_t(shape.qBlock) * shape.kvBlock ? kFull : kPartial;
+        }
+  return map;
+}
+
+Mod parse(std::string_view text) {
+  auto mod = Mod::parse(text);
+  REQUIRE(mod);
+  return *mod;
+}
+
+BlockMask build(const Mod& mod, const Captures& captures, const ProblemShape& problem, const BlockMaskShape& shape) {
+  auto mask = BlockMask::build(mod, captures, problem, shape);
+  if (!mask) FAIL(mask.error().message);
+  return *mask;
+}
+
+/// Two rows of two blocks of a 128 x 128 mask; tests break one thing each.
+struct Lists {
+  std::vector<int32_t> partialCount{1, 1}, partialIndex{1, 0, 0, 0}, fullCount{1, 0}, fullIndex{0, 0, 0, 0};
+  BlockMaskView view{.shape = {.batch = 1, .heads = 1, .qLen = 100, .kvLen = 128, .qBlock = 64, .kvBlock = 64},
+                     .partialCount = partialCount.data(),
+                     .partialIndex = partialIndex.data(),
+                     .fullCount = fullCount.data(),
+                     .fullIndex = fullIndex.data(),
+                     .indexStride = 2};
+};
+
+} // namespace
+
+TEST_CASE("the lists say what mask_mod says at every coordinate, for every library mod") {
+  const std::pair<int64_t, int64_t> lengths[] = {{1, 1}, {63, 65}, {128, 256}, {300, 517}, {513, 129}, {256, 0}};
+  const std::pair<int, int> blocks[] = {{64, 64}, {128, 128}, {64, 256}, {256, 64}};
+  for (const std::string& path : libraryMods()) {
+    auto mod = Mod::load(path);
+    if (!mod) FAIL(mod.error().message);
+    for (auto [qLen, kvLen] : lengths) {
+      ProblemShape problem{.batch = 2, .qHeads = 2, .kvHeads = 1, .qLen = qLen, .kvLen = kvLen};
+      DrawnCaptures drawn(*mod, problem, 200, uint32_t(qLen));
+      for (auto [qBlock, kvBlock] : blocks) {
+        INFO(path << " " << qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);
+        BlockMaskShape shape = smallestMask(mod->module(), problem, qBlock, kvBlock);
+        BlockMask mask = build(*mod, drawn.captures, problem, shape);
+        REQUIRE(mapOf(mask) == denseMap(*mod, drawn.captures, problem, shape));
+      }
+    }
+  }
+}
+
+TEST_CASE("masks that tell batches and heads apart have lists for each") {
+  Mod mod = parse("shift: i32[B]\ndef mask_mod(b, h, q, kv): return (kv <= q + shift[b]) & (kv % 4 >= h)\n");
+  std::vector<int32_t> shift{-150, 90};
+  Captures captures;
+  captures.set("shift", TensorView::contiguous(shift.data(), DType::I32, {2}));
+  ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 1, .qLen = 200, .kvLen = 300};
+  BlockMaskShape shape = smallestMask(mod.module(), problem, 64, 64);
+  CHECK(shape.batch == 2);
+  CHECK(shape.heads == 3);
+  CHECK(mapOf(build(mod, captures, problem, shape)) == denseMap(mod, captures, problem, shape));
+
+  for (bool oneBatch : {true, false}) {
+    BlockMaskShape tooSmall = shape;
+    (oneBatch ? tooSmall.batch : tooSmall.heads) = 1;
+    auto refused = BlockMask::build(mod, captures, problem, tooSmall);
+    REQUIRE_FALSE(refused);
+    CHECK_THAT(refused.error().message, Catch::Contains(oneBatch ? "depends on b" : "depends on h"));
+  }
+  shape.batch = 3;
+  CHECK_FALSE(BlockMask::build(mod, captures, problem, shape));
+}
+
+TEST_CASE("a mod without mask_mod gives full blocks, and partial ones at ragged ends") {
+  ProblemShape problem{.qLen = 130, .kvLen = 256};
+  BlockMask mask = build(Mod::identity(), {}, problem, {.qLen = 130, .kvLen = 256});
+  CHECK(mapOf(mask) == "FFpp");
+  CHECK(mask.liveBlocks() == 4);
+  CHECK(mask.fullBlocks() == 2);
+  CHECK(mask.sparsity() == 0);
+}
+
+TEST_CASE("a long causal mask takes no dense matrix and counts as FlexAttention does") {
+  ProblemShape problem{.qLen = 1 << 17, .kvLen = 1 << 17};
+  BlockMask mask = build(parse("q_idx >= kv_idx"), {}, problem, {.qLen = 1 << 17, .kvLen = 1 << 17});
+  int64_t n = 1024;
+  CHECK(mask.liveBlocks() == n * (n + 1) / 2);
+  CHECK(mask.fullBlocks() == n * (n - 1) / 2);
+  CHECK(mask.sparsity() == Approx(100 * (1 - double(n + 1) / double(2 * n))));
+}
+
+TEST_CASE("a build with what does not fit is refused") {
+  Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return q - kv < window\n");
+  ProblemShape problem{.qLen = 128, .kvLen = 128};
+  Captures captures;
+  auto missing = BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 128});
+  REQUIRE_FALSE(missing);
+  CHECK_THAT(missing.error().message, Catch::Contains("window"));
+  captures.set("window", 3);
+  CHECK(BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 128}));
+  CHECK_FALSE(BlockMask::build(mod, captures, problem, {.qLen = 129, .kvLen = 128}));
+  CHECK_FALSE(BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 127}));
+  CHECK_FALSE(BlockMask::build(mod, captures, problem, {.qLen = 128, .kvLen = 128, .qBlock = 32}));
+  CHECK_FALSE(BlockMask::build(mod, captures, problem, {.batch = 0, .qLen = 128, .kvLen = 128}));
+}
+
+TEST_CASE("lists of the user's own are copied") {
+  Lists lists;
+  auto mask = BlockMask::fromLists(lists.view);
+  REQUIRE(mask);
+  lists.partialIndex[0] = 0;
+  CHECK(mapOf(*mask) == "Fpp.");
+  CHECK(mask->sparsity() == 25);
+
+  Lists partialOnly;
+  partialOnly.view.fullCount = partialOnly.view.fullIndex = nullptr;
+  auto second = BlockMask::fromLists(partialOnly.view);
+  REQUIRE(second);
+  CHECK(mapOf(*second) == ".pp.");
+
+  Lists compact;
+  compact.view.indexStride = 1;
+  auto third = BlockMask::fromLists(compact.view);
+  REQUIRE(third);
+  CHECK(mapOf(*third) == "Fpp.");
+}
+
+TEST_CASE("lists that are none are refused with the place") {
+  struct Row {
+    const char* message;
+    void (*spoil)(Lists&);
+  };
+  const Row rows[] = {
+      {"blocks of 63 x 64", [](Lists& l) { l.view.shape.qBlock = 63; }},
+      {"blocks of 64 x 512", [](Lists& l) { l.view.shape.kvBlock = 512; }},
+      {"batch 0", [](Lists& l) { l.view.shape.batch = 0; }},
+      {"lengths -1", [](Lists& l) { l.view.shape.qLen = -1; }},
+      {"lengths 4294967296", [](Lists& l) { l.view.shape.qLen = int64_t(1) << 32; }},
+      {"beyond 2^31", [](Lists& l) { l.view.shape.batch = l.view.shape.heads = 1 << 20; }},
+      {"indexStride is negative", [](Lists& l) { l.view.indexStride = -1; }},
+      {"must not be null", [](Lists& l) { l.view.partialCount = nullptr; }},
+      {"must not be null", [](Lists& l) { l.view.partialIndex = nullptr; }},
+      {"both", [](Lists& l) { l.view.fullIndex = nullptr; }},
+      {"both", [](Lists& l) { l.view.fullCount = nullptr; }},
+      {"partialCount is -1 at batch 0, head 0, q block 1", [](Lists& l) { l.partialCount[1] = -1; }},
+      {"partialCount is 3 at batch 0, head 0, q block 0", [](Lists& l) { l.partialCount[0] = 3; }},
+      {"fullCount is 2", [](Lists& l) { l.view.indexStride = 1, l.fullCount[1] = 2; }},
+      {"partialIndex names block 2 at batch 0, head 0, q block 0", [](Lists& l) { l.partialIndex[0] = 2; }},
+      {"fullIndex names block -1", [](Lists& l) { l.fullIndex[0] = -1; }},
+      {"block 1 is listed twice at batch 0, head 0, q block 0", [](Lists& l) { l.fullIndex[0] = 1; }},
+      {"block 0 is listed twice", [](Lists& l) { l.partialCount[1] = 2; }},
+  };
+  for (const Row& row : rows) {
+    INFO(row.message);
+    Lists lists;
+    row.spoil(lists);
+    auto mask = BlockMask::fromLists(lists.view);
+    REQUIRE_FALSE(mask);
+    CHECK(mask.error().blame == Blame::Environment);
+    CHECK_THAT(mask.error().message, Catch::Contains(row.message));
+  }
+}
+
+TEST_CASE("a slice has the blocks of its part") {
+  Mod mod = parse("def mask_mod(b, h, q, kv): return (q >= kv) & (kv % 8 >= b + h)\n");
+  ProblemShape problem{.batch = 3, .qHeads = 2, .kvHeads = 1, .qLen = 300, .kvLen = 200};
+  BlockMask whole = build(mod, {}, problem, {3, 2, 300, 200, 64, 64});
+  std::string map = mapOf(whole);
+  auto part = whole.slice(1, 3, 1, 2, 2, 5);
+  REQUIRE(part);
+  CHECK(part->shape().batch == 2);
+  CHECK(part->shape().heads == 1);
+  CHECK(part->shape().qLen == 300 - 128);
+  CHECK(part->shape().kvLen == 200);
+  std::string expected;
+  for (int64_t b : {1, 2}) expected += map.substr(size_t(((b * 2 + 1) * 5 + 2) * 4), 3 * 4);
+  CHECK(mapOf(*part) == expected);
+  auto middle = whole.slice(0, 1, 0, 1, 1, 3);
+  REQUIRE(middle);
+  CHECK(middle->shape().qLen == 128);
+
+  const std::array<int64_t, 6> wrong[] = {{0, 4, 0, 1, 0, 1}, {1, 1, 0, 1, 0, 1}, {0, 1, -1, 1, 0, 1},
+                                          {0, 1, 0, 3, 0, 1}, {0, 1, 0, 1, 0, 6}, {0, 1, 0, 1, 3, 2}};
+  for (const auto& w : wrong) CHECK_FALSE(whole.slice(w[0], w[1], w[2], w[3], w[4], w[5]));
+}
+
+TEST_CASE("the picture shows a head, cut to the limit") {
+  ProblemShape problem{.qLen = 192, .kvLen = 192};
+  BlockMask mask = build(parse("q_idx >= kv_idx"), {}, problem, {1, 1, 192, 192, 64, 64});
+  CHECK(mask.toString() == "░  \n█░ \n██░\n");
+  CHECK(mask.toString(0, 0, 2) == "░ \n█░\n");
+  CHECK(mask.toString(1, 0).empty());
+  CHECK(mask.toString(0, 0, 0).empty());
+}
+
+TEST_CASE("a view into an allocation fits it without overlap") {
+  BlockMaskShape shape{2, 3, 300, 500, 128, 64};
+  size_t bytes = BlockMask::storageBytes(shape);
+  CHECK(bytes == 2 * 3 * 3 * (2 + 2 * 8) * sizeof(int32_t));
+  std::vector<int32_t> storage(bytes / sizeof(int32_t));
+  BlockMaskView view = BlockMask::viewInto(storage.data(), shape);
+  CHECK(view.indexStride == 8);
+  std::set<int32_t*> addresses;
+  for (int64_t i = 0; i < 18; ++i) addresses.insert({view.partialCount + i, view.fullCount + i});
+  for (int64_t i = 0; i < 18 * 8; ++i) addresses.insert({view.partialIndex + i, view.fullIndex + i});
+  CHECK(addresses.size() == storage.size());
+  CHECK(*addresses.begin() == storage.data());
+  CHECK(*addresses.rbegin() == storage.data() + storage.size() - 1);
+}

@@ -1,0 +1,149 @@
+#include "drawn_captures.h"
+
+#include "attnc/mod.h"
+
+#include "api/mod_impl.h"
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+using namespace attnc;
+using namespace attnc::test;
+
+namespace {
+
+struct TextFile {
+  std::string path;
+  TextFile(const std::string& name, const std::string& text)
+      : path((std::filesystem::temp_directory_path() / (std::to_string(getpid()) + name)).string()) {
+    std::ofstream(path) << text;
+  }
+  ~TextFile() { std::filesystem::remove(path); }
+};
+
+Mod parse(std::string_view text) {
+  auto mod = Mod::parse(text);
+  if (!mod) FAIL(mod.error().message);
+  return *mod;
+}
+
+const char* const kAlibi = "slopes: f32[H]\nwindow: int\ncap: float\nflag: bool\noffsets: i64[N, 3]\n"
+                           "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                           "    return where(flag, score + slopes[h] * (kv_idx - q_idx), cap) + offsets[q_idx, 1]\n"
+                           "def mask_mod(b, h, q_idx, kv_idx):\n"
+                           "    return q_idx - kv_idx < window\n";
+
+} // namespace
+
+TEST_CASE("a mod tells what it has and what it captures") {
+  Mod mod = parse(kAlibi);
+  CHECK(mod.name() == "<mod>");
+  CHECK(mod.hasScoreMod());
+  CHECK(mod.hasMaskMod());
+  REQUIRE(mod.captures().size() == 5);
+  auto find = [&](const std::string& name) {
+    for (const CaptureInfo& capture : mod.captures())
+      if (capture.name == name) return capture;
+    FAIL("no capture " << name);
+    return CaptureInfo();
+  };
+  CHECK(find("slopes").kind == CaptureInfo::Kind::Tensor);
+  CHECK(find("slopes").dtype == DType::F32);
+  CHECK(find("slopes").extent == std::vector<std::string>{"H"});
+  CHECK(find("offsets").dtype == DType::I64);
+  CHECK(find("offsets").extent == std::vector<std::string>{"N", "3"});
+  CHECK(find("window").kind == CaptureInfo::Kind::Int);
+  CHECK(find("cap").kind == CaptureInfo::Kind::Float);
+  CHECK(find("flag").kind == CaptureInfo::Kind::Bool);
+  CHECK_THAT(mod.astText(), Catch::Contains("mask_mod"));
+}
+
+TEST_CASE("the identity has nothing") {
+  Mod mod = Mod::identity();
+  CHECK_FALSE(mod.hasScoreMod());
+  CHECK_FALSE(mod.hasMaskMod());
+  CHECK(mod.captures().empty());
+  CHECK(mod.hash().size() == 64);
+}
+
+TEST_CASE("the hash tells meanings apart, not spellings") {
+  CHECK(parse("q_idx >= kv_idx").hash() == parse("kv_idx <= q_idx").hash());
+  CHECK(parse("q_idx >= kv_idx").hash() ==
+        parse("def mask_mod(b, head, row, column):\n  '''causal'''\n  return row >= column\n").hash());
+  CHECK(parse("q_idx >= kv_idx").hash() != parse("q_idx > kv_idx").hash());
+}
+
+TEST_CASE("every library mod survives being written as IR and loaded again") {
+  for (const std::string& path : libraryMods()) {
+    INFO(path);
+    auto mod = Mod::load(path);
+    REQUIRE(mod);
+    CHECK(mod->name() == path);
+    TextFile file("mod.ir", mod->irText());
+    auto again = Mod::load(file.path);
+    if (!again) FAIL(again.error().message);
+    CHECK(again->hash() == mod->hash());
+    CHECK(again->irText() == mod->irText());
+    CHECK(again->astText().empty());
+    CHECK(again->captures().size() == mod->captures().size());
+  }
+}
+
+TEST_CASE("defines override constants, and IR has none") {
+  const char* text = "WINDOW = 4\ndef mask_mod(b, h, q, kv): return q - kv < WINDOW\n";
+  auto overridden = Mod::parse(text, {.name = "w.py", .defines = {{"WINDOW", "7"}}});
+  REQUIRE(overridden);
+  CHECK(overridden->hash() == parse("q_idx - kv_idx < 7").hash());
+  TextFile file("define.ir", overridden->irText());
+  auto refused = Mod::load(file.path, {.defines = {{"WINDOW", "7"}}});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().blame == Blame::Environment);
+}
+
+TEST_CASE("what cannot be read blames the environment, what cannot be understood the mod") {
+  auto missing = Mod::load("/no/such/mod.py");
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().blame == Blame::Environment);
+  CHECK_THAT(missing.error().message, Catch::Contains("/no/such/mod.py"));
+  CHECK_FALSE(Mod::load(std::filesystem::temp_directory_path().string()));
+  auto endless = Mod::load("/dev/zero");
+  REQUIRE_FALSE(endless);
+  CHECK(endless.error().blame == Blame::Environment);
+
+  auto wrong = Mod::parse("q_idx >= kv_idy", {.name = "wrong.py"});
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().blame == Blame::Mod);
+  REQUIRE_FALSE(wrong.error().diagnostics.empty());
+  CHECK(wrong.error().diagnostics[0].file == "wrong.py");
+  CHECK(wrong.error().diagnostics[0].line == 1);
+  TextFile file("wrong.ir", "mask_mod -> %3\n");
+  auto wrongIr = Mod::load(file.path);
+  REQUIRE_FALSE(wrongIr);
+  CHECK(wrongIr.error().blame == Blame::Mod);
+}
+
+TEST_CASE("pins become constants and are checked at launch") {
+  Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return (q - kv < window) & (kv < KV_LEN - 1)\n");
+  auto pinned = withPins(mod, {{"window", 64}, {"KV_LEN", 1000}});
+  REQUIRE(pinned);
+  CHECK(pinned->captures().size() == 1);
+  CHECK_THAT(pinned->irText(), Catch::Contains("998"));
+  CHECK(pinned->hash() != mod.hash());
+  CHECK_FALSE(withPins(mod, {{"LENGTH", 3}}));
+  CHECK_FALSE(withPins(mod, {{"KV_LEN", -1}}));
+
+  auto launch = [&](int window, int64_t kvLen) {
+    Captures captures;
+    captures.set("window", window);
+    auto bindings = ir::bind(pinned->module(), captures, {.qLen = 10, .kvLen = kvLen});
+    REQUIRE(bindings);
+    return checkPins(pinned->module(), *bindings, {{"window", 64}, {"KV_LEN", 1000}});
+  };
+  CHECK(launch(64, 1000));
+  auto wrongWindow = launch(65, 1000);
+  REQUIRE_FALSE(wrongWindow);
+  CHECK_THAT(wrongWindow.error().message, Catch::Contains("window is 65"));
+  CHECK_FALSE(launch(64, 999));
+}
