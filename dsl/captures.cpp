@@ -103,12 +103,14 @@ ir::Extent Tracer::extent(const Expr& dim) {
 }
 
 ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
-  for (unsigned i = 0; i < module.dims.size(); ++i)
-    if (name == module.dims[i]) return {true, i};
   if (auto bound = globals.names.find(name); bound != globals.names.end()) {
     if (bound->second.is<PoisonValue>()) throw Abort{};
+    const ir::Value* value = bound->second.get<ir::Value>();
+    if (value && module[*value].op == ir::Op::Dim) return {true, module[*value].attr};
     diagnostics.fail(loc, diag::badDim, describe(bound->second));
   }
+  for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
+    if (name == module.dims[i]) return {true, i};
   module.dims.push_back(name.str());
   declared.insert(name);
   globals.names[name] = module.dim(unsigned(module.dims.size() - 1));

@@ -53,7 +53,8 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
 }
 
 std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates) {
-  unsigned best = name.size() < 4 ? 2 : 3;
+  if (name.size() < 3) return ""; // everything is close to them
+  unsigned best = name.size() < 5 ? 2 : 3;
   llvm::StringRef found;
   for (llvm::StringRef candidate : candidates) {
     unsigned distance = name.edit_distance(candidate, /*AllowReplacements=*/true, best);

@@ -82,12 +82,12 @@ Expr* ExpressionParser::parseStarOrExpression() {
 
 /// expression = lambda | or_test [ "if" or_test "else" expression ]
 Expr* ExpressionParser::parseExpression() {
-  Nested nested(*this);
   if (is(Tok::KLambda)) return parseLambda();
   Loc begin = peek().loc;
   Expr* value = parseBoolOp(/*isAnd=*/false);
   if (is(Tok::Walrus)) unsupported(peek().loc, "assignment inside an expression (`:=`)");
   if (!accept(Tok::KIf)) return value;
+  Nested nested(*this);
   auto* conditional = node<ConditionalExpr>(begin);
   conditional->yes = value;
   conditional->condition = parseBoolOp(/*isAnd=*/false);
@@ -99,6 +99,7 @@ Expr* ExpressionParser::parseExpression() {
 
 /// lambda = "lambda" [ parameters ] ":" expression
 Expr* ExpressionParser::parseLambda() {
+  Nested nested(*this);
   Token keyword = next();
   auto* lambda = node<LambdaExpr>(keyword.loc);
   lambda->function = ast.arena.make<FunctionNode>();

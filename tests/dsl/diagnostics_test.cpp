@@ -1,0 +1,263 @@
+// Every row of dsl/diagnostics.def is provoked by a case here, and stands where it should.
+#include "dsl/diagnostics.h"
+#include "dsl/limits.h"
+#include "dsl/tracing.h"
+
+#include <catch2/catch.hpp>
+
+#include <set>
+
+using namespace attnc;
+using namespace attnc::testing;
+using namespace std::string_literals;
+
+namespace {
+
+struct Case {
+  const char* expected; ///< "id at line:column"
+  std::string text;
+  std::map<std::string, std::string> defines = {};
+};
+
+std::string repeat(const std::string& piece, size_t count) {
+  std::string result;
+  for (size_t i = 0; i < count; ++i) result += piece;
+  return result;
+}
+
+/// A mask_mod with this body, which begins on line 2 at column 2.
+std::string mask(const std::string& body) { return "def mask_mod(b, h, q_idx, kv_idx):\n " + body + "\n"; }
+/// A score_mod that returns this expression, which begins on line 2 at column 9.
+std::string score(const std::string& expression) {
+  return "def score_mod(score, b, h, q_idx, kv_idx):\n return " + expression + "\n";
+}
+
+const std::string kDeclarations = "t: f32[H, 4]; n: int; e: f32[4]\n"s;
+
+std::vector<Case> bytesAndTokens() {
+  return {
+      {"text-too-long at 1:1", repeat("#", dsl::kMaxTextBytes + 1)},
+      {"nul-byte at 2:3", "x = 1\nq_\0idx"s},
+      {"invalid-utf8 at 1:4", "#\xc3\xa9\xff\n"},
+      {"too-many-tokens at 1:262145", repeat("-", dsl::kMaxTokens + 5)},
+      {"unexpected-character at 1:7", "q_idx $ 2"},
+      {"stray-backslash at 1:7", "q_idx \\ >= 2"},
+      {"unclosed-string at 1:5", "x = \"abc\nq_idx > 1"},
+      {"unclosed-bracket at 1:7", "q_idx (\n1"},
+      {"unmatched-bracket at 1:7", "q_idx ] > 2"},
+      {"unexpected-dedent at 3:3", "if True:\n    x = 1\n  y = 2\nq_idx > 1"},
+      {"mixed-indentation at 3:1", "if True:\n        x = 1\n\ty = 2\nq_idx > 1"},
+      {"bad-number at 1:9", "q_idx > 0x"},
+      {"bad-number at 1:9", "q_idx > 012"},
+      {"bad-number at 1:9", "q_idx > 1__0"},
+      {"bad-number at 1:9", "q_idx > 3j"},
+      {"int-too-large at 1:9", "q_idx > 9223372036854775808"},
+      {"number-too-long at 1:9", "q_idx > " + repeat("1", 600)},
+  };
+}
+
+std::vector<Case> syntax() {
+  return {
+      {"unexpected-token at 1:7", "q_idx kv_idx"},
+      {"unexpected-token at 1:9", "q_idx > *"},
+      {"unexpected-end at 1:8", "q_idx >"},
+      {"unexpected-indent at 2:2", "x = 1\n y = 2\nq_idx > 1"},
+      {"expected-block at 2:1", "if True:\nx = 1\nq_idx > 1"},
+      {"unsupported-syntax at 1:1", "class A:\n  pass\nq_idx > 1"},
+      {"unsupported-syntax at 1:5", "x = {1: 2}\nq_idx > 1"},
+      {"unsupported-syntax at 1:5", "x = f\"{1}\"\nq_idx > 1"},
+      {"unsupported-syntax at 1:1", "@decorated\ndef mask_mod(b, h, q_idx, kv_idx):\n return True"},
+      {"unsupported-syntax at 2:2", mask("global x\n return True")},
+      {"unsupported-syntax at 1:19", "from  math import *\nq_idx > 1"},
+      {"nested-too-deeply at 1:201", repeat("(", 300) + "1" + repeat(")", 300)},
+      {"bad-target at 1:1", "3 = x\nq_idx > 1"},
+      {"default-before-required at 1:12", "def f(a=1, b): return a\nq_idx > 1"},
+      {"duplicate-parameter at 1:10", "def f(a, a): return a\nq_idx > 1"},
+      {"positional-after-keyword at 1:11", "max(key=1,2) > q_idx"},
+      {"outside-loop at 1:1", "break\nq_idx > 1"},
+      {"return-outside at 1:1", "return q_idx > 1"},
+  };
+}
+
+std::vector<Case> namesAndCaptures() {
+  return {
+      {"undefined-name at 1:10", "q_idx >= kv_id"},
+      {"unbound-local at 2:6", mask("x = y\n y = 1\n return q_idx > x")},
+      {"unknown-import at 1:8", "import numpy as np\nq_idx > 1"},
+      {"unknown-import at 1:6", "from os.path import join\nq_idx > 1"},
+      {"unknown-member at 2:1", "import torch\ntorch.einsum(q_idx) > 1"},
+      {"unknown-member at 1:18", "from math import sqqrt\nq_idx > 1"},
+      {"unknown-attribute at 1:1", "q_idx.numpy() > 1"},
+      {"redeclared at 2:1", "n: int\nn = 3\nq_idx > n"},
+      {"redeclared at 2:1", "n = 3\nn: int\nq_idx > n"},
+      {"capture-type at 1:4", "t: Tensor\nq_idx > 1"},
+      {"capture-is-dim at 1:1", "H: int\nq_idx > 1"},
+      {"scalar-with-dims at 1:4", "t: int[H]\nq_idx > 1"},
+      {"unsupported-dtype at 2:4", "import torch\nt: torch.float64[H]\nq_idx > 1"},
+      {"unsupported-dtype at 1:1", "score.half()"},
+      {"too-many-dims at 1:8", "t: f32[1, 2, 3, 4, 5, 6, 7]\nq_idx > 1"},
+      {"bad-dim at 1:8", "t: f32[0.5]\nq_idx > 1"},
+      {"bad-dim at 2:8", "n: int\nt: f32[n]\nq_idx > 1"},
+      {"dim-out-of-range at 1:8", "t: f32[0]\nq_idx > 1"},
+      {"typed-non-constant at 1:1", "x: int = lambda: 1\nq_idx > 1"},
+      {"constant-type at 1:1", "x: int = 1.5\nq_idx > x"},
+      {"unknown-define at 1:1", "W = 1\nq_idx > W", {{"V", "2"}}},
+      {"unknown-define at 1:1", "W: int\nq_idx > W", {{"W", "2"}}},
+      {"define-kind at 1:1", "W = 1\nq_idx > W", {{"W", "True"}}},
+      {"define-not-literal at 1:1", "W = 1\nq_idx > W", {{"W", "1 + q_idx"}}},
+      {"unexpected-token at 1:3", "W = 1\nq_idx > W", {{"W", "1 2"}}},
+  };
+}
+
+std::vector<Case> values() {
+  return {
+      {"traced-condition at 2:5", mask("if q_idx > 1: return True\n return False")},
+      {"traced-condition at 1:15", "score * (1 if q_idx > 1 else 2)"},
+      {"logic-on-number at 1:1", "q_idx and kv_idx"},
+      {"bad-operand at 2:9", score("~score")},
+      {"bad-operands at 2:9", score("score & 1")},
+      {"bad-operands at 2:9", score("score + None")},
+      {"sum-of-bools at 1:1", "(q_idx > 1) + (kv_idx > 1)"},
+      {"expected-number at 1:1", "exp(\"x\") * score"},
+      {"int-overflow at 1:9", "score * (2 ** 63)"},
+      {"int-overflow at 1:9", "score * (1 << 63)"},
+      {"division-by-zero at 1:1", "q_idx // 0 > 1"},
+      {"division-by-zero at 1:9", "score * (1 % 0)"},
+      {"negative-shift at 1:1", "q_idx << -1 > 0"},
+      {"math-domain at 1:1", "sqrt(-1) * score"},
+      {"bad-float-text at 1:1", "float(\"one\") * score"},
+      {"assertion-fails at 1:1", "assert 1 > 2\nq_idx > 1"},
+      {"raised at 2:2", mask("raise ValueError(\"no\")")},
+  };
+}
+
+std::vector<Case> tensorsAndArrays() {
+  auto with = [](const std::string& text) { return kDeclarations + text; };
+  return {
+      {"tensor-needs-index at 2:1", with("score + t")},
+      {"too-many-indices at 2:9", with("score + t[1, 2, 3]")},
+      {"bad-index at 2:9", with("score + t[h, 0.5]")},
+      {"bad-index at 2:9", with("score + t[h, q_idx > 1]")},
+      {"index-out-of-range at 2:9", with("score + t[h, 4]")},
+      {"index-out-of-range at 1:9", "score * (1, 2)[-3]"},
+      {"bad-slice-step at 1:9", "score * [1, 2][::0][0]"},
+      {"slice-of-named-extent at 2:9", with("score + t[1:].sum()")},
+      {"not-indexable at 1:9", "score * q_idx[0]"},
+      {"not-assignable at 2:1", "x = (1, 2)\nx[0] = 3\nq_idx > 1"},
+      {"read-only at 3:2", kDeclarations + mask("t[0, 0] = 1.0\n return True")},
+      {"traced-list-index at 1:9", "score * [1, 2][h]"},
+      {"table-too-large at 2:9", "import torch\nscore * torch.arange(65)[h]"},
+      {"shape-mismatch at 2:9", with("score * (e + e[1:]).sum()")},
+      {"ragged-array at 2:1", "import torch\ntorch.tensor([1, [2, 3]]).sum() * score"},
+      {"empty-reduction at 1:9", "score * max([])"},
+      {"max-with-dim at 2:9", with("score * e.max(dim=-1)")},
+      {"not-iterable at 2:11", mask("for i in q_idx: pass\n return True")},
+      {"unpack-count at 1:1", "a, b2 = 1, 2, 3\nq_idx > 1"},
+  };
+}
+
+std::vector<Case> callsAndMods() {
+  return {
+      {"not-callable at 1:1", "3(4) > q_idx"},
+      {"too-many-arguments at 2:1", "def f(x): return x\nf(1, 2) > q_idx"},
+      {"too-many-arguments at 1:1", "exp(1, 2) > score"},
+      {"missing-argument at 2:1", "def f(x, y): return x\nf(1) > q_idx"},
+      {"unknown-argument at 1:1", "clamp(score, lowest=2)"},
+      {"repeated-argument at 2:1", "def f(x): return x\nf(1, x=2) > q_idx"},
+      {"bad-argument at 1:13", "score + sum(range(q_idx))"},
+      {"expected-dtype at 1:1", "score.to(None)"},
+      {"where-condition at 1:1", "where(q_idx, score, 1)"},
+      {"no-mod at 1:1", ""},
+      {"no-mod at 1:1", "x = 1"},
+      {"ambiguous-mod at 2:5", "def f(b, h, q, k): return q > k\ndef g(b, h, q, k): return q < k\n"},
+      {"mod-not-callable at 1:1", "mask_mod = 3"},
+      {"mod-arity at 1:5", "def mask_mod(score, b, h, q, k): return q > k"},
+      {"returns-none at 1:5", "def mask_mod(b, h, q, k): q > k"},
+      {"score-result at 2:9", score("(score, 1)")},
+      {"mask-result at 2:9", mask("return q_idx - kv_idx")},
+      {"mask-result at 2:9", mask("return 1")},
+      {"bare-expression at 1:1", "q_idx - kv_idx"},
+      {"stray-expression at 3:1", score("score") + "q_idx > 1"},
+  };
+}
+
+std::vector<Case> limits() {
+  return {
+      {"too-many-steps at 2:8", mask("while True: pass\n return True")},
+      {"too-many-nodes at 3:30", mask("x = q_idx\n for i in range(100000): x = (x + i) ** h\n return x > 3")},
+      {"too-many-items at 1:5", "x = [1] * 5000\nq_idx > 1"},
+      {"string-too-long at 1:5", "x = \"" + repeat("s", 5000) + "\"\nq_idx > 1"},
+      {"calls-too-deep at 1:18", "def f(x): return f(x + 1)\nq_idx > f(1)"},
+      {"eval-too-deep at 1:136",
+       "def f(n): return " + repeat("(-", 90) + "f(n)" + repeat(")", 90) + "\nq_idx > f(1)"},
+  };
+}
+
+std::vector<Case> allCases() {
+  std::vector<Case> cases;
+  for (auto part : {bytesAndTokens, syntax, namesAndCaptures, values, tensorsAndArrays, callsAndMods, limits})
+    for (Case& one : part()) cases.push_back(std::move(one));
+  return cases;
+}
+
+} // namespace
+
+TEST_CASE("a wrong text is refused with the diagnostic of its row, at its place", "[dsl]") {
+  for (const Case& one : allCases()) {
+    INFO(one.text.substr(0, 300));
+    std::vector<std::string> found = problems(one.text, one.defines);
+    REQUIRE_FALSE(found.empty());
+    CHECK(found[0] == one.expected);
+  }
+}
+
+TEST_CASE("every row of diagnostics.def is provoked by a case", "[dsl]") {
+  std::set<std::string> provoked;
+  for (const Case& one : allCases()) provoked.insert(std::string(one.expected).substr(0, std::string(one.expected).find(' ')));
+  for (const std::string& id : dsl::diagnosticIds()) {
+    INFO(id);
+    CHECK(provoked.count(id) == 1);
+  }
+}
+
+TEST_CASE("a diagnostic shows the line, a caret and the hint", "[dsl]") {
+  auto module = dsl::trace("q_idx >= kv_id", {"alibi.py", {}});
+  REQUIRE_FALSE(module);
+  CHECK(module.error().message == "alibi.py:1:10: error: `kv_id` is not defined\n"
+                                  "q_idx >= kv_id\n"
+                                  "         ^~~~~\n"
+                                  "note: did you mean `kv_idx`?\n");
+  REQUIRE(module.error().diagnostics.size() == 1);
+  const Diagnostic& found = module.error().diagnostics[0];
+  CHECK(found.id == "undefined-name");
+  CHECK(found.file == "alibi.py");
+  CHECK(found.hint == "did you mean `kv_idx`?");
+  CHECK(found.rendered == module.error().message);
+}
+
+TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {
+  auto module = dsl::trace("x = \"h\xc3\xa9h\xc3\xa9\" + y\nq_idx > 1");
+  REQUIRE_FALSE(module);
+  CHECK(module.error().message == "<mod>:1:16: error: `y` is not defined\n"
+                                  "x = \"h\xc3\xa9h\xc3\xa9\" + y\n"
+                                  "             ^\n");
+}
+
+TEST_CASE("a long line is shown around the caret only", "[dsl]") {
+  auto module = dsl::trace("x = 1 " + repeat("+ 1 ", 20000) + "+ y\nq_idx > 1");
+  REQUIRE_FALSE(module);
+  CHECK(module.error().diagnostics[0].column == 80009);
+  CHECK(module.error().message.size() < 1000);
+}
+
+TEST_CASE("several errors of one text are reported in order", "[dsl]") {
+  CHECK(problems("x = (1 +\ny = 2") == std::vector<std::string>{"unclosed-bracket at 1:5"});
+  CHECK(problems("x = = 1\ny = 1 +\nq_idx > 1") == std::vector<std::string>{"unexpected-token at 1:5", "unexpected-end at 2:8"});
+  CHECK(problems("def score_mod(score, b, h, q, k):\n x = qq\n y = kk + x\n return y\n\ndef mask_mod(b, h, q, k):\n return z\n") ==
+        std::vector<std::string>{"undefined-name at 2:6", "undefined-name at 3:6", "undefined-name at 7:9"});
+  CHECK(problems("a = 1 // 0\nb2 = a + 1\nq_idx > b2").size() == 1);
+}
+
+TEST_CASE("no text gets more diagnostics than the limit", "[dsl]") {
+  CHECK(problems(repeat("x = = 1\n", 1000)).size() == dsl::kMaxDiagnostics);
+}
