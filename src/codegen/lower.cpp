@@ -28,11 +28,10 @@ namespace {
 
 bool isScore(const Node& node) { return node.op == Op::Param && ir::ParamKind(node.attr) == ir::ParamKind::Score; }
 
-/// The side of an ops.def spelling "a; b" that fits the operands' type.
-std::string spelling(Op op, Type operands) {
+/// The spellings "a; b" of ops.def: a for bool and f32, b for integers that may wrap.
+std::string spelling(Op op, bool mayWrap) {
   auto [first, second] = llvm::StringRef(ir::info(op).cuda).split("; ");
-  bool integer = operands == Type::I32 || operands == Type::I64;
-  return (integer && !second.empty() ? second : first).str();
+  return (mayWrap && !second.empty() ? second : first).str();
 }
 
 std::string castPattern(Type from, Type to) {
@@ -114,7 +113,7 @@ uint32_t Lowering::lowerDiv(const Node& node) {
   Value divisor = node.operands[1];
   uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
   if (!dependsOnScore[node.operands[0].id] && !dependsOnScore[divisor.id])
-    return add({.text = spelling(Op::Div, Type::F32), .operands = {left, right}});
+    return add({.text = spelling(Op::Div, false), .operands = {left, right}});
   uint32_t inverse = 0;
   std::optional<float> constant = module.isConst(divisor) ? exactEnoughReciprocal(module.f32(divisor)) : std::nullopt;
   if (constant)
@@ -137,25 +136,30 @@ uint32_t Lowering::lowerLeaf(const Node& node) {
   return addArg({Slot::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
 }
 
-uint32_t Lowering::lowerSpelled(const Node& node) {
-  Expr expr{.text = spelling(node.op, module[node.operands[0]].type)};
+uint32_t Lowering::lowerSpelled(Value value) {
+  const Node& node = module[value];
+  Type type = module[node.operands[0]].type;
+  bool isInteger = type == Type::I32 || type == Type::I64;
+  bool isSum = ir::info(node.op).rule == ir::TypeRule::Arith;
+  Expr expr{.text = spelling(node.op, isInteger && !(isSum && intervals.isExact(value)))};
   for (Value operand : node.operands) expr.operands.push_back(exprOf[operand.id]);
   return add(std::move(expr));
 }
 
-uint32_t Lowering::lowerNode(const Node& node) {
+uint32_t Lowering::lowerValue(Value value) {
+  const Node& node = module[value];
   switch (ir::info(node.op).rule) {
   case ir::TypeRule::Leaf: return lowerLeaf(node);
   case ir::TypeRule::Cast: return lowerCast(node);
-  case ir::TypeRule::Load: return lowerGather(node);
-  case ir::TypeRule::Float: return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(node);
+  case ir::TypeRule::Load: return lowerGather(value);
+  case ir::TypeRule::Float: return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(value);
   case ir::TypeRule::Arith:
   case ir::TypeRule::Int:
   case ir::TypeRule::Bits:
   case ir::TypeRule::Shift:
   case ir::TypeRule::Compare:
   case ir::TypeRule::Test:
-  case ir::TypeRule::Select: return lowerSpelled(node);
+  case ir::TypeRule::Select: return lowerSpelled(value);
   }
   return 0;
 }
@@ -172,7 +176,7 @@ uint32_t Lowering::lowerRoot(Value root) {
     const Node& node = module[{id}];
     dependsOnScore[id] = isScore(node);
     for (Value operand : node.operands) dependsOnScore[id] = dependsOnScore[id] || dependsOnScore[operand.id];
-    uint32_t lowered = exprOf[id] = lowerNode(node);
+    uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
     if (expr.type.empty()) expr.type = cType(node.type);
     if (expr.prefix.empty()) expr.prefix = "v", expr.name = std::to_string(id);
@@ -182,7 +186,7 @@ uint32_t Lowering::lowerRoot(Value root) {
 }
 
 Lowering::Lowering(const ir::Module& of)
-    : module(of), exprOf(of.size(), kNotLowered), dependsOnScore(of.size(), false) {}
+    : module(of), intervals(of), exprOf(of.size(), kNotLowered), dependsOnScore(of.size(), false) {}
 
 Program Lowering::run() {
   if (module.scoreMod && !isScore(module[*module.scoreMod])) program.score = lowerRoot(*module.scoreMod);

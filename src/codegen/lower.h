@@ -3,6 +3,7 @@
 
 #include "codegen/names.h"
 #include "codegen/program.h"
+#include "passes/intervals.h"
 
 #include <map>
 #include <tuple>
@@ -20,20 +21,19 @@ private:
   static constexpr uint32_t kNotLowered = ~0u;
 
   uint32_t lowerRoot(ir::Value root);
-  uint32_t lowerNode(const ir::Node& node);
+  uint32_t lowerValue(ir::Value value);
   uint32_t lowerLeaf(const ir::Node& node);
-  uint32_t lowerSpelled(const ir::Node& node);
+  uint32_t lowerSpelled(ir::Value value);
   uint32_t lowerParam(ir::ParamKind param);
   uint32_t lowerCast(const ir::Node& node);
   uint32_t lowerDiv(const ir::Node& node);
-  uint32_t lowerGather(const ir::Node& node);
+  uint32_t lowerGather(ir::Value load);
 
   // Gathers.
   struct AddressTerms;
-  bool isProven(const ir::Node& load, unsigned axis) const;
-  uint32_t lowerIndex(const ir::Node& load, unsigned axis);
-  AddressTerms termsOf(const ir::Node& load);
-  uint32_t baseOf(const ir::Node& load);
+  uint32_t lowerIndex(ir::Value load, unsigned axis);
+  AddressTerms termsOf(ir::Value load);
+  uint32_t baseOf(ir::Value load);
   uint32_t addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const ir::Node& load);
 
   /// Appends, unless an expression with this text and these operands is there. The level becomes the join of the given
@@ -45,6 +45,7 @@ private:
                   llvm::StringRef suffix = {});
 
   const ir::Module& module;
+  passes::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
   std::vector<bool> dependsOnScore; // by IR value

@@ -18,6 +18,7 @@ namespace attnc::codegen {
 using ir::Level;
 using ir::Node;
 using ir::Type;
+using ir::Value;
 
 namespace {
 
@@ -40,33 +41,18 @@ bool isConstant(const ir::Extent& extent, int64_t value) { return !extent.isName
 
 } // namespace
 
-/// Whether the index of this axis lies inside for every coordinate that a kernel passes.
-bool Lowering::isProven(const Node& load, unsigned axis) const {
-  const Node& index = module[load.operands[axis]];
-  const ir::Extent& extent = module.tensors[load.attr].shape[axis];
-  if (index.op == ir::Op::Const) return !extent.isNamed && index.attr >= 0 && index.attr < extent.value;
-  if (index.op != ir::Op::Param || !extent.isNamed) return false;
-  switch (ir::ParamKind(index.attr)) {
-  case ir::ParamKind::Score: return false;
-  case ir::ParamKind::B: return extent.value == int64_t(ir::BuiltinDim::B);
-  case ir::ParamKind::H: return extent.value == int64_t(ir::BuiltinDim::H);
-  case ir::ParamKind::QIdx: return extent.value == int64_t(ir::BuiltinDim::QLen);
-  case ir::ParamKind::KvIdx: return extent.value == int64_t(ir::BuiltinDim::KvLen);
-  }
-  return false;
-}
-
 /// Products of index and stride, by level of the index.
 struct Lowering::AddressTerms {
   llvm::SmallVector<uint32_t, 4> head, row, column, element;
 };
 
 /// The index along one axis as it is read: inside the tensor.
-uint32_t Lowering::lowerIndex(const Node& load, unsigned axis) {
+uint32_t Lowering::lowerIndex(Value value, unsigned axis) {
+  const Node& load = module[value];
   const ir::TensorCapture& tensor = module.tensors[load.attr];
   const ir::Extent& extent = tensor.shape[axis];
   uint32_t tensorIndex = uint32_t(load.attr), index = exprOf[load.operands[axis].id];
-  if (isProven(load, axis)) return index;
+  if (intervals.provesInside(value, axis)) return index;
   Type type = module[load.operands[axis]].type;
   Expr inside{.operands = {index}, .type = cType(type), .prefix = "i_", .name = tensor.name, .line = load.line};
   if (extent.isNamed) {
@@ -80,14 +66,15 @@ uint32_t Lowering::lowerIndex(const Node& load, unsigned axis) {
   return add(std::move(inside));
 }
 
-Lowering::AddressTerms Lowering::termsOf(const Node& load) {
+Lowering::AddressTerms Lowering::termsOf(Value value) {
+  const Node& load = module[value];
   const ir::TensorCapture& tensor = module.tensors[load.attr];
   AddressTerms terms;
   for (unsigned axis = 0; axis < load.operands.size(); ++axis) {
-    ir::Value operand = load.operands[axis];
+    Value operand = load.operands[axis];
     bool isZero = module.isConst(operand) && module.integer(operand) <= 0;
     if (isZero || isConstant(tensor.shape[axis], 1)) continue; // reads element 0 of this axis
-    uint32_t index = lowerIndex(load, axis);
+    uint32_t index = lowerIndex(value, axis);
     uint32_t stride = addArg({Slot::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long", "t_",
                              tensor.name, fmt::format("_stride{}", axis));
     uint32_t term = add({.text = "step({0}, {1})",
@@ -108,13 +95,14 @@ Lowering::AddressTerms Lowering::termsOf(const Node& load) {
 }
 
 /// The address of element (0, ..., 0), or of a zero where the tensor may be empty.
-uint32_t Lowering::baseOf(const Node& load) {
+uint32_t Lowering::baseOf(Value value) {
+  const Node& load = module[value];
   const ir::TensorCapture& tensor = module.tensors[load.attr];
   std::string type = fmt::format("const {}*", elementType(tensor.dtype));
   uint32_t data = addArg({Slot::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
   bool mayBeEmpty = false;
   for (unsigned axis = 0; axis < tensor.shape.size(); ++axis)
-    mayBeEmpty = mayBeEmpty || (tensor.shape[axis].isNamed && !isProven(load, axis));
+    mayBeEmpty = mayBeEmpty || (tensor.shape[axis].isNamed && !intervals.provesInside(value, axis));
   if (!mayBeEmpty) return data;
   return add({.text = "or_zero({0})",
               .operands = {data},
@@ -133,13 +121,14 @@ uint32_t Lowering::addSum(llvm::ArrayRef<uint32_t> terms, std::string type, cons
   return add(std::move(sum));
 }
 
-uint32_t Lowering::lowerGather(const Node& load) {
+uint32_t Lowering::lowerGather(Value value) {
+  const Node& load = module[value];
   const ir::TensorCapture& tensor = module.tensors[load.attr];
   for (const ir::Extent& extent : tensor.shape)
     if (isConstant(extent, 0)) return addLeaf(literal(load.type, 0), cType(load.type));
 
-  uint32_t address = baseOf(load);
-  AddressTerms terms = termsOf(load);
+  uint32_t address = baseOf(value);
+  AddressTerms terms = termsOf(value);
   std::string type = program.exprs[address].type;
   auto advance = [&](llvm::SmallVector<uint32_t, 4> by) {
     if (by.empty()) return;

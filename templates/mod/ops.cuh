@@ -256,8 +256,7 @@ ATTNC_DEVICE Angle reduce_large(float x) {
   return bits >> 31 ? Angle{-rest, -quadrant} : Angle{rest, quadrant};
 }
 
-/// Cody and Waite's reduction where three parts of pi/2 (71 bits) suffice, else reduce_large. All parts are positive,
-/// so that -0 stays -0.
+/// Cody and Waite's reduction where three parts of pi/2 (71 bits) suffice, else reduce_large.
 ATTNC_DEVICE Angle reduce(float x) {
   if (!(fabsf(x) <= 1e5f)) return reduce_large(x);
   const float kRound = 12582912.0f; // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
@@ -291,7 +290,7 @@ ATTNC_DEVICE float sin_shifted(Angle angle, int shift) {
   return quadrant & 2 ? -y : y;
 }
 
-/// sin and cos to 2 ulp up to 1e5 and 3 ulp beyond, tan to 4 and 6 ulp; inf gives NaN.
+/// sin and cos to 2 ulp up to 1e5 and 3 ulp beyond, tan to 4 and 6 ulp; inf gives NaN, -0 gives +0.
 ATTNC_DEVICE float sin_of(float x) { return sin_shifted(reduce(x), 0); }
 ATTNC_DEVICE float cos_of(float x) { return sin_shifted(reduce(x), 1); }
 ATTNC_DEVICE float tan_of(float x) {

@@ -52,7 +52,7 @@ struct Mod {
   }
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
 #line 11 "alibi.py"
-    return wrap_sub(at.q_idx, at.kv_idx) <= args.s_window;
+    return (at.q_idx - at.kv_idx) <= args.s_window;
   }
 };
 

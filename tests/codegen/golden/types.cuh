@@ -50,9 +50,9 @@ struct Mod {
     const int v_t_u8 = load_u8(args.t_t_u8 + step(kv_idx, args.t_t_u8_stride0));
     const int v_t_i8 = load_i8(args.t_t_i8 + step(kv_idx, args.t_t_i8_stride0));
     const short* p_t_i16 = args.t_t_i16 + step(kv_idx, args.t_t_i16_stride0);
-    const int v6 = wrap_mul(wrap_add(v_t_u8, v_t_i8), load_i16(p_t_i16));
-    const long long o_t_i64 = step(clamp_index(i64_of(v6), 7ll), args.t_t_i64_stride0);
-    const long long v_t_i64 = load_i64(args.t_t_i64 + o_t_i64);
+    const long long i_t_i64 = clamp_index(i64_of((v_t_u8 + v_t_i8) * load_i16(p_t_i16)), 7ll);
+    const long long* p_t_i64 = args.t_t_i64 + step(i_t_i64, args.t_t_i64_stride0);
+    const long long v_t_i64 = load_i64(p_t_i64);
     const long long v11 = wrap_neg(min_of(v_t_i64, -9223372036854775807ll - 1));
     const unsigned short* p_t_f16 = args.t_t_f16 + step(kv_idx, args.t_t_f16_stride0);
     const float v_t_f16 = load_f16(p_t_f16);

@@ -1,0 +1,24 @@
+// The library of mods, dsl/mods/*.py, as the compiler sees it, and captures to run each with.
+#pragma once
+
+#include "ir/bindings.h"
+#include "ir/ir.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace attnc::test {
+
+struct LibraryMod {
+  std::string name; ///< of the file, without ".py"
+  ir::Module module;
+  ProblemShape problem;
+  ir::Bindings bindings; ///< views of `storage`
+  std::vector<std::shared_ptr<std::vector<char>>> storage; ///< random data; copies of this object share it
+};
+
+/// All library mods, after the front end and the passes, by name.
+std::vector<LibraryMod> libraryMods();
+
+} // namespace attnc::test
