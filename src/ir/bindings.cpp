@@ -67,6 +67,9 @@ Status bindProblem(const ProblemShape& problem, Bindings& bindings) {
       return Error::environment(fmt::format("{} is {}; it must lie in 0..{}", dim.name, dim.extent, kMaxExtent));
     bindings.dims.push_back(dim.extent);
   }
+  if (problem.kvHeads > 0 && problem.qHeads % problem.kvHeads != 0)
+    return Error::environment(
+        fmt::format("H is {}, which is no multiple of HKV = {}", problem.qHeads, problem.kvHeads));
   return {};
 }
 
@@ -141,10 +144,8 @@ bool declares(const Module& module, const std::string& name) {
 /// Finds a name that is given but not declared. Called only when the counts differ, since all declared names are there.
 Error undeclared(const Module& module, const Captures& captures) {
   std::string declared;
-  for (const TensorCapture& tensor : module.tensors)
-    declared += (declared.empty() ? "" : ", ") + tensor.name;
-  for (const ScalarCapture& scalar : module.scalars)
-    declared += (declared.empty() ? "" : ", ") + scalar.name;
+  for (const TensorCapture& tensor : module.tensors) declared += (declared.empty() ? "" : ", ") + tensor.name;
+  for (const ScalarCapture& scalar : module.scalars) declared += (declared.empty() ? "" : ", ") + scalar.name;
   for (const auto& [name, value] : captures.all())
     if (!declares(module, name))
       return Error::environment(fmt::format("capture '{}' is given, but the mod does not declare it", name),

@@ -14,7 +14,7 @@
 namespace attnc::ir {
 
 /// Kernels run with batch, heads and lengths up to this, so an index is exact in f32 and the difference of two indices
-/// is, too. bind() refuses larger problems; the passes rely on it.
+/// is, too. bind() refuses larger problems, and a number of heads that is no multiple of HKV; the passes rely on both.
 constexpr int64_t kMaxExtent = int64_t(1) << 24;
 
 /// The value of one run-time scalar: `integer` for i32 (sign-extended) and bool (0 or 1), `real` for f32 (already

@@ -33,8 +33,7 @@ public:
 
 private:
   void integer(int64_t value) {
-    for (int shift = 0; shift < 64; shift += 8)
-      out += char(uint64_t(value) >> shift);
+    for (int shift = 0; shift < 64; shift += 8) out += char(uint64_t(value) >> shift);
   }
   void text(llvm::StringRef value) {
     integer(int64_t(value.size()));
@@ -53,8 +52,7 @@ private:
       }
     }
     integer(int64_t(module.scalars.size()));
-    for (const ScalarCapture& scalar : module.scalars)
-      text(name(scalar.type));
+    for (const ScalarCapture& scalar : module.scalars) text(name(scalar.type));
   }
 
   /// Writes what a root needs and returns its number; -1 for no root. The walk keeps its own stack: a chain of
@@ -82,8 +80,7 @@ private:
     text(name(node.type));
     integer(node.attr);
     integer(int64_t(node.operands.size()));
-    for (Value operand : node.operands)
-      integer(number[operand.id]);
+    for (Value operand : node.operands) integer(number[operand.id]);
   }
 
   const Module& module;

@@ -20,8 +20,7 @@ std::vector<bool> neededBy(const Module& module, Value root) {
   needed[root.id] = true;
   for (uint32_t id = root.id + 1; id-- > 0;)
     if (needed[id])
-      for (Value operand : module[{id}].operands)
-        needed[operand.id] = true;
+      for (Value operand : module[{id}].operands) needed[operand.id] = true;
   return needed;
 }
 
@@ -112,8 +111,7 @@ struct Tape {
     std::vector<Step>& steps = byLevel[std::min(size_t(level), byLevel.size() - 1)];
     if (node.op == Op::Load) return addGather(node, steps, result);
     uint32_t operands[3] = {0, 0, 0};
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      operands[i] = slotOf[node.operands[i].id];
+    for (size_t i = 0; i < node.operands.size(); ++i) operands[i] = slotOf[node.operands[i].id];
     Type from = module[node.operands[0]].type;
     steps.push_back({applyOf(node.op, from, node.type), result, operands[0], operands[1], operands[2]});
     if (out.single && node.type == Type::F32) steps.push_back({roundToSingle, result, result, 0, 0});
@@ -124,8 +122,7 @@ struct Tape {
     std::vector<Level> level = levels(module);
     for (uint32_t id = 0; id <= root.id; ++id)
       if (needed[id]) add(id, level[id]);
-    for (const Step& step : byLevel[0])
-      step.apply(step, out.slots.data(), out.gathers.data());
+    for (const Step& step : byLevel[0]) step.apply(step, out.slots.data(), out.gathers.data());
     out.steps = byLevel[1];
     out.headEnd = out.steps.size();
     out.steps.insert(out.steps.end(), byLevel[2].begin(), byLevel[2].end());

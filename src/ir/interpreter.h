@@ -65,8 +65,7 @@ private:
   enum Fixed : uint32_t { kScore, kB, kH, kQ, kKv, kFixed };
 
   void run(size_t begin, size_t end) const {
-    for (size_t at = begin; at < end; ++at)
-      steps[at].apply(steps[at], slots.data(), gathers.data());
+    for (size_t at = begin; at < end; ++at) steps[at].apply(steps[at], slots.data(), gathers.data());
   }
   void setHead(int64_t b, int64_t h) const;
   void setRow(int64_t q) const;

@@ -67,8 +67,7 @@ Module::Module() : dims{"B", "H", "HKV", "Q_LEN", "KV_LEN"} {}
 Value Module::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t attr, uint32_t line) {
   assert((info(op).arity < 0 || size_t(info(op).arity) == operands.size()) && "wrong number of operands");
   uint64_t hash = llvm::hash_combine(op, type, attr);
-  for (Value operand : operands)
-    hash = llvm::hash_combine(hash, operand.id);
+  for (Value operand : operands) hash = llvm::hash_combine(hash, operand.id);
   hash &= ~0ull >> 2; // DenseMap keeps the two largest keys for itself
   auto& candidates = index[hash];
   for (uint32_t id : candidates) {
@@ -98,21 +97,23 @@ Level join(Level a, Level b) {
   return a <= Level::Head ? b : Level::Element;
 }
 
+Level levelOf(ParamKind param) {
+  switch (param) {
+  case ParamKind::Score: return Level::Element;
+  case ParamKind::B:
+  case ParamKind::H: return Level::Head;
+  case ParamKind::QIdx: return Level::Row;
+  case ParamKind::KvIdx: return Level::Column;
+  }
+  return Level::Element;
+}
+
 std::vector<Level> levels(const Module& module) {
   std::vector<Level> result(module.size(), Level::Launch);
   for (uint32_t id = 0; id < module.size(); ++id) {
     const Node& node = module[{id}];
-    if (node.op == Op::Param) {
-      switch (ParamKind(node.attr)) {
-      case ParamKind::Score: result[id] = Level::Element; break;
-      case ParamKind::B:
-      case ParamKind::H: result[id] = Level::Head; break;
-      case ParamKind::QIdx: result[id] = Level::Row; break;
-      case ParamKind::KvIdx: result[id] = Level::Column; break;
-      }
-    }
-    for (Value operand : node.operands)
-      result[id] = join(result[id], result[operand.id]);
+    if (node.op == Op::Param) result[id] = levelOf(ParamKind(node.attr));
+    for (Value operand : node.operands) result[id] = join(result[id], result[operand.id]);
   }
   return result;
 }

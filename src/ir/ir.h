@@ -131,6 +131,8 @@ enum class Level : uint8_t { Launch, Head, Row, Column, Element };
 const char* name(Level level);
 /// The outermost level at which values of both levels are known.
 Level join(Level a, Level b);
+/// The level at which a parameter is known.
+Level levelOf(ParamKind param);
 /// Level of every node of the module, indexed by Value::id: launch (scalars, dims), head (b, h), row (q_idx),
 /// column (kv_idx), element (score, or row and column together).
 std::vector<Level> levels(const Module& module);

@@ -68,8 +68,7 @@ private:
   std::string captures() const {
     std::string text;
     if (!module.sourceName.empty()) text += fmt::format("source {}\n", quoted(module.sourceName));
-    for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim)
-      text += fmt::format("dim {}\n", module.dims[dim]);
+    for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim) text += fmt::format("dim {}\n", module.dims[dim]);
     for (const TensorCapture& tensor : module.tensors) {
       text += fmt::format("tensor {}: {}", tensor.name, dtypeName(tensor.dtype));
       for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
@@ -93,8 +92,7 @@ private:
     bool isLoad = node.op == Op::Load;
     text += isLoad ? fmt::format(" {}", module.tensors[node.attr].name) : "";
     const char* open = isLoad ? "[" : " ";
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      text += (i ? ", " : open) + operand(node.operands[i]);
+    for (size_t i = 0; i < node.operands.size(); ++i) text += (i ? ", " : open) + operand(node.operands[i]);
     if (isLoad && !node.operands.empty()) text += "]";
     if (node.line) text += fmt::format(" !{}", node.line);
     return text + "\n";

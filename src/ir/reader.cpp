@@ -101,8 +101,7 @@ private:
   // ---- Tokens of one line ----
 
   void skipBlanks() {
-    while (at < line.size() && isBlank(line[at]))
-      ++at;
+    while (at < line.size() && isBlank(line[at])) ++at;
   }
   bool atEnd() {
     skipBlanks();

@@ -195,8 +195,7 @@ bool dependsOnScore(const Module& module, Value value) {
   for (uint32_t id = 0; id <= value.id; ++id) {
     const Node& node = module[{id}];
     depends[id] = node.op == Op::Param && node.attr == int64_t(ParamKind::Score);
-    for (Value operand : node.operands)
-      depends[id] = depends[id] || depends[operand.id];
+    for (Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
   }
   return depends[value.id];
 }

@@ -88,7 +88,8 @@ TEST_CASE("a tensor's kind, dtype, rank, extents and data are checked") {
   CHECK(errorOf(module, captures) == "");
 }
 
-TEST_CASE("problems beyond 2^24 rows or with negative extents are refused") {
+TEST_CASE("problems beyond 2^24 rows, with negative extents or uneven groups of heads are refused") {
+  CHECK_THAT(errorOf(Module(), {}, {.qHeads = 4, .kvHeads = 3}), Catch::Contains("no multiple of HKV = 3"));
   CHECK(errorOf(Module(), {}, {.qLen = 1 << 24}) == "");
   CHECK_THAT(errorOf(Module(), {}, {.qLen = (1 << 24) + 1}), Catch::Contains("Q_LEN is 16777217"));
   CHECK_THAT(errorOf(Module(), {}, {.kvLen = -1}), Catch::Contains("KV_LEN is -1"));

@@ -35,8 +35,7 @@ public:
   explicit RandomModule(uint64_t seed, RandomModuleOptions options = {}) : random(seed), options(options) {
     makeCaptures();
     makeLeaves();
-    for (int i = 0; i < options.operations; ++i)
-      makeOperation();
+    for (int i = 0; i < options.operations; ++i) makeOperation();
     module.scoreMod = scoreRoot();
     module.maskMod = maskRoot();
   }
@@ -122,12 +121,10 @@ private:
       view.shape[axis++] = value;
       count *= value;
     }
-    for (int64_t step = 1; axis-- > 0; step *= view.shape[axis])
-      view.stride[axis] = step;
+    for (int64_t step = 1; axis-- > 0; step *= view.shape[axis]) view.stride[axis] = step;
     if (view.rank == 2 && below(2)) view.stride = {1, view.shape[0]};
     storage.emplace_back(size_t(count * dtypeBytes(dtype)));
-    for (int64_t i = 0; i < count; ++i)
-      store(dtype, storage.back().data() + i * dtypeBytes(dtype));
+    for (int64_t i = 0; i < count; ++i) store(dtype, storage.back().data() + i * dtypeBytes(dtype));
     view.data = storage.back().data();
     captures.set(name, view);
     module.tensors.push_back(std::move(capture));
@@ -161,8 +158,7 @@ private:
     usesScore.resize(module.size(), false);
     const ir::Node& node = module[value];
     bool uses = node.op == Op::Param && node.attr == int64_t(ir::ParamKind::Score);
-    for (Value operand : node.operands)
-      uses = uses || usesScore[operand.id];
+    for (Value operand : node.operands) uses = uses || usesScore[operand.id];
     usesScore[value.id] = uses;
     values[size_t(node.type)].push_back(value);
   }
@@ -171,21 +167,15 @@ private:
     using ir::ParamKind;
     for (ParamKind param : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
       remember(module.param(param));
-    for (unsigned dim = 0; dim < module.dims.size(); ++dim)
-      remember(module.dim(dim));
-    for (unsigned i = 0; i < module.scalars.size(); ++i)
-      remember(module.scalar(i));
-    for (bool value : {false, true})
-      remember(module.constBool(value));
-    for (int64_t value : {0, 1, -1, 2, 7, -3, 64})
-      remember(module.constInt(Type::I32, value));
-    for (int64_t value : {0, 1, -5, 1 << 30})
-      remember(module.constInt(Type::I64, value));
+    for (unsigned dim = 0; dim < module.dims.size(); ++dim) remember(module.dim(dim));
+    for (unsigned i = 0; i < module.scalars.size(); ++i) remember(module.scalar(i));
+    for (bool value : {false, true}) remember(module.constBool(value));
+    for (int64_t value : {0, 1, -1, 2, 7, -3, 64}) remember(module.constInt(Type::I32, value));
+    for (int64_t value : {0, 1, -5, 1 << 30}) remember(module.constInt(Type::I64, value));
     remember(module.constInt(Type::I32, int64_t(uint32_t(random()))));
     remember(module.constInt(Type::I64, int64_t(random())));
     if (!options.floats) return;
-    for (float value : {0.f, -0.f, 1.f, -1.f, 2.f, 0.5f, 0.1f, 3e38f, 1e-40f})
-      remember(module.constF32(value));
+    for (float value : {0.f, -0.f, 1.f, -1.f, 2.f, 0.5f, 0.1f, 3e38f, 1e-40f}) remember(module.constF32(value));
     remember(module.constF32(std::numeric_limits<float>::infinity()));
     remember(module.constF32(std::numeric_limits<float>::quiet_NaN()));
     remember(module.param(ParamKind::Score));
@@ -226,8 +216,7 @@ private:
   void makeOperation() {
     Type type = pickType();
     Op op;
-    do
-      op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::IsNan) - uint64_t(Op::Neg) + 1));
+    do op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::IsNan) - uint64_t(Op::Neg) + 1));
     while (!admits(op, type));
     uint32_t line = uint32_t(1 + below(9));
     const ir::OpInfo& row = ir::info(op);
@@ -240,8 +229,7 @@ private:
     }
     bool isTest = row.rule == ir::TypeRule::Compare || row.rule == ir::TypeRule::Test;
     llvm::SmallVector<Value, 3> operands;
-    for (int i = 0; i < row.arity; ++i)
-      operands.push_back(operandOf(type));
+    for (int i = 0; i < row.arity; ++i) operands.push_back(operandOf(type));
     remember(module.make(op, isTest ? Type::Bool : type, operands, 0, line));
   }
 

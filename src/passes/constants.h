@@ -1,0 +1,14 @@
+// Operations on constants, computed at compile time.
+#pragma once
+
+#include "ir/ir.h"
+
+#include <optional>
+
+namespace attnc::passes {
+
+/// The constant that an operation on constants gives; nothing if an operand is not constant or `node` is a leaf or a
+/// load. f32 results are the double result rounded to single: for + - * / sqrt that is the IEEE result.
+std::optional<ir::Value> foldNode(ir::Module& module, const ir::Node& node);
+
+} // namespace attnc::passes

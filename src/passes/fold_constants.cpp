@@ -1,0 +1,48 @@
+// In: any module. Out: no operation but a load has constant operands alone, and no select a constant condition.
+//
+//   %0 = mul i32 3, 4     =>   12
+//
+// f32 constants fold in single precision, as a kernel would compute them. Not: identities (simplify).
+#include "ir/semantics.h"
+#include "passes/constants.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+namespace attnc::passes {
+
+using ir::Op;
+using ir::Slot;
+using ir::Type;
+using ir::Value;
+
+static Slot slotOf(const ir::Module& module, Value value) {
+  if (module[value].type == Type::F32) return {.real = module.f32(value)};
+  return {.integer = module.integer(value)};
+}
+
+std::optional<Value> foldNode(ir::Module& module, const ir::Node& node) {
+  ir::TypeRule rule = ir::info(node.op).rule;
+  if (rule == ir::TypeRule::Leaf || rule == ir::TypeRule::Load) return std::nullopt;
+  if (node.op == Op::Select) {
+    if (!module.isConst(node.operands[0])) return std::nullopt;
+    return module.integer(node.operands[0]) ? node.operands[1] : node.operands[2];
+  }
+  for (Value operand : node.operands)
+    if (!module.isConst(operand)) return std::nullopt;
+  Slot first = slotOf(module, node.operands[0]);
+  Slot second = node.operands.size() > 1 ? slotOf(module, node.operands[1]) : Slot{.integer = 0};
+  Slot result = ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, first, second);
+  if (node.type != Type::F32) return module.constant(node.type, result.integer);
+  // One bit pattern for all NaN: the payload is not part of the language.
+  return module.constF32(std::isnan(result.real) ? std::numeric_limits<float>::quiet_NaN() : float(result.real));
+}
+
+Status foldConstants(ir::Module& module, const PassContext&) {
+  module = rebuild(module, [](ir::Module& out, const ir::Node& node) {
+    std::optional<Value> folded = foldNode(out, node);
+    return folded ? *folded : keep(out, node);
+  });
+  return {};
+}
+
+} // namespace attnc::passes

@@ -1,0 +1,156 @@
+// Proofs come from the interval analysis. Counter-examples come from running the interpreter over example problems.
+#include "passes/gather_proofs.h"
+
+#include "ir/bindings.h"
+#include "ir/interpreter.h"
+#include "ir/printer.h"
+#include "passes/rebuild.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Op;
+using ir::ParamKind;
+using ir::Value;
+
+/// What an index depends on.
+struct Dependences {
+  std::vector<bool> dims;
+  bool param[5] = {};
+  std::string data; ///< the first tensor, scalar or score it needs; empty if none
+};
+
+Dependences dependencesOf(const ir::Module& module, Value value) {
+  Dependences result{std::vector<bool>(module.dims.size(), false), {}, {}};
+  std::vector<bool> needed(value.id + 1, false);
+  needed[value.id] = true;
+  for (uint32_t id = value.id + 1; id-- > 0;) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    for (Value operand : node.operands) needed[operand.id] = true;
+    if (node.op == Op::Dim) result.dims[node.attr] = true;
+    if (node.op == Op::Param) result.param[node.attr] = true;
+    if (node.op == Op::Load) result.data = module.tensors[node.attr].name;
+    if (node.op == Op::Scalar) result.data = module.scalars[node.attr].name;
+  }
+  if (result.param[size_t(ParamKind::Score)]) result.data = "score";
+  return result;
+}
+
+/// Example problems: B, H, HKV, Q_LEN, KV_LEN, and the value of every free extent. Small ones first, for readable
+/// examples.
+constexpr int64_t kProblems[][6] = {
+    {2, 4, 2, 8, 8, 4},
+    {2, 4, 2, 8, 16, 4},
+    {2, 4, 2, 16, 8, 4},
+    {1, 8, 1, 1, 32, 64},
+    {2, 8, 2, 128, 128, 16},
+    {4, 32, 8, 2048, 2048, 64},
+    {64, 64, 8, 65536, 65536, 16},
+    {2, 8, 2, 1 << 24, 1 << 24, 4096},
+    {2, 8, 2, 1 << 24, 1, 4},
+};
+
+/// Positions worth trying along an extent: all of a short one, the ends and some powers of two of a long one.
+std::vector<int64_t> positions(int64_t extent, bool matters) {
+  std::vector<int64_t> result = {0};
+  if (!matters) return result;
+  int64_t all = std::min<int64_t>(extent, 16);
+  for (int64_t at = 1; at < all; ++at) result.push_back(at);
+  for (int64_t at = 16; at < extent; at *= 4) result.push_back(at);
+  if (extent > 16) result.push_back(extent - 1);
+  return result;
+}
+
+class Search {
+public:
+  Search(const ir::Module& module, const Pins& pins, Value load, unsigned axis)
+      : module(module), pins(pins), index(module[load].operands[axis]), uses(dependencesOf(module, index)),
+        extent(module.tensors[module[load].attr].shape[axis]) {}
+
+  std::string run() {
+    if (!uses.data.empty()) return fmt::format("the index depends on {}, which may be anything", uses.data);
+    for (const auto& problem : kProblems)
+      if (std::string found = tryProblem(problem); !found.empty()) return found;
+    return "the index was inside in all examples tried, but this is not proved";
+  }
+
+private:
+  int64_t sizeOf(const ir::Bindings& bindings) const {
+    return extent.isNamed ? bindings.dims[extent.value] : extent.value;
+  }
+
+  std::string tryProblem(const int64_t (&problem)[6]) {
+    ir::Bindings bindings;
+    for (size_t dim = 0; dim < module.dims.size(); ++dim) {
+      auto pinned = pins.find(module.dims[dim]);
+      bindings.dims.push_back(pinned == pins.end() ? problem[std::min<size_t>(dim, 5)] : pinned->second);
+    }
+    if (std::count(bindings.dims.begin(), bindings.dims.begin() + ir::kBuiltinDims, 0)) return ""; // no coordinates
+    ir::Evaluator evaluator(module, bindings, index);
+    auto along = [&](ParamKind param, ir::BuiltinDim dim) {
+      return positions(bindings.dims[size_t(dim)], uses.param[size_t(param)]);
+    };
+    for (int64_t b : along(ParamKind::B, ir::BuiltinDim::B))
+      for (int64_t h : along(ParamKind::H, ir::BuiltinDim::H))
+        for (int64_t q : along(ParamKind::QIdx, ir::BuiltinDim::QLen))
+          for (int64_t kv : along(ParamKind::KvIdx, ir::BuiltinDim::KvLen)) {
+            int64_t at = evaluator.evaluate(0, b, h, q, kv).integer;
+            if (at < 0 || at >= sizeOf(bindings)) return describe({b, h, q, kv}, bindings, at);
+          }
+    return "";
+  }
+
+  std::string describe(std::array<int64_t, 4> coordinates, const ir::Bindings& bindings, int64_t at) const {
+    std::string text;
+    auto add = [&](llvm::StringRef name, int64_t value) {
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name.str(), value);
+    };
+    for (size_t dim = 0; dim < module.dims.size(); ++dim)
+      if (uses.dims[dim]) add(module.dims[dim], bindings.dims[dim]);
+    for (ParamKind param : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
+      if (uses.param[size_t(param)]) add(ir::name(param), coordinates[size_t(param) - 1]);
+    if (text.empty()) text = "it always";
+    std::string size = fmt::format("{}", sizeOf(bindings));
+    if (extent.isNamed) size = fmt::format("{} = {}", module.dims[extent.value], size);
+    return fmt::format("{} gives index {}, extent {}", text, at, size);
+  }
+
+  const ir::Module& module;
+  const Pins& pins;
+  Value index;
+  Dependences uses;
+  ir::Extent extent;
+};
+
+std::string boundsText(const ir::Module& module, Value index, const Bounds& bounds) {
+  std::string upper = bounds.upper.empty() ? fmt::format("{}", bounds.range.hi) : toString(bounds.upper[0], module);
+  return fmt::format("{} <= {} <= {}", bounds.range.lo, ir::printOperand(module, index), upper);
+}
+
+} // namespace
+
+std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins) {
+  std::vector<GatherProof> proofs;
+  std::vector<bool> needed = reachable(module);
+  Intervals intervals(module, pins);
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (!needed[id] || module[{id}].op != Op::Load) continue;
+    for (unsigned axis = 0; axis < module[{id}].operands.size(); ++axis) {
+      Value index = module[{id}].operands[axis];
+      bool proven = intervals.provesInside({id}, axis);
+      proofs.push_back(
+          {{id},
+           axis,
+           proven,
+           proven ? boundsText(module, index, intervals.of(index)) : Search(module, pins, {id}, axis).run()});
+    }
+  }
+  return proofs;
+}
+
+} // namespace attnc::passes

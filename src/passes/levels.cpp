@@ -1,0 +1,286 @@
+// In: any module, best after simplify and cse. Out: the same values, with more of the work known per head, row or
+// column. No f32 sum is reassociated; every rewrite gives the same bits.
+//
+// * Chains of one associative operation on integers or bools are regrouped by level:
+//     (q_idx - kv_idx) + window                 =>  (q_idx + window) - kv_idx
+//     (row & element) & (row2 & column)         =>  ((row & row2) & column) & element
+//   Integer sums are exact modulo 2^32 in any order.
+// * A comparison of integer sums is split into row and column, where nothing can wrap around. A side of unknown size is
+//   clamped first to one beyond what the other side can reach, which no comparison sees:
+//     q_idx - kv_idx <= window                  =>  q_idx - min(max(window, -2^24), 2^24) <= kv_idx
+// * A cast of an integer sum becomes a sum of casts where all numbers are at most 2^24 in size and thus exact in f32;
+//   kernels run with indices below 2^24 (ir::kMaxExtent):
+//     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
+//
+// Not: placing values. Codegen computes a value at the outermost level that knows it.
+#include "passes/intervals.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+#include <llvm/ADT/DenseSet.h>
+
+#include <algorithm>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Level;
+using ir::Node;
+using ir::Op;
+using ir::Type;
+using ir::Value;
+
+constexpr int64_t kExactInF32 = int64_t(1) << 24;
+
+bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
+
+/// The operation whose chains a node belongs to: Add for sums with signs. Const stands for none.
+Op familyOf(const Node& node) {
+  switch (node.op) {
+  case Op::Add:
+  case Op::Sub:
+  case Op::Neg: return isInt(node.type) ? Op::Add : Op::Const;
+  case Op::Mul:
+  case Op::Min:
+  case Op::Max: return isInt(node.type) ? node.op : Op::Const;
+  case Op::And:
+  case Op::Or:
+  case Op::Xor: return node.op;
+  default: return Op::Const; // the few that are associative are listed
+  }
+}
+
+/// Marks nodes whose only user continues their chain, by Value::id.
+std::vector<bool> linksOf(const ir::Module& module) {
+  std::vector<bool> needed = reachable(module);
+  std::vector<int> uses(module.size(), 0);
+  std::vector<bool> isLink(module.size(), false);
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (!needed[id]) continue;
+    const Node& user = module[{id}];
+    for (Value operand : user.operands) {
+      const Node& node = module[operand];
+      bool continues = familyOf(node) != Op::Const && familyOf(node) == familyOf(user) && node.type == user.type;
+      isLink[operand.id] = continues && ++uses[operand.id] == 1;
+      if (!continues) uses[operand.id] += 2;
+    }
+  }
+  for (const auto& root : {module.scoreMod, module.maskMod})
+    if (root) isLink[root->id] = false;
+  return isLink;
+}
+
+/// A value with a sign: what a sum is made of, and what a partial sum is.
+struct Signed {
+  Value value;
+  bool negative = false;
+};
+using Parts = llvm::SmallVector<Signed, 8>;
+
+class Regrouper {
+public:
+  Regrouper(ir::Module& out, const Pins& pins) : out(out), intervals(out, pins) {}
+
+  /// `isLink`: the node's only user continues its chain, which will be regrouped as a whole.
+  Value rewrite(const Node& node, bool isLink) {
+    Value value = isLink ? keep(out, node) : regrouped(node);
+    if (isLink) links.insert(value.id);
+    return value;
+  }
+
+private:
+  Value regrouped(const Node& node) {
+    if (familyOf(node) != Op::Const) return chain(node);
+    if (ir::info(node.op).rule == ir::TypeRule::Compare && isInt(out[node.operands[0]].type)) return comparison(node);
+    if (node.op == Op::Cast && node.type == Type::F32) return cast(node);
+    return keep(out, node);
+  }
+
+  Level levelOf(Value value) {
+    while (levels.size() <= value.id) {
+      const Node& node = out[{uint32_t(levels.size())}];
+      Level level = node.op == Op::Param ? ir::levelOf(ir::ParamKind(node.attr)) : Level::Launch;
+      for (Value operand : node.operands) level = ir::join(level, levels[operand.id]);
+      levels.push_back(level);
+    }
+    return levels[value.id];
+  }
+
+  // ---- Chains ----
+
+  /// The members of a chain, in order. `expands(value)`: the value is itself a link.
+  template <class Expands> Parts partsOf(Value value, Expands expands) {
+    Parts parts, open = {{value, false}};
+    for (bool isFirst = true; !open.empty(); isFirst = false) {
+      Signed at = open.pop_back_val();
+      const Node& node = out[at.value];
+      if (!isFirst && !expands(at.value)) {
+        parts.push_back(at);
+        continue;
+      }
+      for (size_t i = node.operands.size(); i-- > 0;) {
+        bool flips = node.op == Op::Neg || (node.op == Op::Sub && i == 1);
+        open.push_back({node.operands[i], at.negative != flips});
+      }
+    }
+    return parts;
+  }
+
+  Signed combine(Op family, const Node& like, Signed a, Signed b) {
+    auto make = [&](Op op, Value x, Value y) { return out.make(op, like.type, {x, y}, 0, like.line); };
+    if (family != Op::Add || a.negative == b.negative) return {make(family, a.value, b.value), a.negative};
+    return {a.negative ? make(Op::Sub, b.value, a.value) : make(Op::Sub, a.value, b.value), false};
+  }
+
+  std::optional<Signed> fold(Op family, const Node& like, llvm::ArrayRef<Signed> parts) {
+    if (parts.empty()) return std::nullopt;
+    Signed result = parts[0];
+    for (const Signed& part : parts.drop_front()) result = combine(family, like, result, part);
+    return result;
+  }
+
+  Value settle(const Node& like, Signed sum) {
+    return sum.negative ? out.make(Op::Neg, like.type, {sum.value}, 0, like.line) : sum.value;
+  }
+
+  Value chain(const Node& node) {
+    Value whole = keep(out, node);
+    Op family = familyOf(node);
+    auto isLink = [&](Value value) { return familyOf(out[value]) == family && links.count(value.id); };
+    Parts parts = partsOf(whole, isLink);
+    auto byLevel = [&](const Signed& a, const Signed& b) { return levelOf(a.value) < levelOf(b.value); };
+    if (parts.size() < 3) return whole;
+    std::stable_sort(parts.begin(), parts.end(), byLevel);
+    if (levelOf(parts.front().value) == levelOf(parts.back().value)) return whole;
+    auto endOf = [&](Level level) {
+      return std::find_if(parts.begin(), parts.end(), [&](const Signed& p) { return levelOf(p.value) > level; });
+    };
+    auto rowEnd = endOf(Level::Row), columnEnd = endOf(Level::Column);
+    bool hasRow = endOf(Level::Head) != rowEnd;
+    // What heads know is added where it costs least: to the row if there is one, else to the column.
+    if (!hasRow) rowEnd = parts.begin();
+    Parts groups;
+    if (auto row = fold(family, node, llvm::makeArrayRef(parts.begin(), rowEnd))) groups.push_back(*row);
+    if (auto column = fold(family, node, llvm::makeArrayRef(rowEnd, columnEnd))) groups.push_back(*column);
+    groups.append(columnEnd, parts.end());
+    return settle(node, *fold(family, node, groups));
+  }
+
+  // ---- Comparisons ----
+
+  /// An upper bound of |sum| over all ways to add the parts up.
+  __int128 reach(const Parts& parts) {
+    __int128 result = 0;
+    for (const Signed& part : parts) {
+      const Range& range = intervals.range(part.value);
+      result += std::max(-__int128(range.lo), __int128(range.hi));
+    }
+    return result;
+  }
+
+  Parts termsOf(Value value) {
+    auto expands = [&](Value v) {
+      return levelOf(v) == Level::Element && familyOf(out[v]) == Op::Add && intervals.isExact(v);
+    };
+    if (!expands(value)) return {{value, false}};
+    return partsOf(value, expands);
+  }
+
+  /// The value brought to one beyond the range of what it is compared with.
+  Value clampedBeyond(Value value, const Range& other, const Node& like) {
+    Type type = out[value].type;
+    const Range own = intervals.range(value);
+    Range limits = Range::full(type);
+    if (other.lo == limits.lo || other.hi == limits.hi) return value;
+    auto make = [&](Op op, Value x, int64_t bound) {
+      return out.make(op, type, {x, out.constInt(type, bound)}, 0, like.line);
+    };
+    if (own.lo < other.lo - 1) value = make(Op::Max, value, other.lo - 1);
+    if (own.hi > other.hi + 1) value = make(Op::Min, value, other.hi + 1);
+    return value;
+  }
+
+  Value comparison(const Node& node) {
+    Value whole = keep(out, node), x = node.operands[0], y = node.operands[1];
+    bool isSplit = levelOf(x) != Level::Element && levelOf(y) != Level::Element;
+    if (levelOf(whole) != Level::Element || isSplit) return whole;
+    Parts left = termsOf(x), right = termsOf(y);
+    const int64_t limit = Range::full(out[x].type).hi;
+    if (reach(left) + reach(right) > limit) {
+      if (left.size() == 1) left[0].value = clampedBeyond(x, intervals.range(y), node);
+      if (right.size() == 1) right[0].value = clampedBeyond(y, intervals.range(x), node);
+      if (reach(left) + reach(right) > limit) return whole;
+    }
+    Parts row, column;
+    for (auto [parts, isRight] : {std::pair(&left, false), std::pair(&right, true)})
+      for (const Signed& part : *parts) {
+        Level level = levelOf(part.value);
+        if (level == Level::Element) return whole;
+        if (level == Level::Column)
+          column.push_back({part.value, part.negative == isRight}); // crosses over to the right
+        else
+          row.push_back({part.value, part.negative != isRight}); // crosses over to the left
+      }
+    return compareParts(node, row, column);
+  }
+
+  /// row <op> column, without a negation where both sides have one.
+  Value compareParts(const Node& node, const Parts& row, const Parts& column) {
+    Node sum{Op::Add, out[node.operands[0]].type, 0, {}, node.line};
+    Signed a = *fold(Op::Add, sum, row), b = *fold(Op::Add, sum, column);
+    bool swap = a.negative && b.negative;
+    Value x = swap ? b.value : settle(sum, a), y = swap ? a.value : settle(sum, b);
+    return out.make(node.op, node.type, {x, y}, 0, node.line);
+  }
+
+  // ---- Casts ----
+
+  /// f32(value) without a cast per element; nothing where that cannot be or would not be exact.
+  std::optional<Value> castOutside(Value value, const Node& like, int depth) {
+    constexpr int kMaxDepth = 16;
+    if (!isInt(out[value].type) || !intervals.range(value).within(-kExactInF32, kExactInF32)) return std::nullopt;
+    if (levelOf(value) != Level::Element) return out.make(Op::Cast, Type::F32, {value}, 0, like.line);
+    const Node node = out[value];
+    bool isKnown =
+        node.op == Op::Add || node.op == Op::Sub || node.op == Op::Abs || node.op == Op::Min || node.op == Op::Max;
+    if (!isKnown || depth > kMaxDepth) return std::nullopt;
+    llvm::SmallVector<Value, 2> operands;
+    for (Value operand : node.operands) {
+      std::optional<Value> converted = castOutside(operand, like, depth + 1);
+      if (!converted) return std::nullopt;
+      operands.push_back(*converted);
+    }
+    // No -0 arises: casts give +0, and a - a is +0. So f32 and integers agree on every result.
+    return out.make(node.op, Type::F32, operands, 0, like.line);
+  }
+
+  Value cast(const Node& node) {
+    Value value = node.operands[0];
+    std::optional<Value> converted;
+    if (levelOf(value) == Level::Element) converted = castOutside(value, node, 0);
+    return converted ? *converted : keep(out, node);
+  }
+
+  ir::Module& out;
+  Intervals intervals;
+  std::vector<Level> levels;
+  llvm::DenseSet<uint32_t> links; // by Value::id of `out`
+};
+
+} // namespace
+
+Status levels(ir::Module& module, const PassContext& context) {
+  std::vector<bool> isLink = linksOf(module);
+  std::vector<bool> needed = reachable(module);
+  std::optional<Regrouper> regrouper;
+  uint32_t id = 0;
+  module = rebuild(module, [&](ir::Module& out, const Node& node) {
+    if (!regrouper) regrouper.emplace(out, context.pins);
+    while (!needed[id]) ++id;
+    return regrouper->rewrite(node, isLink[id++]);
+  });
+  module = rebuild(module, keep);
+  return {};
+}
+
+} // namespace attnc::passes

@@ -1,0 +1,93 @@
+// In: any module. Out: tensors, scalars and free extents in the order in which a walk from the roots first meets them,
+// unused ones after them as declared. So the order of a kernel's arguments, and with it the module's hash, does not
+// depend on the order of the declarations in the mod. Runs last: values are numbered as the other passes left them.
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+#include <vector>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Op;
+using ir::Value;
+
+/// An order under construction: index -> place, and the indices by place.
+struct Order {
+  std::vector<int64_t> placeOf, byPlace;
+  explicit Order(size_t size) : placeOf(size, -1) {}
+  void meet(int64_t index) {
+    if (placeOf[index] >= 0) return;
+    placeOf[index] = int64_t(byPlace.size());
+    byPlace.push_back(index);
+  }
+  void meetAll() {
+    for (size_t index = 0; index < placeOf.size(); ++index) meet(int64_t(index));
+  }
+  template <class T> std::vector<T> applied(const std::vector<T>& from) const {
+    std::vector<T> result;
+    for (int64_t index : byPlace) result.push_back(from[index]);
+    return result;
+  }
+};
+
+/// Visits what a root needs, operands before users, in the order of operands (not of the arena, which follows the
+/// text).
+void visit(const ir::Module& module, std::optional<Value> root, std::vector<bool>& seen, Order& tensors, Order& scalars,
+           Order& dims) {
+  if (!root) return;
+  std::vector<std::pair<Value, unsigned>> path = {{*root, 0}};
+  while (!path.empty()) {
+    auto& [value, next] = path.back();
+    const ir::Node& node = module[value];
+    if (!seen[value.id] && next < node.operands.size()) {
+      path.push_back({node.operands[next++], 0});
+      continue;
+    }
+    if (!seen[value.id]) {
+      if (node.op == Op::Load) tensors.meet(node.attr);
+      if (node.op == Op::Scalar) scalars.meet(node.attr);
+      if (node.op == Op::Dim) dims.meet(node.attr);
+    }
+    seen[value.id] = true;
+    path.pop_back();
+  }
+}
+
+} // namespace
+
+Status orderCaptures(ir::Module& module, const PassContext&) {
+  Order tensors(module.tensors.size()), scalars(module.scalars.size()), dims(module.dims.size());
+  for (unsigned dim = 0; dim < ir::kBuiltinDims; ++dim) dims.meet(dim);
+  std::vector<bool> seen(module.size(), false);
+  visit(module, module.scoreMod, seen, tensors, scalars, dims);
+  visit(module, module.maskMod, seen, tensors, scalars, dims);
+  tensors.meetAll();
+  scalars.meetAll();
+  for (int64_t tensor : tensors.byPlace)
+    for (const ir::Extent& extent : module.tensors[tensor].shape)
+      if (extent.isNamed) dims.meet(extent.value);
+  dims.meetAll();
+
+  ir::Module declared = declarationsOf(module);
+  declared.tensors = tensors.applied(module.tensors);
+  declared.scalars = scalars.applied(module.scalars);
+  declared.dims = dims.applied(module.dims);
+  for (ir::TensorCapture& tensor : declared.tensors)
+    for (ir::Extent& extent : tensor.shape)
+      if (extent.isNamed) extent.value = dims.placeOf[extent.value];
+  ir::Module ordered = rebuild(module, [&](ir::Module& out, const ir::Node& node) {
+    ir::Node moved = node;
+    if (node.op == Op::Load) moved.attr = tensors.placeOf[node.attr];
+    if (node.op == Op::Scalar) moved.attr = scalars.placeOf[node.attr];
+    if (node.op == Op::Dim) moved.attr = dims.placeOf[node.attr];
+    return keep(out, moved);
+  });
+  ordered.tensors = std::move(declared.tensors);
+  ordered.scalars = std::move(declared.scalars);
+  ordered.dims = std::move(declared.dims);
+  module = std::move(ordered);
+  return {};
+}
+
+} // namespace attnc::passes

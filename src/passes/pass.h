@@ -1,0 +1,35 @@
+// Passes: what rewrites a module into one that means the same. One pass, one file, one row of passes.def.
+#pragma once
+
+#include "attnc/error.h"
+#include "ir/ir.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace attnc::passes {
+
+/// Values that the user fixes at compile time: a named extent ("KV_LEN") or a scalar, by name.
+using Pins = std::map<std::string, int64_t>;
+
+struct PassContext {
+  Pins pins;
+};
+
+/// A pass takes a verified module and leaves a verified one with the same declarations (order-captures alone permutes
+/// them). Only `pin` can fail, by Blame::Environment: a pin that names nothing or does not fit.
+struct Pass {
+  std::string_view name;    ///< as users type it: "fold-constants"
+  std::string_view summary; ///< one sentence
+  Status (*run)(ir::Module& module, const PassContext& context);
+};
+
+#define PASS(function, name, summary) Status function(ir::Module& module, const PassContext& context);
+#include "passes/passes.def"
+
+/// The pass of this name; null if there is none.
+const Pass* findPass(std::string_view name);
+
+} // namespace attnc::passes

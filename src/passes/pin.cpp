@@ -1,0 +1,49 @@
+// In: any module, and pins: name -> value. Out: the same with constants for the pinned extents and scalars.
+// Declarations stay, so that bind() still asks for them; a launch must give the pinned values, which the caller of the
+// kernel checks.
+//
+//   %0 = sub i32 #KV_LEN, 1   with KV_LEN=8192   =>   %0 = sub i32 8192, 1
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+#include "ir/bindings.h"
+
+#include <fmt/format.h>
+
+namespace attnc::passes {
+
+using ir::Op;
+
+static Status checkPin(const ir::Module& module, const std::string& name, int64_t value) {
+  for (size_t dim = 0; dim < module.dims.size(); ++dim) {
+    if (module.dims[dim] != name) continue;
+    int64_t limit = dim < ir::kBuiltinDims ? ir::kMaxExtent : std::numeric_limits<int32_t>::max();
+    if (value >= 0 && value <= limit) return {};
+    return Error::environment(fmt::format("pin {}={}: an extent must lie in 0..{}", name, value, limit));
+  }
+  for (const ir::ScalarCapture& scalar : module.scalars) {
+    if (scalar.name != name) continue;
+    bool fits = scalar.type == ir::Type::Bool ? (value == 0 || value == 1) : value == int32_t(value);
+    if (fits) return {};
+    return Error::environment(fmt::format("pin {}={}: the value does not fit {}", name, value,
+                                          scalar.type == ir::Type::Bool ? "a bool" : "32 bits"));
+  }
+  return Error::environment(fmt::format("pin {}={}: the mod has no extent and no scalar of this name", name, value));
+}
+
+Status pin(ir::Module& module, const PassContext& context) {
+  const Pins& pins = context.pins;
+  for (const auto& [name, value] : pins)
+    if (Status ok = checkPin(module, name, value); !ok) return ok;
+  if (pins.empty()) return {};
+  module = rebuild(module, [&](ir::Module& out, const ir::Node& node) {
+    if (node.op != Op::Dim && node.op != Op::Scalar) return keep(out, node);
+    auto pinned = pins.find(node.op == Op::Dim ? out.dims[node.attr] : out.scalars[node.attr].name);
+    if (pinned == pins.end()) return keep(out, node);
+    if (node.type == ir::Type::F32) return out.constF32(float(pinned->second));
+    return out.constant(node.type, pinned->second);
+  });
+  return {};
+}
+
+} // namespace attnc::passes

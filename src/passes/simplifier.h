@@ -1,0 +1,86 @@
+// The machinery of the pass simplify: a builder of nodes that applies the rules on the way.
+//
+// A rule is one line: a condition, the result, and the equation in a comment. Rules of f32 are exact in IEEE arithmetic
+// for every operand, NaN, infinities and signed zeros included (NaN payloads aside). Integer rules hold with
+// wrap-around unless they ask the interval analysis for more. Termination: a rule makes the expression smaller, or
+// keeps its size and moves a constant to the right or outwards, turns lt into le, sub of a constant into add, or f32
+// div into mul. No rule does the reverse of another.
+#pragma once
+
+#include "passes/intervals.h"
+
+#include <optional>
+
+namespace attnc::passes {
+
+class Simplifier {
+public:
+  Simplifier(ir::Module& out, const Pins& pins) : out(out), intervals(out, pins) {}
+
+  /// The simplest known node that equals `node`, whose operands are simplified already.
+  ir::Value build(const ir::Node& node);
+
+private:
+  using Op = ir::Op;
+  using Node = ir::Node;
+  using Type = ir::Type;
+  using Value = ir::Value;
+  using Rewritten = std::optional<Value>;
+
+  Rewritten apply(const Node& n);
+  // simplify_arithmetic.cpp
+  Rewritten addIntegers(const Node& n, Value x, Value y);
+  Rewritten subIntegers(const Node& n, Value x, Value y);
+  Rewritten mulIntegers(const Node& n, Value x, Value y);
+  Rewritten addReals(const Node& n, Value x, Value y);
+  Rewritten subReals(const Node& n, Value x, Value y);
+  Rewritten mulReals(const Node& n, Value x, Value y);
+  Rewritten divReals(const Node& n, Value x, Value y);
+  Rewritten divide(const Node& n, Value x, Value y);
+  Rewritten negate(const Node& n, Value x);
+  Rewritten absolute(const Node& n, Value x);
+  Rewritten roundReal(const Node& n, Value x);
+  Rewritten minimum(const Node& n, Value x, Value y);
+  Rewritten narrow(const Node& n);
+  // simplify_logic.cpp
+  Rewritten conjunction(const Node& n, Value x, Value y);
+  Rewritten exclusive(const Node& n, Value x, Value y);
+  Rewritten complement(const Node& n, Value x);
+  Rewritten compare(const Node& n, Value x, Value y);
+  Rewritten equal(const Node& n, Value x, Value y);
+  Rewritten lessOrEqual(const Node& n, Value x, Value y);
+  Rewritten select(const Node& n);
+  Rewritten selectExtreme(const Node& n, Value x, Value y);
+  Rewritten cast(const Node& n, Value x);
+  Rewritten castOfCast(const Node& n, Value x);
+
+  // ---- What rules are written in ----
+
+  bool is(Value v, Op op) const { return out[v].op == op; }
+  Value arg(Value v, unsigned i) const { return out[v].operands[i]; }
+  Type typeOf(Value v) const { return out[v].type; }
+  bool isConst(Value v) const { return out.isConst(v); }
+  bool isInt(Type type) const { return type == Type::I32 || type == Type::I64; }
+  bool isNumber(Value v, int64_t number) const {
+    return isConst(v) && typeOf(v) != Type::F32 && out.integer(v) == number;
+  }
+  /// The f32 constant with exactly these bits: 0.0 is not -0.0.
+  bool isReal(Value v, float number) const;
+  bool isExact(Value v) { return intervals.isExact(v); }
+  bool isNever(Value v, int64_t number) { return !intervals.range(v).contains(number); }
+  /// The i32 value that an i64 value stands for: the operand of a widening cast, or a small constant.
+  Rewritten narrowed(Value v);
+
+  /// Builds a node of n's type, or of another one, that stands in n's line.
+  Value make(Op op, const Node& n, llvm::ArrayRef<Value> operands) { return make(op, n.type, n, operands); }
+  Value make(Op op, Type type, const Node& n, llvm::ArrayRef<Value> operands) {
+    return build({op, type, 0, {operands.begin(), operands.end()}, n.line});
+  }
+  Value number(Type type, int64_t value) { return out.constInt(type, value); }
+  Value allOnes(Type type) { return out.constInt(type, type == Type::Bool ? 1 : -1); }
+
+  ir::Module& out;
+  Intervals intervals;
+};
+
+} // namespace attnc::passes

@@ -1,0 +1,100 @@
+// In: any module. Out: the same values in fewer or cheaper operations: identities of integers, booleans, selects and
+// comparisons, exact ones of f32, and whatever the interval analysis decides (a comparison that always holds, the wrap
+// of a negative index that never is negative). Constants fold on the way.
+//
+//   %0 = lt i32 %q_idx, 0
+//   %1 = add i32 %q_idx, #Q_LEN
+//   %2 = select i32 %0, %1, %q_idx      =>   %q_idx
+//
+// A fixed point: simplifying the result changes nothing. Not: anything that changes the rounding of f32, and no choice
+// of levels. floor_div and mod by constants stay as they are.
+#include "passes/constants.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+#include "passes/simplifier.h"
+
+#include <bit>
+
+namespace attnc::passes {
+
+bool Simplifier::isReal(Value v, float number) const {
+  return isConst(v) && typeOf(v) == Type::F32 && out.integer(v) == int64_t(std::bit_cast<uint32_t>(number));
+}
+
+Simplifier::Rewritten Simplifier::narrowed(Value v) {
+  if (typeOf(v) != Type::I64) return std::nullopt;
+  if (is(v, Op::Cast) && typeOf(arg(v, 0)) == Type::I32) return arg(v, 0);
+  if (isConst(v) && out.integer(v) == int32_t(out.integer(v))) return number(Type::I32, out.integer(v));
+  return std::nullopt;
+}
+
+Simplifier::Rewritten Simplifier::apply(const Node& n) {
+  auto operand = [&](unsigned i) { return n.operands[i]; };
+  bool isReal = n.type == Type::F32;
+  if (n.type == Type::I64)
+    if (Rewritten result = narrow(n)) return result;
+  switch (n.op) {
+  case Op::Add: return isReal ? addReals(n, operand(0), operand(1)) : addIntegers(n, operand(0), operand(1));
+  case Op::Sub: return isReal ? subReals(n, operand(0), operand(1)) : subIntegers(n, operand(0), operand(1));
+  case Op::Mul: return isReal ? mulReals(n, operand(0), operand(1)) : mulIntegers(n, operand(0), operand(1));
+  case Op::Div: return divReals(n, operand(0), operand(1));
+  case Op::FloorDiv:
+  case Op::Mod:
+  case Op::Shl:
+  case Op::Shr: return divide(n, operand(0), operand(1));
+  case Op::Neg: return negate(n, operand(0));
+  case Op::Abs: return absolute(n, operand(0));
+  case Op::Min:
+  case Op::Max: return minimum(n, operand(0), operand(1));
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round: return roundReal(n, operand(0));
+  case Op::And:
+  case Op::Or: return conjunction(n, operand(0), operand(1));
+  case Op::Xor: return exclusive(n, operand(0), operand(1));
+  case Op::Not: return complement(n, operand(0));
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le: return compare(n, operand(0), operand(1));
+  case Op::Select: return select(n);
+  case Op::Cast: return cast(n, operand(0));
+  default: return std::nullopt; // leaves, loads and functions without identities
+  }
+}
+
+ir::Value Simplifier::build(const Node& node) {
+  if (std::optional<Value> folded = foldNode(out, node)) return *folded;
+  Node n = node;
+  bool isCommutative = n.op == Op::Add || n.op == Op::Mul || n.op == Op::And || n.op == Op::Or || n.op == Op::Xor ||
+                       n.op == Op::Eq || n.op == Op::Ne ||
+                       ((n.op == Op::Min || n.op == Op::Max) && n.type != Type::F32);
+  if (isCommutative && isConst(n.operands[0])) std::swap(n.operands[0], n.operands[1]);
+  if (n.op == Op::Load)
+    for (Value& index : n.operands) index = narrowed(index).value_or(index);
+  if (Rewritten result = apply(n)) return *result;
+  Value value = keep(out, n);
+  if (n.type == Type::F32 || isConst(value)) return value;
+  const Range& range = intervals.range(value);
+  return range.isSingle() ? out.constant(n.type, range.lo) : value;
+}
+
+Status simplify(ir::Module& module, const PassContext& context) {
+  constexpr int kMaxRounds = 8; // two do in practice; the bound is for time
+  bool changed = true;
+  for (int round = 0; changed && round < kMaxRounds; ++round) {
+    changed = false;
+    std::optional<Simplifier> simplifier;
+    module = rebuild(module, [&](ir::Module& out, const ir::Node& node) {
+      if (!simplifier) simplifier.emplace(out, context.pins);
+      ir::Value value = simplifier->build(node);
+      changed = changed || value != keep(out, node);
+      return value;
+    });
+  }
+  module = rebuild(module, keep);
+  return {};
+}
+
+} // namespace attnc::passes

@@ -1,0 +1,72 @@
+#include "passes/tile_verdict.h"
+
+namespace attnc::passes {
+
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+Range TileJudge::leaf(uint32_t id, const ir::Bindings& bindings) const {
+  const ir::Node& node = (*module)[{id}];
+  switch (node.op) {
+  case Op::Const: return Range::ofConst(*module, {id});
+  case Op::Dim: return Range::integers(Type::I32, bindings.dims[node.attr], bindings.dims[node.attr]);
+  case Op::Scalar: {
+    const ir::ScalarValue& scalar = bindings.scalars[node.attr];
+    if (node.type != Type::F32) return Range::integers(node.type, scalar.integer, scalar.integer);
+    return scalar.real == scalar.real ? Range::reals(scalar.real, scalar.real) : Range::full(Type::F32);
+  }
+  default: return Range::full(node.type); // coordinates come with the tile
+  }
+}
+
+static Range rangeOf(const ir::Module& module, const ir::Node& node, llvm::ArrayRef<Range> ranges) {
+  if (node.op == Op::Load) return Range::ofElement(module.tensors[node.attr].dtype);
+  llvm::SmallVector<Range, 3> operands;
+  for (Value operand : node.operands) operands.push_back(ranges[operand.id]);
+  return transfer(node, operands);
+}
+
+TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings) : module(&module) {
+  if (!module.maskMod) return;
+  uint32_t root = module.maskMod->id;
+  std::vector<bool> needed(root + 1, false);
+  needed[root] = true;
+  for (uint32_t id = root + 1; id-- > 0;)
+    if (needed[id])
+      for (Value operand : module[{id}].operands) needed[operand.id] = true;
+  std::vector<ir::Level> levels = ir::levels(module);
+  ranges.resize(root + 1);
+  for (uint32_t id = 0; id <= root; ++id) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    bool isLeaf = ir::info(node.op).rule == ir::TypeRule::Leaf;
+    if (isLeaf) ranges[id] = leaf(id, bindings);
+    if (node.op == Op::Param || (!isLeaf && levels[id] != ir::Level::Launch)) steps.push_back(id);
+    if (!isLeaf && levels[id] == ir::Level::Launch) ranges[id] = rangeOf(module, node, ranges);
+  }
+}
+
+Verdict TileJudge::judge(const Tile& tile) const {
+  if (!module->maskMod) return Verdict::AlwaysTrue;
+  auto coordinate = [&](ParamKind param) {
+    switch (param) {
+    case ParamKind::Score: return Range::full(Type::F32);
+    case ParamKind::B: return Range::integers(Type::I32, tile.b, tile.b);
+    case ParamKind::H: return Range::integers(Type::I32, tile.h, tile.h);
+    case ParamKind::QIdx: return Range::integers(Type::I32, tile.qBegin, tile.qEnd - 1);
+    case ParamKind::KvIdx: return Range::integers(Type::I32, tile.kvBegin, tile.kvEnd - 1);
+    }
+    return Range::full(Type::I32);
+  };
+  for (uint32_t id : steps) {
+    const ir::Node& node = (*module)[{id}];
+    ranges[id] = node.op == Op::Param ? coordinate(ParamKind(node.attr)) : rangeOf(*module, node, ranges);
+  }
+  const Range& result = ranges[module->maskMod->id];
+  if (!result.isSingle()) return Verdict::Undecided;
+  return result.lo ? Verdict::AlwaysTrue : Verdict::AlwaysFalse;
+}
+
+} // namespace attnc::passes

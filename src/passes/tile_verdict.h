@@ -1,0 +1,42 @@
+// mask_mod over a tile of scores, by interval arithmetic.
+#pragma once
+
+#include "ir/bindings.h"
+#include "passes/range.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace attnc::passes {
+
+enum class Verdict : uint8_t {
+  AlwaysFalse, ///< no element of the tile lives
+  AlwaysTrue,  ///< all elements live
+  Undecided,   ///< the analysis cannot tell; some, all or none may live
+};
+
+/// [qBegin, qEnd) x [kvBegin, kvEnd) of one batch entry and head; not empty.
+struct Tile {
+  int64_t b = 0, h = 0;
+  int64_t qBegin = 0, qEnd = 1, kvBegin = 0, kvEnd = 1;
+};
+
+/// Judges tiles for given scalars and extents. Captured data counts as unknown: a gather is anything its dtype holds.
+/// The judge keeps what does not depend on the tile. Not thread-safe, not even as const: copy one per thread.
+class TileJudge {
+public:
+  /// `module` is verified and outlives the judge. Of `bindings`, scalars and dims are read, tensors are not.
+  TileJudge(const ir::Module& module, const ir::Bindings& bindings);
+
+  /// AlwaysTrue without a mask_mod.
+  Verdict judge(const Tile& tile) const;
+
+private:
+  Range leaf(uint32_t id, const ir::Bindings& bindings) const;
+
+  const ir::Module* module;
+  std::vector<uint32_t> steps; ///< nodes that mask_mod needs and that depend on the tile
+  mutable std::vector<Range> ranges;
+};
+
+} // namespace attnc::passes

@@ -1,0 +1,42 @@
+// Comparing two modules by running them: the oracle of tests of passes.
+#pragma once
+
+#include "ir/interpreter.h"
+#include "support/random_module.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+namespace attnc::test {
+
+inline bool sameNumber(double a, double b) {
+  return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
+}
+
+/// Requires that both modules give the same score and mask, bit for bit in single precision, at `samples` coordinates
+/// that cover the corners of the problem.
+inline void requireSameMeaning(const ir::Module& before, const ir::Module& after, const Captures& captures,
+                               const ProblemShape& problem, int samples = 60) {
+  auto bindingsBefore = ir::bind(before, captures, problem), bindingsAfter = ir::bind(after, captures, problem);
+  if (!bindingsBefore) FAIL(bindingsBefore.error().message);
+  if (!bindingsAfter) FAIL(bindingsAfter.error().message);
+  ir::Interpreter x(before, *bindingsBefore, ir::Precision::Single), y(after, *bindingsAfter, ir::Precision::Single);
+  std::mt19937_64 random(99);
+  auto position = [&](int64_t extent) {
+    uint64_t draw = random();
+    return draw % 4 == 0 ? 0 : draw % 4 == 1 ? extent - 1 : int64_t(random() % uint64_t(extent));
+  };
+  for (int i = 0; i < samples; ++i) {
+    int64_t b = position(problem.batch), h = position(problem.qHeads);
+    int64_t q = position(problem.qLen), kv = position(problem.kvLen);
+    double score = RandomModule::sampleScore(uint64_t(i));
+    double expected = x.score(score, b, h, q, kv), actual = y.score(score, b, h, q, kv);
+    INFO("b " << b << " h " << h << " q " << q << " kv " << kv << " score " << score << ": " << expected << " became "
+              << actual);
+    REQUIRE(sameNumber(expected, actual));
+    REQUIRE(x.mask(b, h, q, kv) == y.mask(b, h, q, kv));
+  }
+}
+
+} // namespace attnc::test
