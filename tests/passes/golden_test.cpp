@@ -1,0 +1,76 @@
+// Golden files: tests/passes/golden/<pass>/<behaviour>.ir holds a sentence, the module before, `; =>`, and the module
+// after the pass and dce. ATTNC_UPDATE_GOLDEN=1 rewrites the second half. A first line `; pin NAME=VALUE ...` sets
+// pins.
+#include "ir/printer.h"
+#include "ir/reader.h"
+#include "passes/pass.h"
+#include "support/same_meaning.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+using namespace attnc;
+using namespace attnc::passes;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kGolden = fs::path(ATTNC_SOURCE_DIR) / "tests/passes/golden";
+constexpr std::string_view kArrow = "; =>\n";
+
+std::string contents(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+Pins pinsOf(const std::string& text) {
+  std::istringstream words(text.substr(0, text.find('\n')));
+  std::string word;
+  Pins pins;
+  words >> word >> word;
+  if (word != "pin") return pins;
+  while (words >> word) pins[word.substr(0, word.find('='))] = std::stoll(word.substr(word.find('=') + 1));
+  return pins;
+}
+
+void checkFile(const Pass& pass, const fs::path& path) {
+  std::string text = contents(path);
+  size_t arrow = text.find(kArrow);
+  INFO(path.string());
+  REQUIRE(arrow != std::string::npos);
+  auto module = ir::read(text.substr(0, arrow), path.string());
+  if (!module) FAIL(module.error().message);
+  PassContext context{pinsOf(text)};
+  REQUIRE(pass.run(*module, context));
+  REQUIRE(findPass("dce")->run(*module, {}));
+  std::string result = ir::print(*module);
+  if (std::getenv("ATTNC_UPDATE_GOLDEN"))
+    std::ofstream(path, std::ios::binary) << text.substr(0, arrow) << kArrow << result;
+  else
+    CHECK(text.substr(arrow + kArrow.size()) == result);
+  REQUIRE(pass.run(*module, context));
+  REQUIRE(findPass("dce")->run(*module, {}));
+  CHECK(ir::print(*module) == result); // a pass has nothing left to do on what it made
+}
+
+} // namespace
+
+TEST_CASE("each golden file shows what its pass does, and that it does so once") {
+  for (const fs::directory_entry& folder : fs::directory_iterator(kGolden)) {
+    const Pass* pass = findPass(folder.path().filename().string());
+    INFO(folder.path().string());
+    REQUIRE(pass);
+    for (const fs::directory_entry& file : fs::directory_iterator(folder)) checkFile(*pass, file.path());
+  }
+}
+
+TEST_CASE("each pass has golden files") {
+#define PASS(function, name, summary) CHECK(fs::exists(kGolden / name));
+#include "passes/passes.def"
+}
