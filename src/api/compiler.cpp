@@ -17,10 +17,12 @@ namespace {
 
 /// Everything of the options that makes another kernel, as text: with the mod's hash, the key of the memory cache.
 std::string optionsKey(const KernelOptions& options) {
-  std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", int(options.kind), int(options.family), options.arch,
-                                int(options.dtype), options.headDim, options.headDimV, options.blockSparse,
-                                options.maskQBlock, options.maskKvBlock, options.rowMax, options.tf32);
-  for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
+  std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", int(options.kind), int(options.family), options.arch,
+                  int(options.dtype), options.headDim, options.headDimV, options.blockSparse, options.maskQBlock,
+                  options.maskKvBlock, options.rowMax, options.tf32);
+  for (const auto& [name, value] : options.pins)
+    key += fmt::format(" {}={}", name, value);
   return key;
 }
 
@@ -61,12 +63,13 @@ struct Compiler::Impl {
   jit::Env env;
   jit::Cache cache;
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const BuiltKernel>> built;                             // by mod and options
-  std::map<std::pair<CUctx_st*, const BuiltKernel*>, std::shared_ptr<const Kernel::Impl>> loaded; // by context and kernel
+  std::map<std::string, std::shared_ptr<const BuiltKernel>> built; // by mod and options
+  std::map<std::pair<CUctx_st*, const BuiltKernel*>, std::shared_ptr<const Kernel::Impl>>
+      loaded; // by context and kernel
 
   explicit Impl(const CompilerOptions& options)
-      : env(jit::Env::read()),
-        cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {}
+      : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {
+  }
 
   /// From memory, or assembled and compiled.
   Expected<std::shared_ptr<const BuiltKernel>> build(const Mod& mod, const KernelOptions& options);

@@ -10,7 +10,8 @@ namespace {
 
 std::string shapeText(const TensorView& tensor) {
   std::string text = "[";
-  for (int axis = 0; axis < tensor.rank; ++axis) text += fmt::format("{}{}", axis ? ", " : "", tensor.shape[axis]);
+  for (int axis = 0; axis < tensor.rank; ++axis)
+    text += fmt::format("{}{}", axis ? ", " : "", tensor.shape[axis]);
   return text + "]";
 }
 
@@ -20,8 +21,7 @@ Error wrong(std::string_view name, const std::string& observed, const std::strin
 
 /// q, k, v or out: rank, dtype, last stride.
 Status checkOperand(std::string_view name, const TensorView& tensor, DType dtype) {
-  if (tensor.rank != 4)
-    return wrong(name, fmt::format("has rank {}", tensor.rank), "[batch, heads, length, head_dim]");
+  if (tensor.rank != 4) return wrong(name, fmt::format("has rank {}", tensor.rank), "[batch, heads, length, head_dim]");
   if (tensor.dtype != dtype)
     return wrong(name, fmt::format("is {}", dtypeName(tensor.dtype)),
                  fmt::format("{}, which the kernel was compiled for", dtypeName(dtype)));
@@ -57,7 +57,8 @@ Status checkOperands(const ForwardArgs& args, const KernelOptions& options) {
   if (Status status = checkShape("v", args.v, {k[0], k[1], k[2], options.headDimV}); !status) return status;
   if (Status status = checkShape("out", args.out, {q[0], q[1], q[2], options.headDimV}); !status) return status;
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{"k", k[2]}})
-    if (length > kMaxLength) return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", kMaxLength));
+    if (length > kMaxLength)
+      return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", kMaxLength));
   return {};
 }
 

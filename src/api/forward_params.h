@@ -6,8 +6,9 @@
 
 namespace attnc {
 
-/// Checks shapes, dtypes, strides and the block mask against what the kernel was compiled for, and fills the parameters.
-/// Errors are Blame::Environment and name the tensor. `options` are those of the plan (family, headDimV filled in).
+/// Checks shapes, dtypes, strides and the block mask against what the kernel was compiled for, and fills the
+/// parameters. Errors are Blame::Environment and name the tensor. `options` are those of the plan (family, headDimV
+/// filled in).
 Expected<ForwardParams> makeForwardParams(const ForwardArgs& args, const KernelOptions& options);
 
 /// The extents that the mod sees. Precondition: makeForwardParams accepted `args`.

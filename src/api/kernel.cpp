@@ -17,9 +17,8 @@ constexpr size_t kMaxArgWords = 448;
 
 /// Enqueues with the parameters (params, ModArgs).
 template <class Params>
-Status enqueue(const Kernel::Impl& kernel, int64_t ctas, Params& params, const Captures& captures,
+Status enqueue(const BuiltKernel& built, const jit::LoadedKernel& loaded, int64_t ctas, Params& params, const Captures& captures,
                const ProblemShape& problem, Stream stream) {
-  const BuiltKernel& built = *kernel.built;
   Expected<ir::Bindings> bindings = ir::bind(built.mod.module(), captures, problem);
   if (!bindings) return bindings.error();
   if (ctas > std::numeric_limits<int32_t>::max())
@@ -33,7 +32,7 @@ Status enqueue(const Kernel::Impl& kernel, int64_t ctas, Params& params, const C
   shape.grid[0] = unsigned(ctas);
   shape.block[0] = unsigned(built.plan.threads);
   shape.dynamicSharedBytes = unsigned(built.plan.sharedBytes);
-  return kernel.loaded.launch(shape, stream, arguments);
+  return loaded.launch(shape, stream, arguments);
 }
 
 const Captures kNoCaptures;
@@ -56,7 +55,7 @@ Status Kernel::forward(const ForwardArgs& args, void*, Stream stream) const {
   const int64_t rows = int64_t(params->batch) * params->q_heads;
   const int64_t ctas = rows * ((params->q_len + plan.blockM - 1) / plan.blockM);
   if (ctas == 0) return {};
-  return enqueue(*impl, ctas, *params, args.captures ? *args.captures : kNoCaptures, problemShape(args), stream);
+  return enqueue(*impl->built, impl->loaded, ctas, *params, args.captures ? *args.captures : kNoCaptures, problemShape(args), stream);
 }
 
 Status Kernel::buildBlockMask(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
@@ -76,9 +75,9 @@ Status Kernel::buildBlockMask(const BlockMaskView& mask, const ProblemShape& pro
   if (ctas == 0) return {};
   if (!mask.partialCount || !mask.fullCount || (shape.kvLen && (!mask.partialIndex || !mask.fullIndex)))
     return Error::environment("block mask storage is null, expected four lists in device memory");
-  BlockMaskParams params{mask.partialCount, mask.partialIndex, mask.fullCount,  mask.fullIndex,   int(shape.batch),
-                         int(shape.heads),  int(shape.qLen),   int(shape.kvLen), shape.qBlock, shape.kvBlock};
-  return enqueue(*impl, ctas, params, captures, problem, stream);
+  BlockMaskParams params{mask.partialCount, mask.partialIndex, mask.fullCount,   mask.fullIndex, int(shape.batch),
+                         int(shape.heads),  int(shape.qLen),   int(shape.kvLen), shape.qBlock,   shape.kvBlock};
+  return enqueue(*impl->built, impl->loaded, ctas, params, captures, problem, stream);
 }
 
 } // namespace attnc

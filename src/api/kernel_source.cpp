@@ -13,12 +13,13 @@ void paste(std::string& out, llvm::StringRef text, const KernelSource& source) {
     llvm::StringRef name = line.trim();
     if (!name.consume_front("#include \"")) return line.trim() == "#pragma once";
     name = name.take_until([](char c) { return c == '"'; });
-    return std::any_of(source.headers.begin(), source.headers.end(), [&](auto& header) { return header.first == name; });
+    return std::any_of(source.headers.begin(), source.headers.end(),
+                       [&](auto& header) { return header.first == name; });
   };
   while (!text.empty()) {
     auto [line, rest] = text.split('\n');
     text = rest;
-    if (!isPasted(line)) out += (line + "\n").str();
+    if (!isPasted(line)) out += line.str() + "\n";
   }
 }
 

@@ -11,15 +11,17 @@ function(attnc_layer name folder)
   target_link_libraries(attnc_${name} PUBLIC ${ARGN})
 endfunction()
 
-# attnc_tool(name folder libs...): an executable of all sources of a folder.
+# attnc_tool(name folder libs...): an executable of a folder's main.cpp, and a library <name>_parts of the other sources, for
+# the tests.
 function(attnc_tool name folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
-  if(NOT sources)
-    return()
-  endif()
-  add_executable(${name} ${sources})
-  target_link_libraries(${name} PRIVATE ${ARGN})
-  target_compile_definitions(${name} PRIVATE ATTNC_VERSION="${PROJECT_VERSION}")
+  list(FILTER sources EXCLUDE REGEX "/main.cpp$")
+  add_library(${name}_parts STATIC ${sources})
+  target_include_directories(${name}_parts PUBLIC ${CMAKE_SOURCE_DIR}/${folder})
+  target_link_libraries(${name}_parts PUBLIC ${ARGN})
+  target_compile_definitions(${name}_parts PUBLIC ATTNC_VERSION="${PROJECT_VERSION}")
+  add_executable(${name} ${folder}/main.cpp)
+  target_link_libraries(${name} PRIVATE ${name}_parts)
 endfunction()
 
 # Puts templates/ as text into a layer (src/kernels/embedded.h).

@@ -1,0 +1,252 @@
+#include "gpu.h"
+
+#include "ir/element.h"
+#include "reference/attention.h"
+#include "tools/attnc/random.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+namespace attnc::gputest {
+namespace {
+
+Expected<std::unique_ptr<Gpu>> open() {
+  auto context = jit::DeviceContext::create();
+  if (!context) return context.error();
+  auto stream = jit::DeviceStream::create();
+  if (!stream) return stream.error();
+  return std::make_unique<Gpu>(Gpu{*std::move(context), *std::move(stream), Compiler()});
+}
+
+/// A [B, H, S, D] operand in device memory, laid out as the problem asks.
+struct DeviceOperand {
+  jit::DeviceBuffer buffer;
+  TensorView view;
+};
+
+TensorView layOut(const Problem& problem, std::array<int64_t, 4> shape) {
+  TensorView view = TensorView::contiguous(nullptr, problem.dtype, {shape[0], shape[1], shape[2], shape[3]});
+  const int64_t row = shape[3] + problem.rowPadding;
+  view.stride[2] = problem.headsLast ? row * shape[1] : row;
+  view.stride[1] = problem.headsLast ? row : row * shape[2];
+  view.stride[0] = row * shape[1] * shape[2];
+  return view;
+}
+
+/// Calls function(dense index, strided index) for every element of a rank-4 view.
+template <class Function> void forEach(const TensorView& view, Function function) {
+  int64_t dense = 0;
+  for (int64_t b = 0; b < view.shape[0]; ++b)
+    for (int64_t h = 0; h < view.shape[1]; ++h)
+      for (int64_t s = 0; s < view.shape[2]; ++s)
+        for (int64_t d = 0; d < view.shape[3]; ++d)
+          function(dense++, b * view.stride[0] + h * view.stride[1] + s * view.stride[2] + d);
+}
+
+DeviceOperand upload(const Problem& problem, const cli::HostTensor& tensor) {
+  DeviceOperand operand{{}, layOut(problem, {tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3]})};
+  const size_t size = size_t(dtypeBytes(problem.dtype));
+  std::vector<char> host(size_t(operand.view.shape[0] * operand.view.stride[0]) * size, char(0xff));
+  forEach(operand.view, [&](int64_t dense, int64_t strided) {
+    std::copy_n(tensor.bytes.data() + size_t(dense) * size, size, host.data() + size_t(strided) * size);
+  });
+  operand.buffer = take(jit::DeviceBuffer::allocate(host.size()));
+  take(operand.buffer.upload(host.data(), host.size()));
+  operand.view.data = operand.buffer.data();
+  return operand;
+}
+
+std::vector<double> downloadOperand(const DeviceOperand& operand) {
+  std::vector<char> host(operand.buffer.bytes());
+  take(operand.buffer.download(host.data(), host.size()));
+  std::vector<double> values(size_t(operand.view.elements()));
+  forEach(operand.view, [&](int64_t dense, int64_t strided) {
+    values[size_t(dense)] = ir::readElement(host.data(), operand.view.dtype, strided).real;
+  });
+  return values;
+}
+
+std::vector<double> downloadFloats(const jit::DeviceBuffer& buffer) {
+  std::vector<float> values(buffer.bytes() / 4);
+  take(buffer.download(values.data(), buffer.bytes()));
+  return {values.begin(), values.end()};
+}
+
+/// A device buffer of NaNs.
+jit::DeviceBuffer poisoned(size_t bytes) {
+  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+  if (bytes) take(buffer.fill(0xff));
+  return buffer;
+}
+
+} // namespace
+
+Gpu* gpu(std::string* reason) {
+  static Expected<std::unique_ptr<Gpu>> instance = open();
+  if (!instance && reason) *reason = instance.error().message;
+  return instance ? instance->get() : nullptr;
+}
+
+std::string Problem::text() const {
+  return fmt::format("B{} H{} HKV{} Q{} KV{} D{} DV{} {}{}{} padding {} seed {}", shape.batch, shape.qHeads,
+                     shape.kvHeads, shape.qLen, shape.kvLen, headDim, headDimV, dtypeName(dtype),
+                     kvBatchOne ? " kv-batch-1" : "", headsLast ? " heads-last" : "", rowPadding, seed);
+}
+
+Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
+  const ProblemShape& s = problem.shape;
+  cli::Generator generator(problem.seed, s);
+  const int64_t kvBatch = problem.kvBatchOne ? 1 : s.batch;
+  Operands operands;
+  operands.q = generator.normal(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDim});
+  operands.k = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDim});
+  operands.v = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
+  std::map<std::string, int64_t> freeDims;
+  for (const CaptureInfo& capture : mod.captures()) {
+    if (capture.kind == CaptureInfo::Kind::Tensor) {
+      operands.tensors[capture.name] = take(generator.tensor(capture, freeDims));
+      operands.captures.set(capture.name, operands.tensors[capture.name].view());
+    } else if (auto given = scalars.find(capture.name); given != scalars.end()) {
+      operands.captures.set(capture.name, given->second);
+    } else {
+      std::visit([&](auto value) { operands.captures.set(capture.name, value); }, generator.scalar(capture));
+    }
+  }
+  return operands;
+}
+
+DeviceCaptures uploadCaptures(const Captures& host) {
+  DeviceCaptures device;
+  for (const auto& [name, value] : host.all()) {
+    if (const TensorView* tensor = std::get_if<TensorView>(&value)) {
+      const size_t bytes = size_t(tensor->elements() * dtypeBytes(tensor->dtype));
+      device.buffers.push_back(take(jit::DeviceBuffer::allocate(bytes)));
+      take(device.buffers.back().upload(tensor->data, bytes));
+      TensorView view = *tensor;
+      view.data = device.buffers.back().data();
+      device.captures.set(name, view);
+    } else {
+      std::visit([&, name = name](auto scalar) { device.captures.set(name, scalar); }, value);
+    }
+  }
+  return device;
+}
+
+KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOptions& options) {
+  KernelOptions result;
+  result.family = options.family;
+  result.dtype = problem.dtype;
+  result.headDim = problem.headDim;
+  result.headDimV = problem.headDimV;
+  result.blockSparse = options.blockMask && mod.hasMaskMod();
+  result.maskQBlock = options.qBlock;
+  result.maskKvBlock = options.kvBlock;
+  result.rowMax = options.rowMax;
+  result.tf32 = options.tf32;
+  return result;
+}
+
+Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operands, const RunOptions& options) {
+  Gpu& device = *gpu();
+  const ProblemShape& s = problem.shape;
+  const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
+  DeviceOperand out{{}, layOut(problem, {s.batch, s.qHeads, s.qLen, problem.headDimV})};
+  out.buffer = poisoned(size_t(out.view.shape[0] * out.view.stride[0] * dtypeBytes(problem.dtype)));
+  out.view.data = out.buffer.data();
+  const jit::DeviceBuffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
+  const DeviceCaptures captures = uploadCaptures(operands.captures);
+
+  ForwardArgs args{.q = q.view, .k = k.view, .v = v.view, .out = out.view};
+  args.lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
+  if (options.rowMax) args.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
+  args.scale = options.scale;
+  args.captures = &captures.captures;
+
+  const KernelOptions kernel = kernelOptions(mod, problem, options);
+  const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
+  jit::DeviceBuffer lists;
+  BlockMaskView mask;
+  if (kernel.blockSparse) {
+    lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
+    mask = BlockMask::viewInto(lists.data(), shape);
+    const Kernel builder = take(device.compiler.load(mod, {.kind = KernelKind::BlockMask}));
+    take(builder.buildBlockMask(mask, s, captures.captures, device.stream.get()));
+    args.blockMask = &mask;
+  }
+  take(take(device.compiler.load(mod, kernel)).forward(args, nullptr, device.stream.get()));
+  take(device.stream.synchronize());
+  return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
+}
+
+Outcome runReference(const Mod& mod, const Problem&, const Operands& operands, std::optional<float> scale) {
+  reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
+  if (scale) args.scale = *scale;
+  auto result = take(reference::attention(mod.module(), operands.captures, args));
+  return {std::move(result.out), std::move(result.lse), std::move(result.rowMax)};
+}
+
+namespace {
+
+void checkValues(const char* what, const std::vector<double>& actual, const std::vector<double>& expected,
+                 double tolerance, bool relativeToValue) {
+  REQUIRE(actual.size() == expected.size());
+  double worst = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (actual[i] == expected[i]) continue; // infinities of lse and row max
+    const double scale = relativeToValue ? 1 + std::abs(expected[i]) : 1;
+    const double error = std::abs(actual[i] - expected[i]) / scale;
+    if (!(error <= worst)) {
+      worst = error;
+      at = i;
+    }
+  }
+  INFO(what << " element " << at << ": " << (actual.empty() ? 0 : actual[at]) << ", reference "
+            << (expected.empty() ? 0 : expected[at]));
+  CHECK(worst <= tolerance);
+}
+
+} // namespace
+
+void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32, double scoreError) {
+  // The weights P and the output round once each to the dtype (unit roundoff u), so an element is off by at most
+  // 2 u max|v|; |v| stays below 6 for normal values. A score is off by a few 2^-24 of its size, and by u of TF32's
+  // products with tf32; an error e of the scores moves a weighted mean of v by at most 2 e max|v|, and lse by e.
+  const double u = problem.dtype == DType::BF16 ? 0x1p-9 : problem.dtype == DType::F16 ? 0x1p-12 : 0x1p-22;
+  double largestScore = 8;
+  for (double score : expected.rowMax)
+    if (std::isfinite(score)) largestScore = std::max(largestScore, std::abs(score));
+  const double scores = largestScore * (tf32 ? 0x1p-10 : 0x1p-21) + scoreError;
+  checkValues("out", actual.out, expected.out, 6 * (2 * u + 2 * scores), false);
+  checkValues("lse", actual.lse, expected.lse, scores, true);
+  if (!actual.rowMax.empty()) checkValues("row max", actual.rowMax, expected.rowMax, scores, true);
+}
+
+Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines) {
+  ParseOptions options;
+  options.defines = std::move(defines);
+  return take(Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/" + name + ".py", options));
+}
+
+void compileAhead(const std::vector<std::pair<Mod, KernelOptions>>& jobs) {
+  Gpu& device = *gpu();
+  const std::string arch = device.context.info().arch;
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> pool;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+    pool.emplace_back([&] {
+      for (size_t job; (job = next++) < jobs.size();) {
+        KernelOptions options = jobs[job].second;
+        options.arch = arch;
+        (void)bool(device.compiler.compile(jobs[job].first, options)); // an error shows again where it is needed
+      }
+    });
+  for (std::thread& thread : pool)
+    thread.join();
+}
+
+} // namespace attnc::gputest

@@ -1,0 +1,104 @@
+// What GPU tests share: the device, random problems, and runs of a kernel beside the fp64 reference.
+#pragma once
+
+#include "attnc/attnc.h"
+#include "jit/device.h"
+#include "tools/attnc/safetensors.h"
+
+#include <catch2/catch.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace attnc::gputest {
+
+/// The GPU, a stream on it, and a compiler. One per test process.
+struct Gpu {
+  jit::DeviceContext context;
+  jit::DeviceStream stream;
+  Compiler compiler;
+};
+
+/// Null where there is none; `reason` then says why.
+Gpu* gpu(std::string* reason = nullptr);
+
+// Skips the test where there is no GPU, and says so: CTest looks for the word SKIPPED.
+#define ATTNC_NEED_GPU()                                                                                               \
+  do {                                                                                                                 \
+    std::string reason;                                                                                                \
+    if (!attnc::gputest::gpu(&reason)) {                                                                                   \
+      WARN("SKIPPED: " << reason);                                                                                     \
+      return;                                                                                                          \
+    }                                                                                                                  \
+  } while (false)
+
+/// Takes the value or fails the test with the error's message.
+template <class T> T take(Expected<T> value) {
+  if (!value) FAIL(value.error().message);
+  return *std::move(value);
+}
+inline void take(Status status) {
+  if (!status) FAIL(status.error().message);
+}
+
+/// One attention problem.
+struct Problem {
+  ProblemShape shape;
+  int headDim = 64, headDimV = 64;
+  DType dtype = DType::BF16;
+  bool kvBatchOne = false; ///< k and v have batch 1
+  bool headsLast = false;  ///< memory order [B, S, H, D] instead of [B, H, S, D]
+  int64_t rowPadding = 0;  ///< elements between rows beyond the head dim: odd ones make rows unaligned
+  uint64_t seed = 1;
+  std::string text() const;
+};
+
+/// Its operands in host memory, drawn at random; captures of the mod as well.
+struct Operands {
+  cli::HostTensor q, k, v;
+  cli::TensorMap tensors;
+  Captures captures; ///< views into `tensors`
+};
+Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
+
+/// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN].
+struct Outcome {
+  std::vector<double> out, lse, rowMax;
+};
+
+/// Captures with their tensors in device memory.
+struct DeviceCaptures {
+  std::vector<jit::DeviceBuffer> buffers;
+  Captures captures;
+};
+DeviceCaptures uploadCaptures(const Captures& host);
+
+struct RunOptions {
+  Family family = Family::Sm80;
+  bool blockMask = false; ///< build one on the GPU and walk it
+  int qBlock = 128, kvBlock = 128;
+  bool rowMax = true;
+  bool tf32 = false;
+  std::optional<float> scale;
+};
+
+/// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.
+Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operands, const RunOptions& options);
+
+/// The same by the fp64 reference on the CPU.
+Outcome runReference(const Mod& mod, const Problem& problem, const Operands& operands, std::optional<float> scale = {});
+
+/// Fails unless `actual` is `expected` within the error that the arithmetic allows (the .cpp derives it).
+/// `scoreError`: what the mod's own functions may add to a score, for approximations.
+void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32 = false,
+                double scoreError = 0);
+
+/// A mod of the library, by name.
+Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines = {});
+
+/// Compiles in parallel what a test is about to run, so that it does not wait for one kernel after the other.
+void compileAhead(const std::vector<std::pair<Mod, KernelOptions>>& jobs);
+KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOptions& options);
+
+} // namespace attnc::gputest

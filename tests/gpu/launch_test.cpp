@@ -1,0 +1,182 @@
+// Launching: graphs, threads, determinism, large tensors, and block masks built on the GPU.
+#include "gpu.h"
+
+#include <cstring>
+#include <thread>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+/// q, k, v and out of one small problem in device memory, kept for many launches.
+struct Launchable {
+  Problem problem;
+  std::vector<jit::DeviceBuffer> buffers;
+  ForwardArgs args;
+  jit::DeviceBuffer out;
+
+  explicit Launchable(const Problem& p) : problem(p) {
+    const ProblemShape& s = p.shape;
+    const Operands operands = draw(Mod::identity(), p);
+    args.q = place(operands.q);
+    args.k = place(operands.k);
+    args.v = place(operands.v);
+    out = take(jit::DeviceBuffer::allocate(size_t(s.batch * s.qHeads * s.qLen * p.headDimV * dtypeBytes(p.dtype))));
+    args.out = TensorView::contiguous(out.data(), p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV});
+  }
+  TensorView place(const cli::HostTensor& tensor) {
+    buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));
+    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
+    TensorView view = tensor.view();
+    view.data = buffers.back().data();
+    return view;
+  }
+  std::vector<char> result() const {
+    std::vector<char> bytes(out.bytes());
+    take(out.download(bytes.data(), bytes.size()));
+    return bytes;
+  }
+};
+
+KernelOptions optionsFor(const Problem& problem, Family family) {
+  return {.family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
+}
+
+const Family kFamilies[] = {Family::Naive, Family::Sm80};
+
+} // namespace
+
+TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  for (Family family : kFamilies) {
+    Launchable work({{2, 4, 2, 200, 300}, 64, 64, DType::BF16});
+    const Kernel kernel = take(device.compiler.load(libraryMod("causal"), optionsFor(work.problem, family)));
+    take(kernel.forward(work.args, nullptr, device.stream.get()));
+    take(device.stream.synchronize());
+    const std::vector<char> expected = work.result();
+
+    take(device.stream.beginCapture());
+    take(kernel.forward(work.args, nullptr, device.stream.get()));
+    const jit::DeviceGraph graph = take(device.stream.endCapture());
+    take(work.out.fill(0xff));
+    for (int i = 0; i < 100; ++i)
+      take(graph.launch(device.stream.get()));
+    take(device.stream.synchronize());
+    CHECK(work.result() == expected);
+  }
+}
+
+TEST_CASE("equal launches give equal bits", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  for (Family family : kFamilies) {
+    Launchable work({{2, 8, 2, 500, 700}, 128, 128, DType::BF16});
+    const Kernel kernel = take(device.compiler.load(libraryMod("causal"), optionsFor(work.problem, family)));
+    std::vector<char> first;
+    for (int i = 0; i < 20; ++i) {
+      take(kernel.forward(work.args, nullptr, device.stream.get()));
+      take(device.stream.synchronize());
+      if (i == 0) first = work.result();
+      REQUIRE(work.result() == first);
+    }
+  }
+}
+
+TEST_CASE("several kernels run from several threads at once", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  const std::vector<std::string> names = {"noop", "causal", "softcap_approx", "noop"};
+  std::vector<std::unique_ptr<Launchable>> work;
+  std::vector<std::vector<char>> expected;
+  const auto kernelOf = [&](size_t i) {
+    return device.compiler.load(take(Mod::parse(i % 2 ? "q_idx >= kv_idx" : "score * 0.5")),
+                                optionsFor(work[i]->problem, i < 2 ? Family::Naive : Family::Sm80));
+  };
+  for (size_t i = 0; i < names.size(); ++i) {
+    work.push_back(std::make_unique<Launchable>(Problem{{1, 4, 4, 256, 256 + int64_t(i)}, 64, 64, DType::F16}));
+    take(take(kernelOf(i)).forward(work[i]->args, nullptr, device.stream.get()));
+    take(device.stream.synchronize());
+    expected.push_back(work[i]->result());
+    take(work[i]->out.fill(0xff));
+  }
+  std::vector<std::string> failures(names.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < names.size(); ++i)
+    threads.emplace_back([&, i] {
+      auto fail = [&](const Error& error) { failures[i] = error.message; };
+      if (Status status = device.context.makeCurrent(); !status) return fail(status.error());
+      auto stream = jit::DeviceStream::create();
+      if (!stream) return fail(stream.error());
+      for (int round = 0; round < 50; ++round) {
+        auto kernel = kernelOf(i);
+        if (!kernel) return fail(kernel.error());
+        if (Status status = kernel->forward(work[i]->args, nullptr, stream->get()); !status)
+          return fail(status.error());
+      }
+      if (Status status = stream->synchronize(); !status) return fail(status.error());
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  for (size_t i = 0; i < names.size(); ++i) {
+    CHECK(failures[i] == "");
+    CHECK(work[i]->result() == expected[i]);
+  }
+}
+
+TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  // Two batches of k lie 2^31 + 64 elements apart; everything between stays untouched.
+  Launchable work({{2, 1, 1, 64, 64}, 64, 64, DType::BF16});
+  const int64_t apart = (int64_t(1) << 31) + 64, block = 64 * 64 * 2;
+  const jit::DeviceBuffer far = take(jit::DeviceBuffer::allocate(size_t(apart) * 2 + size_t(block)));
+  std::vector<char> k(size_t(2 * block));
+  take(work.buffers[1].download(k.data(), k.size()));
+  jit::DeviceBuffer& writable = const_cast<jit::DeviceBuffer&>(far);
+  take(writable.upload(k.data(), size_t(block)));
+  take(writable.upload(k.data() + block, size_t(block), size_t(apart) * 2));
+  for (Family family : kFamilies) {
+    const Kernel kernel = take(device.compiler.load(Mod::identity(), optionsFor(work.problem, family)));
+    take(kernel.forward(work.args, nullptr, device.stream.get()));
+    take(device.stream.synchronize());
+    const std::vector<char> expected = work.result();
+    ForwardArgs args = work.args;
+    args.k.data = far.data();
+    args.k.stride[0] = apart;
+    take(work.out.fill(0xff));
+    take(kernel.forward(args, nullptr, device.stream.get()));
+    take(device.stream.synchronize());
+    CHECK(work.result() == expected);
+  }
+}
+
+TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d"}) {
+    const Mod mod = libraryMod(name);
+    const Kernel builder = take(device.compiler.load(mod, {.kind = KernelKind::BlockMask}));
+    for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
+      for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}}) {
+        const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};
+        const Operands operands = draw(mod, problem);
+        const BlockMaskShape shape{2, 2, qLen, kvLen, q, kv};
+        const BlockMask expected = take(BlockMask::build(mod, operands.captures, problem.shape, shape));
+
+        const DeviceCaptures captures = uploadCaptures(operands.captures);
+        const jit::DeviceBuffer storage = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
+        const BlockMaskView view = BlockMask::viewInto(storage.data(), shape);
+        take(builder.buildBlockMask(view, problem.shape, captures.captures, device.stream.get()));
+        take(device.stream.synchronize());
+        std::vector<char> host(storage.bytes());
+        take(storage.download(host.data(), host.size()));
+        const BlockMask actual = take(BlockMask::fromLists(BlockMask::viewInto(host.data(), shape)));
+        INFO(name << " " << qLen << " x " << kvLen << ", blocks " << q << " x " << kv);
+        CHECK(actual.toString() == expected.toString());
+        CHECK(actual.liveBlocks() == expected.liveBlocks());
+        CHECK(actual.fullBlocks() == expected.fullBlocks());
+      }
+  }
+}

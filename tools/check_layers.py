@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Checks that includes point one way and that third-party headers stay behind their fences.
+
+  python3 tools/check_layers.py [--root DIR]
+
+Prints each offending include and exits with 1 if there is any.
+"""
+import argparse
+import pathlib
+import re
+import sys
+
+# A folder may include itself, the public headers, and these.
+LAYERS = {
+    "include/attnc": set(),
+    "src/ir": set(),
+    "dsl": {"ir"},
+    "src/passes": {"ir"},
+    "src/codegen": {"ir", "passes"},
+    "src/kernels": {"ir", "passes", "codegen"},
+    "src/jit": set(),
+    "src/reference": {"ir"},
+    "src/api": {"ir", "dsl", "passes", "codegen", "kernels", "jit", "reference"},
+}
+# header prefix -> folders that may include it
+FENCES = {
+    "cuda.h": ["src/jit"],
+    "nvrtc.h": ["src/jit"],
+    "CLI/": ["tools", "bench"],
+    "nlohmann/": ["tools", "bench", "tests", "src/jit"],
+    "llvm/Support/SourceMgr.h": ["dsl", "src/ir"],
+    "llvm/Support/CommandLine.h": [],
+    "llvm/": ["src", "dsl", "tests", "tools", "bench"],
+    "fmt/": ["src", "dsl", "tests", "tools", "bench"],
+    "catch2/": ["tests"],
+    "templates/": ["src/api", "tests"],
+    "tools/": ["tests"],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+
+
+def allowed(folder, header):
+    """Why `header` may not be included from `folder`, or None."""
+    for prefix, homes in FENCES.items():
+        if header.startswith(prefix):
+            inside = any(folder == home or folder.startswith(home + "/") for home in homes)
+            return None if inside else f"<{prefix}> belongs to {', '.join(homes) or 'nobody'}"
+    layer = header.split("/")[0]
+    own = folder.split("/")[-1]
+    known = {name.split("/")[-1] for name in LAYERS} - {"attnc"}
+    if folder in LAYERS and layer in known and layer != own and layer not in LAYERS[folder]:
+        return f"{folder} stands below {layer}"
+    return None
+
+
+def check(root):
+    errors = []
+    for top in ("include", "src", "dsl", "tools", "bench", "tests", "templates"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in (".h", ".cpp", ".cu", ".cuh", ".def"):
+                continue
+            folder = str(path.relative_to(root).parent)
+            for header in INCLUDE.findall(path.read_text()):
+                if top == "templates":
+                    # A template is handed to NVRTC alone: it includes templates and the two generated headers.
+                    inside = (root / "templates" / header).exists() or header.startswith("attnc_")
+                    why = None if inside or header in ("math.h", "string.h") else "templates include only templates"
+                else:
+                    why = allowed(folder, header)
+                if why:
+                    errors.append(f"{path.relative_to(root)}: includes {header}: {why}")
+    return errors
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    errors = check(parser.parse_args().root)
+    print("\n".join(errors) or "layers: every include points the right way")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
