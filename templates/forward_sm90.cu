@@ -17,7 +17,7 @@
 //   q_ring          kQStages tile_bytes(kBlockM, kHeadDimQk)      a slot: one tile of Q rows
 //   k_ring          kStages tile_bytes(kBlockN, kHeadDimQk)       a slot: until S of its step is there
 //   v_ring          kStages tile_bytes(kBlockN, kHeadDimV)        a slot: until P V of its step is there
-//   Control         sizeof(Control) <= 512                        barriers, and what the producer tells the consumers
+//   control         32 kQStages + 40 kStages                      what the producer tells the consumers, and barriers
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len, kv_len >= 1. Config: kBlockM =
@@ -35,6 +35,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/setmaxnreg.cuh"
+#include "ptx/shared_memory.cuh"
 #include "tile/tile_sm90.cuh"
 
 namespace attnc {
@@ -57,35 +58,38 @@ struct Work {
   int b, h, q_start, valid; // not valid: no more work
 };
 
-struct Control {
-  Work work[kQStages];
-  Step step[kStages];
-  unsigned long long q_full[kQStages], q_empty[kQStages];
-  unsigned long long k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-};
-
 /// A place in a ring of `Stages` slots: which slot, and the parity of its barriers' phase.
 template <int Stages> struct RingPlace {
   int slot = 0;
   unsigned parity = 0;
-  ATTNC_DEVICE void advance() {
-    if (++slot == Stages) {
-      slot = 0;
-      parity ^= 1;
-    }
+  /// By 1 or 0 slots, without a branch.
+  ATTNC_DEVICE void advance(int by = 1) {
+    const bool wrap = slot + by == Stages;
+    slot = wrap ? 0 : slot + by;
+    parity ^= wrap;
   }
 };
 
-/// Shared memory, and the addresses of its parts.
+/// The layout of shared memory, as addresses.
 struct Shared {
-  unsigned char* base;
-  ATTNC_DEVICE Control& control() const {
-    return *(Control*)(base + kQStages * kQBytes + kStages * (kKBytes + kVBytes));
-  }
-  ATTNC_DEVICE unsigned q(int slot) const { return ptx::shared_address(base) + slot * kQBytes; }
-  ATTNC_DEVICE unsigned k(int slot) const { return q(kQStages) + slot * kKBytes; }
-  ATTNC_DEVICE unsigned v(int slot) const { return k(kStages) + slot * kVBytes; }
-  ATTNC_DEVICE unsigned barrier(const unsigned long long& b) const { return ptx::shared_address(&b); }
+  unsigned base;
+
+  ATTNC_DEVICE unsigned q(int slot) const { return base + slot * kQBytes; }
+  ATTNC_DEVICE unsigned k(int slot) const { return base + kQStages * kQBytes + slot * kKBytes; }
+  ATTNC_DEVICE unsigned v(int slot) const { return base + kQStages * kQBytes + kStages * kKBytes + slot * kVBytes; }
+
+  ATTNC_DEVICE unsigned work(int slot) const { return base + kControl + 16 * slot; }
+  ATTNC_DEVICE unsigned step(int slot) const { return base + kControl + 16 * kQStages + 8 * slot; }
+  ATTNC_DEVICE unsigned q_full(int slot) const { return barrier(slot); }
+  ATTNC_DEVICE unsigned q_empty(int slot) const { return barrier(kQStages + slot); }
+  ATTNC_DEVICE unsigned k_full(int slot) const { return barrier(2 * kQStages + slot); }
+  ATTNC_DEVICE unsigned k_empty(int slot) const { return barrier(2 * kQStages + kStages + slot); }
+  ATTNC_DEVICE unsigned v_full(int slot) const { return barrier(2 * kQStages + 2 * kStages + slot); }
+  ATTNC_DEVICE unsigned v_empty(int slot) const { return barrier(2 * kQStages + 3 * kStages + slot); }
+
+private:
+  static constexpr int kControl = kQStages * kQBytes + kStages * (kKBytes + kVBytes);
+  ATTNC_DEVICE unsigned barrier(int i) const { return base + kControl + 16 * kQStages + 8 * (kStages + i); }
 };
 
 // ---------------------------------------------------------------------------------------------------------- producer
@@ -98,10 +102,9 @@ struct Producer {
   RingPlace<kStages> k, v;
 
   ATTNC_DEVICE void tell_work(Work work) {
-    Control& control = shared.control();
-    ptx::mbarrier_wait(shared.barrier(control.q_empty[q.slot]), q.parity ^ 1);
-    control.work[q.slot] = work;
-    const unsigned full = shared.barrier(control.q_full[q.slot]);
+    ptx::mbarrier_wait(shared.q_empty(q.slot), q.parity ^ 1);
+    ptx::st_shared(shared.work(q.slot), {work.b, work.h, work.q_start, work.valid});
+    const unsigned full = shared.q_full(q.slot);
     if (work.valid) {
       ptx::mbarrier_arrive_expect_tx(full, kQBytes);
       request_tile<kBlockM, kHeadDimQk>(shared.q(q.slot), p.q, full, work.q_start, work.h, work.b * p.q_batch_step);
@@ -112,19 +115,17 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_k(Step step, int kv_head, int b) {
-    Control& control = shared.control();
-    ptx::mbarrier_wait(shared.barrier(control.k_empty[k.slot]), k.parity ^ 1);
-    control.step[k.slot] = step;
-    const unsigned full = shared.barrier(control.k_full[k.slot]);
+    ptx::mbarrier_wait(shared.k_empty(k.slot), k.parity ^ 1);
+    ptx::st_shared(shared.step(k.slot), {step.kv_start, step.flags});
+    const unsigned full = shared.k_full(k.slot);
     ptx::mbarrier_arrive_expect_tx(full, kKBytes);
     request_tile<kBlockN, kHeadDimQk>(shared.k(k.slot), p.k, full, step.kv_start, kv_head, b * p.k_batch_step);
     k.advance();
   }
 
   ATTNC_DEVICE void request_v(int kv_start, int kv_head, int b) {
-    Control& control = shared.control();
-    ptx::mbarrier_wait(shared.barrier(control.v_empty[v.slot]), v.parity ^ 1);
-    const unsigned full = shared.barrier(control.v_full[v.slot]);
+    ptx::mbarrier_wait(shared.v_empty(v.slot), v.parity ^ 1);
+    const unsigned full = shared.v_full(v.slot);
     ptx::mbarrier_arrive_expect_tx(full, kVBytes);
     request_tile<kBlockN, kHeadDimV>(shared.v(v.slot), p.v, full, kv_start, kv_head, b * p.v_batch_step);
     v.advance();
@@ -175,9 +176,8 @@ struct Place {
 };
 
 /// Turns products q k^T into scores: score_mod, then -inf where mask_mod or the end of KV says so. On exit x is the
-/// natural score if the mod has a score_mod (or `premultiply`), else still the product.
-ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
-                            bool premultiply) {
+/// natural score if the mod has a score_mod or the step says so, else still the product.
+ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step) {
   const int kv_first = step.kv_start + threadIdx.x % 4 * 2;
   const float kv_float = float(kv_first);
   const auto at_each_score = [&](auto&& function) {
@@ -196,7 +196,10 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
     at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
       s = Mod::score(args, place.head, row, col, at, s * p.scale); // SEAM(score)
     });
-  } else if (premultiply) {
+  }
+  if (!(step.flags & kStepSpecial)) [[likely]]
+    return;
+  if (step.flags & kStepScaled) {
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
@@ -220,27 +223,27 @@ struct Consumer {
   const ForwardParamsSm90& p;
   const ModArgs& args;
   Shared shared;
-  int group;        // which consumer warpgroup, uniform over the warp
-  float factor;     // see online_softmax.cuh
-  float natural;    // x times this is the natural score
-  bool premultiply; // see apply_mod
+  int group;    // which consumer warpgroup, uniform over the warp
+  float factor; // see online_softmax.cuh
 
   RingPlace<kQStages> q;
   RingPlace<kStages> k, v;
 
   ATTNC_DEVICE Work await_work() {
-    ptx::mbarrier_wait(shared.barrier(shared.control().q_full[q.slot]), q.parity);
-    return shared.control().work[q.slot];
+    ptx::mbarrier_wait(shared.q_full(q.slot), q.parity);
+    int x[4];
+    ptx::ld_shared(x, shared.work(q.slot));
+    return {x[0], x[1], x[2], x[3]};
   }
-  ATTNC_DEVICE Step await_k() {
-    ptx::mbarrier_wait(shared.barrier(shared.control().k_full[k.slot]), k.parity);
-    return shared.control().step[k.slot];
+  ATTNC_DEVICE Step read_step() {
+    int x[2];
+    ptx::ld_shared(x, shared.step(k.slot));
+    return {x[0], x[1]};
   }
-  ATTNC_DEVICE void await_v() { ptx::mbarrier_wait(shared.barrier(shared.control().v_full[v.slot]), v.parity); }
 
   /// One lane of each warp frees a slot once the warp's products with it are there.
-  ATTNC_DEVICE void free_slot(const unsigned long long& empty) {
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.barrier(empty));
+  ATTNC_DEVICE void free_slot(unsigned empty, bool really = true) {
+    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
   }
 
   /// Consumers take turns at handing products to the tensor cores, so that the softmax of one runs beside the products
@@ -252,43 +255,61 @@ struct Consumer {
     if (kConsumers > 1) ptx::named_barrier_arrive<256>(group + 1 == kConsumers ? 1 : 2 + group);
   }
 
-  /// P = 2^(factor x + bias) in place; row sums and maxima brought up to date. True: O must be multiplied by `rescale`.
-  ATTNC_DEVICE bool softmax_step(ScoreTile& x, LazyRow (&row)[2], float (&rescale)[2]) {
-    bool move = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float tile_max = fmaxf(x[0][2 * half], x[0][2 * half + 1]);
-#pragma unroll
-      for (int n = 1; n < kBlockN / 8; ++n) tile_max = fmaxf(tile_max, fmaxf(x[n][2 * half], x[n][2 * half + 1]));
-      move |= row[half].see(tile_max, factor);
-    }
-    move = __any_sync(0xffffffffu, move);
-    if (move) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) rescale[half] = row[half].move(factor);
-    }
-    const float bias[2] = {row[0].bias(factor), row[1].bias(factor)};
+  /// Turns scores x into exponents y = factor x + bias. True: references have moved, O must be multiplied by `rescale`.
+  ATTNC_DEVICE bool to_exponents(ScoreTile& x, LazyRow (&row)[2], float (&rescale)[2]) {
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        group[e] = ptx::ex2(group[e] * factor + bias[e / 2]);
-        row[e / 2].sum += group[e];
+      for (int e = 0; e < 4; ++e) group[e] = group[e] * factor + row[e / 2].bias;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int even = row[half].top, odd = __float_as_int(x[0][2 * half]);
+#pragma unroll
+      for (int n = 0; n < kBlockN / 8; ++n) {
+        int& top = n % 2 ? odd : even;
+        top = max(max(top, __float_as_int(x[n][2 * half])), __float_as_int(x[n][2 * half + 1]));
       }
+      row[half].top = max(even, odd);
+    }
+    const bool move = __any_sync(0xffffffffu, row[0].exceeds() || row[1].exceeds());
+    if (move) [[unlikely]] {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float y_max = negative_infinity();
+#pragma unroll
+        for (auto& group : x) y_max = fmaxf(y_max, fmaxf(group[2 * half], group[2 * half + 1]));
+        const float fall = row[half].move(y_max, rescale[half]);
+#pragma unroll
+        for (auto& group : x)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) group[2 * half + e] -= fall;
+      }
+    }
     return move;
+  }
+
+  /// P = 2^y in place for the column groups [Begin, End), summed up in `sum`.
+  template <int Begin, int End> ATTNC_DEVICE static void to_probabilities(ScoreTile& y, float (&sum)[4]) {
+#pragma unroll
+    for (int n = Begin; n < End; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        y[n][e] = ptx::ex2(y[n][e]);
+        sum[e] += y[n][e];
+      }
   }
 
   ATTNC_DEVICE void store(const OutTile& o, LazyRow (&row)[2], const Place& place) {
     const ForwardParams& base = p.base;
     const long long row_of_head = ((long long)place.b * base.q_heads + place.h) * base.q_len;
     Element* out = (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head;
-    const float normalise[2] = {row[0].finish(), row[1].finish()};
+    const float normalise[2] = {row[0].finish(), row[1].finish()}, max[2] = {row[0].max(), row[1].max()};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int q_idx = place.q_first + 8 * half;
       if (threadIdx.x % 4 == 0 && q_idx < base.q_len) {
-        if (base.lse) base.lse[row_of_head + q_idx] = row[half].lse(factor);
-        if (base.row_max) base.row_max[row_of_head + q_idx] = row[half].max * natural;
+        if (base.lse) base.lse[row_of_head + q_idx] = row[half].lse();
+        if (base.row_max) base.row_max[row_of_head + q_idx] = max[half];
       }
     }
     const int q_idx = place.q_first;
@@ -315,28 +336,30 @@ struct Consumer {
       const bool begins = step.flags & kStepLast; // this step begins a tile
       const bool ends = begins && work.valid;     // the last one ended a tile
       Work next = work;
-      if (begins) next = await_work();
-      if (next.valid) step = await_k();
+      if (begins) [[unlikely]] {
+        if (work.valid) {
+          if (kQStages > 1) free_slot(shared.q_empty(q.slot));
+          q.advance();
+        }
+        next = await_work();
+        if (next.valid) ptx::mbarrier_wait(shared.k_full(k.slot), k.parity);
+      }
       take_turn();
       ptx::touch(s);
       ptx::touch(o);
       ptx::wgmma_fence();
       start_qk(s, shared.q(q.slot) + q_rows, shared.k(k.slot));
       ptx::wgmma_commit_group();
-      if (work.valid) await_v();
-      ptx::wgmma_fence();
       start_pv(o, weights, shared.v(v.slot), accumulate);
       ptx::wgmma_commit_group();
       pass_turn();
+      step = read_step();
 
-      if (begins) {
+      const bool has_v = work.valid;
+      if (begins) [[unlikely]] {
         ptx::wgmma_wait_group<0>();
         ptx::touch(o);
-        if (ends) {
-          free_slot(shared.control().v_empty[v.slot]);
-          v.advance();
-          store(o, row, place);
-        }
+        if (ends) store(o, row, place);
         if (!next.valid) break;
         work = next;
         place = Place(p.base, args, work, row_of_tile);
@@ -345,45 +368,54 @@ struct Consumer {
 
       ptx::wgmma_wait_group<1>(); // S is there
       ptx::touch(s);
-      free_slot(shared.control().k_empty[k.slot]);
+      free_slot(shared.k_empty(k.slot));
       k.advance();
-      if (step.flags & kStepLast) {
-        free_slot(shared.control().q_empty[q.slot]);
-        q.advance();
-      }
-      apply_mod(s, p.base, args, place, step, premultiply);
+      if (kQStages == 1) free_slot(shared.q_empty(0), step.flags & kStepLast);
+      apply_mod(s, p.base, args, place, step);
       float rescale[2];
-      const bool move = softmax_step(s, row, rescale); // P = exp(S - reference)
+      const bool move = to_exponents(s, row, rescale);
+
+      // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
+      // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
+      float sum[4] = {row[0].sum, 0.f, row[1].sum, 0.f};
+      constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 2;
+      const bool k_ready = step.flags & kStepLast || ptx::mbarrier_test(shared.k_full(k.slot), k.parity);
+      to_probabilities<0, kEarly>(s, sum);
+      if (!k_ready) [[unlikely]]
+        ptx::mbarrier_wait(shared.k_full(k.slot), k.parity);
 
       ptx::wgmma_wait_group<0>(); // O is there
       ptx::touch(o);
-      if (!begins) {
-        free_slot(shared.control().v_empty[v.slot]);
-        v.advance();
-      }
-      to_weights(weights, s);
-      if (move) {
+      free_slot(shared.v_empty(v.slot), has_v);
+      v.advance(has_v);
+      if (move) [[unlikely]] {
 #pragma unroll
         for (auto& fragment : o)
 #pragma unroll
           for (int e = 0; e < 4; ++e) fragment[e] *= rescale[e / 2];
       }
+      const bool v_ready = ptx::mbarrier_test(shared.v_full(v.slot), v.parity);
+      to_probabilities<kEarly, kGroups>(s, sum);
+      to_weights(weights, s);
+      row[0].sum = sum[0] + sum[1];
+      row[1].sum = sum[2] + sum[3];
+      if (!v_ready) [[unlikely]]
+        ptx::mbarrier_wait(shared.v_full(v.slot), v.parity);
     }
   }
 };
 
 ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, Shared shared) {
   if (threadIdx.x == 0) {
-    Control& control = shared.control();
     for (int i = 0; i < kQStages; ++i) {
-      ptx::mbarrier_init(shared.barrier(control.q_full[i]), 1);
-      ptx::mbarrier_init(shared.barrier(control.q_empty[i]), kWarps);
+      ptx::mbarrier_init(shared.q_full(i), 1);
+      ptx::mbarrier_init(shared.q_empty(i), kWarps);
     }
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(shared.barrier(control.k_full[i]), 1);
-      ptx::mbarrier_init(shared.barrier(control.k_empty[i]), kWarps);
-      ptx::mbarrier_init(shared.barrier(control.v_full[i]), 1);
-      ptx::mbarrier_init(shared.barrier(control.v_empty[i]), kWarps);
+      ptx::mbarrier_init(shared.k_full(i), 1);
+      ptx::mbarrier_init(shared.k_empty(i), kWarps);
+      ptx::mbarrier_init(shared.v_full(i), 1);
+      ptx::mbarrier_init(shared.v_empty(i), kWarps);
     }
     ptx::fence_mbarrier_init();
     ptx::prefetch_tensor_map(p.q);
@@ -396,7 +428,8 @@ ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, Shared shared) {
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_forward(const __grid_constant__ ForwardParamsSm90 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-  const Shared shared{dynamic_shared};
+  // NOTE: through a shuffle, since the compiler would otherwise form the address anew, at 50 cycles, for every use.
+  const Shared shared{__shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0)};
   initialise(p, shared);
 
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -408,8 +441,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     // x is a score in natural units if something comes between the product and the softmax, else the product itself; a
     // scale that is not positive would turn the maximum into a minimum, so then the product is multiplied first.
     const bool premultiply = Mod::kHasScoreMod || !(p.base.scale > 0.f);
-    const float natural = premultiply ? 1.f : p.base.scale;
-    Consumer{p, args, shared, group - 1, natural * kLog2e, natural, premultiply}.run();
+    Consumer{p, args, shared, group - 1, premultiply ? kLog2e : p.base.scale * kLog2e}.run();
   }
 }
 

@@ -1,9 +1,11 @@
-// Online softmax that puts off rescaling: weights are taken relative to a reference, and the reference follows the
-// row's maximum only when a score exceeds it by a factor of 2^kSlack. Exact after normalisation, whatever the
-// reference; the weights stay below 2^kSlack, far from the limits of f32 and f16.
+// Online softmax that puts off rescaling, over rows whose columns lie in the four lanes of a quad.
 //
-// As in online_softmax.cuh, x is a score in units of 1 / factor of log2, and a row lies in the four lanes of a quad. A
-// lane compares its own maximum with the reference, so that lanes talk to each other only when the reference moves.
+// Weights are 2^y with y = factor x + bias: x a score in units of 1 / factor of log2, -bias the row's reference. Any
+// reference gives the same result after normalisation; it follows the row's maximum only when some y exceeds kSlack, so
+// that weights stay below 2^kSlack, far from the limits of f32 and f16, and sums and outputs are hardly ever rescaled.
+//
+// Looking for such a y takes no float comparison: where some y is positive, the greatest of them all as integers is the
+// greatest as floats, and where none is, whichever comes out is not positive either. Integers have a maximum of three.
 #pragma once
 
 #include "algo/online_softmax.cuh"
@@ -13,38 +15,40 @@ namespace attnc {
 constexpr float kSlack = 8.f;
 
 struct LazyRow {
-  float max = negative_infinity();       // of x in this lane
-  float reference = negative_infinity(); // equal in the lanes of a quad
-  float sum = 0.f;                       // this lane's part
+  static constexpr int kUnset = 0x7fffffff;
 
-  /// Takes in this lane's largest x of a tile. True: the reference should move.
-  ATTNC_DEVICE bool see(float tile_max, float factor) {
-    max = fmaxf(max, tile_max);
-    return (max - reference) * factor > kSlack;
-  }
+  float bias = 0.f;
+  int top = kUnset; // greatest y of this lane, as bits, if positive; kUnset: the row has not seen a live column
+  float sum = 0.f;  // this lane's part
 
-  /// Moves the reference to the row's maximum; all lanes of the warp. Returns the factor for what was summed so far.
-  ATTNC_DEVICE float move(float factor) {
-    const float old = reference;
-    reference = quad_max(max);
-    const float rescale = ptx::ex2(old * factor + bias(factor));
+  /// Whether the reference must move before weights are formed. Always so while there is none.
+  ATTNC_DEVICE bool exceeds() const { return top > __float_as_int(kSlack); }
+
+  /// Moves the reference to the row's maximum, `y_max` being this lane's greatest y. All lanes of the warp. Returns by
+  /// how much y falls, and sets the factor for what was summed so far.
+  ATTNC_DEVICE float move(float y_max, float& rescale) {
+    y_max = quad_max(fmaxf(y_max, __int_as_float(top))); // an unset top is not a number, and ignored
+    const bool unset = top == kUnset, dead = y_max == negative_infinity();
+    const float fall = unset ? dead ? 0.f : y_max : fmaxf(y_max, 0.f);
+    rescale = unset ? 1.f : ptx::ex2(-fall);
     sum *= rescale;
-    return rescale;
+    bias -= fall;
+    if (!dead) top = 0;
+    return fall;
   }
-
-  /// Weights are 2^(factor x + bias). A row that saw only -inf gets weights 0.
-  ATTNC_DEVICE float bias(float factor) const { return reference == negative_infinity() ? 0.f : -reference * factor; }
 
   /// Ends the row: 1 / sum, or 0 if no column lives.
   ATTNC_DEVICE float finish() {
-    max = quad_max(max);
     sum = quad_sum(sum);
     return sum == 0.f ? 0.f : 1.f / sum;
   }
 
   /// Natural-log sum of exponentials; -inf if no column lives.
-  ATTNC_DEVICE float lse(float factor) const {
-    return sum == 0.f ? negative_infinity() : (reference * factor + ptx::lg2(sum)) * kLn2;
+  ATTNC_DEVICE float lse() const { return sum == 0.f ? negative_infinity() : (ptx::lg2(sum) - bias) * kLn2; }
+  /// The greatest score in natural units; -inf if no column lives. All lanes of the quad.
+  ATTNC_DEVICE float max() const {
+    const float above = quad_max(fmaxf(__int_as_float(top), 0.f));
+    return top == kUnset ? negative_infinity() : (above - bias) * kLn2;
   }
 };
 

@@ -19,10 +19,12 @@ namespace attnc {
 template <class M> constexpr bool kHasBounds = requires { &M::bounds; };
 
 enum StepFlags : int {
-  kStepMasked = 1, // mask_mod must be evaluated
-  kStepTail = 2,   // some columns lie past kv_len
-  kStepFirst = 4,  // the first step of its tile of Q rows
-  kStepLast = 8,   // the last one
+  kStepMasked = 1,  // mask_mod must be evaluated
+  kStepTail = 2,    // some columns lie past kv_len
+  kStepFirst = 4,   // the first step of its tile of Q rows
+  kStepLast = 8,    // the last one
+  kStepScaled = 16, // products must be multiplied by the scale before the softmax
+  kStepSpecial = kStepMasked | kStepTail | kStepScaled,
 };
 
 struct Step {
@@ -32,17 +34,18 @@ struct Step {
 /// The steps of one tile of Q rows: `valid` and `step` stand at the first one, `advance` goes on. There is at least
 /// one: a tile of rows without live columns gets a step that lies past kv_len, so that its rows come out as fully
 /// masked.
-template <class M> struct StepWalk {
+template <class M>
+struct StepWalk {
   const BlockLists& lists;
   const int* partial_index;
   const int* full_index;
   int log2_tiles, partial_tiles, count, i;
   int full_begin, full_end; // with bounds
-  int kv_len, first;
+  int kv_len, first, always;
   Step step;
 
   ATTNC_DEVICE StepWalk(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int q_end)
-      : lists(p.lists), i(0), kv_len(p.kv_len), first(0) {
+      : lists(p.lists), i(0), kv_len(p.kv_len), first(0), always(p.scale > 0.f || M::kHasScoreMod ? 0 : kStepScaled) {
     if constexpr (kHasBounds<M>) {
       const auto bounds = M::bounds(args, M::head(args, b, h), b, h, q_start, q_end);
       first = max(bounds.kv_begin, 0) / kBlockN;
@@ -73,7 +76,7 @@ template <class M> struct StepWalk {
 
 private:
   ATTNC_DEVICE Step find() {
-    if (i >= count) return {round_to_tile(kv_len), kStepTail | kStepFirst | kStepLast};
+    if (i >= count) return {round_to_tile(kv_len), always | kStepTail | kStepFirst | kStepLast};
     int start, flags;
     if constexpr (kHasBounds<M>) {
       start = (first + i) * kBlockN;
@@ -88,7 +91,7 @@ private:
       start = i * kBlockN;
       flags = kStepMasked;
     }
-    if (!M::kHasMaskMod) flags = 0;
+    flags = M::kHasMaskMod ? flags | always : always;
     if (start + kBlockN > kv_len) flags |= kStepTail;
     if (i == 0) flags |= kStepFirst;
     if (i + 1 == count) flags |= kStepLast;

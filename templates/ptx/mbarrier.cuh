@@ -22,6 +22,20 @@ ATTNC_DEVICE void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+/// Whether the phase of the given parity has completed. May wait a little for it.
+ATTNC_DEVICE bool mbarrier_test(unsigned barrier, unsigned parity) {
+  unsigned done;
+  asm volatile("{\n"
+               ".reg .pred done;\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+               "selp.u32 %0, 1, 0, done;\n"
+               "}"
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return done;
+}
+
 /// Returns once the phase of the given parity has completed; what was written before its arrivals is then visible.
 ATTNC_DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile("{\n"

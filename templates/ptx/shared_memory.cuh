@@ -1,0 +1,26 @@
+// One function, one instruction: loads and stores of 32-bit words by shared address.
+#pragma once
+
+#include "mod/contract.cuh"
+
+namespace attnc::ptx {
+
+/// Aligned to their size.
+ATTNC_DEVICE void ld_shared(int (&x)[2], unsigned shared) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "r"(shared) : "memory");
+}
+ATTNC_DEVICE void ld_shared(int (&x)[4], unsigned shared) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(shared)
+               : "memory");
+}
+ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[2]) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared), "r"(x[0]), "r"(x[1]) : "memory");
+}
+ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+
+} // namespace attnc::ptx
