@@ -1,5 +1,5 @@
-// In: any module. Out: operands of commutative operations in one order, constants last, so that a + b and b + a become
-// one node; nodes with the same content are one already (Module::make).
+// In: any module. Out: operands of commutative operations in one order (leaves first, constants last), so that a + b
+// and b + a become one node; nodes with the same content are one already (Module::make).
 //
 //   %0 = add i32 %q_idx, %kv_idx     =>   %0 = add i32 %q_idx, %kv_idx
 //   %1 = add i32 %kv_idx, %q_idx          (users of %1 use %0)
@@ -32,7 +32,13 @@ static bool isCommutative(Op op, ir::Type type) {
 Status cse(ir::Module& module, const PassContext&) {
   module = rebuild(module, [](ir::Module& out, const ir::Node& node) {
     ir::Node ordered = node;
-    auto rank = [&](ir::Value value) { return std::make_tuple(out.isConst(value), value.id); };
+    // Leaves by what they are, not by when they were first met: so the order survives printing and reading back.
+    auto rank = [&](ir::Value value) {
+      const ir::Node& operand = out[value];
+      bool isLeaf = ir::info(operand.op).rule == ir::TypeRule::Leaf;
+      return std::make_tuple(out.isConst(value), !isLeaf, isLeaf ? int64_t(operand.op) : 0, isLeaf ? operand.attr : 0,
+                             value.id);
+    };
     if (isCommutative(node.op, node.type) && rank(node.operands[1]) < rank(node.operands[0]))
       std::swap(ordered.operands[0], ordered.operands[1]);
     return keep(out, ordered);
