@@ -1,3 +1,4 @@
+#include "command.h"
 #include "safetensors.h"
 
 #include "output_file.h"
@@ -6,36 +7,19 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 using namespace attnc;
 using namespace attnc::cli;
+using attnc::test::Folder;
+using attnc::test::readFile;
 
 namespace {
-
-/// A folder of its own that goes away with the test.
-struct Folder {
-  std::string path = (std::filesystem::temp_directory_path() / "attnc-safetensors-XXXXXX").string();
-  Folder() { REQUIRE(mkdtemp(path.data())); }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
-
-std::string contents(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-size_t filesIn(const std::string& folder) {
-  return size_t(std::distance(std::filesystem::directory_iterator(folder), {}));
-}
 
 /// A file with this header (its length in front) and this many bytes of data.
 std::string fileOf(const std::string& header, size_t dataBytes) {
   std::string file;
-  for (int i = 0; i < 8; ++i)
-    file += char(header.size() >> (8 * i) & 0xff);
+  for (int i = 0; i < 8; ++i) file += char(header.size() >> (8 * i) & 0xff);
   return file + header + std::string(dataBytes, '\1');
 }
 
@@ -50,8 +34,7 @@ TensorMap sample() {
                           DType::I64,  DType::F16, DType::BF16, DType::F32};
   for (DType dtype : dtypes) {
     HostTensor& tensor = tensors[std::string(dtypeName(dtype))] = HostTensor::make(dtype, {2, 3});
-    for (size_t i = 0; i < tensor.bytes.size(); ++i)
-      tensor.bytes[i] = char(dtype == DType::Bool ? i & 1 : i * 37);
+    for (size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = char(dtype == DType::Bool ? i & 1 : i * 37);
   }
   tensors["scalar"] = HostTensor::make(DType::F32, {});
   tensors["empty"] = HostTensor::make(DType::I64, {4, 0, 7});
@@ -63,7 +46,7 @@ TensorMap sample() {
 
 TEST_CASE("what is written is read back") {
   Folder folder;
-  std::string path = folder.path + "/a.safetensors";
+  std::string path = folder / "a.safetensors";
   TensorMap tensors = sample();
   REQUIRE(writeSafetensors(path, tensors, {{"made by", "a test"}}));
   auto read = readSafetensors(path);
@@ -76,26 +59,26 @@ TEST_CASE("what is written is read back") {
     CHECK(back.shape == tensor.shape);
     CHECK(back.bytes == tensor.bytes);
   }
-  CHECK(filesIn(folder.path) == 1);
+  CHECK(folder.files() == 1);
 }
 
 TEST_CASE("the data section is aligned for every element type") {
   Folder folder;
-  std::string path = folder.path + "/a.safetensors";
+  std::string path = folder / "a.safetensors";
   REQUIRE(writeSafetensors(path, sample()));
   uint64_t header = 0;
-  std::memcpy(&header, contents(path).data(), sizeof(header));
+  std::memcpy(&header, readFile(path).data(), sizeof(header));
   CHECK(header % 8 == 0);
 }
 
 TEST_CASE("a file cut at any byte is refused, and inside the data the tensor is named") {
   Folder folder;
-  std::string path = folder.path + "/a.safetensors";
+  std::string path = folder / "a.safetensors";
   TensorMap tensors;
   tensors["query"] = HostTensor::make(DType::F32, {3, 2});
   tensors["keys"] = HostTensor::make(DType::BF16, {4});
   REQUIRE(writeSafetensors(path, tensors));
-  std::string whole = contents(path);
+  std::string whole = readFile(path);
   REQUIRE(parse(whole));
   size_t data = whole.size() - 24 - 8;
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -179,8 +162,7 @@ TEST_CASE("lying header lengths allocate nothing") {
 
 TEST_CASE("deeply nested headers end in a message") {
   std::string header = "{\"q\":";
-  for (int i = 0; i < 1'000'000; ++i)
-    header += "{\"q\":";
+  for (int i = 0; i < 1'000'000; ++i) header += "{\"q\":";
   header += "0" + std::string(1'000'001, '}');
   auto result = parse(fileOf(header, 0));
   REQUIRE_FALSE(result);
@@ -207,30 +189,30 @@ TEST_CASE("a boolean is 0 or 1") {
 
 TEST_CASE("only regular files are read") {
   Folder folder;
-  CHECK_FALSE(readSafetensors(folder.path));
+  CHECK_FALSE(readSafetensors(folder / "."));
   CHECK_FALSE(readSafetensors("/dev/zero"));
-  auto missing = readSafetensors(folder.path + "/none");
+  auto missing = readSafetensors(folder / "none");
   REQUIRE_FALSE(missing);
   CHECK_THAT(missing.error().message, Catch::Contains("No such file"));
 }
 
 TEST_CASE("a file is replaced whole, keeping links, permissions and neighbours") {
   Folder folder;
-  std::string path = folder.path + "/out", link = folder.path + "/link";
+  std::string path = folder / "out", link = folder / "link";
   REQUIRE(writeWholeFile(path, {"one"}));
   std::filesystem::permissions(path, std::filesystem::perms(0640));
   std::filesystem::create_symlink("out", link);
   REQUIRE(writeWholeFile(link, {"two", "", " three"}));
-  CHECK(contents(path) == "two three");
+  CHECK(readFile(path) == "two three");
   CHECK(std::filesystem::is_symlink(link));
   CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0640));
-  CHECK(filesIn(folder.path) == 2);
+  CHECK(folder.files() == 2);
 
   REQUIRE(writeWholeFile("/dev/null", {"gone"}));
   CHECK(std::filesystem::is_character_file("/dev/null"));
-  CHECK_FALSE(writeWholeFile(folder.path, {"x"}));
-  CHECK_FALSE(writeWholeFile(folder.path + "/no/such/folder", {"x"}));
-  CHECK_FALSE(writeWholeFile(folder.path + "/" + std::string(300, 'x'), {"x"}));
+  CHECK_FALSE(writeWholeFile(folder / ".", {"x"}));
+  CHECK_FALSE(writeWholeFile(folder / "no/such/folder", {"x"}));
+  CHECK_FALSE(writeWholeFile(folder / std::string(300, 'x'), {"x"}));
   auto full = writeWholeFile("/dev/full", {"x"});
   REQUIRE_FALSE(full);
   CHECK_THAT(full.error().message, Catch::Contains("/dev/full"));

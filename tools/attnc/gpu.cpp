@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include "api/mask_shape.h"
+#include "ir/ir.h"
 
 #include <fmt/format.h>
 
@@ -67,7 +68,7 @@ public:
     if (!created) return std::move(created).error();
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
-    if (mod.hasMaskMod() && !options.noBlockMask)
+    if (masksSomething() && !options.noBlockMask)
       if (auto status = buildBlockMask(); !status) return status.error();
     return forward();
   }
@@ -80,6 +81,12 @@ private:
     kernel.headDimV = int(operands.v.shape[3]);
     kernel.maskQBlock = kernel.maskKvBlock = kBlock;
     return kernel;
+  }
+
+  /// A mask_mod that is true everywhere (a constant of the mod may make it so) has no empty blocks to skip.
+  bool masksSomething() const {
+    const ir::Module& module = mod.module();
+    return module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
   }
 
   Status uploadCaptures() {

@@ -1,0 +1,33 @@
+#include "command.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sys/wait.h>
+
+namespace attnc::test {
+
+Outcome attnc(const std::string& arguments) {
+  Folder folder;
+  std::string line =
+      std::string(ATTNC_COMMAND) + " " + arguments + " >" + folder / "out" + " 2>" + folder / "err" + " </dev/null";
+  int status = std::system(line.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, readFile(folder / "out"), readFile(folder / "err")};
+}
+
+std::string readFile(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void writeFile(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+Folder::Folder() : path((std::filesystem::temp_directory_path() / "attnc-test-XXXXXX").string()) {
+  if (!mkdtemp(path.data())) std::abort();
+}
+
+Folder::~Folder() { std::filesystem::remove_all(path); }
+
+size_t Folder::files() const { return size_t(std::distance(std::filesystem::directory_iterator(path), {})); }
+
+} // namespace attnc::test

@@ -1,0 +1,303 @@
+// `attnc run` on the CPU: numbers, operands from files, and what happens to the output file.
+#include "command.h"
+#include "safetensors.h"
+
+#include "ir/element.h"
+#include "reference/convert.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+
+using namespace attnc;
+using namespace attnc::cli;
+using attnc::test::Folder;
+using attnc::test::Outcome;
+using attnc::test::readFile;
+using attnc::test::writeFile;
+using Catch::Contains;
+
+namespace {
+
+const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
+
+HostTensor tensor(DType dtype, std::vector<int64_t> shape, const std::function<double(int64_t)>& element) {
+  HostTensor result = HostTensor::make(dtype, std::move(shape));
+  for (int64_t i = 0; i < result.elements(); ++i) reference::writeElement(result.bytes.data(), dtype, i, element(i));
+  return result;
+}
+
+double at(const HostTensor& tensor, int64_t index) {
+  return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
+}
+
+/// q and k are 0, so that all live scores are equal; v[.., kv, d] = kv + 100 d.
+TensorMap flatOperands(DType dtype = DType::F32) {
+  auto zero = [](int64_t) { return 0.0; };
+  TensorMap tensors;
+  tensors["q"] = tensor(dtype, {1, 2, 4, 8}, zero);
+  tensors["k"] = tensor(dtype, {1, 1, 6, 8}, zero);
+  tensors["v"] = tensor(dtype, {1, 1, 6, 2}, [](int64_t i) { return double(i / 2) + 100 * double(i % 2); });
+  return tensors;
+}
+
+std::string write(const Folder& folder, const TensorMap& tensors) {
+  std::string path = folder / "in.safetensors";
+  REQUIRE(writeSafetensors(path, tensors));
+  return path;
+}
+
+TensorMap read(const std::string& path) {
+  auto tensors = readSafetensors(path);
+  if (!tensors) FAIL(tensors.error().message);
+  return *tensors;
+}
+
+/// Runs on the CPU with an output that is there already; expects exit code 3, the message, and the output untouched.
+void expectRefused(const TensorMap& tensors, const std::string& arguments, const std::string& message) {
+  INFO(arguments << " -> " << message);
+  Folder folder;
+  std::string in = write(folder, tensors), out = folder / "out.safetensors";
+  writeFile(out, "as it was");
+  Outcome outcome = test::attnc("run --device cpu --in " + in + " --out " + out + " " + arguments);
+  CHECK(outcome.exitCode == 3);
+  CHECK(outcome.out.empty());
+  CHECK_THAT(outcome.err, Contains(message));
+  CHECK(readFile(out) == "as it was");
+  CHECK(folder.files() == 2);
+}
+
+} // namespace
+
+TEST_CASE("equal scores average the live values") {
+  Folder folder;
+  std::string in = write(folder, flatOperands()), out = folder / "out.safetensors";
+  Outcome outcome =
+      test::attnc("run --device cpu --expr 'q_idx >= kv_idx + 1' --lse --row-max --in " + in + " --out " + out);
+  INFO(outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  CHECK(outcome.err.empty());
+  for (const char* part : {"[1, 2, 4, 8]", "f32", "CPU", "wrote"}) CHECK_THAT(outcome.out, Contains(part));
+
+  TensorMap result = read(out);
+  REQUIRE(result.size() == 3);
+  CHECK(result["out"].shape == std::vector<int64_t>{1, 2, 4, 2});
+  CHECK(result["out"].dtype == DType::F32);
+  CHECK(result["lse"].shape == std::vector<int64_t>{1, 2, 4});
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t q = 0; q < 4; ++q) {
+      double mean = q == 0 ? 0 : (double(q) - 1) / 2;
+      CHECK(at(result["out"], (h * 4 + q) * 2) == Approx(mean));
+      CHECK(at(result["out"], (h * 4 + q) * 2 + 1) == Approx(q == 0 ? 0 : mean + 100));
+      CHECK(at(result["lse"], h * 4 + q) == Approx(q == 0 ? -INFINITY : std::log(double(q))));
+      CHECK(at(result["row_max"], h * 4 + q) == (q == 0 ? -INFINITY : 0));
+    }
+}
+
+TEST_CASE("the output has the dtype of q, and only what was asked for") {
+  for (DType dtype : {DType::BF16, DType::F16}) {
+    Folder folder;
+    std::string in = write(folder, flatOperands(dtype)), out = folder / "out.safetensors";
+    REQUIRE(test::attnc("run --device cpu --expr 'q_idx >= kv_idx' --in " + in + " --out " + out).exitCode == 0);
+    TensorMap result = read(out);
+    REQUIRE(result.size() == 1);
+    CHECK(result["out"].dtype == dtype);
+    CHECK(at(result["out"], 2 * 3) == 1.5);
+  }
+}
+
+TEST_CASE("captures come from the file or from --set, scalars too") {
+  Folder folder;
+  writeFile(folder / "m.py", "shift: i32[B]\nwindow: int\nfactor: float\nflip: bool\nlast: i64\n"
+                             "def score_mod(score, b, h, q, kv): return score + where(flip, 0.0, factor * kv)\n"
+                             "def mask_mod(b, h, q, kv): return (kv >= q - window + shift[b]) & (kv <= last)\n");
+  TensorMap tensors = flatOperands();
+  tensors["shift"] = tensor(DType::I32, {1}, [](int64_t) { return 1.0; });
+  tensors["unused"] = tensor(DType::U8, {3}, [](int64_t) { return 1.0; });
+  auto run = [&](const std::string& sets) {
+    std::string in = write(folder, tensors), out = folder / "out.safetensors";
+    Outcome outcome = test::attnc("run --device cpu " + folder / "m.py --in " + in + " --out " + out + sets);
+    INFO(outcome.err);
+    REQUIRE(outcome.exitCode == 0);
+    return at(read(out)["out"], 3 * 2); // q 3: mean of kv from 3 - window + 1 to last
+  };
+  CHECK(run(" --set window=2 --set factor=0.5 --set flip=true --set last=4") == Approx(3));
+  CHECK(run(" --set window=3 --set factor=0 --set flip=false --set last=5") == Approx(3));
+  tensors["window"] = tensor(DType::I64, {}, [](int64_t) { return 2.0; });
+  tensors["factor"] = tensor(DType::F16, {1}, [](int64_t) { return 0.25; });
+  tensors["flip"] = tensor(DType::Bool, {}, [](int64_t) { return 1.0; });
+  tensors["last"] = tensor(DType::I64, {}, [](int64_t) { return 3.0; });
+  CHECK(run("") == Approx(2.5));
+  CHECK(run(" --set last=5") == Approx(3.5));
+}
+
+TEST_CASE("the scale is 1 / sqrt(D) unless given") {
+  Folder folder;
+  TensorMap tensors;
+  tensors["q"] = tensor(DType::F32, {1, 1, 1, 4}, [](int64_t) { return 1.0; });
+  tensors["k"] = tensor(DType::F32, {1, 1, 1, 4}, [](int64_t) { return 2.0; });
+  tensors["v"] = tensor(DType::F32, {1, 1, 1, 4}, [](int64_t) { return 1.0; });
+  std::string in = write(folder, tensors), out = folder / "out.safetensors";
+  REQUIRE(test::attnc("run --device cpu --expr score --lse --in " + in + " --out " + out).exitCode == 0);
+  CHECK(at(read(out)["lse"], 0) == Approx(4));
+  REQUIRE(test::attnc("run --device cpu --expr score --scale 0.25 --lse --in " + in + " --out " + out).exitCode == 0);
+  CHECK(at(read(out)["lse"], 0) == Approx(2));
+}
+
+TEST_CASE("every library mod runs on random operands and gives finite numbers") {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kMods)) {
+    if (entry.path().extension() != ".py") continue;
+    ++count;
+    for (const char* problem : {"2,4,2,65,65,16", "1,2,1,7,130,8"}) {
+      INFO(entry.path() << " " << problem);
+      Folder folder;
+      std::string out = folder / "out.safetensors";
+      Outcome outcome =
+          test::attnc("run --device cpu " + entry.path().string() + " --random " + problem + " --lse --out " + out);
+      INFO(outcome.err);
+      REQUIRE(outcome.exitCode == 0);
+      TensorMap result = read(out);
+      int64_t live = 0;
+      for (int64_t i = 0; i < result["out"].elements(); ++i) {
+        REQUIRE(std::isfinite(at(result["out"], i)));
+        live += at(result["out"], i) != 0;
+      }
+      CHECK(live > 0);
+    }
+  }
+  CHECK(count >= 12);
+}
+
+TEST_CASE("a seed names its operands") {
+  Folder folder;
+  auto run = [&](const std::string& options) {
+    std::string out = folder / "out.safetensors";
+    REQUIRE(
+        test::attnc("run --device cpu " + kMods + "alibi.py --random 1,2,1,9,9,8 --out " + out + options).exitCode ==
+        0);
+    return readFile(out);
+  };
+  CHECK(run(" --seed 1") == run(" --seed 1"));
+  CHECK(run(" --seed 1") != run(" --seed 2"));
+  CHECK(run("") == run(" --seed 0 --dtype bf16"));
+  CHECK(run(" --dtype fp32").size() > run("").size());
+}
+
+TEST_CASE("free extents of random captures can be set") {
+  Folder folder;
+  writeFile(folder / "m.py", "table: f32[N, 3]\ndef score_mod(score, b, h, q, kv): return score + table[q, 1] * N\n");
+  const std::string run = "run --device cpu " + folder / "m.py --random 1,1,1,4,4,8 ";
+  CHECK(test::attnc(run).exitCode == 0);
+  CHECK(test::attnc(run + "--set N=5").exitCode == 0);
+  CHECK(test::attnc(run + "--set N=-5").exitCode == 2);
+  CHECK(test::attnc(run + "--set M=5").exitCode == 2);
+}
+
+TEST_CASE("empty problems run") {
+  for (const char* problem : {"0,2,1,4,4,8", "1,2,1,0,4,8", "1,2,1,4,0,8"}) {
+    Folder folder;
+    std::string out = folder / "out.safetensors";
+    Outcome outcome = test::attnc("run --device cpu --expr 'q_idx >= kv_idx' --lse --random " + std::string(problem) +
+                                  " --out " + out);
+    INFO(problem << outcome.err);
+    REQUIRE(outcome.exitCode == 0);
+    TensorMap result = read(out);
+    for (int64_t i = 0; i < result["lse"].elements(); ++i) CHECK(at(result["lse"], i) == -INFINITY);
+    for (int64_t i = 0; i < result["out"].elements(); ++i) CHECK(at(result["out"], i) == 0);
+  }
+}
+
+TEST_CASE("operands that do not fit are refused by name, and the output stays as it was") {
+  const std::string causal = "--expr 'q_idx >= kv_idx'";
+  auto zero = [](int64_t) { return 0.0; };
+  for (const char* name : {"q", "k", "v"}) {
+    TensorMap tensors = flatOperands();
+    tensors.erase(name);
+    expectRefused(tensors, causal, "no tensor '" + std::string(name) + "'");
+    tensors[name] = tensor(DType::F32, {6, 8}, zero);
+    expectRefused(tensors, causal, std::string(name) + " has 2 axes");
+    tensors[name] = tensor(DType::I32, {1, 1, 6, 8}, zero);
+    expectRefused(tensors, causal, std::string(name) + " is i32");
+  }
+  auto spoil = [&](const char* name, HostTensor replacement, const std::string& message) {
+    TensorMap tensors = flatOperands();
+    tensors[name] = std::move(replacement);
+    expectRefused(tensors, causal, message);
+  };
+  spoil("k", tensor(DType::BF16, {1, 1, 6, 8}, zero), "k is bf16, q is f32");
+  spoil("v", tensor(DType::F16, {1, 1, 6, 2}, zero), "v is f16, q is f32");
+  spoil("k", tensor(DType::F32, {1, 1, 6, 16}, zero), "head dims differ: q is [1, 2, 4, 8], k is [1, 1, 6, 16]");
+  spoil("k", tensor(DType::F32, {1, 1, 5, 8}, zero), "lengths differ");
+  spoil("k", tensor(DType::F32, {1, 2, 6, 8}, zero), "heads differ");
+  spoil("q", tensor(DType::F32, {1, 2, 4, 4}, zero), "head dims differ");
+  TensorMap tensors = flatOperands();
+  tensors["k"] = tensor(DType::F32, {2, 1, 6, 8}, zero);
+  expectRefused(tensors, causal, "batches differ: k is [2, 1, 6, 8], v is [1, 1, 6, 2]");
+  tensors["v"] = tensor(DType::F32, {2, 1, 6, 2}, zero);
+  expectRefused(tensors, causal, "batches differ: q is [1, 2, 4, 8], k is [2, 1, 6, 8]");
+}
+
+TEST_CASE("captures that are missing or do not fit are refused by name") {
+  const std::string alibi = kMods + "alibi.py";
+  auto zero = [](int64_t) { return 0.0; };
+  TensorMap tensors = flatOperands();
+  expectRefused(tensors, alibi, "'slopes: f32[H]' is missing");
+  tensors["slopes"] = tensor(DType::F32, {3}, zero);
+  expectRefused(tensors, alibi, "'slopes'");
+  tensors["slopes"] = tensor(DType::BF16, {2}, zero);
+  expectRefused(tensors, alibi, "'slopes' has dtype bf16");
+  tensors["slopes"] = tensor(DType::F32, {2, 1}, zero);
+  expectRefused(tensors, alibi, "'slopes'");
+  const std::string window = kMods + "sliding_window.py";
+  expectRefused(tensors, window, "'window: int' is missing");
+  tensors["window"] = tensor(DType::F32, {}, zero);
+  expectRefused(tensors, window, "'window: int': the file has f32");
+  tensors["window"] = tensor(DType::I32, {2}, zero);
+  expectRefused(tensors, window, "of shape [2]");
+}
+
+TEST_CASE("a truncated file is refused by the tensor that is cut") {
+  Folder folder;
+  std::string in = write(folder, flatOperands()), out = folder / "out.safetensors";
+  std::string whole = readFile(in);
+  for (size_t cut : {size_t(0), size_t(7), size_t(40), whole.size() / 2, whole.size() - 1}) {
+    writeFile(in, whole.substr(0, cut));
+    Outcome outcome = test::attnc("run --device cpu --expr 'q_idx >= kv_idx' --in " + in + " --out " + out);
+    CHECK(outcome.exitCode == 3);
+    CHECK_THAT(outcome.err, Contains("in.safetensors"));
+    CHECK(folder.files() == 1);
+  }
+  CHECK_THAT(test::attnc("run --device cpu --expr 'q_idx >= kv_idx' --in " + in).err,
+             Contains("tensor 'v': truncated"));
+}
+
+TEST_CASE("an output that cannot be written is exit code 3") {
+  Folder folder;
+  std::string in = write(folder, flatOperands());
+  for (const std::string& out : {std::string("/no/such/folder/o"), std::string("/dev/full"), folder / "."}) {
+    Outcome outcome = test::attnc("run --device cpu --expr score --in " + in + " --out " + out);
+    CHECK(outcome.exitCode == 3);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(out));
+  }
+}
+
+TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify fail") {
+  const std::string run = "run --expr 'q_idx >= kv_idx' --random 1,1,1,8,8,8 ";
+  Outcome cuda = test::attnc(run + "--device cuda");
+  if (cuda.exitCode == 0) {
+    WARN("this machine has a GPU: nothing to see here");
+    return;
+  }
+  CHECK(cuda.exitCode == 3);
+  CHECK(cuda.out.empty());
+  Outcome automatic = test::attnc(run);
+  CHECK(automatic.exitCode == 0);
+  CHECK_THAT(automatic.err, Contains("fp64 reference on the CPU"));
+  Outcome verify = test::attnc(run + "--verify");
+  CHECK(verify.exitCode == 3);
+  CHECK_THAT(verify.err, Contains("nothing to verify"));
+}
