@@ -27,16 +27,28 @@ Function homeOf(Level level) {
 
 bool standsForItself(const Expr& expr) { return expr.kind == Expr::Kind::Leaf || expr.kind == Expr::Kind::Param; }
 
-/// Identifiers, field accesses, non-negative literals and calls.
-bool isPrimaryPattern(llvm::StringRef pattern) {
+/// How tightly the outermost operator of a pattern binds, as in C++: the smaller the tighter.
+enum Binding { Primary, Unary, Product, Sum, Comparison, Loose };
+
+Binding bindingOf(llvm::StringRef pattern) {
   size_t name = pattern.find_if_not([](char c) { return llvm::isAlnum(c) || c == '_' || c == '.'; });
-  return name == llvm::StringRef::npos || (name > 0 && pattern[name] == '(' && pattern.find(')') == pattern.size() - 1);
+  if (name == llvm::StringRef::npos) return Primary; // a name, a field or a literal
+  if (name > 0 && pattern[name] == '(' && pattern.find(')') == pattern.size() - 1) return Primary; // a call
+  llvm::StringRef first = pattern.split("} ").second.split(' ').first; // the operator behind the first hole
+  if (first == "*" || first == "/" || first == "%") return Product;
+  if (first == "+" || first == "-") return Sum;
+  if (first == "==" || first == "!=" || first == "<" || first == "<=") return Comparison;
+  return first.empty() && !pattern.contains(' ') ? Unary : Loose;
 }
 
-/// Whether the hole that ends before `end` is a whole argument of a call, so that nothing binds tighter than it.
-bool isArgument(llvm::StringRef pattern, size_t begin, size_t end) {
-  llvm::StringRef before = pattern.take_front(begin), after = pattern.drop_front(end);
-  return (before.endswith("(") || before.endswith(", ")) && (after.startswith(")") || after.startswith(","));
+/// Whether an operand needs parentheses in hole `hole` of `user`. Fewer than the reader expects are not left out:
+/// operands of & | ^ ?: keep theirs, but for chains of one operator.
+bool needsParentheses(llvm::StringRef operand, llvm::StringRef user, unsigned hole) {
+  Binding inner = bindingOf(operand), outer = bindingOf(user);
+  if (inner == Primary || outer == Primary) return false; // holes of calls are whole arguments
+  if (hole == 0 && operand == user && outer == Loose) return user.contains('?');
+  if (outer == Product || outer == Sum) return inner == Unary || (hole == 0 ? inner > outer : inner >= outer);
+  return outer != Comparison || inner >= outer;
 }
 
 } // namespace
@@ -70,7 +82,7 @@ void FunctionText::use(uint32_t id, Fields& fields) {
 FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own, const Fields& fields) const {
   const Expr& expr = program.exprs[id];
   switch (expr.kind) {
-  case Expr::Kind::Leaf: return {expr.text, isPrimaryPattern(expr.text)};
+  case Expr::Kind::Leaf: return {expr.text, expr.text};
   case Expr::Kind::Param: return {fills() || expr.text == "score" ? expr.text : "at." + expr.text};
   case Expr::Kind::FloatIndex:
     if (isOwn(expr)) return {expr.text};
@@ -103,11 +115,11 @@ FunctionText::Text FunctionText::expand(const Expr& expr, const std::vector<Text
     unsigned hole = 0;
     pattern.slice(at + 1, end - 1).getAsInteger(10, hole);
     Text operand = spell(expr.operands[hole], own, fields);
-    bool bare = operand.isPrimary || isArgument(pattern, at, end);
-    code += bare ? operand.code : "(" + operand.code + ")";
+    bool wrap = needsParentheses(operand.pattern, pattern, hole);
+    code += wrap ? "(" + operand.code + ")" : operand.code;
     at = end;
   }
-  return {code, isPrimaryPattern(pattern)};
+  return {code, expr.text};
 }
 
 std::string FunctionText::body(const Fields& fields, const std::string& file) const {

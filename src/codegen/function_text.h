@@ -10,6 +10,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attnc::codegen {
@@ -34,7 +35,7 @@ public:
 private:
   struct Text {
     std::string code;
-    bool isPrimary = true; ///< needs no parentheses as an operand
+    std::string_view pattern = {}; ///< that made it; empty for a name, which binds tightest
   };
   bool isOwn(const Expr& expr) const;
   bool fills() const { return function != Function::Score && function != Function::Mask; }

@@ -1,6 +1,8 @@
 // lower(): see program.h. Gathers are in lower_gather.cpp.
 #include "codegen/lower.h"
 
+#include <llvm/Support/MathExtras.h>
+
 #include <fmt/format.h>
 
 #include <bit>
@@ -108,24 +110,27 @@ uint32_t Lowering::lowerCast(const Node& node) {
 }
 
 /// A division that takes part in a score is a product with the reciprocal, which is computed at the divisor's level:
-/// 2 ulp, and no division per score. Divisions of indices keep IEEE rounding, since floor() and == may follow.
+/// 2 ulp, and no division per score; a divisor below 2^-128 counts as 0. Divisions of indices keep IEEE rounding, since
+/// floor() and == may follow.
 uint32_t Lowering::lowerDiv(const Node& node) {
   Value divisor = node.operands[1];
   uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
-  if (!dependsOnScore[node.operands[0].id] && !dependsOnScore[divisor.id])
-    return add({.text = spelling(Op::Div, false), .operands = {left, right}});
-  uint32_t inverse = 0;
-  std::optional<float> constant = module.isConst(divisor) ? exactEnoughReciprocal(module.f32(divisor)) : std::nullopt;
-  if (constant)
-    inverse = addLeaf(literal(Type::F32, std::bit_cast<uint32_t>(*constant)), "float");
-  else
-    inverse = add({.text = "reciprocal({0})",
-                   .operands = {right},
-                   .type = "float",
-                   .prefix = "r",
-                   .name = std::to_string(divisor.id),
-                   .line = node.line});
-  return add({.text = "{0} * {1}", .operands = {left, inverse}});
+  bool ofScores = dependsOnScore[node.operands[0].id] || dependsOnScore[divisor.id];
+  if (module.isConst(divisor)) {
+    std::optional<float> inverse = exactEnoughReciprocal(module.f32(divisor));
+    if (ofScores && inverse)
+      right = addLeaf(literal(Type::F32, std::bit_cast<uint32_t>(*inverse)), "float");
+    else
+      ofScores = false;
+  } else if (ofScores) {
+    right = add({.text = "reciprocal({0})",
+                 .operands = {right},
+                 .type = "float",
+                 .prefix = "r",
+                 .name = std::to_string(numberOf[divisor.id]),
+                 .line = node.line});
+  }
+  return add({.text = ofScores ? "{0} * {1}" : spelling(Op::Div, false), .operands = {left, right}});
 }
 
 uint32_t Lowering::lowerLeaf(const Node& node) {
@@ -136,8 +141,27 @@ uint32_t Lowering::lowerLeaf(const Node& node) {
   return addArg({Slot::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
 }
 
+/// Integer // and % by a power of two, or where both sides are known not to be negative: without the branches of
+/// floor_div and floor_mod.
+std::optional<uint32_t> Lowering::lowerCheapDivision(Value value) {
+  const Node& node = module[value];
+  Value divisor = node.operands[1];
+  if (node.type == Type::F32) return std::nullopt;
+  bool isDiv = node.op == Op::FloorDiv;
+  uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
+  int64_t constant = module.isConst(divisor) ? module.integer(divisor) : 0;
+  if (constant > 0 && llvm::isPowerOf2_64(uint64_t(constant))) {
+    if (isDiv) return add({.text = fmt::format("{{0}} >> {}", llvm::Log2_64(uint64_t(constant))), .operands = {left}});
+    return add({.text = fmt::format("{{0}} & {}", literal(node.type, constant - 1)), .operands = {left}});
+  }
+  if (intervals.range(node.operands[0]).lo < 0 || intervals.range(divisor).lo <= 0) return std::nullopt;
+  return add({.text = isDiv ? "{0} / {1}" : "{0} % {1}", .operands = {left, right}});
+}
+
 uint32_t Lowering::lowerSpelled(Value value) {
   const Node& node = module[value];
+  if (node.op == Op::FloorDiv || node.op == Op::Mod)
+    if (std::optional<uint32_t> cheap = lowerCheapDivision(value)) return *cheap;
   Type type = module[node.operands[0]].type;
   bool isInteger = type == Type::I32 || type == Type::I64;
   bool isSum = ir::info(node.op).rule == ir::TypeRule::Arith;
@@ -179,14 +203,18 @@ uint32_t Lowering::lowerRoot(Value root) {
     uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
     if (expr.type.empty()) expr.type = cType(node.type);
-    if (expr.prefix.empty()) expr.prefix = "v", expr.name = std::to_string(id);
+    if (expr.prefix.empty()) expr.prefix = "v", expr.name = std::to_string(numberOf[id]);
     if (expr.line == 0) expr.line = node.line;
   }
   return exprOf[root.id];
 }
 
 Lowering::Lowering(const ir::Module& of)
-    : module(of), intervals(of), exprOf(of.size(), kNotLowered), dependsOnScore(of.size(), false) {}
+    : module(of), intervals(of), exprOf(of.size(), kNotLowered), dependsOnScore(of.size(), false) {
+  uint32_t number = 0;
+  for (uint32_t id = 0; id < of.size(); ++id)
+    numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
+}
 
 Program Lowering::run() {
   if (module.scoreMod && !isScore(module[*module.scoreMod])) program.score = lowerRoot(*module.scoreMod);

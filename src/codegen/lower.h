@@ -24,6 +24,7 @@ private:
   uint32_t lowerValue(ir::Value value);
   uint32_t lowerLeaf(const ir::Node& node);
   uint32_t lowerSpelled(ir::Value value);
+  std::optional<uint32_t> lowerCheapDivision(ir::Value value);
   uint32_t lowerParam(ir::ParamKind param);
   uint32_t lowerCast(const ir::Node& node);
   uint32_t lowerDiv(const ir::Node& node);
@@ -48,6 +49,7 @@ private:
   passes::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
+  std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; leaves have none of their own
   std::vector<bool> dependsOnScore; // by IR value
   std::map<std::pair<std::string, std::vector<uint32_t>>, uint32_t> exprWith;
   std::map<std::tuple<Slot::Kind, uint32_t, uint32_t>, uint32_t> argOf;

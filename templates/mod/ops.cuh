@@ -194,7 +194,8 @@ ATTNC_DEVICE float floor_div(float a, float b) {
   if (b == 0.0f) return a / b;
   float rest = fmodf(a, b);
   float quotient = rintf((a - rest) / b);
-  return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? quotient - 1.0f : quotient;
+  if (rest != 0.0f && (rest < 0.0f) != (b < 0.0f)) quotient -= 1.0f;
+  return quotient == 0.0f ? copysignf(0.0f, a / b) : quotient;
 }
 
 /// 1 / (1 + e^-x) to 4 ulp. Results below 2^-126 are 0.

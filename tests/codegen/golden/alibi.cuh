@@ -21,10 +21,10 @@ struct Mod {
     float v_slopes;
   };
   struct Row { // known once b, h and q_idx are
-    float v7;
+    float v4;
   };
   struct Col { // known once b, h and kv_idx are
-    float v4;
+    float v2;
   };
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
@@ -36,23 +36,23 @@ struct Mod {
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     Row out;
 #line 8 "alibi.py"
-    out.v7 = head.v_slopes * q_float;
+    out.v4 = head.v_slopes * q_float;
     return out;
   }
   ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
     Col out;
 #line 8 "alibi.py"
-    out.v4 = head.v_slopes * kv_float;
+    out.v2 = head.v_slopes * kv_float;
     return out;
   }
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
                                   float score) {
 #line 8 "alibi.py"
-    return (score - row.v7) + col.v4;
+    return score - row.v4 + col.v2;
   }
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
 #line 11 "alibi.py"
-    return (at.q_idx - at.kv_idx) <= args.s_window;
+    return at.q_idx - at.kv_idx <= args.s_window;
   }
 };
 

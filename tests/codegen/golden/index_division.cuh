@@ -17,11 +17,11 @@ struct Mod {
 
   struct Head {};
   struct Row { // known once b, h and q_idx are
-    int v2;
+    int v0;
   };
   struct Col { // known once b, h and kv_idx are
-    float v8;
-    int v4;
+    float v4;
+    int v1;
   };
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
@@ -30,25 +30,25 @@ struct Mod {
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     Row out;
 #line 3 "blocks.py"
-    out.v2 = floor_div(q_idx, args.s_block);
+    out.v0 = floor_div(q_idx, args.s_block);
     return out;
   }
   ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
     Col out;
 #line 4 "blocks.py"
-    out.v8 = kv_float / 3.0f;
+    out.v4 = kv_float / 3.0f;
 #line 3 "blocks.py"
-    out.v4 = floor_div(kv_idx, args.s_block);
+    out.v1 = floor_div(kv_idx, args.s_block);
     return out;
   }
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
                                   float score) {
 #line 4 "blocks.py"
-    return score + col.v8;
+    return score + col.v4;
   }
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
 #line 3 "blocks.py"
-    return row.v2 == col.v4;
+    return row.v0 == col.v1;
   }
 };
 

@@ -16,7 +16,7 @@ struct Mod {
   static constexpr bool kHasMaskMod = false;
 
   struct Head { // known once b and h are
-    float r3;
+    float r1;
   };
   struct Row {};
   struct Col {};
@@ -24,7 +24,7 @@ struct Mod {
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
 #line 3 "softcap.py"
-    out.r3 = reciprocal(args.s_cap);
+    out.r1 = reciprocal(args.s_cap);
     return out;
   }
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
@@ -36,7 +36,7 @@ struct Mod {
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
                                   float score) {
 #line 3 "softcap.py"
-    return tanh_of((score * 0.33333334f) * head.r3) * args.s_cap;
+    return tanh_of(score * 0.33333334f * head.r1) * args.s_cap;
   }
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
     return true;

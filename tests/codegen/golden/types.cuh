@@ -28,17 +28,17 @@ struct Mod {
   static constexpr bool kHasMaskMod = true;
 
   struct Head { // known once b and h are
-    float v25;
+    float v20;
   };
   struct Row {};
   struct Col { // known once b, h and kv_idx are
-    float v30;
-    bool v36;
+    float v24;
+    bool v29;
   };
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
-    out.v25 = min_of(load_f32(args.t_zero_d), -infinity()) - f32_bits(0x7fc00000u);
+    out.v20 = min_of(load_f32(args.t_zero_d), -infinity()) - f32_bits(0x7fc00000u);
     return out;
   }
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
@@ -53,20 +53,20 @@ struct Mod {
     const long long i_t_i64 = clamp_index(i64_of((v_t_u8 + v_t_i8) * load_i16(p_t_i16)), 7ll);
     const long long* p_t_i64 = args.t_t_i64 + step(i_t_i64, args.t_t_i64_stride0);
     const long long v_t_i64 = load_i64(p_t_i64);
-    const long long v11 = wrap_neg(min_of(v_t_i64, -9223372036854775807ll - 1));
+    const long long v9 = wrap_neg(min_of(v_t_i64, -9223372036854775807ll - 1));
     const unsigned short* p_t_f16 = args.t_t_f16 + step(kv_idx, args.t_t_f16_stride0);
     const float v_t_f16 = load_f16(p_t_f16);
-    const float v20 = float(max_of(i32_of(v11), -2147483647 - 1)) + float(~saturate_i64(v_t_f16));
-    out.v30 = load_bool(p_t_bool) ? ((v20 + head.v25) + 0.0f) : (-0.0f);
-    out.v36 = !((v_t_f16 != 0.0f) ^ (v_t_i64 != 0));
+    const float v17 = float(max_of(i32_of(v9), -2147483647 - 1)) + float(~saturate_i64(v_t_f16));
+    out.v24 = load_bool(p_t_bool) ? (v17 + head.v20 + 0.0f) : (-0.0f);
+    out.v29 = !((v_t_f16 != 0.0f) ^ (v_t_i64 != 0));
     return out;
   }
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
                                   float score) {
-    return score + col.v30;
+    return score + col.v24;
   }
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
-    return col.v36;
+    return col.v29;
   }
 };
 
