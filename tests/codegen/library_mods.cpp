@@ -31,8 +31,8 @@ void fillRandomly(std::vector<char>& bytes, DType dtype, std::mt19937& random) {
   }
 }
 
-/// Captures of the declared shapes; free extents are 11. Tensors are dense with their last axis first in memory, so that
-/// strides count.
+/// Captures of the declared shapes; free extents are 11. Tensors are dense with their last axis first in memory, so
+/// that strides count.
 Captures makeCaptures(LibraryMod& mod, std::mt19937& random) {
   const int64_t dims[] = {mod.problem.batch, mod.problem.qHeads, mod.problem.kvHeads, mod.problem.qLen,
                           mod.problem.kvLen};
@@ -42,9 +42,9 @@ Captures makeCaptures(LibraryMod& mod, std::mt19937& random) {
     int64_t step = 1;
     for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
       const ir::Extent& extent = tensor.shape[axis];
-      view.shape[axis] = !extent.isNamed                         ? extent.value
+      view.shape[axis] = !extent.isNamed                            ? extent.value
                          : extent.value < int64_t(ir::kBuiltinDims) ? dims[extent.value]
-                                                                 : 11;
+                                                                    : 11;
       view.stride[axis] = step;
       step *= view.shape[axis];
     }

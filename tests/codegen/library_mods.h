@@ -14,7 +14,7 @@ struct LibraryMod {
   std::string name; ///< of the file, without ".py"
   ir::Module module;
   ProblemShape problem;
-  ir::Bindings bindings; ///< views of `storage`
+  ir::Bindings bindings;                                   ///< views of `storage`
   std::vector<std::shared_ptr<std::vector<char>>> storage; ///< random data; copies of this object share it
 };
 
