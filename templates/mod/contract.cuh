@@ -1,6 +1,6 @@
 // The seams: how a mod enters a kernel.
 //
-// A kernel includes two headers that do not exist as fixed files: "attnc_config.cuh" (tile shape, dtypes, head dims) and
+// A kernel includes two headers that do not exist as fixed files: "attnc_config.cuh" (tile, dtypes, head dims) and
 // "attnc_mod.cuh" (the mod). attnc generates both and hands them to NVRTC in memory; templates/mod/identity/ holds a
 // pair for compiling a template alone: nvcc -I templates -I templates/mod/identity -arch=sm_80 -cubin forward_sm80.cu
 //
@@ -24,8 +24,8 @@
 //   row    called once per q row and thread that holds it. q_float must equal (float)q_idx; the kernel forms it from a
 //          base and compile-time offsets, so that a mod pays no integer conversion per row. Lengths are at most 2^24.
 //          A Row holds no more than score and mask read, so an array of them costs a kernel only what the mod needs.
-//   col    likewise per kv column; kv_float == (float)kv_idx. A kernel may call it twice for a column, once before score
-//          and once before mask: what one of them does not use is removed by the compiler, loads included. Without
+//   col    likewise per kv column; kv_float == (float)kv_idx. A kernel may call it twice for a column, before score and
+//          before mask: what one of them does not use is removed by the compiler, loads included. Without
 //          columns (kv_len 0) it is not called at all.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
 //          live block, masked or not; the results of dead lanes are ignored.
