@@ -306,11 +306,13 @@ private:
     return stmt;
   }
 
-  /// A target is a name, a subscript, or a tuple or list of targets. Its names become locals of the function.
+  /// A target is a name, a subscript, an attribute, or a tuple or list of targets. Its names become locals of the
+  /// function.
   void checkTarget(Expr* target) {
     switch (target->kind) {
     case ExprKind::Name: return addLocal(llvm::cast<NameExpr>(target)->name);
-    case ExprKind::Subscript: return;
+    case ExprKind::Subscript:
+    case ExprKind::Attribute: return;
     case ExprKind::Sequence:
       for (Expr* item : llvm::cast<SequenceExpr>(target)->items) checkTarget(item);
       return;

@@ -48,7 +48,7 @@ Expr* ExpressionParser::parseString() {
     Token token = next();
     std::string prefix;
     expr->value += decodeString(text(token.loc), prefix);
-    if (prefix.find_first_not_of("ru") != std::string::npos) unsupported(token.loc, "a string with this prefix");
+    if (prefix.find_first_not_of("rfu") != std::string::npos) unsupported(token.loc, "a string with this prefix");
   }
   expr->loc = from(expr->loc);
   return expr;

@@ -1,5 +1,5 @@
 // In: tokens. Out: expression nodes. One function a production, precedence climbing for the binary operators.
-// Not: f-strings, dicts, sets, `:=`, `await`, `yield`; each is refused by name.
+// Not: dicts, sets, `:=`, `await`, `yield`; each is refused by name.
 #include "dsl/parser_base.h"
 
 #include <optional>

@@ -181,6 +181,15 @@ void Tracer::assign(const Expr& target, Value value) {
     for (size_t i = 0; i < names.size(); ++i) assign(*names[i], values[i]);
     return;
   }
+  case ExprKind::Attribute: {
+    const auto& attribute = cast<AttributeExpr>(target);
+    Value base = eval(*attribute.base);
+    // Factories of FlexAttention name the functions they make; the name has no meaning here.
+    bool isName = attribute.name == "__name__" || attribute.name == "__qualname__" || attribute.name == "__doc__";
+    if (!base.isCallable() || !isName)
+      diagnostics.fail(target.loc, diag::attributeAssigned, std::string_view(attribute.name));
+    return;
+  }
   default: diagnostics.fail(target.loc, diag::badTarget);
   }
 }

@@ -65,7 +65,7 @@ std::vector<Case> syntax() {
       {"expected-block at 2:1", "if True:\nx = 1\nq_idx > 1"},
       {"unsupported-syntax at 1:1", "class A:\n  pass\nq_idx > 1"},
       {"unsupported-syntax at 1:5", "x = {1: 2}\nq_idx > 1"},
-      {"unsupported-syntax at 1:5", "x = f\"{1}\"\nq_idx > 1"},
+      {"unsupported-syntax at 1:5", "x = b\"1\"\nq_idx > 1"},
       {"unsupported-syntax at 1:1", "@decorated\ndef mask_mod(b, h, q_idx, kv_idx):\n return True"},
       {"unsupported-syntax at 2:2", mask("global x\n return True")},
       {"unsupported-syntax at 1:19", "from  math import *\nq_idx > 1"},
@@ -144,6 +144,7 @@ std::vector<Case> tensorsAndArrays() {
       {"slice-of-named-extent at 2:9", with("score + t[1:].sum()")},
       {"not-indexable at 1:9", "score * q_idx[0]"},
       {"not-assignable at 2:1", "x = (1, 2)\nx[0] = 3\nq_idx > 1"},
+      {"attribute-assigned at 1:1", "exp.x = 1\nq_idx > 1"},
       {"read-only at 3:2", kDeclarations + mask("t[0, 0] = 1.0\n return True")},
       {"traced-list-index at 1:9", "score * [1, 2][h]"},
       {"table-too-large at 2:9", "import torch\nscore * torch.arange(65)[h]"},
@@ -188,8 +189,7 @@ std::vector<Case> limits() {
       {"too-many-items at 1:5", "x = [1] * 5000\nq_idx > 1"},
       {"string-too-long at 1:5", "x = \"" + repeat("s", 5000) + "\"\nq_idx > 1"},
       {"calls-too-deep at 1:18", "def f(x): return f(x + 1)\nq_idx > f(1)"},
-      {"eval-too-deep at 1:136",
-       "def f(n): return " + repeat("(-", 90) + "f(n)" + repeat(")", 90) + "\nq_idx > f(1)"},
+      {"eval-too-deep at 1:136", "def f(n): return " + repeat("(-", 90) + "f(n)" + repeat(")", 90) + "\nq_idx > f(1)"},
   };
 }
 
@@ -213,7 +213,8 @@ TEST_CASE("a wrong text is refused with the diagnostic of its row, at its place"
 
 TEST_CASE("every row of diagnostics.def is provoked by a case", "[dsl]") {
   std::set<std::string> provoked;
-  for (const Case& one : allCases()) provoked.insert(std::string(one.expected).substr(0, std::string(one.expected).find(' ')));
+  for (const Case& one : allCases())
+    provoked.insert(std::string(one.expected).substr(0, std::string(one.expected).find(' ')));
   for (const std::string& id : dsl::diagnosticIds()) {
     INFO(id);
     CHECK(provoked.count(id) == 1);
@@ -252,8 +253,10 @@ TEST_CASE("a long line is shown around the caret only", "[dsl]") {
 
 TEST_CASE("several errors of one text are reported in order", "[dsl]") {
   CHECK(problems("x = (1 +\ny = 2") == std::vector<std::string>{"unclosed-bracket at 1:5"});
-  CHECK(problems("x = = 1\ny = 1 +\nq_idx > 1") == std::vector<std::string>{"unexpected-token at 1:5", "unexpected-end at 2:8"});
-  CHECK(problems("def score_mod(score, b, h, q, k):\n x = qq\n y = kk + x\n return y\n\ndef mask_mod(b, h, q, k):\n return z\n") ==
+  CHECK(problems("x = = 1\ny = 1 +\nq_idx > 1") ==
+        std::vector<std::string>{"unexpected-token at 1:5", "unexpected-end at 2:8"});
+  CHECK(problems("def score_mod(score, b, h, q, k):\n x = qq\n y = kk + x\n return y\n\ndef mask_mod(b, h, q, k):\n "
+                 "return z\n") ==
         std::vector<std::string>{"undefined-name at 2:6", "undefined-name at 3:6", "undefined-name at 7:9"});
   CHECK(problems("a = 1 // 0\nb2 = a + 1\nq_idx > b2").size() == 1);
 }

@@ -58,7 +58,8 @@ TEST_CASE("values of any depth are built and freed", "[dsl][limits]") {
   CHECK(outcome(body(" x = ()\n for i in range(20000): x = (x,)\n x = 0\n")).empty());
   CHECK(outcome(body(" x = [0]\n x.append(x)\n x = x == x\n")) == "nested-too-deeply");
   CHECK(outcome(body(" f = lambda x: x\n for i in range(9000): f = partial(f)\n x = f(1)\n")) == "eval-too-deep");
-  CHECK(outcome(body(" f = noop_mask\n for i in range(9000): f = and_masks(f)\n x = f(b, h, q_idx, kv_idx)\n")) == "eval-too-deep");
+  CHECK(outcome(body(" f = noop_mask\n for i in range(9000): f = and_masks(f)\n x = f(b, h, q_idx, kv_idx)\n")) ==
+        "eval-too-deep");
 }
 
 TEST_CASE("texts of any depth and length are parsed or refused", "[dsl][limits]") {

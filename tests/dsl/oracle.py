@@ -337,6 +337,8 @@ def fold_or(values):
 
 flex = module("torch.nn.attention.flex_attention", and_masks=masks(fold_and), or_masks=masks(fold_or),
               noop_mask=lambda *args: True)
+for name in ("flex_attention", "create_block_mask", "BlockMask", "_mask_mod_signature", "_score_mod_signature"):
+    setattr(flex, name, None)
 attention = module("torch.nn.attention", flex_attention=flex)
 torch.nn = module("torch.nn", functional=functional, attention=attention)
 

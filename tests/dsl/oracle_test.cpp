@@ -26,7 +26,8 @@ std::vector<Coordinate> coordinates() {
   std::mt19937 random(7);
   std::vector<Coordinate> result;
   for (int i = 0; i < 150; ++i)
-    result.push_back({(int(random() % 4001) - 2000) / 256.0, int(random() % 2), int(random() % 4), int(random() % 24), int(random() % 40)});
+    result.push_back({(int(random() % 4001) - 2000) / 256.0, int(random() % 2), int(random() % 4), int(random() % 24),
+                      int(random() % 40)});
   return result;
 }
 

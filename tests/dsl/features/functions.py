@@ -30,6 +30,7 @@ def make_window(size, strict=False):
             return q - kv < size
         return q - kv <= size
 
+    inner.__name__ = f"window_{size}"
     return inner
 
 
