@@ -3,6 +3,7 @@
 
 #include "api/forward_params.h"
 #include "api/kernel_impl.h"
+#include "api/mod_impl.h"
 #include "ir/bindings.h"
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@ Status enqueue(const BuiltKernel& built, const jit::LoadedKernel& loaded, int64_
                const ProblemShape& problem, Stream stream) {
   Expected<ir::Bindings> bindings = ir::bind(built.mod.module(), captures, problem);
   if (!bindings) return bindings.error();
+  if (Status status = checkPins(built.mod.module(), *bindings, built.plan.options.pins); !status) return status;
   if (ctas > std::numeric_limits<int32_t>::max())
     return Error::environment(fmt::format("{} CTAs are more than a grid holds", ctas), "split the batch");
   uint64_t words[kMaxArgWords] = {};
