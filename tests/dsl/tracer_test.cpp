@@ -1,0 +1,157 @@
+// What the IR of a text is: types, captures, extents, lines, and which function is the mod.
+#include "dsl/tracing.h"
+#include "ir/printer.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+using namespace attnc;
+using namespace attnc::testing;
+
+namespace {
+
+/// Type of the mask's left-hand side in `x == 0`, or of any comparison's operands.
+ir::Type typeOf(const std::string& expression) {
+  ir::Module module = traced("t64: i64[H]; u8s: u8[H]; halves: f16[H]; flags: bool[H]; n: int; x: float; f: bool\n(" +
+                             expression + ") == 0");
+  return module[module[*module.maskMod].operands[0]].type;
+}
+
+} // namespace
+
+TEST_CASE("the IR of a mod is what its text says, with lines", "[dsl][tracer]") {
+  CHECK(ir::print(traced("slopes: f32[H]\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
+                         "  distance = kv_idx - q_idx\n  return score + slopes[h] * distance\n")) ==
+        "source \"mod.py\"\n"
+        "tensor slopes: f32[H]\n"
+
+        "%0 = sub i32 %kv_idx, %q_idx !4\n"
+        "%1 = load f32 slopes[%h] !5\n"
+        "%2 = cast f32 %0 !5\n"
+        "%3 = mul f32 %1, %2 !5\n"
+        "%4 = add f32 %score, %3 !5\n"
+        "score_mod -> %4\n");
+}
+
+TEST_CASE("numbers adopt the type of the traced operand they meet", "[dsl][tracer]") {
+  CHECK(typeOf("q_idx + 1") == ir::Type::I32);
+  CHECK(typeOf("q_idx + 2147483648") == ir::Type::I64);
+  CHECK(typeOf("q_idx + True") == ir::Type::I32);
+  CHECK(typeOf("q_idx + 0.5") == ir::Type::F32);
+  CHECK(typeOf("q_idx / 2") == ir::Type::F32);
+  CHECK(typeOf("q_idx + t64[h]") == ir::Type::I64);
+  CHECK(typeOf("t64[h] + 0.5") == ir::Type::F32);
+  CHECK(typeOf("u8s[h] + h") == ir::Type::I32);
+  CHECK(typeOf("halves[h]") == ir::Type::F32);
+  CHECK(typeOf("flags[h] & f") == ir::Type::I32); // compared with 0
+  CHECK(typeOf("(flags[h] * 2)") == ir::Type::I32);
+  CHECK(typeOf("x + n") == ir::Type::F32);
+  CHECK(typeOf("n // 2") == ir::Type::I32);
+  CHECK(typeOf("H * 2") == ir::Type::I32);
+  CHECK(typeOf("q_idx.long()") == ir::Type::I64);
+  CHECK(typeOf("where(f, 1, 2)") == ir::Type::I32);
+  CHECK(typeOf("where(f, 1, 2.0)") == ir::Type::F32);
+  CHECK(typeOf("2 ** h") == ir::Type::I32);
+  CHECK(typeOf("h ** -1") == ir::Type::F32);
+}
+
+TEST_CASE("captures and extents are declared by annotations, used or not", "[dsl][tracer]") {
+  ir::Module module = traced("W = 3\na: f32[H, 2 * W + 1, N]\nb2: i32\nc: bool[KV_LEN, N]\nn: int\nx: float\nf: "
+                             "bool\nd: torch.bfloat16[W]\nq_idx > N");
+  REQUIRE(module.tensors.size() == 4);
+  REQUIRE(module.scalars.size() == 3);
+  REQUIRE(module.dims.size() == ir::kBuiltinDims + 1);
+  CHECK(module.dims.back() == "N");
+  CHECK(module.tensors[0].shape.size() == 3);
+  CHECK(module.tensors[0].shape[0].isNamed);
+  CHECK(module.tensors[0].shape[0].value == int64_t(ir::BuiltinDim::H));
+  CHECK_FALSE(module.tensors[0].shape[1].isNamed);
+  CHECK(module.tensors[0].shape[1].value == 7);
+  CHECK(module.tensors[0].shape[2].value == int64_t(ir::kBuiltinDims));
+  CHECK(module.tensors[1].shape.empty());
+  CHECK(module.tensors[2].dtype == DType::Bool);
+  CHECK(module.tensors[3].dtype == DType::BF16);
+  CHECK(module.scalars[0].type == ir::Type::I32);
+  CHECK(module.scalars[1].type == ir::Type::F32);
+  CHECK(module.scalars[2].type == ir::Type::Bool);
+}
+
+TEST_CASE("a negative index counts from the end", "[dsl][tracer]") {
+  Running running("t: f32[H, N]\nscore * 0 + t[-1, q_idx - 5]");
+  for (int64_t q : {0, 4, 5, 9}) {
+    int64_t column = q < 5 ? q + 2 : q - 5;
+    CHECK(running.score(0, 0, 0, q, 0) == running.elements["t"][size_t(3 * 7 + column)]);
+  }
+}
+
+TEST_CASE("an index that cannot be negative is not wrapped", "[dsl][tracer]") {
+  std::string text = ir::print(traced("t: f32[H]\nd: u8[KV_LEN]\nscore + t[h // 2 + 1] + t[d[kv_idx] % 4] + "
+                                      "t[abs(q_idx - kv_idx)] + t[min(q_idx, 3)]"));
+  CHECK(text.find("select") == std::string::npos);
+}
+
+TEST_CASE("a define replaces a constant and what follows from it", "[dsl][tracer]") {
+  const std::string text =
+      "W = 4\nHALF = W // 2\nS = 1.5\nON = True\nP = (1, 2)\nscore * S + HALF + P[1] if ON else score";
+  CHECK(Running(traced(text)).score(2, 0, 0, 0, 0) == 7);
+  CHECK(Running(traced(text, {{"W", "10"}, {"S", "2"}})).score(2, 0, 0, 0, 0) == 11);
+  CHECK(Running(traced(text, {{"HALF", "-7"}, {"P", "(0, 0x10)"}})).score(2, 0, 0, 0, 0) == 12);
+  CHECK(Running(traced(text, {{"ON", "False"}})).score(2, 0, 0, 0, 0) == 2);
+  CHECK(std::isinf(Running(traced(text, {{"S", "-float(\"inf\")"}})).score(2, 0, 0, 0, 0)));
+  CHECK(Running(traced("W: int = 4\nscore + W", {{"W", "5"}})).score(0, 0, 0, 0, 0) == 5);
+}
+
+TEST_CASE("the mod is found by name, by arity, or as the last expression", "[dsl][tracer]") {
+  auto kinds = [](const std::string& text) {
+    ir::Module module = traced(text);
+    return std::make_pair(module.scoreMod.has_value(), module.maskMod.has_value());
+  };
+  const auto score = std::make_pair(true, false), mask = std::make_pair(false, true), both = std::make_pair(true, true);
+  CHECK(kinds("q_idx >= kv_idx") == mask);
+  CHECK(kinds("score * 0.5") == score);
+  CHECK(kinds("score > 0") == score);
+  CHECK(kinds("True") == mask);
+  CHECK(kinds("window: int\nq_idx - kv_idx <= window") == mask);
+  CHECK(kinds("lambda b, h, q, k: q >= k") == mask);
+  CHECK(kinds("lambda s, b, h, q, k: s") == score);
+  CHECK(kinds("def soft(s, b, h, q, k, c=2.0): return s / c") == score);
+  CHECK(kinds("def causal(b, h, q, k): return q >= k") == mask);
+  CHECK(kinds("def f(n, b, h, q, k): return q >= k\nmask_mod = partial(f, 3)") == mask);
+  CHECK(kinds("def score_mod(s, b, h, q, k): return s\nmask_mod = noop_mask") == both);
+  CHECK(kinds("def helper(a, b, c, d): return a\ndef score_mod(s, b, h, q, k): return s\nmask_mod = None") == score);
+}
+
+TEST_CASE("results are converted to what a mod returns", "[dsl][tracer]") {
+  CHECK(Running("score_mod = lambda s, b, h, q, k: q").score(9, 0, 0, 3, 0) == 3);
+  CHECK(Running("score_mod = lambda s, b, h, q, k: q > 2").score(9, 0, 0, 3, 0) == 1);
+  CHECK(Running("score_mod = lambda s, b, h, q, k: 2").score(9, 0, 0, 3, 0) == 2);
+  CHECK_FALSE(Running("mask_mod = lambda b, h, q, k: False").mask(0, 0, 0, 0));
+}
+
+TEST_CASE("integer corner cases follow Python and torch", "[dsl][tracer]") {
+  auto at = [](const std::string& expression, int64_t q, int64_t kv) {
+    return Running("score * 0 + (" + expression + ")").score(0, 0, 0, q, kv);
+  };
+  CHECK(at("(q_idx - kv_idx) // 4", 0, 1) == -1);
+  CHECK(at("(q_idx - kv_idx) % 4", 0, 1) == 3);
+  CHECK(at("(q_idx - kv_idx) % -4", 1, 0) == -3);
+  CHECK(at("1 << q_idx", 33, 0) == 0);
+  CHECK(at("(q_idx - kv_idx) >> 40", 0, 1) == -1);
+  CHECK(at("(q_idx - kv_idx) >> q_idx", 40, 41) == -1);
+  CHECK(at("q_idx << 40", 1, 0) == 0);
+  CHECK(at("2 ** q_idx", 10, 0) == 1024);
+  CHECK(at("2 ** q_idx", 32, 0) == 0);
+  CHECK(at("3 ** q_idx", 5, 0) == 243);
+  CHECK(at("(-1) ** q_idx", 7, 0) == -1);
+  CHECK(at("kv_idx ** q_idx", 5, 3) == 243);
+  CHECK(at("kv_idx ** q_idx", 0, 0) == 1);
+  CHECK(at("2 ** (q_idx - kv_idx)", 0, 1) == 0);
+  CHECK(at("q_idx ** 0", 0, 0) == 1);
+  CHECK(at("q_idx ** -2", 2, 0) == 0.25);
+  CHECK(at("~(q_idx > 0)", 1, 0) == 0);
+  CHECK(at("~True", 1, 0) == 0);
+  CHECK(at("2 ** -1 + 7 // -2 + -7 % 3 + 5 // 2.0 + -5 % 3.5", 0, 0) == 0.5 - 4 + 2 + 2 + 2);
+  CHECK(at("int(-2.7) + int(2.7) + round(2.5) + round(3.5)", 0, 0) == 0 + 2 + 4);
+  CHECK(at("min(3, 1.5) + max(2, 2.5, q_idx)", 9, 0) == 10.5);
+}
