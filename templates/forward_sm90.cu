@@ -20,14 +20,16 @@
 //   control         32 kQStages + 40 kStages                      what the producer tells the consumers, and barriers
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
-// kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len, kv_len >= 1. Config: kBlockM =
-// 16 kWarps, kWarps 8 or 12, kStages, kQStages; with lists kBlockN divides the block. Seams: head, row, col, score,
-// mask, bounds (step_walk.cuh).
+// kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len, kv_len >= 1.
+//
+// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages; with lists kBlockN divides the block.
+// Seams: head, row, col, score, mask; optional: bounds (step_walk.cuh) and the hooks of mod_hooks.cuh.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
 #include "algo/lazy_softmax.cuh"
+#include "algo/mod_hooks.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tile_order.cuh"
 #include "params_sm90.cuh"
@@ -161,12 +163,19 @@ struct Producer {
 /// A thread's place in a tile: rows q_first and q_first + 8.
 struct Place {
   int b, h, q_first;
+  float scale;  // what a product is multiplied by before score_mod
+  float factor; // what a score is multiplied by to count in powers of two
   Mod::Head head;
   Mod::Row row[2];
 
   Place() = default;
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, Work work, int row_of_tile)
       : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), head(Mod::head(args, work.b, work.h)) {
+    // A score is in natural units if something comes between the product and the softmax, else it is the product
+    // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
+    // first.
+    scale = p.scale * scale_in<Mod>(args, head);
+    factor = kLog2e * (Mod::kHasScoreMod ? scale_out<Mod>(args, head) : p.scale > 0.f ? p.scale : 1.f);
     const float q_float = float(q_first);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
@@ -186,7 +195,7 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int kv_idx = min(kv_first + 8 * n + e, p.kv_len - 1);
-        const Mod::Col col = Mod::col(args, place.head, place.b, place.h, kv_idx, kv_float + float(8 * n + e));
+        const Mod::Col col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           function(x[n][2 * half + e], place.row[half], col, Coord{place.b, place.h, place.q_idx(p, half), kv_idx});
@@ -194,7 +203,7 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
   };
   if constexpr (Mod::kHasScoreMod) {
     at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-      s = Mod::score(args, place.head, row, col, at, s * p.scale); // SEAM(score)
+      s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
     });
   }
   if (!(step.flags & kStepSpecial)) [[likely]]
@@ -203,7 +212,7 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
-      for (float& s : group) s *= p.scale;
+      for (float& s : group) s *= place.scale;
   }
   if (Mod::kHasMaskMod && step.flags & kStepMasked) {
     at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
@@ -223,8 +232,7 @@ struct Consumer {
   const ForwardParamsSm90& p;
   const ModArgs& args;
   Shared shared;
-  int group;    // which consumer warpgroup, uniform over the warp
-  float factor; // see online_softmax.cuh
+  int group; // which consumer warpgroup, uniform over the warp
 
   RingPlace<kQStages> q;
   RingPlace<kStages> k, v;
@@ -256,7 +264,7 @@ struct Consumer {
   }
 
   /// Turns scores x into exponents y = factor x + bias. True: references have moved, O must be multiplied by `rescale`.
-  ATTNC_DEVICE bool to_exponents(ScoreTile& x, LazyRow (&row)[2], float (&rescale)[2]) {
+  ATTNC_DEVICE static bool to_exponents(ScoreTile& x, float factor, LazyRow (&row)[2], float (&rescale)[2]) {
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
@@ -308,8 +316,9 @@ struct Consumer {
     for (int half = 0; half < 2; ++half) {
       const int q_idx = place.q_first + 8 * half;
       if (threadIdx.x % 4 == 0 && q_idx < base.q_len) {
-        if (base.lse) base.lse[row_of_head + q_idx] = row[half].lse();
-        if (base.row_max) base.row_max[row_of_head + q_idx] = max[half];
+        const float shift = row_shift<Mod>(args, place.head, place.row[half]);
+        if (base.lse) base.lse[row_of_head + q_idx] = row[half].lse() + shift;
+        if (base.row_max) base.row_max[row_of_head + q_idx] = max[half] + shift;
       }
     }
     const int q_idx = place.q_first;
@@ -373,7 +382,7 @@ struct Consumer {
       if (kQStages == 1) free_slot(shared.q_empty(0), step.flags & kStepLast);
       apply_mod(s, p.base, args, place, step);
       float rescale[2];
-      const bool move = to_exponents(s, row, rescale);
+      const bool move = to_exponents(s, place.factor, row, rescale);
 
       // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
@@ -438,10 +447,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) Producer{p, args, shared}.run();
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();
-    // x is a score in natural units if something comes between the product and the softmax, else the product itself; a
-    // scale that is not positive would turn the maximum into a minimum, so then the product is multiplied first.
-    const bool premultiply = Mod::kHasScoreMod || !(p.base.scale > 0.f);
-    Consumer{p, args, shared, group - 1, premultiply ? kLog2e : p.base.scale * kLog2e}.run();
+    Consumer{p, args, shared, group - 1}.run();
   }
 }
 
