@@ -32,7 +32,7 @@ ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base
   __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(32 * kRows)
+extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     attnc_forward(const __grid_constant__ ForwardParams p, const __grid_constant__ ModArgs args) {
   __shared__ float q_tile[kRows][kHeadDimQk];
   __shared__ float kv_tile[kChunk][kHeadDimMax + 1];

@@ -158,15 +158,10 @@ ATTNC_DEVICE void store_output(Accumulators& acc, const Place& place, unsigned c
     for (int half = 0; half < 2; ++half) {
       SoftmaxRow& row = acc.softmax[m][half];
       const float normalise = row.finish();
-      unsigned char* line = staging + (16 * m + 8 * half + lane / 4) * row_bytes(kDimV);
+      Element* line = (Element*)(staging + (16 * m + 8 * half + lane / 4) * row_bytes(kDimV));
 #pragma unroll
-      for (int n = 0; n < kDimV / 8; ++n) {
-        const float low = acc.o[m][n][2 * half] * normalise, high = acc.o[m][n][2 * half + 1] * normalise;
-        if constexpr (kIsF32)
-          ((float2*)line)[4 * n + lane % 4] = {low, high};
-        else
-          ((unsigned*)line)[4 * n + lane % 4] = pack2<Element>(low, high);
-      }
+      for (int n = 0; n < kDimV / 8; ++n)
+        store2(line + 8 * n + lane % 4 * 2, acc.o[m][n][2 * half] * normalise, acc.o[m][n][2 * half + 1] * normalise);
       const int q_idx = place.q_start + 16 * m + 8 * half;
       if (lane % 4 == 0 && q_idx < p.q_len) {
         if (p.lse) p.lse[row_of_head + q_idx] = row.lse();

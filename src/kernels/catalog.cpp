@@ -22,22 +22,40 @@ int64_t sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
   return tile.blockM * std::max(qk, v) + tile.blockN * (qk + v);
 }
 
-/// Registers hold the tile's scores and a warp's rows of the output: 255 a thread allow 128x64 with four warps at head
-/// dim 128 if the mod needs next to nothing per score, and half the columns otherwise. From head dim 192 on the rows are
-/// dealt to eight warps.
-Tile sm80Tile(const KernelOptions& options, const Arch& arch, bool modHasWeight) {
+/// How many registers a mod takes beside the tile.
+enum class Weight {
+  Light,  ///< scores pass unchanged, and mask_mod is a few comparisons
+  Medium, ///< arithmetic on every score, or captured tensors by row and column
+  Heavy,  ///< a gather for every score
+};
+
+Weight weightOf(const ir::Module& module, const KernelOptions& options) {
+  const auto isScore = [&](ir::Value value) {
+    return module[value].op == ir::Op::Param && ir::ParamKind(module[value].attr) == ir::ParamKind::Score;
+  };
+  const bool scoreChanges = module.scoreMod && !isScore(*module.scoreMod);
+  const std::vector<ir::Level> levels = ir::levels(module);
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (module[{id}].op == ir::Op::Load && levels[id] == ir::Level::Element) return Weight::Heavy;
+  constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
+  const bool maskIsLight = !module.maskMod || (module.tensors.empty() && module.size() <= kLightMask);
+  return options.rowMax || scoreChanges || !maskIsLight ? Weight::Medium : Weight::Light;
+}
+
+/// Registers hold the tile's scores and a warp's rows of the output. 255 a thread allow 128x64 with four warps at head dim
+/// 128 only if the mod needs next to nothing (and ptxas for sm_100 and later needs more than before); a gather for every
+/// score leaves room for one group of 16 rows a warp. From head dim 192 on the rows are dealt to eight warps.
+Tile sm80Tile(const KernelOptions& options, const Arch& arch, Weight weight) {
   const int widest = std::max(options.headDim, options.headDimV);
   const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024;
   if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
-  if (widest <= 64) return {128, 64, 4};
-  if (widest <= 128) return {128, modHasWeight ? 32 : 64, 4};
-  return smallShared ? Tile{64, 32, 4} : Tile{128, modHasWeight ? 32 : 64, 8};
-}
-
-/// Whether scores pass through arithmetic of the mod in every tile.
-bool hasWeight(const ir::Module& module) {
-  if (!module.scoreMod && !module.maskMod) return false;
-  return true;
+  if (widest <= 64) return {128, weight == Weight::Heavy ? 32 : 64, 4};
+  if (widest <= 128) {
+    if (weight == Weight::Heavy) return {64, arch.capability < 100 ? 64 : 32, 4};
+    return {128, weight == Weight::Light && arch.capability < 100 ? 64 : 32, 4};
+  }
+  if (smallShared || weight == Weight::Heavy) return {64, 32, 4};
+  return {128, weight == Weight::Light ? 64 : 32, 8};
 }
 
 Status checkBlocks(const KernelOptions& options) {
@@ -70,7 +88,7 @@ Expected<Plan> planForward(const ir::Module& module, Plan plan, const Arch& arch
   case Family::Naive: plan.templateName = "forward_naive.cu"; break;
   case Family::Sm80:
     plan.templateName = "forward_sm80.cu";
-    tile = sm80Tile(options, arch, hasWeight(module));
+    tile = sm80Tile(options, arch, weightOf(module, options));
     if (options.blockSparse && options.maskQBlock < tile.blockM) tile = {64, tile.blockN, 4};
     plan.sharedBytes = sm80SharedBytes(tile, options);
     break;

@@ -20,8 +20,8 @@ ATTNC_DEVICE void copy_tile_in(unsigned char* tile, const Element* base, long lo
   constexpr int kDim = round_up(HeadDim, 16);
   constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = kDim / kPerChunk;
   if (vectors) {
-    if constexpr (Threads % kChunks == 0) { // a thread keeps its column and steps through the rows
-      constexpr int kStep = Threads / kChunks;
+    constexpr int kStep = Threads / kChunks;
+    if constexpr (Threads % kChunks == 0 && Rows % kStep == 0) { // a thread keeps its column and steps through the rows
       const int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
       const unsigned shared = ptx::shared_address(tile) + row * row_bytes(kDim) + chunk * 16;
       const Element* source = base + (row_start + row) * row_stride + chunk * kPerChunk;

@@ -28,6 +28,16 @@ ATTNC_DEVICE unsigned pack2<F16>(float low, float high) {
   return ptx::cvt_rn_f16x2(high, low);
 }
 
+/// Stores two neighbours, rounded to nearest even. `to` is aligned to both.
+template <class Element>
+ATTNC_DEVICE void store2(Element* to, float low, float high) {
+  *(unsigned*)to = pack2<Element>(low, high);
+}
+template <>
+ATTNC_DEVICE void store2<float>(float* to, float low, float high) {
+  *(float2*)to = {low, high};
+}
+
 /// One value, rounded to nearest even.
 template <class Element>
 ATTNC_DEVICE Element from_float(float x) {

@@ -50,11 +50,12 @@ ATTNC_DEVICE void mma_f32(float (&d)[4], const unsigned (&a)[4], unsigned b0, un
 }
 
 /// d += a b for 32 bytes of k: one m16n8k16 of 16-bit elements or one m16n8k8 of f32.
+template <class E = Element>
 ATTNC_DEVICE void mma_step(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  if constexpr (kIsF32)
+  if constexpr (sizeof(E) == 4)
     mma_f32(d, a, b0, b1);
   else
-    ptx::mma_m16n8k16<Element>(d, a, b0, b1);
+    ptx::mma_m16n8k16<E>(d, a, b0, b1);
 }
 
 /// S = Q K^T. `q`: shared address of the warp's first row; `k`: of the tile's first row. One warp, converged.
@@ -89,7 +90,7 @@ ATTNC_DEVICE void multiply_qk(float (&s)[MmaM][BlockN / 8][4], unsigned q, unsig
 
 /// O += P V with P = s, 16-bit elements: the accumulators of two column groups of S are, rounded and packed, the A
 /// fragment of one k step.
-template <int MmaM, int BlockN>
+template <int MmaM, int BlockN, class E = Element>
 ATTNC_DEVICE void multiply_pv_16bit(float (&o)[MmaM][kDimV / 8][4], const float (&s)[MmaM][BlockN / 8][4], unsigned v) {
   const int lane = threadIdx.x % 32;
   const unsigned v_lane = v + lane % 16 * row_bytes(kDimV) + lane / 16 * 16;
@@ -101,7 +102,7 @@ ATTNC_DEVICE void multiply_pv_16bit(float (&o)[MmaM][kDimV / 8][4], const float 
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* pair = &s[m][2 * step + i / 2][i % 2 * 2];
-        a[m][i] = pack2<Element>(pair[0], pair[1]);
+        a[m][i] = pack2<E>(pair[0], pair[1]);
       }
 #pragma unroll
     for (int n = 0; n < kDimV / 16; ++n) {

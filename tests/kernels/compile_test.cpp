@@ -1,0 +1,132 @@
+// Compiles every library mod through every template for every architecture, and looks at what ptxas says. No GPU needed.
+#include "attnc/attnc.h"
+#include "jit/nvrtc.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+using namespace attnc;
+
+namespace {
+
+const Compiler& compiler() {
+  static const Compiler instance({.cacheMode = CompilerOptions::CacheMode::Off});
+  return instance;
+}
+
+/// Compute capabilities that the NVRTC at hand compiles for; empty where there is none.
+std::vector<int> supported() {
+  auto archs = jit::Nvrtc(jit::Env::read()).supportedArchs();
+  return archs ? *archs : std::vector<int>();
+}
+
+struct Job {
+  std::string name;
+  Mod mod;
+  KernelOptions options;
+};
+
+std::vector<std::pair<std::string, Mod>> library() {
+  std::vector<std::pair<std::string, Mod>> mods;
+  for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods")) {
+    if (entry.path().extension() != ".py") continue;
+    auto mod = Mod::load(entry.path().string());
+    if (!mod) FAIL(mod.error().message);
+    mods.emplace_back(entry.path().stem().string(), *std::move(mod));
+  }
+  return mods;
+}
+
+/// Compiles on all cores; one finding a line: what spilled, what ptxas advised against, what failed.
+std::vector<std::string> findings(const std::vector<Job>& jobs) {
+  std::vector<std::string> lines;
+  std::mutex mutex;
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < jobs.size();) {
+      const Job& job = jobs[i];
+      auto kernel = compiler().compile(job.mod, job.options);
+      std::lock_guard lock(mutex);
+      if (!kernel) {
+        lines.push_back(job.name + ": " + kernel.error().message);
+        continue;
+      }
+      if ((*kernel)->spillBytes) lines.push_back(fmt::format("{}: spills {} bytes", job.name, (*kernel)->spillBytes));
+      for (const std::string& advisory : (*kernel)->advisories) lines.push_back(job.name + ": " + advisory);
+    }
+  };
+  std::vector<std::thread> pool;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
+  for (std::thread& thread : pool) thread.join();
+  return lines;
+}
+
+std::string text(const std::vector<std::string>& lines) {
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  return all;
+}
+
+struct Variant {
+  const char* name;
+  KernelOptions options;
+};
+
+/// What is compiled for one arch: the main head dims for every mod.
+std::vector<Variant> variants() {
+  std::vector<Variant> all = {{"block-mask", {.kind = KernelKind::BlockMask}}};
+  for (bool sparse : {false, true})
+    for (int dim : {64, 128}) all.push_back({"sm80", {.family = Family::Sm80, .headDim = dim, .blockSparse = sparse}});
+  all.push_back({"naive", {.family = Family::Naive, .headDim = 64}});
+  return all;
+}
+
+} // namespace
+
+#define ATTNC_NEED_NVRTC()                                                                                             \
+  if (supported().empty()) {                                                                                           \
+    WARN("SKIPPED: NVRTC was not found");                                                                              \
+    return;                                                                                                            \
+  }
+
+TEST_CASE("no library mod spills or draws an advisory of ptxas, in any template, for any architecture", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  const std::vector<int> archs = supported();
+  std::vector<Job> jobs;
+  for (auto [capability, arch] :
+       {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "sm_90a"}, {100, "sm_100"}, {120, "sm_120"}}) {
+    if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
+    for (const auto& [name, mod] : library())
+      for (const Variant& variant : variants()) {
+        KernelOptions options = variant.options;
+        options.arch = arch;
+        if (!mod.hasMaskMod() && (options.blockSparse || options.kind == KernelKind::BlockMask)) continue;
+        jobs.push_back({fmt::format("{} {} d{}{} {}", name, variant.name, options.headDim,
+                                    options.blockSparse ? " lists" : "", arch),
+                        mod, options});
+      }
+  }
+  REQUIRE(jobs.size() > 100);
+  CHECK(text(findings(jobs)) == "");
+}
+
+TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");
+  REQUIRE(causal);
+  std::vector<Job> jobs;
+  for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+      for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {96, 96}, {192, 128}, {192, 192}, {256, 256}}) {
+        KernelOptions options{.family = Family::Sm80, .arch = arch, .dtype = dtype, .headDim = qk, .headDimV = v};
+        options.blockSparse = true;
+        options.rowMax = true;
+        jobs.push_back({fmt::format("causal {} d{}/{} {}", dtypeName(dtype), qk, v, arch), *causal, options});
+      }
+  CHECK(text(findings(jobs)) == "");
+}
