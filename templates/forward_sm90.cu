@@ -36,6 +36,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
+#include "ptx/registers.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/tile_sm90.cuh"
@@ -174,8 +175,11 @@ struct Place {
     // A score is in natural units if something comes between the product and the softmax, else it is the product
     // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
     // first.
-    scale = p.scale * scale_in<Mod>(args, head);
-    factor = kLog2e * (Mod::kHasScoreMod ? scale_out<Mod>(args, head) : p.scale > 0.f ? p.scale : 1.f);
+    scale = ptx::in_thread_register(p.scale * scale_in<Mod>(args, head));
+    if constexpr (Mod::kHasScoreMod)
+      factor = kLog2e * scale_out<Mod>(args, head);
+    else
+      factor = ptx::in_thread_register(p.scale > 0.f ? p.scale * kLog2e : kLog2e);
     const float q_float = float(q_first);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
@@ -208,7 +212,7 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
   }
   if (!(step.flags & kStepSpecial)) [[likely]]
     return;
-  if (step.flags & kStepScaled) {
+  if (!Mod::kHasScoreMod && step.flags & kStepScaled) {
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
@@ -387,7 +391,7 @@ struct Consumer {
       // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
       float sum[4] = {row[0].sum, 0.f, row[1].sum, 0.f};
-      constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 2;
+      constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
       const bool k_ready = step.flags & kStepLast || ptx::mbarrier_test(shared.k_full(k.slot), k.parity);
       to_probabilities<0, kEarly>(s, sum);
       if (!k_ready) [[unlikely]]

@@ -31,7 +31,10 @@ struct Step {
   int kv_start, flags;
 };
 
-/// The steps of one tile of Q rows: `valid` and `step` stand at the first one, `advance` goes on. There is at least
+/// The steps of one tile of Q rows, from the last column to the first, of lists the partial blocks before the full
+/// ones: where scores grow along a row up to the diagonal, as with ALiBi, its maximum is then seen at once.
+///
+/// `valid` and `step` stand at the first one, `advance` goes on. There is at least
 /// one: a tile of rows without live columns gets a step that lies past kv_len, so that its rows come out as fully
 /// masked.
 template <class M>
@@ -79,16 +82,16 @@ private:
     if (i >= count) return {round_to_tile(kv_len), always | kStepTail | kStepFirst | kStepLast};
     int start, flags;
     if constexpr (kHasBounds<M>) {
-      start = (first + i) * kBlockN;
+      start = (first + count - 1 - i) * kBlockN;
       flags = start >= full_begin && min(start + kBlockN, kv_len) <= full_end ? 0 : kStepMasked;
     } else if constexpr (kBlockSparse) {
       const bool masked = i < partial_tiles;
-      const int j = masked ? i : i - partial_tiles;
+      const int j = (masked ? partial_tiles : count) - 1 - i;
       const int block = (masked ? partial_index : full_index)[j >> log2_tiles];
       start = ((block << log2_tiles) + (j & ((1 << log2_tiles) - 1))) * kBlockN;
       flags = masked ? kStepMasked : 0;
     } else {
-      start = i * kBlockN;
+      start = (count - 1 - i) * kBlockN;
       flags = kStepMasked;
     }
     flags = M::kHasMaskMod ? flags | always : always;
