@@ -8,6 +8,7 @@
 #pragma once
 
 #include "attnc/block_mask.h"
+#include "ir/bindings.h"
 #include "ir/ir.h"
 
 #include <bit>
@@ -24,6 +25,7 @@ struct RandomModuleOptions {
   int operations = 24;        ///< operations drawn; some are shared or dead
   bool floats = true;         ///< f32 arithmetic and casts between f32 and integers; else integers and bools alone
   bool transcendental = true; ///< exp, sin, ...; without them f32 results are exact or correctly rounded
+  bool longRows = false;      ///< lengths of 2^24, the largest; tensors along them repeat one element (stride 0)
 };
 
 class RandomModule {
@@ -33,6 +35,7 @@ public:
   ProblemShape problem{.batch = 2, .qHeads = 4, .kvHeads = 2, .qLen = 13, .kvLen = 17};
 
   explicit RandomModule(uint64_t seed, RandomModuleOptions options = {}) : random(seed), options(options) {
+    if (options.longRows) problem.qLen = problem.kvLen = ir::kMaxExtent;
     makeCaptures();
     makeLeaves();
     for (int i = 0; i < options.operations; ++i) makeOperation();
@@ -110,19 +113,22 @@ private:
     }
   }
 
-  /// Declares a tensor and gives it data; the last two axes are transposed in memory now and then.
+  /// Declares a tensor and gives it data; two axes are transposed in memory now and then, long ones have stride 0.
   void addTensor(const char* name, DType dtype, std::initializer_list<std::pair<ir::Extent, int64_t>> axes) {
     ir::TensorCapture capture{name, dtype, {}};
     TensorView view{.dtype = dtype, .rank = int(axes.size())};
     int64_t count = 1;
-    int axis = 0;
+    bool transposed = below(2);
     for (const auto& [extent, value] : axes) {
+      view.shape[capture.shape.size()] = value;
       capture.shape.push_back(extent);
-      view.shape[axis++] = value;
-      count *= value;
     }
-    for (int64_t step = 1; axis-- > 0; step *= view.shape[axis]) view.stride[axis] = step;
-    if (view.rank == 2 && below(2)) view.stride = {1, view.shape[0]};
+    for (int i = 0; i < view.rank; ++i) {
+      int axis = transposed ? i : view.rank - 1 - i;
+      bool isLong = view.shape[axis] > 1000;
+      view.stride[axis] = isLong ? 0 : count;
+      count *= isLong ? 1 : view.shape[axis];
+    }
     storage.emplace_back(size_t(count * dtypeBytes(dtype)));
     for (int64_t i = 0; i < count; ++i) store(dtype, storage.back().data() + i * dtypeBytes(dtype));
     view.data = storage.back().data();
@@ -155,12 +161,13 @@ private:
   // ---- Values ----
 
   void remember(Value value) {
-    usesScore.resize(module.size(), false);
-    const ir::Node& node = module[value];
-    bool uses = node.op == Op::Param && node.attr == int64_t(ir::ParamKind::Score);
-    for (Value operand : node.operands) uses = uses || usesScore[operand.id];
-    usesScore[value.id] = uses;
-    values[size_t(node.type)].push_back(value);
+    for (uint32_t id = uint32_t(usesScore.size()); id < module.size(); ++id) {
+      const ir::Node& node = module[{id}];
+      bool uses = node.op == Op::Param && node.attr == int64_t(ir::ParamKind::Score);
+      for (Value operand : node.operands) uses = uses || usesScore[operand.id];
+      usesScore.push_back(uses);
+    }
+    values[size_t(module[value].type)].push_back(value);
   }
 
   void makeLeaves() {
@@ -183,6 +190,7 @@ private:
 
   Value operandOf(Type type) {
     const std::vector<Value>& from = values[size_t(type)];
+    if (type == Type::I32 && below(4) == 0) return indexLike();
     size_t recent = std::min<size_t>(from.size(), 6); // chains grow deep only if fresh values are preferred
     return below(2) ? from[from.size() - 1 - below(recent)] : pick(from);
   }
@@ -213,7 +221,43 @@ private:
     return module.make(Op::Load, ir::loadedType(module.tensors[tensor].dtype), index, tensor, uint32_t(1 + below(9)));
   }
 
+  /// What masks and index expressions are made of.
+  Value indexLike() {
+    switch (below(6)) {
+    case 0:
+    case 1: return module.param(ir::ParamKind::QIdx);
+    case 2:
+    case 3: return module.param(ir::ParamKind::KvIdx);
+    case 4: return module.scalar(0);
+    default: return module.constInt(Type::I32, interestingInteger());
+    }
+  }
+
+  Value indexSum() {
+    Value sum = indexLike();
+    for (uint64_t terms = below(4); terms-- > 0;) {
+      static const std::vector<Op> kOps = {Op::Add, Op::Add, Op::Sub, Op::Sub, Op::Mul, Op::Neg};
+      Op op = pick(kOps);
+      sum = op == Op::Neg ? module.make(op, Type::I32, {sum}) : module.make(op, Type::I32, {sum, indexLike()});
+    }
+    return sum;
+  }
+
+  /// An idiom of real mods that blind draws seldom hit: a comparison of index sums, the wrap or the clamp of an index
+  /// by select, and (`floats`) the cast of an index sum.
+  Value makeIdiom() {
+    static const std::vector<Op> kCompare = {Op::Lt, Op::Le, Op::Eq, Op::Ne};
+    uint64_t kind = below(options.floats ? 4 : 3);
+    if (kind == 3) return module.make(Op::Cast, Type::F32, {indexSum()});
+    Value x = indexSum(), y = indexSum();
+    Value condition = module.make(pick(kCompare), Type::Bool, {x, y});
+    if (kind == 0) return condition;
+    Value other = kind == 1 ? y : module.make(Op::Add, Type::I32, {x, indexLike()});
+    return module.make(Op::Select, Type::I32, {condition, below(2) ? other : x, below(2) ? x : other});
+  }
+
   void makeOperation() {
+    if (below(6) == 0) return remember(makeIdiom());
     Type type = pickType();
     Op op;
     do op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::IsNan) - uint64_t(Op::Neg) + 1));
