@@ -62,6 +62,8 @@ public:
   /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
   /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full.
   /// A block that runs past qLen or kvLen is judged by its elements inside, and is full only if it lies inside whole.
+  /// Errors (Blame::Environment): captures that do not fit; a shape whose lengths are not the problem's, whose batch or
+  /// heads are neither the problem's nor 1, or are 1 though mask_mod tells them apart. Uses all cores.
   static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                    const BlockMaskShape& shape);
 

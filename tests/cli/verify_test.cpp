@@ -1,0 +1,93 @@
+#include "verify.h"
+
+#include "ir/element.h"
+#include "reference/convert.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+using namespace attnc;
+using namespace attnc::cli;
+
+namespace {
+
+/// A causal problem whose first row is masked, computed by the reference and rounded as a kernel would.
+struct Fixture {
+  Mod mod = *Mod::parse("q_idx > kv_idx");
+  RunOptions options;
+  Operands operands;
+  reference::AttentionResult want;
+  RunResult got;
+
+  explicit Fixture(DType dtype) {
+    std::mt19937 random(3);
+    std::normal_distribution<double> draw;
+    for (HostTensor* tensor : {&operands.q, &operands.k, &operands.v}) {
+      *tensor = HostTensor::make(dtype, {1, 2, 40, 16});
+      for (int64_t i = 0; i < tensor->elements(); ++i)
+        reference::writeElement(tensor->bytes.data(), dtype, i, draw(random));
+    }
+    auto computed = reference::attention(mod.module(), {},
+                                         {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()});
+    REQUIRE(computed);
+    want = *computed;
+    got.out = HostTensor::make(dtype, {1, 2, 40, 16});
+    got.lse = got.rowMax = HostTensor::make(DType::F32, {1, 2, 40});
+    reference::store(want.out, got.out.view());
+    reference::store(want.lse, got.lse.view());
+    reference::store(want.rowMax, got.rowMax.view());
+  }
+
+  Verification run() const { return verify(mod, operands, options, got, want); }
+
+  static void put(HostTensor& tensor, int64_t index, double value) {
+    reference::writeElement(tensor.bytes.data(), tensor.dtype, index, value);
+  }
+  static double get(const HostTensor& tensor, int64_t index) {
+    return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
+  }
+};
+
+} // namespace
+
+TEST_CASE("a correctly rounded result holds, its masked row too") {
+  DType dtype = GENERATE(DType::BF16, DType::F16, DType::F32);
+  Fixture fixture(dtype);
+  CHECK(Fixture::get(fixture.got.lse, 0) == -std::numeric_limits<double>::infinity());
+  Verification result = fixture.run();
+  CHECK(result.holds());
+  CHECK(result.out.rmse > 0);
+  CHECK_THAT(result.text(), !Catch::Contains("DIFFERS"));
+}
+
+TEST_CASE("one wrong element of any output is found") {
+  DType dtype = GENERATE(DType::BF16, DType::F16, DType::F32);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (double error : {0.5, std::numeric_limits<double>::quiet_NaN(), infinity}) {
+    Fixture out(dtype), lse(dtype), rowMax(dtype);
+    Fixture::put(out.got.out, 700, Fixture::get(out.got.out, 700) + error);
+    CHECK_FALSE(out.run().out.holds());
+    CHECK_THAT(out.run().text(), Catch::Contains("DIFFERS"));
+    Fixture::put(lse.got.lse, 33, Fixture::get(lse.got.lse, 33) + error);
+    CHECK_FALSE(lse.run().holds());
+    Fixture::put(rowMax.got.rowMax, 33, Fixture::get(rowMax.got.rowMax, 33) + error);
+    CHECK_FALSE(rowMax.run().holds());
+  }
+  Fixture masked(dtype);
+  Fixture::put(masked.got.lse, 0, 0.0);
+  CHECK(masked.run().lse.misplaced == 1);
+  CHECK_FALSE(masked.run().holds());
+}
+
+TEST_CASE("an error spread over all elements is found by its RMSE") {
+  Fixture fixture(DType::BF16);
+  Verification exact = fixture.run();
+  double step = exact.out.rmseLimit * 1.5;
+  REQUIRE(step < exact.out.maxLimit / 4);
+  for (int64_t i = 0; i < fixture.got.out.elements(); ++i)
+    Fixture::put(fixture.got.out, i, fixture.want.out[size_t(i)] + (i % 2 ? step : -step));
+  CHECK_FALSE(fixture.run().out.holds());
+}
