@@ -14,8 +14,7 @@ bool maskDependsOn(const ir::Module& module, ir::ParamKind param) {
   for (uint32_t id = 0; id < depends.size(); ++id) {
     const ir::Node& node = module[{id}];
     depends[id] = node.op == ir::Op::Param && ir::ParamKind(node.attr) == param;
-    for (ir::Value operand : node.operands)
-      depends[id] = depends[id] || depends[operand.id];
+    for (ir::Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
   }
   return depends.back();
 }

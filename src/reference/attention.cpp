@@ -102,8 +102,7 @@ private:
       if (!full && !interpreter.mask(b, h, q, kv)) continue;
       const float* key = &k[size_t((firstKv + kv) * int64_t(query.size()))];
       double dot = 0;
-      for (size_t i = 0; i < query.size(); ++i)
-        dot += query[i] * double(key[i]);
+      for (size_t i = 0; i < query.size(); ++i) dot += query[i] * double(key[i]);
       live.push_back(kv);
       scores.push_back(interpreter.score(scale * dot, b, h, q, kv));
     }
@@ -112,8 +111,7 @@ private:
   /// Softmax over the collected scores, and the weighted sum of v.
   void reduce(int64_t row, int64_t firstKv) {
     double max = kMinusInfinity;
-    for (double score : scores)
-      max = score > max || std::isnan(score) ? score : max;
+    for (double score : scores) max = score > max || std::isnan(score) ? score : max;
     result.rowMax[size_t(row)] = max;
     if (max == kMinusInfinity) return; // the outputs already hold what a row without live scores gives
 
@@ -124,11 +122,9 @@ private:
       double weight = std::exp(scores[i] - max);
       const float* value = v.data() + (firstKv + live[i]) * columns;
       sum += weight;
-      for (int64_t column = 0; column < columns; ++column)
-        out[column] += weight * double(value[column]);
+      for (int64_t column = 0; column < columns; ++column) out[column] += weight * double(value[column]);
     }
-    for (int64_t column = 0; column < columns; ++column)
-      out[column] /= sum;
+    for (int64_t column = 0; column < columns; ++column) out[column] /= sum;
     result.lse[size_t(row)] = max + std::log(sum);
   }
 
@@ -163,8 +159,7 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   const ir::Interpreter interpreter(module, *bindings);
   parallelFor(rows, [&](int64_t begin, int64_t end) {
     Rows worker(args, k, v, interpreter, result);
-    for (int64_t row = begin; row < end; ++row)
-      worker.compute(row);
+    for (int64_t row = begin; row < end; ++row) worker.compute(row);
   });
   return result;
 }
@@ -173,11 +168,9 @@ void store(const std::vector<double>& values, const TensorView& target) {
   std::array<int64_t, TensorView::kMaxRank> position{};
   for (double value : values) {
     int64_t offset = 0;
-    for (int axis = 0; axis < target.rank; ++axis)
-      offset += position[axis] * target.stride[axis];
+    for (int axis = 0; axis < target.rank; ++axis) offset += position[axis] * target.stride[axis];
     writeElement(target.data, target.dtype, offset, value);
-    for (int axis = target.rank - 1; axis >= 0 && ++position[axis] == target.shape[axis]; --axis)
-      position[axis] = 0;
+    for (int axis = target.rank - 1; axis >= 0 && ++position[axis] == target.shape[axis]; --axis) position[axis] = 0;
   }
 }
 

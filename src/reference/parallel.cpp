@@ -20,14 +20,12 @@ void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t 
   };
   std::vector<std::thread> helpers;
   try {
-    for (int64_t i = 1; i < threads; ++i)
-      helpers.emplace_back(work);
+    for (int64_t i = 1; i < threads; ++i) helpers.emplace_back(work);
   } catch (const std::system_error&) {
     // Where no more threads can be had, those there are do the work.
   }
   work();
-  for (std::thread& helper : helpers)
-    helper.join();
+  for (std::thread& helper : helpers) helper.join();
 }
 
 } // namespace attnc::reference

@@ -29,8 +29,7 @@ struct Tensor {
   Tensor(std::array<int64_t, 4> shape, std::mt19937& random) : shape(shape) {
     std::uniform_int_distribution<int> draw(-16, 16);
     values.resize(size_t(shape[0] * shape[1] * shape[2] * shape[3]));
-    for (double& value : values)
-      value = draw(random) / 8.0;
+    for (double& value : values) value = draw(random) / 8.0;
   }
   double at(int64_t a, int64_t b, int64_t c, int64_t d) const {
     return values[size_t(((a * shape[1] + b) * shape[2] + c) * shape[3] + d)];
@@ -73,8 +72,7 @@ Expectation bruteForce(const Case& c, const Tensor& q, const Tensor& k, const Te
         double max = -kInfinity;
         for (int64_t j = 0; j < c.kvLen; ++j) {
           double dot = 0;
-          for (int64_t d = 0; d < c.dim; ++d)
-            dot += q.at(b, h, i, d) * k.at(kvB, kvH, j, d);
+          for (int64_t d = 0; d < c.dim; ++d) dot += q.at(b, h, i, d) * k.at(kvB, kvH, j, d);
           double modified = score(dot * scale, b, h, i, j);
           if (!mask(b, h, i, j)) continue;
           max = std::max(max, modified);
@@ -82,8 +80,7 @@ Expectation bruteForce(const Case& c, const Tensor& q, const Tensor& k, const Te
           for (int64_t d = 0; d < c.dimV; ++d)
             weighted[size_t(d)] += std::exp((long double)(modified)) * v.at(kvB, kvH, j, d);
         }
-        for (long double element : weighted)
-          result.out.push_back(sum > 0 ? double(element / sum) : 0);
+        for (long double element : weighted) result.out.push_back(sum > 0 ? double(element / sum) : 0);
         result.lse.push_back(sum > 0 ? double(std::log(sum)) : -kInfinity);
         result.rowMax.push_back(max);
       }
@@ -149,8 +146,7 @@ const Case kCases[] = {
 
 TEST_CASE("the identity gives plain softmax attention for every dtype and layout") {
   DType dtype = GENERATE(DType::F32, DType::F16, DType::BF16);
-  for (const Case& c : kCases)
-    compare(Module(), {}, c, dtype, plain(), everything());
+  for (const Case& c : kCases) compare(Module(), {}, c, dtype, plain(), everything());
 }
 
 TEST_CASE("an explicit scale replaces the default") {
@@ -159,8 +155,7 @@ TEST_CASE("an explicit scale replaces the default") {
 
 TEST_CASE("masked columns take no part, and rows without live columns are empty") {
   auto causal = [](int64_t, int64_t, int64_t q, int64_t kv) { return kv <= q; };
-  for (const Case& c : kCases)
-    compare(causalModule(), {}, c, DType::BF16, plain(), causal);
+  for (const Case& c : kCases) compare(causalModule(), {}, c, DType::BF16, plain(), causal);
 
   Module never;
   never.maskMod = never.constBool(false);
@@ -171,8 +166,7 @@ TEST_CASE("masked columns take no part, and rows without live columns are empty"
 TEST_CASE("score_mod sees the scaled score and the query head") {
   for (const Case& c : kCases) {
     std::vector<float> slopes;
-    for (int64_t h = 0; h < c.heads; ++h)
-      slopes.push_back(0.125f * float(h + 1));
+    for (int64_t h = 0; h < c.heads; ++h) slopes.push_back(0.125f * float(h + 1));
     Captures captures;
     captures.set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {c.heads}));
     auto alibi = [&](double score, int64_t, int64_t h, int64_t q, int64_t kv) {

@@ -29,8 +29,7 @@ public:
     readSets();
     for (const CaptureInfo& capture : mod.captures())
       if (auto status = collectOne(capture, operands); !status) return status;
-    for (const auto& [name, tensor] : operands.tensors)
-      operands.captures.set(name, tensor.view());
+    for (const auto& [name, tensor] : operands.tensors) operands.captures.set(name, tensor.view());
     return {};
   }
 
@@ -42,8 +41,7 @@ private:
       captures.insert(capture.name);
       if (generator) dims.insert(capture.extent.begin(), capture.extent.end());
     }
-    for (const char* builtin : {"B", "H", "HKV", "Q_LEN", "KV_LEN"})
-      dims.erase(builtin);
+    for (const char* builtin : {"B", "H", "HKV", "Q_LEN", "KV_LEN"}) dims.erase(builtin);
     for (const std::string& assignment : options.sets) {
       auto [name, value] = splitAssignment(assignment);
       if (captures.count(name)) {
@@ -59,8 +57,7 @@ private:
 
   std::string unknownName() const {
     std::string names;
-    for (const CaptureInfo& capture : mod.captures())
-      names += (names.empty() ? "" : ", ") + declaration(capture);
+    for (const CaptureInfo& capture : mod.captures()) names += (names.empty() ? "" : ", ") + declaration(capture);
     return names.empty() ? "the mod captures nothing" : "the mod captures no such name, it captures " + names;
   }
 
@@ -147,8 +144,7 @@ Status takeOperand(TensorMap& file, const char* name, const std::string& path, H
     return {};
   }
   std::string names;
-  for (const auto& [other, tensor] : file)
-    names += (names.empty() ? "" : ", ") + inQuotes(other);
+  for (const auto& [other, tensor] : file) names += (names.empty() ? "" : ", ") + inQuotes(other);
   return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(path), name),
                             names.empty() ? "the file has no tensors" : "the file has " + names);
 }

@@ -29,8 +29,7 @@ Expected<Mod> ModOptions::load() const {
   if (path.empty() == expression.empty())
     throw CLI::ValidationError("MOD", "give a mod: either a file or --expr \"EXPRESSION\"");
   ParseOptions options;
-  for (const std::string& define : defines)
-    options.defines.insert(splitAssignment(define));
+  for (const std::string& define : defines) options.defines.insert(splitAssignment(define));
   if (!path.empty()) return Mod::load(path, options);
   options.name = "<expr>";
   return Mod::parse(expression, options);

@@ -92,8 +92,7 @@ Expected<HostTensor> Generator::tensor(const CaptureInfo& capture, std::map<std:
   switch (capture.dtype) {
   case DType::Bool: {
     HostTensor tensor = HostTensor::make(DType::Bool, std::move(shape));
-    for (char& byte : tensor.bytes)
-      byte = char(uniform(0, 1));
+    for (char& byte : tensor.bytes) byte = char(uniform(0, 1));
     return tensor;
   }
   case DType::U8:

@@ -82,8 +82,7 @@ private:
     unsigned char prefix[kPrefixBytes];
     if (size < kPrefixBytes || !readBytes(reinterpret_cast<char*>(prefix), kPrefixBytes))
       return fail("no safetensors file: it ends inside the header length");
-    for (size_t i = 0; i < kPrefixBytes; ++i)
-      headerBytes |= uint64_t(prefix[i]) << (8 * i);
+    for (size_t i = 0; i < kPrefixBytes; ++i) headerBytes |= uint64_t(prefix[i]) << (8 * i);
     if (headerBytes > kMaxHeaderBytes)
       return fail("no safetensors file: a header of {} bytes is beyond the limit of {}", headerBytes, kMaxHeaderBytes);
     if (headerBytes > size - kPrefixBytes)
@@ -185,8 +184,7 @@ private:
     entry.end = (*offsets)[1].get<uint64_t>();
     if (entry.begin > entry.end) return failAt(entry.name, "its data_offsets run backwards");
     uint64_t needed = uint64_t(dtypeBytes(entry.dtype));
-    for (int64_t extent : entry.shape)
-      needed *= uint64_t(extent);
+    for (int64_t extent : entry.shape) needed *= uint64_t(extent);
     if (entry.end - entry.begin != needed)
       return failAt(entry.name, "{} bytes of data, but {} of shape {} take {}", entry.end - entry.begin,
                     spelling(entry.dtype), shapeText(entry.shape), needed);
@@ -233,8 +231,7 @@ private:
 /// Names in the order of their data: wide types first, so that every tensor is aligned to its elements.
 std::vector<const TensorMap::value_type*> dataOrder(const TensorMap& tensors) {
   std::vector<const TensorMap::value_type*> order;
-  for (const auto& tensor : tensors)
-    order.push_back(&tensor);
+  for (const auto& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return dtypeBytes(a->second.dtype) > dtypeBytes(b->second.dtype);
   });
@@ -251,8 +248,7 @@ HostTensor HostTensor::make(DType dtype, std::vector<int64_t> shape) {
 
 int64_t HostTensor::elements() const {
   int64_t count = 1;
-  for (int64_t extent : shape)
-    count *= extent;
+  for (int64_t extent : shape) count *= extent;
   return count;
 }
 
@@ -300,12 +296,10 @@ Status writeSafetensors(const std::string& path, const TensorMap& tensors,
   std::string text = header.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string prefix;
-  for (size_t i = 0; i < kPrefixBytes; ++i)
-    prefix += char(text.size() >> (8 * i) & 0xff);
+  for (size_t i = 0; i < kPrefixBytes; ++i) prefix += char(text.size() >> (8 * i) & 0xff);
 
   std::vector<std::string_view> pieces{prefix, text};
-  for (const auto* named : order)
-    pieces.emplace_back(named->second.bytes.data(), named->second.bytes.size());
+  for (const auto* named : order) pieces.emplace_back(named->second.bytes.data(), named->second.bytes.size());
   return writeWholeFile(path, pieces);
 }
 

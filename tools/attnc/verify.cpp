@@ -48,8 +48,7 @@ double largestRow(const HostTensor& tensor) {
   double largest = 0;
   for (int64_t row = 0; row < tensor.elements() / std::max<int64_t>(width, 1); ++row) {
     double squares = 0;
-    for (int64_t i = 0; i < width; ++i)
-      squares += std::pow(elementOf(tensor, row * width + i), 2);
+    for (int64_t i = 0; i < width; ++i) squares += std::pow(elementOf(tensor, row * width + i), 2);
     largest = std::max(largest, std::sqrt(squares));
   }
   return largest;
