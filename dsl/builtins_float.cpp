@@ -145,6 +145,12 @@ Value leakyRelu(Tracer& tracer, const Bound& bound) {
   return select(tracer, f.gt(x, int64_t(0)), x, f.mul(x, slope));
 }
 
+/// log(x) / log(10)
+Value log10(Tracer& tracer, const Bound& bound) {
+  Formula f{tracer};
+  return f.mul(f.call(Op::Log, floatArgument(tracer, bound)), 1 / M_LN10);
+}
+
 /// 1 / x
 Value reciprocal(Tracer& tracer, const Bound& bound) {
   return binary(tracer, BinaryOp::Div, 1.0, scalar(tracer, bound[0], "reciprocal"));
@@ -161,6 +167,7 @@ llvm::ArrayRef<Builtin> floatBuiltins() {
       {"log", kTensor, "input", function<Op::Log>},
       {"log", kMath | kElementwise, "input, base=", mathLog},
       {"log2", kBoth, "input", function<Op::Log2>},
+      {"log10", kBoth, "input", log10},
       {"log1p", kBoth, "input", function<Op::Log1p>},
       {"sqrt", kBoth, "input", function<Op::Sqrt>},
       {"rsqrt", kTensor, "input", function<Op::Rsqrt>},

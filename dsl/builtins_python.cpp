@@ -186,6 +186,8 @@ template <bool isAnd> Value combineMasks(Tracer& tracer, const Bound& bound) {
   return static_cast<const MaskList*>(tracer.heap.make<MaskList>(isAnd, bound.rest));
 }
 
+Value isCallable(Tracer&, const Bound& bound) { return bound[0].isCallable(); }
+
 Value noopMask(Tracer&, const Bound&) { return true; }
 
 Value append(Tracer& tracer, const Bound& bound) {
@@ -213,6 +215,7 @@ llvm::ArrayRef<Builtin> pythonBuiltins() {
       {"sum", kPython, "iterable, start=", sum},
       {"any", kPython, "iterable", anyAll<false>},
       {"all", kPython, "iterable", anyAll<true>},
+      {"callable", kPython, "value", isCallable},
       {"len", kPython, "value", len},
       {"range", kPython, "start, stop=, step=", range},
       {"enumerate", kPython, "iterable, start=", enumerate},

@@ -168,14 +168,11 @@ private:
 
   /// An expression with the five names: a score_mod if it asks for `score`, a mask_mod if it yields a bool.
   void traceBare(const Expr& expr) {
-    llvm::StringSet<> lookups;
-    tracer.lookups = &lookups;
     Value value = tracer.evalWith(expr, {{"score", param(ParamKind::Score)},
                                          {"b", param(ParamKind::B)},
                                          {"h", param(ParamKind::H)},
                                          {"q_idx", param(ParamKind::QIdx)},
                                          {"kv_idx", param(ParamKind::KvIdx)}});
-    tracer.lookups = nullptr;
     tracer.at = expr.loc;
     value = decay(tracer, value);
     if (value.isCallable()) {
@@ -185,7 +182,7 @@ private:
       if (required == 4u) return traceMask(candidate);
     }
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
-    if (lookups.contains("score")) return setScore("the expression", value);
+    if (tracer.lookups.contains("score")) return setScore("the expression", value);
     if (!isBool) tracer.fail(diag::bareExpression, tracer.describe(value));
     setMask("the expression", value);
   }

@@ -96,11 +96,11 @@ Value typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
 } // namespace
 
 Value Tracer::lookup(llvm::StringRef name) {
-  if (lookups) lookups->insert(name);
   for (Scope* around = scope; around; around = around->parent) {
     auto found = around->names.find(name);
     if (found != around->names.end()) {
       if (found->second.is<PoisonValue>()) throw Abort{};
+      if (around == watched) lookups.insert(name);
       return found->second;
     }
     if (around->function && around->function->locals.contains(name)) fail(diag::unboundLocal, std::string_view(name));

@@ -89,6 +89,8 @@ Value Tracer::evalBoolOp(const BoolOpExpr& expr) {
       traced = traced ? binary(*this, expr.isAnd ? BinaryOp::And : BinaryOp::Or, *traced, value) : value;
       continue;
     }
+    // Python would yield the operand itself, which is no bool.
+    if (traced && !value.is<bool>()) fail(diag::logicOnNumber, expr.isAnd ? "and" : "or", describe(value));
     bool isTrue = truth(*this, value);
     if (isTrue != expr.isAnd) return traced ? Value(isTrue) : value;
     if (operand == expr.operands.back() && !traced) return value;
@@ -200,6 +202,7 @@ Value Tracer::evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRe
   Scope* outer = std::exchange(scope, heap.make<Scope>(&globals));
   auto leave = llvm::make_scope_exit([&] { scope = outer; });
   for (auto& [name, value] : names) scope->names[name] = value;
+  watched = scope;
   return eval(expr);
 }
 

@@ -100,7 +100,7 @@ Tracer::Flow Tracer::runWhile(const WhileStmt& stmt) {
 
 Value Tracer::override(llvm::StringRef name, Value value) {
   auto define = defines.find(std::string_view(name));
-  if (define == defines.end() || define->second.used) return value;
+  if (define == defines.end()) return value;
   define->second.used = true;
   Value given = define->second.value;
   if (value.is<double>() && given.is<int64_t>()) return double(given.as<int64_t>());

@@ -47,8 +47,8 @@ public:
   llvm::StringSet<> declared;
   /// The expression that the function called last returned.
   Loc resultLoc;
-  /// Names that have been looked up, where somebody asked to know.
-  llvm::StringSet<>* lookups = nullptr;
+  /// Those names of evalWith() that the expression has asked for.
+  llvm::StringSet<> lookups;
 
 private:
   enum class Flow : uint8_t { Next, Break, Continue, Return };
@@ -102,6 +102,7 @@ private:
   class Deeper;
 
   Scope* scope = &globals;
+  const Scope* watched = nullptr; // of evalWith()
   Value returned;
   unsigned depth = 0;     // expressions and statements under evaluation
   unsigned callDepth = 0; // functions under evaluation

@@ -114,6 +114,7 @@ std::vector<Case> values() {
       {"traced-condition at 2:5", mask("if q_idx > 1: return True\n return False")},
       {"traced-condition at 1:15", "score * (1 if q_idx > 1 else 2)"},
       {"logic-on-number at 1:1", "q_idx and kv_idx"},
+      {"logic-on-number at 1:20", "score + (1 < h and 5)"},
       {"bad-operand at 2:9", score("~score")},
       {"bad-operands at 2:9", score("score & 1")},
       {"bad-operands at 2:9", score("score + None")},

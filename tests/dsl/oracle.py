@@ -250,6 +250,7 @@ UNARY = {
     "exp": ieee(math.exp), "exp2": ieee(lambda x: 2.0 ** x), "sqrt": ieee(math.sqrt), "tanh": math.tanh,
     "log": lambda x: -math.inf if x == 0 else ieee(math.log)(x), "log1p": ieee(math.log1p),
     "log2": lambda x: -math.inf if x == 0 else ieee(math.log2)(x),
+    "log10": lambda x: -math.inf if x == 0 else ieee(math.log10)(x),
     "rsqrt": lambda x: math.inf if x == 0 else ieee(lambda v: 1 / math.sqrt(v))(x),
     "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh_approx": math.tanh,
     "sigmoid": lambda x: ieee(lambda v: 1 / (1 + math.exp(-v)))(x) if x > -700 else 0.0, "erf": math.erf,

@@ -125,7 +125,68 @@ std::vector<std::filesystem::path> mods(const char* folder) {
   return paths;
 }
 
+/// Random expressions over what both sides compute exactly: constants are exact in f32, ints stay small.
+class Expressions {
+public:
+  explicit Expressions(unsigned seed) : random(seed) {}
+
+  std::string integer(int depth) {
+    if (depth == 0)
+      return pick({"q_idx", "kv_idx", "h", "b", "n", "ids[q_idx]", "wide[h]", std::to_string(int(random() % 15) - 7)});
+    std::string x = integer(depth - 1), y = integer(depth - 1), small = std::to_string(1 + random() % 6);
+    return pick({"(" + x + " + " + y + ")", "(" + x + " - " + y + ")", "(" + x + " * " + small + ")", "(-" + x + ")",
+                 "(" + x + " // (abs(" + y + ") + 1))", "(" + x + " % " + small + ")", "(" + x + " // -" + small + ")",
+                 "(" + x + " % (-1 - abs(" + y + ")))", "(" + x + " & " + y + ")", "(" + x + " | " + small + ")",
+                 "(" + x + " ^ " + y + ")", "(" + x + " >> " + small + ")", "(~" + x + ")", "min(" + x + ", " + y + ")",
+                 "torch.maximum(" + x + ", " + y + ")", "torch.where(" + logical(depth - 1) + ", " + x + ", " + y + ")",
+                 "(" + logical(depth - 1) + " * " + small + ")", "ids[" + x + " % 40]",
+                 "torch.clamp(" + x + ", -9, 9)"});
+  }
+
+  std::string logical(int depth) {
+    if (depth == 0) return pick({"q_idx >= kv_idx", "on", "h == 2", "flags[b]", "score > 0.5", "True"}, true);
+    std::string p = logical(depth - 1), q = logical(depth - 1), x = integer(depth - 1), y = integer(depth - 1),
+                f = real(depth - 1);
+    return pick({"(" + p + " & " + q + ")", "(" + p + " | ~" + q + ")", "(" + p + " ^ " + q + ")",
+                 "(" + x + " < " + y + ")", "(" + x + " != " + y + ")", "(-3 <= " + x + " < 9)",
+                 "(" + f + " >= " + x + ")", "(not " + x + ")", "(" + p + " and " + q + ")", "(" + p + " or " + q + ")",
+                 "(" + x + " in (1, 2, " + y + "))", "bool(" + x + ")"});
+  }
+
+  std::string real(int depth) {
+    if (depth == 0) return pick({"score", "x", "bias[h, 2]", "0.375", "-1.5", "temperature"});
+    std::string f = real(depth - 1), g = real(depth - 1), x = integer(depth - 1);
+    return pick({"(" + f + " + " + g + ")", "(" + f + " - " + x + ")", "(" + f + " * 0.5)", "(" + f + " / 4)",
+                 "(" + x + " / 8)", "torch.floor(" + f + ")", "(" + f + " // 2)", "(" + f + " % 1.5)", "abs(" + f + ")",
+                 "torch.tanh(" + f + ")", "torch.where(" + logical(depth - 1) + ", " + f + ", " + x + ")",
+                 "max(" + f + ", " + x + ")", "(" + x + " + 0.25)", "torch.round(" + f + ")",
+                 "float(" + logical(depth - 1) + ")", "int(" + f + ")", "(" + f + ") * (" + x + ")"});
+  }
+
+private:
+  std::string pick(std::vector<std::string> choices, bool inBrackets = false) {
+    std::string choice = choices[random() % choices.size()];
+    return inBrackets ? "(" + choice + ")" : choice;
+  }
+
+  std::mt19937 random;
+};
+
 } // namespace
+
+TEST_CASE("random expressions give what CPython gives", "[dsl][oracle]") {
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    Expressions expressions(seed);
+    std::string text =
+        "import torch\nn: int\nx: float\non: bool\nids: i32[KV_LEN]\nwide: i64[H]\nflags: bool[B]\n"
+        "bias: f32[H, 3]\ntemperature: f32\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n  total = 0.0\n";
+    for (int i = 0; i < 12; ++i) text += "  total = total / 2 + " + expressions.real(1 + i % 4) + "\n";
+    text += "  return total\n\ndef mask_mod(b, h, q_idx, kv_idx):\n  score = x\n  return bool(" +
+            expressions.logical(3) + ") | " + expressions.logical(2) + "\n";
+    INFO(text);
+    compare(text);
+  }
+}
 
 TEST_CASE("every mod of the library gives what CPython gives", "[dsl][oracle]") {
   // Small images and short distances, so that the random coordinates meet the borders.

@@ -99,6 +99,7 @@ TEST_CASE("a define replaces a constant and what follows from it", "[dsl][tracer
   CHECK(Running(traced(text, {{"HALF", "-7"}, {"P", "(0, 0x10)"}})).score(2, 0, 0, 0, 0) == 12);
   CHECK(Running(traced(text, {{"ON", "False"}})).score(2, 0, 0, 0, 0) == 2);
   CHECK(std::isinf(Running(traced(text, {{"S", "-float(\"inf\")"}})).score(2, 0, 0, 0, 0)));
+  CHECK(Running(traced("W = 1\nW = 2\nscore + W", {{"W", "5"}})).score(0, 0, 0, 0, 0) == 5);
   CHECK(Running(traced("W: int = 4\nscore + W", {{"W", "5"}})).score(0, 0, 0, 0, 0) == 5);
 }
 
@@ -112,6 +113,7 @@ TEST_CASE("the mod is found by name, by arity, or as the last expression", "[dsl
   CHECK(kinds("score * 0.5") == score);
   CHECK(kinds("score > 0") == score);
   CHECK(kinds("True") == mask);
+  CHECK(kinds("def f(score): return score > 3\nf(q_idx)") == mask);
   CHECK(kinds("window: int\nq_idx - kv_idx <= window") == mask);
   CHECK(kinds("lambda b, h, q, k: q >= k") == mask);
   CHECK(kinds("lambda s, b, h, q, k: s") == score);

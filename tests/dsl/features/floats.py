@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 def score_mod(score, b, h, q_idx, kv_idx):
     x = score / 4
-    y = torch.exp(-x.abs()) + torch.exp2(x) + torch.log(x.abs() + 1.0) + (x * x + 0.5).log2() + torch.log1p(x * x)
+    y = torch.exp(-x.abs()) + torch.exp2(x) + torch.log(x.abs() + 1.0) + (x * x + 0.5).log2() + torch.log1p(x * x) + torch.log10(x * x + 1)
     y = y + torch.tanh(x) + x.sigmoid() + torch.sin(x) + x.cos() + torch.tan(x / 8) + torch.sqrt(x * x + 1)
     y = y + (x * x + 1).rsqrt() + F.silu(x) + F.gelu(x) + F.gelu(x, approximate="tanh") + F.relu(x) + F.softplus(x)
     y = y + torch.erf(x) + torch.floor(x) + x.ceil() + torch.round(x) + x.trunc() + torch.sign(x) + torch.square(x)
