@@ -136,24 +136,28 @@ struct Producer {
 
   ATTNC_DEVICE void run() {
     TileDealer dealer{p.order};
+    Coord v_next = {0, 0, 0, -1}; // the step whose V is to be requested next, if its kv_idx is not negative
     while (dealer.valid()) {
       const QTile tile = tile_at(p.order, dealer.index);
       dealer.advance();
       const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads, kv_head = h / p.base.group;
       const int q_start = tile.q_tile * kBlockM;
       StepWalk<Mod> walk(p.base, args, b, h, q_start, min(q_start + kBlockM, p.base.q_len));
-      tell_work({b, h, q_start, 1});
-      Step step = walk.step;
-      request_k(step, kv_head, b);
-      while (!(step.flags & kStepLast)) { // V one step behind K
-        const int kv_start = step.kv_start;
-        walk.advance();
-        step = walk.step;
-        request_k(step, kv_head, b);
-        request_v(kv_start, kv_head, b);
+      if (kQStages == 1 && v_next.kv_idx >= 0) { // the only slot falls free no earlier than V is needed
+        request_v(v_next.kv_idx, v_next.h, v_next.b);
+        v_next.kv_idx = -1;
       }
-      request_v(step.kv_start, kv_head, b);
+      tell_work({b, h, q_start, 1});
+      while (true) { // V one step behind K
+        const Step step = walk.step;
+        request_k(step, kv_head, b);
+        if (v_next.kv_idx >= 0) request_v(v_next.kv_idx, v_next.h, v_next.b);
+        v_next = {b, kv_head, 0, step.kv_start};
+        if (step.flags & kStepLast) break;
+        walk.advance();
+      }
     }
+    request_v(v_next.kv_idx, v_next.h, v_next.b);
     tell_work({});
     dealer.finish();
   }
