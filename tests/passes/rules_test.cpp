@@ -213,6 +213,7 @@ const Rule kRules[] = {
     {"min f32 @a, 5.0; max f32 %0, 1.0; cast i32 %1; le i32 %2, 0", "="},
     {"min f32 @a, 5.0; max f32 %0, 1.0; lt f32 %1, 0.5", "-> false"},
     {"min f32 @a, 5.0; max f32 %0, 1.0; le f32 0.5, %1", "="},
+    {"min f32 @a, 1.0; max f32 %0, 1.0; ne f32 %1, 1.0", "="},
 };
 
 /// IR text of a module whose roots are made from the last value.
