@@ -3,6 +3,8 @@
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 
@@ -33,8 +35,7 @@ Expected<CaseMod> caseMod(const Case& c, const std::string& mods) {
   if (c.variant == "neighborhood2d") {
     options.defines = {{"WIDTH", c.params.at("width").dump()},
                        {"HEIGHT", c.params.at("height").dump()},
-                       {"WINDOW_X", c.params.at("window").at(0).dump()},
-                       {"WINDOW_Y", c.params.at("window").at(1).dump()}};
+                       {"WINDOW", fmt::format("({}, {})", c.params.at("window").at(0).get<int>(), c.params.at("window").at(1).get<int>())}};
   }
   Expected<Mod> mod = Mod::load(mods + "/" + c.variant + ".py", options);
   if (!mod) return mod.error();
