@@ -29,16 +29,16 @@
 #include "attnc_mod.cuh"
 
 #include "algo/lazy_softmax.cuh"
-#include "algo/mod_hooks.cuh"
+#include "algo/scores_sm90.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tile_order.cuh"
 #include "params_sm90.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/named_barrier.cuh"
-#include "ptx/registers.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/shared_memory.cuh"
+#include "tile/shared_sm90.cuh"
 #include "tile/tile_sm90.cuh"
 
 namespace attnc {
@@ -51,49 +51,6 @@ constexpr int kThreads = 128 * (1 + kConsumers);
 constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
 constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
-
-constexpr int kQBytes = tile_bytes(kBlockM, kHeadDimQk);
-constexpr int kKBytes = tile_bytes(kBlockN, kHeadDimQk);
-constexpr int kVBytes = tile_bytes(kBlockN, kHeadDimV);
-
-/// What the producer tells the consumers about a tile of Q rows.
-struct Work {
-  int b, h, q_start, valid; // not valid: no more work
-};
-
-/// A place in a ring of `Stages` slots: which slot, and the parity of its barriers' phase.
-template <int Stages> struct RingPlace {
-  int slot = 0;
-  unsigned parity = 0;
-  /// By 1 or 0 slots, without a branch.
-  ATTNC_DEVICE void advance(int by = 1) {
-    const bool wrap = slot + by == Stages;
-    slot = wrap ? 0 : slot + by;
-    parity ^= wrap;
-  }
-};
-
-/// The layout of shared memory, as addresses.
-struct Shared {
-  unsigned base;
-
-  ATTNC_DEVICE unsigned q(int slot) const { return base + slot * kQBytes; }
-  ATTNC_DEVICE unsigned k(int slot) const { return base + kQStages * kQBytes + slot * kKBytes; }
-  ATTNC_DEVICE unsigned v(int slot) const { return base + kQStages * kQBytes + kStages * kKBytes + slot * kVBytes; }
-
-  ATTNC_DEVICE unsigned work(int slot) const { return base + kControl + 16 * slot; }
-  ATTNC_DEVICE unsigned step(int slot) const { return base + kControl + 16 * kQStages + 8 * slot; }
-  ATTNC_DEVICE unsigned q_full(int slot) const { return barrier(slot); }
-  ATTNC_DEVICE unsigned q_empty(int slot) const { return barrier(kQStages + slot); }
-  ATTNC_DEVICE unsigned k_full(int slot) const { return barrier(2 * kQStages + slot); }
-  ATTNC_DEVICE unsigned k_empty(int slot) const { return barrier(2 * kQStages + kStages + slot); }
-  ATTNC_DEVICE unsigned v_full(int slot) const { return barrier(2 * kQStages + 2 * kStages + slot); }
-  ATTNC_DEVICE unsigned v_empty(int slot) const { return barrier(2 * kQStages + 3 * kStages + slot); }
-
-private:
-  static constexpr int kControl = kQStages * kQBytes + kStages * (kKBytes + kVBytes);
-  ATTNC_DEVICE unsigned barrier(int i) const { return base + kControl + 16 * kQStages + 8 * (kStages + i); }
-};
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
@@ -164,77 +121,6 @@ struct Producer {
 };
 
 // ---------------------------------------------------------------------------------------------------------- consumer
-
-/// A thread's place in a tile: rows q_first and q_first + 8.
-struct Place {
-  int b, h, q_first;
-  float scale;  // what a product is multiplied by before score_mod
-  float factor; // what a score is multiplied by to count in powers of two
-  Mod::Head head;
-  Mod::Row row[2];
-
-  Place() = default;
-  ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, Work work, int row_of_tile)
-      : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), head(Mod::head(args, work.b, work.h)) {
-    // A score is in natural units if something comes between the product and the softmax, else it is the product
-    // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
-    // first.
-    scale = ptx::in_thread_register(p.scale * scale_in<Mod>(args, head));
-    if constexpr (Mod::kHasScoreMod)
-      factor = kLog2e * scale_out<Mod>(args, head);
-    else
-      factor = ptx::in_thread_register(p.scale > 0.f ? p.scale * kLog2e : kLog2e);
-    const float q_float = float(q_first);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
-  }
-
-  ATTNC_DEVICE int q_idx(const ForwardParams& p, int half) const { return min(q_first + 8 * half, p.q_len - 1); }
-};
-
-/// Turns products q k^T into scores: score_mod, then -inf where mask_mod or the end of KV says so. On exit x is the
-/// natural score if the mod has a score_mod or the step says so, else still the product.
-ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step) {
-  const int kv_first = step.kv_start + threadIdx.x % 4 * 2;
-  const float kv_float = float(kv_first);
-  const auto at_each_score = [&](auto&& function) {
-#pragma unroll
-    for (int n = 0; n < kBlockN / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int kv_idx = min(kv_first + 8 * n + e, p.kv_len - 1);
-        const Mod::Col col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          function(x[n][2 * half + e], place.row[half], col, Coord{place.b, place.h, place.q_idx(p, half), kv_idx});
-      }
-  };
-  if constexpr (Mod::kHasScoreMod) {
-    at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-      s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
-    });
-  }
-  if (!(step.flags & kStepSpecial)) [[likely]]
-    return;
-  if (!Mod::kHasScoreMod && step.flags & kStepScaled) {
-#pragma unroll
-    for (auto& group : x)
-#pragma unroll
-      for (float& s : group) s *= place.scale;
-  }
-  if (Mod::kHasMaskMod && step.flags & kStepMasked) {
-    at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-      if (!Mod::mask(args, place.head, row, col, at)) s = negative_infinity(); // SEAM(mask)
-    });
-  }
-  if (step.flags & kStepTail) {
-#pragma unroll
-    for (int n = 0; n < kBlockN / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (kv_first + 8 * n + e % 2 >= p.kv_len) x[n][e] = negative_infinity();
-  }
-}
 
 struct Consumer {
   const ForwardParamsSm90& p;

@@ -18,6 +18,10 @@ namespace attnc {
 
 template <class M> constexpr bool kHasBounds = requires { &M::bounds; };
 
+/// Whether the live columns of each row are exactly [kv_begin, kv_end) of the bounds of that row alone: as the mod
+/// says.
+template <class M> constexpr bool kRowsAreIntervals = requires { requires M::kRowsAreIntervals; };
+
 enum StepFlags : int {
   kStepMasked = 1,  // mask_mod must be evaluated
   kStepTail = 2,    // some columns lie past kv_len
@@ -34,11 +38,9 @@ struct Step {
 /// The steps of one tile of Q rows, from the last column to the first, of lists the partial blocks before the full
 /// ones: where scores grow along a row up to the diagonal, as with ALiBi, its maximum is then seen at once.
 ///
-/// `valid` and `step` stand at the first one, `advance` goes on. There is at least
-/// one: a tile of rows without live columns gets a step that lies past kv_len, so that its rows come out as fully
-/// masked.
-template <class M>
-struct StepWalk {
+/// `step` is the first one, then `advance` goes on. There is at least one: a tile of rows without live columns gets a
+/// step that lies past kv_len, so that its rows come out as fully masked.
+template <class M> struct StepWalk {
   const BlockLists& lists;
   const int* partial_index;
   const int* full_index;

@@ -2,7 +2,8 @@
 //
 // D[64, N] += A[64, 16] B[16, N]. Accumulators of lane l of warp w, with g = l / 4 and t = l % 4:
 //   d[n][0..1] = (row 16 w + g, cols 8 n + 2 t, +1); d[n][2..3] = (row 16 w + g + 8, the same columns)
-// A from registers: a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t+8..), a[3] = (g + 8, 2t+8..), as for mma.sync.
+// A from registers: a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t+8..), a[3] = (g + 8, 2t+8..), as for
+// mma.sync.
 //
 // The products are asynchronous: registers in use may not be touched between wgmma_fence() and the wgmma_wait that
 // covers their commit group.
@@ -16,14 +17,12 @@ namespace attnc::ptx {
 ATTNC_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 ATTNC_DEVICE void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /// Waits until at most `Pending` of the latest groups are under way.
-template <int Pending>
-ATTNC_DEVICE void wgmma_wait_group() {
+template <int Pending> ATTNC_DEVICE void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
 /// Tells the compiler, which does not know of asynchrony, that the registers change here. No instruction.
-template <int Groups>
-ATTNC_DEVICE void touch(float (&d)[Groups][4]) {
+template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) {
 #pragma unroll
   for (int n = 0; n < Groups; ++n)
 #pragma unroll

@@ -1,0 +1,54 @@
+// Shared memory of a kernel with a producer and consumers: rings of tiles, their barriers, and what the one tells the
+// others. Addresses and bookkeeping only; who waits for what is up to the kernel.
+#pragma once
+
+#include "attnc_config.cuh"
+
+#include "tile/tile_sm90.cuh"
+
+namespace attnc {
+
+constexpr int kQBytes = tile_bytes(kBlockM, kHeadDimQk);
+constexpr int kKBytes = tile_bytes(kBlockN, kHeadDimQk);
+constexpr int kVBytes = tile_bytes(kBlockN, kHeadDimV);
+
+/// What the producer tells the consumers about a tile of Q rows.
+struct Work {
+  int b, h, q_start, valid; // not valid: no more work
+};
+
+/// A place in a ring of `Stages` slots: which slot, and the parity of its barriers' phase.
+template <int Stages> struct RingPlace {
+  int slot = 0;
+  unsigned parity = 0;
+  /// By 1 or 0 slots, without a branch.
+  ATTNC_DEVICE void advance(int by = 1) {
+    const bool wrap = slot + by == Stages;
+    slot = wrap ? 0 : slot + by;
+    parity ^= wrap;
+  }
+};
+
+/// The layout of shared memory, as addresses.
+struct Shared {
+  unsigned base;
+
+  ATTNC_DEVICE unsigned q(int slot) const { return base + slot * kQBytes; }
+  ATTNC_DEVICE unsigned k(int slot) const { return base + kQStages * kQBytes + slot * kKBytes; }
+  ATTNC_DEVICE unsigned v(int slot) const { return base + kQStages * kQBytes + kStages * kKBytes + slot * kVBytes; }
+
+  ATTNC_DEVICE unsigned work(int slot) const { return base + kControl + 16 * slot; }
+  ATTNC_DEVICE unsigned step(int slot) const { return base + kControl + 16 * kQStages + 8 * slot; }
+  ATTNC_DEVICE unsigned q_full(int slot) const { return barrier(slot); }
+  ATTNC_DEVICE unsigned q_empty(int slot) const { return barrier(kQStages + slot); }
+  ATTNC_DEVICE unsigned k_full(int slot) const { return barrier(2 * kQStages + slot); }
+  ATTNC_DEVICE unsigned k_empty(int slot) const { return barrier(2 * kQStages + kStages + slot); }
+  ATTNC_DEVICE unsigned v_full(int slot) const { return barrier(2 * kQStages + 2 * kStages + slot); }
+  ATTNC_DEVICE unsigned v_empty(int slot) const { return barrier(2 * kQStages + 3 * kStages + slot); }
+
+private:
+  static constexpr int kControl = kQStages * kQBytes + kStages * (kKBytes + kVBytes);
+  ATTNC_DEVICE unsigned barrier(int i) const { return base + kControl + 16 * kQStages + 8 * (kStages + i); }
+};
+
+} // namespace attnc
