@@ -226,6 +226,13 @@ void checkClose(const Outcome& actual, const Outcome& expected, const Problem& p
   if (!actual.rowMax.empty()) checkValues("row max", actual.rowMax, expected.rowMax, scores, true);
 }
 
+std::vector<double> toDoubles(const cli::HostTensor& tensor) {
+  std::vector<double> values(size_t(tensor.elements()));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = ir::readElement(tensor.bytes.data(), tensor.dtype, int64_t(i)).real;
+  return values;
+}
+
 Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines) {
   ParseOptions options;
   options.defines = std::move(defines);

@@ -94,6 +94,9 @@ Outcome runReference(const Mod& mod, const Problem& problem, const Operands& ope
 void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32 = false,
                 double scoreError = 0);
 
+/// A dense floating-point tensor's elements.
+std::vector<double> toDoubles(const cli::HostTensor& tensor);
+
 /// A mod of the library, by name.
 Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines = {});
 

@@ -1,0 +1,11 @@
+# cmake -DREADME=README.md -DOUT=file.cpp -P extract_readme.cmake: the C++ example of the README as a source file.
+file(READ ${README} text)
+string(FIND "${text}" "```cpp\n" begin)
+if(begin EQUAL -1)
+  message(FATAL_ERROR "${README} has no C++ example")
+endif()
+math(EXPR begin "${begin} + 7")
+string(SUBSTRING "${text}" ${begin} -1 text)
+string(FIND "${text}" "```" end)
+string(SUBSTRING "${text}" 0 ${end} text)
+file(WRITE ${OUT} "${text}")
