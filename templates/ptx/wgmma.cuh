@@ -21,14 +21,6 @@ template <int Pending> ATTNC_DEVICE void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-/// Tells the compiler, which does not know of asynchrony, that the registers change here. No instruction.
-template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) {
-#pragma unroll
-  for (int n = 0; n < Groups; ++n)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(d[n][e])::"memory");
-}
-
 // clang-format off
 #define ATTNC_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define ATTNC_REGISTERS_32 ATTNC_REGISTERS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -82,6 +74,9 @@ template <class Element, int N> struct Wgmma;
     ATTNC_DEVICE static void ss(float (&d)[N / 8][4], unsigned long long a, unsigned long long b, int accumulate) {      \
       ATTNC_WGMMA_SS(N, TYPE, P0, P1, P2);                                                                              \
     }                                                                                                                   \
+    ATTNC_DEVICE static void touch(float (&d)[N / 8][4]) {                                                             \
+      asm volatile("" : ATTNC_OUTPUTS_##N::"memory");                                                                  \
+    }                                                                                                                  \
     ATTNC_DEVICE static void rs(float (&d)[N / 8][4], const unsigned (&a)[4], unsigned long long b, int accumulate) {    \
       ATTNC_WGMMA_RS(N, TYPE, P0, P1, P2, P3, P4, P5);                                                                  \
     }                                                                                                                   \
@@ -111,6 +106,9 @@ ATTNC_WGMMA(256, 128, 129, 130, 131, 132, 133)
 #undef ATTNC_WGMMA_RS
 #undef ATTNC_GROUP
 // clang-format on
+
+/// Tells the compiler, which does not know of asynchrony, that the registers change here. No instruction.
+template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) { Wgmma<Bf16, 8 * Groups>::touch(d); }
 
 /// d = a b, plus d if `accumulate`. Both operands K-major in shared memory: rows of a and columns of b are contiguous
 /// along k.

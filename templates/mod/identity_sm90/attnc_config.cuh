@@ -1,0 +1,21 @@
+// A configuration for compiling the sm90 family alone, with the mod of identity/: bf16, head dim 128.
+//
+// nvcc -std=c++20 -I templates -I templates/mod/identity_sm90 -I templates/mod/identity
+//      -gencode arch=compute_90a,code=sm_90a -cubin templates/forward_sm90.cu
+#pragma once
+
+#include "tile/element.cuh"
+
+namespace attnc {
+
+using Element = Bf16;               // type of q, k, v and out: Bf16 or F16
+constexpr int kHeadDimQk = 128;     // of q and k, a multiple of 8
+constexpr int kHeadDimV = 128;      // of v and out, a multiple of 8
+constexpr int kWarps = 8;           // warps of a CTA that compute: 8 or 12
+constexpr int kBlockM = 128;        // q rows of a CTA's tile: 16 kWarps
+constexpr int kBlockN = 128;        // kv columns of a step: a multiple of 16
+constexpr int kStages = 2;          // tiles of K, and of V, in flight
+constexpr int kQStages = 2;         // tiles of Q rows in flight
+constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
+
+} // namespace attnc
