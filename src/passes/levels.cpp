@@ -8,6 +8,7 @@
 // * A comparison of integer sums is split into row and column, where nothing can wrap around. A side of unknown size is
 //   clamped first to one beyond what the other side can reach, which no comparison sees:
 //     q_idx - kv_idx <= window                  =>  q_idx - min(max(window, -2^24), 2^24) <= kv_idx
+//     |q_idx - kv_idx| <= 64                    =>  q_idx - 64 <= kv_idx and q_idx + 64 >= kv_idx
 // * A cast of an integer sum becomes a sum of casts where all numbers are at most 2^24 in size and thus exact in f32;
 //   kernels run with indices below 2^24 (ir::kMaxExtent):
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
@@ -20,6 +21,7 @@
 #include <llvm/ADT/DenseSet.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace attnc::passes {
 namespace {
@@ -148,7 +150,11 @@ private:
     Op family = familyOf(node);
     auto isLink = [&](Value value) { return familyOf(out[value]) == family && links.count(value.id); };
     Parts parts = partsOf(whole, isLink);
-    auto byLevel = [&](const Signed& a, const Signed& b) { return levelOf(a.value) < levelOf(b.value); };
+    // Within a level by age, constants last: an order that does not depend on how the chain was written.
+    auto rank = [&](const Signed& part) {
+      return std::make_tuple(levelOf(part.value), out.isConst(part.value), part.value.id);
+    };
+    auto byLevel = [&](const Signed& a, const Signed& b) { return rank(a) < rank(b); };
     if (parts.size() < 3) return whole;
     std::stable_sort(parts.begin(), parts.end(), byLevel);
     if (levelOf(parts.front().value) == levelOf(parts.back().value)) return whole;
@@ -200,10 +206,14 @@ private:
     return value;
   }
 
+  bool isSplit(Value comparison) {
+    return llvm::none_of(out[comparison].operands, [&](Value side) { return levelOf(side) == Level::Element; });
+  }
+
   Value comparison(const Node& node) {
     Value whole = keep(out, node), x = node.operands[0], y = node.operands[1];
-    bool isSplit = levelOf(x) != Level::Element && levelOf(y) != Level::Element;
-    if (levelOf(whole) != Level::Element || isSplit) return whole;
+    if (levelOf(whole) != Level::Element || isSplit(whole)) return whole;
+    if (out[x].op == Op::Abs || out[y].op == Op::Abs) return distance(node, whole);
     Parts left = termsOf(x), right = termsOf(y);
     const int64_t limit = Range::full(out[x].type).hi;
     if (reach(left) + reach(right) > limit) {
@@ -224,12 +234,34 @@ private:
     return compareParts(node, row, column);
   }
 
-  /// row <op> column, without a negation where both sides have one.
-  Value compareParts(const Node& node, const Parts& row, const Parts& column) {
+  /// |d| <= y is d <= y and -y <= d; y <= |d| is y <= d or d <= -y; lt alike. The wrap of -y at the least y does no
+  /// harm: |d| never is that small. Taken if both comparisons split.
+  Value distance(const Node& node, Value whole) {
+    bool isFirst = out[node.operands[0]].op == Op::Abs;
+    Value y = node.operands[isFirst ? 1 : 0];
+    Value d = out[node.operands[isFirst ? 0 : 1]].operands[0];
+    Type type = out[d].type;
+    bool isOrdered = node.op == Op::Le || node.op == Op::Lt;
+    bool mayWrap = intervals.range(d).lo == Range::full(type).lo; // |d| of the least d is negative
+    if (!isOrdered || mayWrap || levelOf(y) == Level::Element) return whole;
+    Value minusY = out.isConst(y) ? out.constInt(type, int64_t(0 - uint64_t(out.integer(y))))
+                                  : out.make(Op::Neg, type, {y}, 0, node.line);
+    Node near = node, far = node;
+    near.operands = isFirst ? llvm::SmallVector<Value, 3>{d, y} : llvm::SmallVector<Value, 3>{y, d};
+    far.operands = isFirst ? llvm::SmallVector<Value, 3>{minusY, d} : llvm::SmallVector<Value, 3>{d, minusY};
+    Value a = comparison(near), b = comparison(far);
+    if (!isSplit(a) || !isSplit(b)) return whole;
+    return out.make(isFirst ? Op::And : Op::Or, Type::Bool, {a, b}, 0, node.line);
+  }
+
+  /// row <op> column, with both signs changed where that saves a negation per column.
+  Value compareParts(const Node& node, Parts row, const Parts& column) {
     Node sum{Op::Add, out[node.operands[0]].type, 0, {}, node.line};
-    Signed a = *fold(Op::Add, sum, row), b = *fold(Op::Add, sum, column);
-    bool swap = a.negative && b.negative;
-    Value x = swap ? b.value : settle(sum, a), y = swap ? a.value : settle(sum, b);
+    Signed right = *fold(Op::Add, sum, column);
+    if (right.negative)
+      for (Signed& part : row) part.negative = !part.negative;
+    Value left = settle(sum, *fold(Op::Add, sum, row));
+    Value x = right.negative ? right.value : left, y = right.negative ? left : right.value;
     return out.make(node.op, node.type, {x, y}, 0, node.line);
   }
 

@@ -244,12 +244,13 @@ private:
   }
 
   /// An idiom of real mods that blind draws seldom hit: a comparison of index sums, the wrap or the clamp of an index
-  /// by select, and (`floats`) the cast of an index sum.
+  /// by select, and (`floats`) the cast of an index sum. Sums may be distances.
   Value makeIdiom() {
     static const std::vector<Op> kCompare = {Op::Lt, Op::Le, Op::Eq, Op::Ne};
     uint64_t kind = below(options.floats ? 4 : 3);
     if (kind == 3) return module.make(Op::Cast, Type::F32, {indexSum()});
     Value x = indexSum(), y = indexSum();
+    if (below(3) == 0) x = module.make(Op::Abs, Type::I32, {x});
     Value condition = module.make(pick(kCompare), Type::Bool, {x, y});
     if (kind == 0) return condition;
     Value other = kind == 1 ? y : module.make(Op::Add, Type::I32, {x, indexLike()});
