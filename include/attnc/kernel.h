@@ -90,7 +90,9 @@ public:
   /// Empty problems (an extent 0) are legal: kv_len 0 gives out 0 and lse -inf.
   Status forward(const ForwardArgs& args, void* workspace, Stream stream) const;
 
-  /// Bytes of device memory that forward() needs as workspace for these operands; 0: it may be null.
+  /// Bytes of device memory that forward() can use as workspace for these operands; 0: none. The caller zeroes it once;
+  /// a launch leaves it zero, and two launches that may overlap need one each. Without it (null) the kernel runs as
+  /// well, only its work is dealt less evenly.
   size_t workspaceBytes(const ForwardArgs& args) const;
 
   /// For KernelKind::BlockMask: fills the lists of `mask` (device memory) by evaluating mask_mod; captures in device

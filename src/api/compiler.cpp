@@ -155,7 +155,10 @@ Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) co
   auto loaded = jit::LoadedKernel::load(
       {{cubin.data(), cubin.size()}, kernel.plan.entry, kernel.plan.options.arch, kernel.plan.sharedBytes});
   if (!loaded) return loaded.error();
-  auto held = std::make_shared<const Kernel::Impl>(Kernel::Impl{*built, *std::move(loaded)});
+  Expected<jit::DeviceInfo> device = jit::currentDevice();
+  if (!device) return device.error();
+  auto held = std::make_shared<const Kernel::Impl>(
+      Kernel::Impl{*built, *std::move(loaded), {device->multiprocessors, device->l2Bytes}});
   std::lock_guard lock(impl->mutex);
   return Kernel(impl->loaded.emplace(key, std::move(held)).first->second);
 }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace attnc {
@@ -47,17 +48,25 @@ const CompiledKernel& Kernel::compiled() const { return *impl->built->compiled; 
 
 const KernelOptions& Kernel::options() const { return impl->built->plan.options; }
 
-size_t Kernel::workspaceBytes(const ForwardArgs&) const { return 0; }
+size_t Kernel::workspaceBytes(const ForwardArgs&) const {
+  return impl->built->plan.options.family == Family::Sm90 ? kSm90WorkspaceBytes : 0;
+}
 
-Status Kernel::forward(const ForwardArgs& args, void*, Stream stream) const {
+Status Kernel::forward(const ForwardArgs& args, void* workspace, Stream stream) const {
   const kernels::Plan& plan = impl->built->plan;
   if (plan.options.kind != KernelKind::Forward) return Error::environment("forward() of a kernel of another kind");
   Expected<ForwardParams> params = makeForwardParams(args, plan.options);
   if (!params) return params.error();
   const int64_t rows = int64_t(params->batch) * params->q_heads;
-  const int64_t ctas = rows * ((params->q_len + plan.blockM - 1) / plan.blockM);
-  if (ctas == 0) return {};
-  return enqueue(*impl->built, impl->loaded, ctas, *params, args.captures ? *args.captures : kNoCaptures, problemShape(args), stream);
+  const int64_t tiles = rows * ((params->q_len + plan.blockM - 1) / plan.blockM);
+  if (tiles == 0) return {};
+  const Captures& captures = args.captures ? *args.captures : kNoCaptures;
+  if (plan.options.family != Family::Sm90)
+    return enqueue(*impl->built, impl->loaded, tiles, *params, captures, problemShape(args), stream);
+  Expected<ForwardParamsSm90> sm90 = makeForwardParamsSm90(args, *params, plan, impl->device, workspace);
+  if (!sm90) return sm90.error();
+  const int64_t ctas = std::min<int64_t>(tiles, impl->device.multiprocessors);
+  return enqueue(*impl->built, impl->loaded, ctas, *sm90, captures, problemShape(args), stream);
 }
 
 Status Kernel::buildBlockMask(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,

@@ -1,6 +1,7 @@
 // What a Kernel holds.
 #pragma once
 
+#include "api/forward_sm90.h"
 #include "attnc/kernel.h"
 #include "attnc/mod.h"
 #include "codegen/mod_source.h"
@@ -23,6 +24,7 @@ struct BuiltKernel {
 struct Kernel::Impl {
   std::shared_ptr<const BuiltKernel> built;
   jit::LoadedKernel loaded;
+  DeviceTraits device;
 };
 
 } // namespace attnc

@@ -108,7 +108,7 @@ TEST_CASE("operands that do not fit are refused by name", "[api]") {
     CHECK(errorOf(args) == "out is null, expected device memory");
   }
   SECTION("length") {
-    args.k = tensor(2, 2, kMaxLength + 1, 64);
+    args.k = args.v = tensor(2, 2, kMaxLength + 1, 64);
     CHECK(errorOf(args) == "k has length 16777217, expected at most 16777216");
   }
   SECTION("lse") {

@@ -1,0 +1,70 @@
+#include "api/forward_sm90.h"
+
+#include "jit/tensor_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc {
+namespace {
+
+/// A map over (head_dim, rows, heads, batch) and the step of its batch coordinate: 0 where the batch is broadcast.
+struct Mapped {
+  TensorMap map;
+  int batchStep;
+};
+
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, const Strides& strides, int boxRows) {
+  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
+  jit::TensorMapRequest request;
+  request.data = tensor.data;
+  request.dtype = tensor.dtype;
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(tensor.shape[2]), uint64_t(tensor.shape[1]),
+                    uint64_t(strides.batch ? tensor.shape[0] : 1)};
+  // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
+  const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
+  request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
+  request.box = {64, uint32_t(boxRows), 1, 1};
+  auto encoded = jit::encodeTensorMap(request);
+  if (!encoded)
+    return Error::environment(fmt::format("{} has a layout that the copy engine cannot describe: {}", name,
+                                          encoded.error().message),
+                              "compile with KernelOptions::family = Sm80");
+  Mapped mapped;
+  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
+  mapped.batchStep = strides.batch ? 1 : 0;
+  return mapped;
+}
+
+/// Heads whose K and V fit about half of L2 together, whole groups of query heads at a time.
+int sectionHeads(const ForwardParams& p, const KernelOptions& options, int64_t l2Bytes) {
+  const int64_t kvBytes = int64_t(p.kv_len) * (options.headDim + options.headDimV) * dtypeBytes(options.dtype);
+  const int64_t kvHeads = std::clamp<int64_t>(l2Bytes / 2 / std::max<int64_t>(1, kvBytes), 1, 64);
+  return int(std::min<int64_t>(kvHeads * p.group, int64_t(p.batch) * p.q_heads));
+}
+
+} // namespace
+
+Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const ForwardParams& base,
+                                                  const kernels::Plan& plan, const DeviceTraits& device,
+                                                  void* workspace) {
+  if (!base.vectors)
+    return Error::environment("q, k, v and out must have 16-byte aligned rows for the sm90 kernel",
+                              "compile with KernelOptions::family = Sm80, which takes any strides");
+  auto q = mapOf("q", args.q, base.q_stride, plan.blockM);
+  if (!q) return q.error();
+  auto k = mapOf("k", args.k, base.k_stride, plan.blockN);
+  if (!k) return k.error();
+  auto v = mapOf("v", args.v, base.v_stride, plan.blockN);
+  if (!v) return v.error();
+  ForwardParamsSm90 params{q->map, k->map, v->map, base, {}, q->batchStep, k->batchStep, v->batchStep};
+  params.order.q_tiles = (base.q_len + plan.blockM - 1) / plan.blockM;
+  params.order.heads = base.batch * base.q_heads;
+  params.order.section = sectionHeads(base, plan.options, device.l2Bytes);
+  params.order.counters = static_cast<unsigned*>(workspace);
+  return params;
+}
+
+} // namespace attnc

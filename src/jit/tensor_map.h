@@ -1,0 +1,27 @@
+// Tensor maps: how the copy engine of Hopper and later (TMA) finds tiles of a tensor.
+//
+// In: a strided tensor and the box that a copy moves. Out: the 128 bytes that a kernel takes as a parameter. Pure host
+// work of the driver: nothing is enqueued or allocated.
+#pragma once
+
+#include "attnc/error.h"
+#include "attnc/tensor.h"
+
+#include <array>
+#include <cstdint>
+
+namespace attnc::jit {
+
+/// A 4-D tensor of 16-bit elements in device memory, innermost axis first, with the 128-byte swizzle and zero fill.
+struct TensorMapRequest {
+  void* data = nullptr;                 ///< 16-byte aligned
+  DType dtype = DType::BF16;            ///< BF16 or F16
+  std::array<uint64_t, 4> extent{};     ///< elements; each at least 1
+  std::array<uint64_t, 3> strideBytes{}; ///< of axes 1, 2, 3: multiples of 16, below 2^40
+  std::array<uint32_t, 4> box{};        ///< elements that one copy moves; box[0] is at most 64
+};
+
+/// Blame::Environment: no driver, or a request that it refuses.
+Expected<std::array<uint64_t, 16>> encodeTensorMap(const TensorMapRequest& request);
+
+} // namespace attnc::jit
