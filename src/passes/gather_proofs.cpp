@@ -127,8 +127,12 @@ private:
   ir::Extent extent;
 };
 
-std::string boundsText(const ir::Module& module, Value index, const Bounds& bounds) {
-  std::string upper = bounds.upper.empty() ? fmt::format("{}", bounds.range.hi) : toString(bounds.upper[0], module);
+/// The bounds in the terms of the extent: a number beside a number, a form that names the extent beside a name.
+std::string boundsText(const ir::Module& module, Value index, const Bounds& bounds, const ir::Extent& extent) {
+  std::string upper = fmt::format("{}", bounds.range.hi);
+  for (const LinearForm& form : bounds.upper)
+    for (const LinearForm::Term& term : form.terms)
+      if (extent.isNamed && int64_t(term.dim) == extent.value) upper = toString(form, module);
   return fmt::format("{} <= {} <= {}", bounds.range.lo, ir::printOperand(module, index), upper);
 }
 
@@ -142,12 +146,11 @@ std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins
     if (!needed[id] || module[{id}].op != Op::Load) continue;
     for (unsigned axis = 0; axis < module[{id}].operands.size(); ++axis) {
       Value index = module[{id}].operands[axis];
+      const ir::Extent& extent = module.tensors[module[{id}].attr].shape[axis];
       bool proven = intervals.provesInside({id}, axis);
-      proofs.push_back(
-          {{id},
-           axis,
-           proven,
-           proven ? boundsText(module, index, intervals.of(index)) : Search(module, pins, {id}, axis).run()});
+      std::string why =
+          proven ? boundsText(module, index, intervals.of(index), extent) : Search(module, pins, {id}, axis).run();
+      proofs.push_back({{id}, axis, proven, std::move(why)});
     }
   }
   return proofs;

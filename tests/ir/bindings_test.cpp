@@ -4,6 +4,22 @@
 
 #include <catch2/catch.hpp>
 
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
 using namespace attnc;
 using namespace attnc::ir;
 
@@ -40,6 +56,18 @@ TEST_CASE("bindings come in the order of the module, whatever the order of the c
   CHECK(bindings->scalars[1].integer == -7);
   CHECK(bindings->scalars[2].integer == 1);
   CHECK(llvm::makeArrayRef(bindings->dims) == llvm::ArrayRef<int64_t>({2, 4, 1, 5, 6, 3}));
+}
+
+TEST_CASE("binding a usual mod allocates nothing, since every launch binds") {
+  Module module = moduleOf(
+      "dim N\ntensor slopes_per_head_of_the_layer: f32[N, H]\ntensor a: f32[2, N]\nscalar s: f32\nscalar i: i32");
+  Captures captures;
+  captures.set("slopes_per_head_of_the_layer", f32({3, 4})).set("a", f32({2, 3})).set("i", -7).set("s", 0.1);
+  int64_t before = allocations;
+  auto bindings = bind(module, captures, {.qHeads = 4});
+  CHECK(allocations == before);
+  REQUIRE(bindings);
+  CHECK(bindings->tensors.size() == 2);
 }
 
 TEST_CASE("an int is taken for a float scalar, and nothing else is converted") {

@@ -153,6 +153,11 @@ TEST_CASE("an index that can leave its tensor gets a counter-example") {
   CHECK(why("dim N\ntensor t: i32[N]", "%i = mod i32 %q_idx, #N").find("not proved") != std::string::npos);
 }
 
+TEST_CASE("a proof tells the bounds in the terms of the extent") {
+  CHECK(proofOf(kKv, "%i = add i32 %kv_idx, 0").why == "0 <= %0 <= KV_LEN - 1");
+  CHECK(proofOf(kFour, "%d = sub i32 %q_idx, %kv_idx\n%e = max i32 %d, 0\n%i = min i32 %e, 3").why == "0 <= %2 <= 3");
+}
+
 TEST_CASE("a value of a row is not proved with what only a column assures") {
   // Without columns (KV_LEN = 0) the row hook still runs, and the tensor is empty.
   CHECK_FALSE(proofOf(kKv, "%n = sub i32 #KV_LEN, 1\n%j = min i32 %q_idx, %n\n%i = max i32 %j, 0").proven);
