@@ -20,7 +20,7 @@
 //   control         32 kQStages + 40 kStages                      what the producer tells the consumers, and barriers
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
-// kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len, kv_len >= 1.
+// kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len >= 1.
 //
 // Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages; with lists kBlockN divides the block.
 // Seams: head, row, col, score, mask; optional: bounds (step_walk.cuh) and the hooks of mod_hooks.cuh.

@@ -16,13 +16,20 @@ struct Mapped {
   int batchStep;
 };
 
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, const Strides& strides, int boxRows) {
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, const Strides& strides, int boxRows,
+                       void* somewhere) {
+  const bool repeats = (tensor.shape[1] > 1 && strides.head <= 0) || (tensor.shape[2] > 1 && strides.row <= 0) ||
+                       strides.batch < 0;
+  if (repeats)
+    return Error::environment(fmt::format("{} has a stride of 0 or less, which the copy engine cannot describe", name),
+                              "compile with KernelOptions::family = Sm80");
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
   jit::TensorMapRequest request;
-  request.data = tensor.data;
+  request.data = tensor.data ? tensor.data : somewhere;
   request.dtype = tensor.dtype;
-  request.extent = {uint64_t(tensor.shape[3]), uint64_t(tensor.shape[2]), uint64_t(tensor.shape[1]),
-                    uint64_t(strides.batch ? tensor.shape[0] : 1)};
+  // An empty tensor is described as one row, which the kernel never asks for.
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(std::max<int64_t>(tensor.shape[2], 1)),
+                    uint64_t(tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
   // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
   const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
   request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
@@ -53,11 +60,11 @@ Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const
   if (!base.vectors)
     return Error::environment("q, k, v and out must have 16-byte aligned rows for the sm90 kernel",
                               "compile with KernelOptions::family = Sm80, which takes any strides");
-  auto q = mapOf("q", args.q, base.q_stride, plan.blockM);
+  auto q = mapOf("q", args.q, base.q_stride, plan.blockM, args.q.data);
   if (!q) return q.error();
-  auto k = mapOf("k", args.k, base.k_stride, plan.blockN);
+  auto k = mapOf("k", args.k, base.k_stride, plan.blockN, args.q.data);
   if (!k) return k.error();
-  auto v = mapOf("v", args.v, base.v_stride, plan.blockN);
+  auto v = mapOf("v", args.v, base.v_stride, plan.blockN, args.q.data);
   if (!v) return v.error();
   ForwardParamsSm90 params{q->map, k->map, v->map, base, {}, q->batchStep, k->batchStep, v->batchStep};
   params.order.q_tiles = (base.q_len + plan.blockM - 1) / plan.blockM;

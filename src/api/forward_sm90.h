@@ -16,7 +16,7 @@ struct DeviceTraits {
 /// Workspace of the sm90 forward kernel: two counters by which CTAs take tiles.
 constexpr size_t kSm90WorkspaceBytes = 2 * sizeof(unsigned);
 
-/// `base` comes from makeForwardParams(); q_len and kv_len are at least 1. Errors (environment): a layout that TMA cannot
+/// `base` comes from makeForwardParams(); q_len is at least 1. Errors (environment): a layout that TMA cannot
 /// describe. `workspace`: as Kernel::forward takes it; null deals the tiles round robin.
 Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const ForwardParams& base,
                                                   const kernels::Plan& plan, const DeviceTraits& device,

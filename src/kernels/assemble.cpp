@@ -38,6 +38,8 @@ void collect(llvm::StringRef name, llvm::StringRef text, llvm::StringSet<>& seen
 
 Assembly assemble(const ir::Module& module, const Plan& plan) {
   codegen::ModSource mod = codegen::emitMod(module);
+  std::vector<std::pair<std::string, int>> extra;
+  if (plan.stages) extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};
   const std::string config = codegen::emitConfig({.dtype = plan.options.dtype,
                                                   .headDimQk = plan.options.headDim,
                                                   .headDimV = plan.options.headDimV,
@@ -46,7 +48,8 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
                                                   .warps = plan.warps,
                                                   .blockSparse = plan.options.blockSparse,
                                                   .rowMax = plan.options.rowMax,
-                                                  .tf32 = plan.options.tf32});
+                                                  .tf32 = plan.options.tf32,
+                                                  .extra = std::move(extra)});
   Assembly assembly{{}, std::move(mod.slots)};
   KernelSource& source = assembly.source;
   source.entry = plan.entry;

@@ -58,6 +58,33 @@ Tile sm80Tile(const KernelOptions& options, const Arch& arch, Weight weight) {
   return {128, weight == Weight::Light ? 64 : 32, 8};
 }
 
+/// Whether the sm90 family serves a request: its instructions, 16-bit elements, blocks of at least its 128 rows.
+bool servedBySm90(const KernelOptions& options, const Arch& arch) {
+  return arch.capability == 90 && arch.specific && options.dtype != DType::F32 &&
+         !(options.blockSparse && options.maskQBlock < 128);
+}
+
+/// The Hopper tile: rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64
+/// as long as rows need not match the blocks of a mask, and the mod gets by with the registers.
+void chooseSm90Tile(Plan& plan, Weight weight) {
+  const KernelOptions& options = plan.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  Tile tile{128, 128, 8};
+  if (widest <= 64 && !options.blockSparse && weight != Weight::Heavy) tile = {192, 128, 12};
+  if (widest > 128) tile.blockN = options.blockSparse ? 64 : widest <= 192 ? 96 : 80;
+  if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
+  plan.blockM = tile.blockM;
+  plan.blockN = tile.blockN;
+  plan.warps = tile.warps;
+  plan.threads = 128 + 32 * tile.warps;
+  plan.stages = 2;
+  plan.qStages = widest <= 128 ? 2 : 1;
+  // As templates/tile/shared_sm90.cuh lays it out: rings of tiles in slabs of 64 columns, then control words.
+  const auto tileBytes = [](int rows, int dim) { return int64_t(rows) * 128 * ((dim + 63) / 64); };
+  plan.sharedBytes = plan.qStages * (tileBytes(tile.blockM, options.headDim) + 32) +
+                     plan.stages * (tileBytes(tile.blockN, options.headDim) + tileBytes(tile.blockN, options.headDimV) + 40);
+}
+
 Status checkBlocks(const KernelOptions& options) {
   for (int size : {options.maskQBlock, options.maskKvBlock})
     if (size != 64 && size != 128 && size != 256)
@@ -81,7 +108,7 @@ Status checkForward(const KernelOptions& options) {
 Expected<Plan> planForward(const ir::Module& module, Plan plan, const Arch& arch) {
   KernelOptions& options = plan.options;
   if (Status status = checkForward(options); !status) return status.error();
-  if (options.family == Family::Auto) options.family = Family::Sm80;
+  if (options.family == Family::Auto) options.family = servedBySm90(options, arch) ? Family::Sm90 : Family::Sm80;
   plan.entry = "attnc_forward";
   Tile tile{8, 32, 8}; // of the naive kernel; kept in forward_naive.cu
   switch (options.family) {
@@ -93,7 +120,13 @@ Expected<Plan> planForward(const ir::Module& module, Plan plan, const Arch& arch
     plan.sharedBytes = sm80SharedBytes(tile, options);
     break;
   case Family::Sm90:
-  case Family::Auto: return Error::environment("there is no sm90 forward kernel yet", "use auto, naive or sm80");
+    if (!servedBySm90(options, arch))
+      return Error::environment("the sm90 family does not serve this request",
+                                "it takes arch sm_90a, bf16 or fp16, and block masks with q blocks of 128 or 256");
+    plan.templateName = "forward_sm90.cu";
+    chooseSm90Tile(plan, weightOf(module, options));
+    return plan;
+  case Family::Auto: return Error::internal("no family was chosen");
   }
   plan.blockM = tile.blockM;
   plan.blockN = tile.blockN;

@@ -18,6 +18,8 @@ struct Plan {
   int blockM = 0;          ///< q rows of a CTA
   int blockN = 0;          ///< kv columns of a step
   int warps = 0;           ///< warps that compute
+  int stages = 0;          ///< sm90: slots of the K and V rings
+  int qStages = 0;         ///< sm90: slots of the Q ring
   int threads = 0;         ///< of a CTA
   int64_t sharedBytes = 0; ///< dynamic shared memory of a CTA
 };

@@ -80,7 +80,7 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int kv_idx = min(kv_first + 8 * n + e, p.kv_len - 1);
+        const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
         const Mod::Col col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
 #pragma unroll
         for (int half = 0; half < 2; ++half)

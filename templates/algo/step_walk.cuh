@@ -5,7 +5,7 @@
 //                  static Bounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 // for the rows [q_begin, q_end): no column outside [kv_begin, kv_end) lives in any of them, all of those in
 // [kv_full_begin, kv_full_end) live in every one; the kernel clips them to [0, kv_len). A mod with bounds needs no
-// lists.
+// lists; lists that are given all the same are walked, since they may leave out more than the mask does.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -45,19 +45,13 @@ template <class M> struct StepWalk {
   const int* partial_index;
   const int* full_index;
   int log2_tiles, partial_tiles, count, i;
-  int full_begin, full_end; // with bounds
+  int full_begin, full_end; // with bounds and no lists
   int kv_len, first, always;
   Step step;
 
   ATTNC_DEVICE StepWalk(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int q_end)
       : lists(p.lists), i(0), kv_len(p.kv_len), first(0), always(p.scale > 0.f || M::kHasScoreMod ? 0 : kStepScaled) {
-    if constexpr (kHasBounds<M>) {
-      const auto bounds = M::bounds(args, M::head(args, b, h), b, h, q_start, q_end);
-      first = max(bounds.kv_begin, 0) / kBlockN;
-      count = max((min(bounds.kv_end, kv_len) + kBlockN - 1) / kBlockN - first, 0);
-      full_begin = bounds.kv_full_begin;
-      full_end = bounds.kv_full_end;
-    } else if constexpr (kBlockSparse) {
+    if constexpr (kBlockSparse) {
       const long long row = b * lists.batch_stride + h * lists.head_stride + q_start / lists.q_block;
       log2_tiles = 31 - __clz(lists.kv_block / kBlockN);
       partial_index = lists.partial_index + row * lists.index_stride;
@@ -67,6 +61,12 @@ template <class M> struct StepWalk {
         full_index = lists.full_index + row * lists.index_stride;
         count += lists.full_count[row] << log2_tiles;
       }
+    } else if constexpr (kHasBounds<M>) {
+      const auto bounds = M::bounds(args, M::head(args, b, h), b, h, q_start, q_end);
+      first = max(bounds.kv_begin, 0) / kBlockN;
+      count = max((min(bounds.kv_end, kv_len) + kBlockN - 1) / kBlockN - first, 0);
+      full_begin = bounds.kv_full_begin;
+      full_end = bounds.kv_full_end;
     } else {
       count = (kv_len + kBlockN - 1) / kBlockN;
     }
@@ -81,17 +81,17 @@ template <class M> struct StepWalk {
 
 private:
   ATTNC_DEVICE Step find() {
-    if (i >= count) return {round_to_tile(kv_len), always | kStepTail | kStepFirst | kStepLast};
+    if (i >= count) return {round_to_tile(max(kv_len, 1)), always | kStepTail | kStepFirst | kStepLast};
     int start, flags;
-    if constexpr (kHasBounds<M>) {
-      start = (first + count - 1 - i) * kBlockN;
-      flags = start >= full_begin && min(start + kBlockN, kv_len) <= full_end ? 0 : kStepMasked;
-    } else if constexpr (kBlockSparse) {
+    if constexpr (kBlockSparse) {
       const bool masked = i < partial_tiles;
       const int j = (masked ? partial_tiles : count) - 1 - i;
       const int block = (masked ? partial_index : full_index)[j >> log2_tiles];
       start = ((block << log2_tiles) + (j & ((1 << log2_tiles) - 1))) * kBlockN;
       flags = masked ? kStepMasked : 0;
+    } else if constexpr (kHasBounds<M>) {
+      start = (first + count - 1 - i) * kBlockN;
+      flags = start >= full_begin && min(start + kBlockN, kv_len) <= full_end ? 0 : kStepMasked;
     } else {
       start = (count - 1 - i) * kBlockN;
       flags = kStepMasked;
