@@ -63,6 +63,7 @@ FunctionText::FunctionText(const Program& of, Function function, std::vector<uin
 
 bool FunctionText::isOwn(const Expr& expr) const {
   Function home = homeOf(expr.level);
+  if (function == Function::Edge) return home == Function::Row;
   return home == function || (home == Function::Score && !fills());
 }
 
@@ -83,7 +84,7 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   const Expr& expr = program.exprs[id];
   switch (expr.kind) {
   case Expr::Kind::Leaf: return {expr.text, expr.text};
-  case Expr::Kind::Param: return {fills() || expr.text == "score" ? expr.text : "at." + expr.text};
+  case Expr::Kind::Param: return {takesCoord() && expr.text != "score" ? "at." + expr.text : expr.text};
   case Expr::Kind::FloatIndex:
     if (isOwn(expr)) return {expr.text};
     break;
@@ -96,7 +97,8 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   case Function::Column: return {"col." + fields.names[id]};
   case Function::Head:
   case Function::Score:
-  case Function::Mask: break;
+  case Function::Mask:
+  case Function::Edge: break;
   }
   return {"head." + fields.names[id]};
 }

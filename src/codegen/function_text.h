@@ -15,7 +15,8 @@
 
 namespace attnc::codegen {
 
-enum class Function : uint8_t { Head, Row, Column, Score, Mask };
+/// Edge: an end of the live columns, from b, h and q_idx, without a Row.
+enum class Function : uint8_t { Head, Row, Column, Score, Mask, Edge };
 
 /// What Head, Row and Col hold, as expressions in the program's order.
 struct Fields {
@@ -38,7 +39,8 @@ private:
     std::string_view pattern = {}; ///< that made it; empty for a name, which binds tightest
   };
   bool isOwn(const Expr& expr) const;
-  bool fills() const { return function != Function::Score && function != Function::Mask; }
+  bool fills() const { return function <= Function::Column; }
+  bool takesCoord() const { return function == Function::Score || function == Function::Mask; }
   void use(uint32_t id, Fields& fields);
   Text spell(uint32_t id, const std::vector<Text>& own, const Fields& fields) const;
   Text expand(const Expr& expr, const std::vector<Text>& own, const Fields& fields) const;

@@ -203,26 +203,30 @@ uint32_t Lowering::lowerRoot(Value root) {
     uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
     if (expr.type.empty()) expr.type = cType(node.type);
-    if (expr.prefix.empty()) expr.prefix = "v", expr.name = std::to_string(numberOf[id]);
+    if (expr.prefix.empty()) expr.prefix = id < firstAdded ? "v" : "e", expr.name = std::to_string(numberOf[id]);
     if (expr.line == 0) expr.line = node.line;
   }
   return exprOf[root.id];
 }
 
-Lowering::Lowering(const ir::Module& of)
-    : module(of), intervals(of), exprOf(of.size(), kNotLowered), dependsOnScore(of.size(), false) {
+Lowering::Lowering(const ir::Module& of, size_t firstAdded)
+    : module(of), firstAdded(firstAdded), intervals(of), exprOf(of.size(), kNotLowered),
+      dependsOnScore(of.size(), false) {
   uint32_t number = 0;
   for (uint32_t id = 0; id < of.size(); ++id)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
 }
 
-Program Lowering::run() {
+Program Lowering::run(const passes::KvBounds* bounds) {
   if (module.scoreMod && !isScore(module[*module.scoreMod])) program.score = lowerRoot(*module.scoreMod);
   bool allLive = module.maskMod && module.isConst(*module.maskMod) && module.integer(*module.maskMod) != 0;
   if (module.maskMod && !allLive) program.mask = lowerRoot(*module.maskMod);
+  if (bounds) program.kvBegin = lowerRoot(bounds->begin.value), program.kvEnd = lowerRoot(bounds->end.value);
   return std::move(program);
 }
 
-Program lower(const ir::Module& module) { return Lowering(module).run(); }
+Program lower(const ir::Module& module, const passes::KvBounds* bounds) {
+  return Lowering(bounds ? bounds->module : module, module.size()).run(bounds);
+}
 
 } // namespace attnc::codegen

@@ -14,8 +14,9 @@ const char* cType(ir::Type type);
 
 class Lowering {
 public:
-  explicit Lowering(const ir::Module& of);
-  Program run();
+  /// Values from `firstAdded` on are attnc's own, and no part of printed IR.
+  Lowering(const ir::Module& of, size_t firstAdded);
+  Program run(const passes::KvBounds* bounds);
 
 private:
   static constexpr uint32_t kNotLowered = ~0u;
@@ -46,6 +47,7 @@ private:
                   llvm::StringRef suffix = {});
 
   const ir::Module& module;
+  size_t firstAdded;
   passes::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "codegen/mod_source.h"
+#include "passes/kv_bounds.h"
 
 #include <llvm/ADT/SmallVector.h>
 
@@ -39,11 +40,13 @@ struct ArgField {
 
 struct Program {
   std::vector<Expr> exprs;
-  std::optional<uint32_t> score, mask; ///< unset: the identity, always true
+  std::optional<uint32_t> score, mask;    ///< unset: the identity, always true
+  std::optional<uint32_t> kvBegin, kvEnd; ///< set together, of the bounds
   std::vector<Slot> slots;
   std::vector<ArgField> args;
 };
 
-Program lower(const ir::Module& module);
+/// `bounds`: of the module, or null.
+Program lower(const ir::Module& module, const passes::KvBounds* bounds = nullptr);
 
 } // namespace attnc::codegen

@@ -52,7 +52,7 @@ private:
   // ---- Values ----
 
   Value number(int64_t value) { return module.constInt(Type::I32, value); }
-  Value first() { return number(0); }              // no column lies before
+  Value first() { return number(0); }               // no column lies before
   Value behind() { return number(ir::kMaxExtent); } // nor here or behind
   Span all() { return {first(), behind()}; }
   Span none() { return {behind(), first()}; }
@@ -162,6 +162,7 @@ private:
   bool isNone(const Span& span) { return span.begin == behind() && span.end == first(); }
 
   MaybeSpan intersection(const Span& a, const Span& b) {
+    if (isNone(a) || isNone(b)) return none();
     return Span{larger(a.begin, b.begin), smaller(a.end, b.end)};
   }
 
