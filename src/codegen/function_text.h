@@ -15,8 +15,8 @@
 
 namespace attnc::codegen {
 
-/// Edge: an end of the live columns, from b, h and q_idx, without a Row.
-enum class Function : uint8_t { Head, Row, Column, Score, Mask, Edge };
+/// Hook: any other value, from a Head and, where it needs them, b, h and q_idx.
+enum class Function : uint8_t { Head, Row, Column, Score, Mask, Hook };
 
 /// What Head, Row and Col hold, as expressions in the program's order.
 struct Fields {

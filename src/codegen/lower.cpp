@@ -217,16 +217,16 @@ Lowering::Lowering(const ir::Module& of, size_t firstAdded)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
 }
 
-Program Lowering::run(const passes::KvBounds* bounds) {
+Program Lowering::run(llvm::ArrayRef<Value> hooks) {
   if (module.scoreMod && !isScore(module[*module.scoreMod])) program.score = lowerRoot(*module.scoreMod);
   bool allLive = module.maskMod && module.isConst(*module.maskMod) && module.integer(*module.maskMod) != 0;
   if (module.maskMod && !allLive) program.mask = lowerRoot(*module.maskMod);
-  if (bounds) program.kvBegin = lowerRoot(bounds->begin.value), program.kvEnd = lowerRoot(bounds->end.value);
+  for (Value hook : hooks) program.hooks.push_back(lowerRoot(hook));
   return std::move(program);
 }
 
-Program lower(const ir::Module& module, const passes::KvBounds* bounds) {
-  return Lowering(bounds ? bounds->module : module, module.size()).run(bounds);
+Program lower(const ir::Module& module, llvm::ArrayRef<Value> hooks, size_t firstAdded) {
+  return Lowering(module, firstAdded).run(hooks);
 }
 
 } // namespace attnc::codegen

@@ -14,9 +14,8 @@ const char* cType(ir::Type type);
 
 class Lowering {
 public:
-  /// Values from `firstAdded` on are attnc's own, and no part of printed IR.
   Lowering(const ir::Module& of, size_t firstAdded);
-  Program run(const passes::KvBounds* bounds);
+  Program run(llvm::ArrayRef<ir::Value> hooks);
 
 private:
   static constexpr uint32_t kNotLowered = ~0u;

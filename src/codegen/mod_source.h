@@ -37,8 +37,14 @@ struct ModSource {
   std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
 };
 
+struct ModOptions {
+  /// Factors of the score that heads know leave score() for scale_in() and scale_out(): for kernels that take the hooks
+  /// of templates/algo/mod_hooks.cuh. Others would miss the factors.
+  bool scaledScore = false;
+};
+
 /// Never fails on a module that verifies. Equal modules give equal text.
-ModSource emitMod(const ir::Module& module);
+ModSource emitMod(const ir::Module& module, const ModOptions& options = {});
 
 /// Writes slots.size() words: the ModArgs of one launch. `bindings` belong to the module that the slots came from;
 /// tensors are in the memory of the device that runs the code. Allocates nothing.

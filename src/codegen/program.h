@@ -7,8 +7,6 @@
 #pragma once
 
 #include "codegen/mod_source.h"
-#include "passes/kv_bounds.h"
-
 #include <llvm/ADT/SmallVector.h>
 
 #include <optional>
@@ -40,13 +38,14 @@ struct ArgField {
 
 struct Program {
   std::vector<Expr> exprs;
-  std::optional<uint32_t> score, mask;    ///< unset: the identity, always true
-  std::optional<uint32_t> kvBegin, kvEnd; ///< set together, of the bounds
+  std::optional<uint32_t> score, mask; ///< unset: the identity, always true
+  std::vector<uint32_t> hooks;         ///< in the order in which lower() was given them
   std::vector<Slot> slots;
   std::vector<ArgField> args;
 };
 
-/// `bounds`: of the module, or null.
-Program lower(const ir::Module& module, const passes::KvBounds* bounds = nullptr);
+/// `hooks`: more values to compute, of level Row at most. Values from `firstAdded` on are attnc's own, and no part of
+/// printed IR.
+Program lower(const ir::Module& module, llvm::ArrayRef<ir::Value> hooks, size_t firstAdded);
 
 } // namespace attnc::codegen

@@ -126,6 +126,8 @@ private:
   /// The first column in which `column` is at least the row's value, or with `beyond` greater than it.
   std::optional<Value> firstBeside(Value column, Value row, bool beyond) {
     Range range = intervals.range(column);
+    if (module[column].op == Op::Param)
+      range = Range::integers(Type::I32, 1 - kFarthest, kFarthest - 1); // no sums follow
     if (range.lo <= INT32_MIN || range.hi >= INT32_MAX) return std::nullopt;
     std::optional<Value> least = clamped(row, range.lo - beyond, range.hi + !beyond);
     if (least && beyond) least = exact(Op::Add, *least, number(1));

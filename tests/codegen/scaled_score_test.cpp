@@ -1,0 +1,102 @@
+// Mods with the factors of the score apart, run on the host beside the same mods without: what a kernel with the hooks
+// computes is what one without them does.
+#include "codegen/host_mods.h"
+#include "codegen/mod_source.h"
+#include "dsl/frontend.h"
+#include "passes/pipeline.h"
+
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace attnc {
+namespace {
+
+using test::HostMods;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// An entry point like run_N of HostMods, which applies the factors of mod `number`.
+std::string scaledEntry(size_t number, const std::string& text) {
+  auto factor = [&](const char* name) {
+    return text.find(fmt::format(" {}(", name)) == std::string::npos ? "1.0f"
+                                                                     : fmt::format("Mod::{}(args, head)", name);
+  };
+  return fmt::format(R"(
+extern "C" float scaled_{0}(const unsigned long long* words, int h, int q, int kv, float score) {{
+  using namespace attnc::mod::mod{0};
+  ModArgs args;
+  memcpy(&args, words, sizeof args);
+  auto head = Mod::head(args, 0, h);
+  auto row = Mod::row(args, head, 0, h, q, float(q));
+  auto col = Mod::col(args, head, 0, h, kv, float(kv));
+  return Mod::score(args, head, row, col, attnc::Coord{{0, h, q, kv}}, score * {1}) * {2};
+}}
+)",
+                     number, factor("scale_in"), factor("scale_out"));
+}
+using RunScaled = float (*)(const uint64_t* words, int h, int q, int kv, float score);
+
+ir::Module scoreOf(const std::string& expression) {
+  auto module = dsl::trace("import torch\n\ncap: float\n\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " +
+                               expression + "\n",
+                           {.name = "score.py"});
+  if (!module) FAIL(module.error().message);
+  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
+  return std::move(*module);
+}
+
+bool isClose(float got, float want) {
+  if (std::isnan(want) || std::isinf(want)) return std::isnan(want) ? std::isnan(got) : got == want;
+  return std::fabs(got - want) <= 1e-5f * std::fabs(want) + 1e-30f;
+}
+
+} // namespace
+
+TEST_CASE("a mod with factors apart computes what it computes without, for every factor there is", "[scaled_score]") {
+  const char* expressions[] = {"cap * torch.tanh(score / cap)",
+                               "50.0 * torch.tanh(score / 50.0)",
+                               "cap * torch.tanh(score / cap) + 0.25 * (kv_idx - q_idx)",
+                               "-2.0 * torch.erf(score * 3.0)",
+                               "cap * torch.sigmoid(score / cap)",
+                               "cap * torch.tanh(score)"};
+  HostMods host;
+  std::vector<ir::Module> modules;
+  std::vector<codegen::ModSource> plain, scaled;
+  std::string extra;
+  for (const char* expression : expressions) {
+    modules.push_back(scoreOf(expression));
+    plain.push_back(codegen::emitMod(modules.back()));
+    scaled.push_back(codegen::emitMod(modules.back(), {.scaledScore = true}));
+    INFO(expression);
+    CHECK(plain.back().text != scaled.back().text);
+    CHECK(plain.back().text.find("scale_in") == std::string::npos);
+    extra += scaledEntry(host.add(plain.back()), "");
+    extra += scaledEntry(host.add(scaled.back()), scaled.back().text);
+  }
+  bool built = host.build(extra);
+  INFO(host.log);
+  REQUIRE(built);
+  auto entry = [&](size_t i) { return reinterpret_cast<RunScaled>(host.symbol(fmt::format("scaled_{}", i).c_str())); };
+  const ProblemShape problem{.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 9, .kvLen = 9};
+  for (size_t i = 0; i < modules.size(); ++i)
+    for (float cap : {30.0f, 0.5f, -30.0f, 1e-30f, 1e30f, 0.0f, -0.0f, kInfinity, -kInfinity, NAN})
+      for (float score : {0.0f, 1.0f, -1.0f, 7.5f, -300.0f, 1e-20f, kInfinity, -kInfinity, NAN}) {
+        Captures captures;
+        captures.set("cap", double(cap));
+        auto bindings = ir::bind(modules[i], captures, problem);
+        if (!bindings) FAIL(bindings.error().message);
+        uint64_t words[2][8] = {};
+        codegen::packArgs(plain[i].slots, *bindings, words[0]);
+        codegen::packArgs(scaled[i].slots, *bindings, words[1]);
+        float want = entry(2 * i)(words[0], 1, 5, 2, score), got = entry(2 * i + 1)(words[1], 1, 5, 2, score);
+        INFO(expressions[i] << " cap " << cap << " score " << score << ": " << got << " for " << want << "\n"
+                            << scaled[i].text);
+        CHECK(isClose(got, want));
+      }
+}
+
+} // namespace attnc
