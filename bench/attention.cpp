@@ -75,15 +75,15 @@ DeviceTensor upload(const std::vector<T>& values, DType dtype, std::initializer_
 template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, jit::DeviceBuffer& flush) {
   const jit::DeviceEvent begin = take(jit::DeviceEvent::create()), end = take(jit::DeviceEvent::create());
   std::vector<float> times;
-  float spent = 0;
-  for (int i = 0; i < 5 || (spent < 100 && i < 200); ++i) {
-    take(flush.fillAsync(uint8_t(i), stream.get()));
+  constexpr float kWarmUpMs = 30, kMeasureMs = 100; // of kernel time: clocks rise, and then settle
+  for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
+    take(flush.fillAsync(uint8_t(times.size()), stream.get()));
     take(begin.record(stream.get()));
     run();
     take(end.record(stream.get()));
     take(end.synchronize());
     const float ms = take(end.msSince(begin));
-    if (i >= 2) times.push_back(ms); // the first two warm up
+    if (spent >= kWarmUpMs) times.push_back(ms);
     spent += ms;
   }
   std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
@@ -141,7 +141,8 @@ nlohmann::json Bench::measure(const Case& c) {
   capture("document_id", mod.documentId, DType::I32);
 
   const Clock::time_point start = Clock::now();
-  KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim, .blockSparse = mod.mod.hasMaskMod()};
+  KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim, };
+  options.blockSparse = take(compiler.wantsBlockMask(mod.mod, options));
   const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
   jit::DeviceBuffer lists;
   BlockMaskView mask;
@@ -160,7 +161,9 @@ nlohmann::json Bench::measure(const Case& c) {
                    .out = out.view,
                    .captures = &device,
                    .blockMask = options.blockSparse ? &mask : nullptr};
-  const auto run = [&] { take(kernel.forward(args, nullptr, stream.get())); };
+  jit::DeviceBuffer workspace = take(jit::DeviceBuffer::allocate(kernel.workspaceBytes(args)));
+  take(workspace.fill(0));
+  const auto run = [&] { take(kernel.forward(args, workspace.data(), stream.get())); };
   take(out.buffer.fill(0xff)); // NaN: an element that is not written shows
   run();
   take(stream.synchronize());

@@ -158,7 +158,7 @@ struct Consumer {
   }
 
   /// Turns scores x into exponents y = factor x + bias. True: references have moved, O must be multiplied by `rescale`.
-  ATTNC_DEVICE static bool to_exponents(ScoreTile& x, float factor, LazyRow (&row)[2], float (&rescale)[2]) {
+  ATTNC_DEVICE static bool to_exponents(ScoreTile& x, float factor, float slack, LazyRow (&row)[2], float (&rescale)[2]) {
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
@@ -173,7 +173,7 @@ struct Consumer {
       }
       row[half].top = max(even, odd);
     }
-    const bool move = __any_sync(0xffffffffu, row[0].exceeds() || row[1].exceeds());
+    const bool move = __any_sync(0xffffffffu, row[0].exceeds(slack) || row[1].exceeds(slack));
     if (move) [[unlikely]] {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -276,7 +276,7 @@ struct Consumer {
       if (kQStages == 1) free_slot(shared.q_empty(0), step.flags & kStepLast);
       apply_mod(s, p.base, args, place, step);
       float rescale[2];
-      const bool move = to_exponents(s, place.factor, row, rescale);
+      const bool move = to_exponents(s, place.factor, step.flags & kStepExact ? 0.f : kSlack, row, rescale);
 
       // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.

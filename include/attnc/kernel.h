@@ -129,6 +129,11 @@ public:
   /// Equal requests of several threads and processes compile once. No failure of the cache fails the call.
   Expected<std::shared_ptr<const CompiledKernel>> compile(const Mod& mod, const KernelOptions& options) const;
 
+  /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be chosen
+  /// cannot bound its loops by itself (the sm90 family can for causal, window, prefix and the like). `blockSparse` of the
+  /// options is ignored.
+  Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
+
   /// compile(), then load into the current CUDA context. From memory this costs microseconds.
   Expected<Kernel> load(const Mod& mod, const KernelOptions& options) const;
 

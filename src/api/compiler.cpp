@@ -5,7 +5,7 @@
 #include "jit/device.h"
 #include "jit/nvrtc.h"
 #include "kernels/assemble.h"
-#include "passes/pipeline.h"
+#include "passes/kv_bounds.h"
 
 #include <fmt/format.h>
 
@@ -26,8 +26,17 @@ std::string optionsKey(const KernelOptions& options) {
   return key;
 }
 
-jit::CompileJob compileJob(const KernelSource& source) {
-  return {source.templateName, source.text, source.headers, source.options, source.arch, source.entry};
+jit::CompileJob compileJob(const kernels::Assembly& assembly) {
+  const KernelSource& source = assembly.source;
+  jit::CompileJob job;
+  job.name = source.templateName;
+  job.source = source.text;
+  job.headers = source.headers;
+  job.keyedAs = {{"attnc_mod.cuh", assembly.modKey}};
+  job.options = source.options;
+  job.arch = source.arch;
+  job.entry = source.entry;
+  return job;
 }
 
 CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Plan& plan) {
@@ -104,14 +113,16 @@ Expected<KernelOptions> withArch(KernelOptions options) {
 } // namespace
 
 Expected<std::shared_ptr<const BuiltKernel>> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
-  const std::string key = mod.hash() + " " + optionsKey(options);
+  // Mods of equal IR may name their captures differently, and launches bind by name.
+  std::string key = mod.hash() + " " + optionsKey(options);
+  for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
   {
     std::lock_guard lock(mutex);
     if (auto found = built.find(key); found != built.end()) return found->second;
   }
   Expected<Planned> planned = planKernel(mod, options);
   if (!planned) return planned.error();
-  Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(planned->assembly.source));
+  Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(planned->assembly));
   if (!cached) return cached.error();
   auto compiled = std::make_shared<const CompiledKernel>(compiledKernel(*cached, planned->plan));
   auto kernel = std::make_shared<const BuiltKernel>(
@@ -136,6 +147,17 @@ Expected<std::shared_ptr<const CompiledKernel>> Compiler::compile(const Mod& mod
   auto built = impl->build(mod, *complete);
   if (!built) return built.error();
   return (*built)->compiled;
+}
+
+Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {
+  options.blockSparse = false;
+  Expected<KernelOptions> complete = withArch(options);
+  if (!complete) return complete.error();
+  Expected<kernels::Plan> plan = kernels::choosePlan(mod.module(), *complete);
+  if (!plan) return plan.error();
+  const ir::Module& module = mod.module();
+  const bool masks = module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
+  return masks && !(plan->options.family == Family::Sm90 && passes::hasBounds(module));
 }
 
 Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) const {

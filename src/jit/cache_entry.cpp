@@ -113,8 +113,10 @@ Digest cacheKey(const CompileJob& job, std::string_view compilerIdentity, int sc
     hasher.field(option);
   hasher.field(job.headers.size());
   for (const auto& [name, text] : job.headers) {
+    const auto standIn = job.keyedAs.find(name);
     hasher.field(name);
-    hasher.field(text);
+    hasher.field(standIn == job.keyedAs.end() ? "text" : "stand-in");
+    hasher.field(standIn == job.keyedAs.end() ? text : standIn->second);
   }
   hasher.field(job.source);
   return hasher.finish();

@@ -4,6 +4,7 @@
 #include "attnc/error.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@ struct CompileJob {
   std::string name;                                         ///< of the source in messages, e.g. "forward_sm80.cu"
   std::string source;                                       ///< text of the translation unit
   std::vector<std::pair<std::string, std::string>> headers; ///< name as included, text
+  /// Header name -> what stands for its text in the key. Whoever sets it vouches that equal stand-ins give equal machine
+  /// code; so names, comments and #line of a generated header need not make another kernel.
+  std::map<std::string, std::string> keyedAs;
   std::vector<std::string> options;                         ///< beyond those of nvrtcOptions(), in order
   std::string arch;                                         ///< "sm_80", "sm_90a", ...
   std::string entry;                                        ///< name of the `extern "C" __global__` function

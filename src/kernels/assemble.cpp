@@ -34,6 +34,21 @@ void collect(llvm::StringRef name, llvm::StringRef text, llvm::StringSet<>& seen
   headers.emplace_back(name.str(), text.str());
 }
 
+std::string modKey(ir::Module module) {
+  module.sourceName.clear();
+  for (size_t i = 0; i < module.tensors.size(); ++i) module.tensors[i].name = "t" + std::to_string(i);
+  for (size_t i = 0; i < module.scalars.size(); ++i) module.scalars[i].name = "s" + std::to_string(i);
+  for (size_t i = ir::kBuiltinDims; i < module.dims.size(); ++i) module.dims[i] = "d" + std::to_string(i);
+  const std::string text = codegen::emitMod(module).text;
+  std::string key;
+  for (llvm::StringRef rest = text; !rest.empty();) {
+    auto [line, tail] = rest.split('\n');
+    rest = tail;
+    if (!line.startswith("#line ")) key += line.str() + "\n";
+  }
+  return key;
+}
+
 } // namespace
 
 Assembly assemble(const ir::Module& module, const Plan& plan) {
@@ -50,7 +65,7 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
                                                   .rowMax = plan.options.rowMax,
                                                   .tf32 = plan.options.tf32,
                                                   .extra = std::move(extra)});
-  Assembly assembly{{}, std::move(mod.slots)};
+  Assembly assembly{{}, std::move(mod.slots), modKey(module)};
   KernelSource& source = assembly.source;
   source.entry = plan.entry;
   source.templateName = plan.templateName;

@@ -12,6 +12,9 @@ namespace attnc::kernels {
 struct Assembly {
   KernelSource source;
   std::vector<codegen::Slot> slots;
+  /// attnc_mod.cuh without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so the
+  /// cache keys on it; a change of the code generator changes it.
+  std::string modKey;
 };
 
 /// Joins the plan's template, the templates it may include and the two generated headers. No disk, no NVRTC.

@@ -25,7 +25,8 @@ int64_t sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
 /// How many registers a mod takes beside the tile.
 enum class Weight {
   Light,  ///< scores pass unchanged, and mask_mod is a few comparisons
-  Medium, ///< arithmetic on every score, or captured tensors by row and column
+  Medium, ///< arithmetic on every score
+  Gather, ///< captured tensors by column
   Heavy,  ///< a gather for every score
 };
 
@@ -35,8 +36,13 @@ Weight weightOf(const ir::Module& module, const KernelOptions& options) {
   };
   const bool scoreChanges = module.scoreMod && !isScore(*module.scoreMod);
   const std::vector<ir::Level> levels = ir::levels(module);
-  for (uint32_t id = 0; id < module.size(); ++id)
-    if (module[{id}].op == ir::Op::Load && levels[id] == ir::Level::Element) return Weight::Heavy;
+  bool byColumn = false;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (module[{id}].op != ir::Op::Load) continue;
+    if (levels[id] == ir::Level::Element) return Weight::Heavy;
+    byColumn |= levels[id] == ir::Level::Column;
+  }
+  if (byColumn) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
   const bool maskIsLight = !module.maskMod || (module.tensors.empty() && module.size() <= kLightMask);
   return options.rowMax || scoreChanges || !maskIsLight ? Weight::Medium : Weight::Light;
@@ -69,9 +75,11 @@ bool servedBySm90(const KernelOptions& options, const Arch& arch) {
 void chooseSm90Tile(Plan& plan, Weight weight) {
   const KernelOptions& options = plan.options;
   const int widest = std::max(options.headDim, options.headDimV);
+  const bool gathers = weight >= Weight::Gather; // the addresses of a tile's columns take registers, too
   Tile tile{128, 128, 8};
-  if (widest <= 64 && !options.blockSparse && weight != Weight::Heavy) tile = {192, 128, 12};
-  if (widest > 128) tile.blockN = options.blockSparse ? 64 : widest <= 192 ? 96 : 80;
+  if (widest <= 64 && !options.blockSparse) tile = gathers ? Tile{128, 96, 8} : Tile{192, 128, 12};
+  if (widest > 64 && gathers) tile.blockN = 64;
+  if (widest > 128 && !gathers) tile.blockN = options.blockSparse ? 64 : widest <= 192 ? 96 : 80;
   if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
   plan.blockM = tile.blockM;
   plan.blockN = tile.blockN;

@@ -1,8 +1,10 @@
 // Online softmax that puts off rescaling, over rows whose columns lie in the four lanes of a quad.
 //
 // Weights are 2^y with y = factor x + bias: x a score in units of 1 / factor of log2, -bias the row's reference. Any
-// reference gives the same result after normalisation; it follows the row's maximum only when some y exceeds kSlack, so
-// that weights stay below 2^kSlack, far from the limits of f32 and f16, and sums and outputs are hardly ever rescaled.
+// reference gives the same result after normalisation; it follows the row's maximum only when some y exceeds a slack, so
+// that weights stay below 2^slack, far from the limits of f32 and f16, and sums and outputs are hardly ever rescaled.
+// The slack is 0 in the first steps of a row: where few columns live, the largest weight counts for much, and as exactly 1
+// it does not round (without that, RMSE of causal attention over 2048 columns rises by 4 %). Later it is kSlack.
 //
 // Looking for such a y takes no float comparison: where some y is positive, the greatest of them all as integers is the
 // greatest as floats, and where none is, whichever comes out is not positive either. Integers have a maximum of three.
@@ -13,6 +15,7 @@
 namespace attnc {
 
 constexpr float kSlack = 8.f;
+constexpr int kExactSteps = 4; // steps of a tile with slack 0
 
 struct LazyRow {
   static constexpr int kUnset = 0x7fffffff;
@@ -22,7 +25,7 @@ struct LazyRow {
   float sum = 0.f;  // this lane's part
 
   /// Whether the reference must move before weights are formed. Always so while there is none.
-  ATTNC_DEVICE bool exceeds() const { return top > __float_as_int(kSlack); }
+  ATTNC_DEVICE bool exceeds(float slack) const { return top > __float_as_int(slack); }
 
   /// Moves the reference to the row's maximum, `y_max` being this lane's greatest y. All lanes of the warp. Returns by
   /// how much y falls, and sets the factor for what was summed so far.

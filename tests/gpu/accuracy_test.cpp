@@ -9,8 +9,8 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// RMSE of FlexAttention (PyTorch 2.11, NVIDIA H200, 2026-11-20) against fp64: normal q, k, v of [1, 8, 2048, D], causal;
-/// softcap 30 for the second variant. Another random draw moves these by less than 1 %.
+/// RMSE of FlexAttention (PyTorch 2.11, NVIDIA H200, 2026-11-20) against fp64: normal q, k, v of [1, 8, 2048, D],
+/// causal; softcap 30 for the second variant. Another random draw moves these by less than 1 %.
 struct Bar {
   const char* mod;
   DType dtype;
@@ -38,8 +38,8 @@ TEST_CASE("the output's RMSE against fp64 is at most 1.02 times FlexAttention's"
       for (size_t i = 0; i < actual.out.size(); ++i)
         squares += (actual.out[i] - expected.out[i]) * (actual.out[i] - expected.out[i]);
       const double rmse = std::sqrt(squares / double(actual.out.size()));
-      std::cout << "rmse " << bar.mod << " " << dtypeName(bar.dtype) << " d" << bar.headDim << (blockMask ? " lists " : " ")
-                << rmse << " (" << rmse / bar.rmse << " x FlexAttention)\n";
+      std::cout << "rmse " << bar.mod << " " << dtypeName(bar.dtype) << " d" << bar.headDim
+                << (blockMask ? " lists " : " ") << rmse << " (" << rmse / bar.rmse << " x FlexAttention)\n";
       CHECK(rmse <= 1.02 * bar.rmse);
     }
   }

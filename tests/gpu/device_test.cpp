@@ -124,8 +124,7 @@ TEST_CASE("the first launch of a kernel may be captured, and the graph replayed"
   REQUIRE(graph);
   CHECK(allEqual(*out, 0.0f));
   REQUIRE(begin->record(stream->get()));
-  for (int i = 0; i < 1000; ++i)
-    REQUIRE(graph->launch(stream->get()));
+  for (int i = 0; i < 1000; ++i) REQUIRE(graph->launch(stream->get()));
   REQUIRE(end->record(stream->get()));
   REQUIRE(stream->synchronize());
   CHECK(allEqual(*out, 128'000.0f));
@@ -155,8 +154,7 @@ TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
       if (!stream->synchronize() || !out->download(host.data(), out->bytes())) return;
       right += std::all_of(host.begin(), host.end(), [](float value) { return value == 12'800.0f; });
     });
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   CHECK(right == 4);
 }
 

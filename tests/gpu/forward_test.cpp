@@ -1,5 +1,8 @@
-// The forward kernels against the fp64 reference: every library mod, dtype, and awkward size.
+// All families of forward kernels against the fp64 reference: every library mod, dtype, and awkward size.
 #include "gpu.h"
+
+#include <cmath>
+#include <limits>
 
 using namespace attnc;
 using namespace attnc::gputest;
@@ -10,64 +13,65 @@ const char* const kLibrary[] = {"noop",         "causal",       "alibi",        
                                 "prefix_lm",    "softcap",      "document",       "relative_bias",
                                 "learned_bias", "global_local", "softcap_approx", "neighborhood2d"};
 
-const Family kFamilies[] = {Family::Naive, Family::Sm80};
-
 /// tanh.approx is off by 2^-10.987 at most (PTX ISA), and a softcap multiplies that by its cap, drawn below 1.5.
 double scoreErrorOf(const std::string& name) { return name == "softcap_approx" ? 1.5 * 0x1p-10 : 0; }
 
-struct Size {
-  int64_t batch, qHeads, kvHeads, qLen, kvLen;
-};
+/// Around the edges of every tile (16, 32, 64, 128, 192), ragged, tiny, and GQA at ratios that are no power of two.
+const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {2, 4, 2, 129, 257}, {1, 3, 1, 64, 128},  {1, 6, 2, 127, 63},
+                                {2, 5, 5, 300, 200}, {1, 2, 1, 17, 400},  {1, 1, 1, 256, 129}, {1, 2, 2, 193, 191}};
 
-/// Around the edges of every tile (16, 32, 64, 128), ragged, tiny, and GQA at ratios that are no power of two.
-const Size kSizes[] = {{1, 1, 1, 1, 1},     {2, 4, 2, 129, 257}, {1, 3, 1, 64, 128}, {1, 6, 2, 127, 63},
-                       {2, 5, 5, 300, 200}, {1, 2, 1, 17, 400},  {1, 1, 1, 256, 129}};
-
-void checkAll(const std::string& name, DType dtype, const std::vector<Size>& sizes, int headDim, int headDimV) {
-  const Mod mod = libraryMod(name);
-  std::vector<std::pair<Mod, KernelOptions>> jobs;
-  for (const Size& size : sizes)
-    for (Family family : kFamilies)
-      for (bool blockMask : {false, true}) {
-        if (blockMask && !mod.hasMaskMod()) continue;
-        Problem problem{{size.batch, size.qHeads, size.kvHeads, size.qLen, size.kvLen}, headDim, headDimV, dtype};
-        const RunOptions options{.family = family, .blockMask = blockMask};
-        jobs.emplace_back(mod, kernelOptions(mod, problem, options));
-      }
-  compileAhead(jobs);
-  for (const Size& size : sizes) {
-    Problem problem{{size.batch, size.qHeads, size.kvHeads, size.qLen, size.kvLen}, headDim, headDimV, dtype};
-    problem.seed = uint64_t(size.qLen * 1000 + size.kvLen);
-    const Operands operands = draw(mod, problem);
-    const Outcome expected = runReference(mod, problem, operands);
-    for (Family family : kFamilies)
-      for (bool blockMask : {false, true}) {
-        if (blockMask && !mod.hasMaskMod()) continue;
-        INFO(name << ", " << problem.text() << ", family " << int(family) << (blockMask ? ", block mask" : ""));
-        checkClose(runKernel(mod, problem, operands, {.family = family, .blockMask = blockMask}), expected, problem,
-                   false, scoreErrorOf(name));
-      }
+/// Runs a problem through every family that serves it, without a block mask and with one, against the reference.
+void checkFamilies(const Mod& mod, const Problem& problem, const RunOptions& base = {}, double scoreError = 0) {
+  const Operands operands = draw(mod, problem);
+  const Outcome expected = runReference(mod, problem, operands, base.scale);
+  for (bool blockMask : {false, true}) {
+    if (blockMask && !mod.hasMaskMod()) continue;
+    RunOptions options = base;
+    options.blockMask = blockMask;
+    for (Family family : familiesFor(mod, problem, options)) {
+      options.family = family;
+      INFO(problem.text() << ", family " << int(family) << (blockMask ? ", block mask" : ""));
+      checkClose(runKernel(mod, problem, operands, options), expected, problem, base.tf32, scoreError);
+    }
   }
+}
+
+/// checkFamilies for a library mod at several shapes, the kernels compiled ahead in parallel.
+void checkLibraryMod(const std::string& name, DType dtype, std::vector<ProblemShape> shapes, int headDim,
+                     int headDimV) {
+  INFO(name);
+  const Mod mod = libraryMod(name);
+  std::vector<Problem> problems;
+  for (const ProblemShape& shape : shapes) {
+    problems.push_back({shape, headDim, headDimV, dtype});
+    problems.back().seed = uint64_t(shape.qLen * 1000 + shape.kvLen);
+  }
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (bool blockMask : {false, true})
+    for (Family family : familiesFor(mod, problems[0], {.blockMask = blockMask}))
+      jobs.emplace_back(mod, kernelOptions(mod, problems[0], {.family = family, .blockMask = blockMask}));
+  compileAhead(jobs);
+  for (const Problem& problem : problems) checkFamilies(mod, problem, {}, scoreErrorOf(name));
 }
 
 } // namespace
 
-TEST_CASE("naive and sm80 agree with the reference on every library mod in bf16", "[gpu]") {
+TEST_CASE("all families agree with the reference on every library mod in bf16", "[gpu]") {
   ATTNC_NEED_GPU();
   for (const char* name : kLibrary)
-    checkAll(name, DType::BF16, {std::begin(kSizes), std::end(kSizes)}, 64, 64);
+    for (int headDim : {64, 128})
+      checkLibraryMod(name, DType::BF16, {std::begin(kShapes), std::end(kShapes)}, headDim, headDim);
 }
 
-TEST_CASE("naive and sm80 agree with the reference on every library mod in fp16", "[gpu]") {
+TEST_CASE("all families agree with the reference on every library mod in fp16", "[gpu]") {
   ATTNC_NEED_GPU();
   for (const char* name : kLibrary)
-    checkAll(name, DType::F16, {std::begin(kSizes), std::end(kSizes)}, 128, 128);
+    checkLibraryMod(name, DType::F16, {std::begin(kShapes), std::end(kShapes)}, 128, 128);
 }
 
-TEST_CASE("naive and sm80 agree with the reference on every library mod in fp32", "[gpu]") {
+TEST_CASE("all families agree with the reference on every library mod in fp32", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : kLibrary)
-    checkAll(name, DType::F32, {std::begin(kSizes), std::end(kSizes)}, 64, 64);
+  for (const char* name : kLibrary) checkLibraryMod(name, DType::F32, {std::begin(kShapes), std::end(kShapes)}, 64, 64);
 }
 
 TEST_CASE("every head dim that is a multiple of 8 works, also with another one for v", "[gpu]") {
@@ -87,7 +91,16 @@ TEST_CASE("every head dim that is a multiple of 8 works, also with another one f
                          {192, 192},
                          {200, 256},
                          {256, 256}})
-      checkAll("causal", dtype, {{1, 2, 1, 130, 190}}, qk, v);
+      checkLibraryMod("causal", dtype, {{1, 2, 1, 130, 190}}, qk, v);
+}
+
+TEST_CASE("more tiles than the GPU has room for at once", "[gpu]") {
+  ATTNC_NEED_GPU();
+  for (const char* name : {"causal", "alibi", "document", "prefix_lm", "sliding_window"})
+    for (bool workspace : {false, true}) {
+      INFO(name << (workspace ? ", workspace" : ""));
+      checkFamilies(libraryMod(name), {{4, 24, 6, 600, 500}, 64, 64, DType::BF16}, {.workspace = workspace});
+    }
 }
 
 TEST_CASE("tf32 is used only when asked for, and then within its error", "[gpu]") {
@@ -101,101 +114,70 @@ TEST_CASE("tf32 is used only when asked for, and then within its error", "[gpu]"
   checkClose(tf32, expected, problem, true);
   checkClose(exact, expected, problem);
   double worst = 0;
-  for (size_t i = 0; i < tf32.out.size(); ++i)
-    worst = std::max(worst, std::abs(tf32.out[i] - expected.out[i]));
+  for (size_t i = 0; i < tf32.out.size(); ++i) worst = std::max(worst, std::abs(tf32.out[i] - expected.out[i]));
   CHECK(worst > 1e-5); // else the option does nothing
 }
 
 TEST_CASE("strides, unaligned rows and a broadcast KV batch give the same results", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : {"noop", "alibi"}) {
-    const Mod mod = libraryMod(name);
+  for (const char* name : {"noop", "alibi"})
     for (DType dtype : {DType::BF16, DType::F32})
       for (int64_t padding : {0, 1, 8})
         for (bool headsLast : {false, true})
-          for (bool kvBatchOne : {false, true}) {
-            Problem problem{{3, 4, 2, 70, 150}, 40, 40, dtype, kvBatchOne, headsLast, padding};
-            const Operands operands = draw(mod, problem);
-            const Outcome expected = runReference(mod, problem, operands);
-            for (Family family : kFamilies) {
-              INFO(name << ", " << problem.text() << ", family " << int(family));
-              checkClose(runKernel(mod, problem, operands, {.family = family}), expected, problem);
-            }
-          }
-  }
+          for (bool kvBatchOne : {false, true})
+            checkFamilies(libraryMod(name), {{3, 4, 2, 70, 150}, 40, 40, dtype, kvBatchOne, headsLast, padding});
 }
 
 TEST_CASE("fully masked rows give output 0, lse -inf and row max -inf", "[gpu]") {
   ATTNC_NEED_GPU();
-  const Mod mod = take(Mod::parse("q_idx % 3 == kv_idx % 2 + 5"));      // never: every row is masked
-  const Mod some = take(Mod::parse("(q_idx % 3 > 0) & (kv_idx > 40)")); // every third row, and the first tile of all
-  for (const Mod& m : {mod, some})
-    for (Family family : kFamilies)
-      for (bool blockMask : {false, true}) {
-        const Problem problem{{1, 2, 1, 150, 300}, 64, 64, DType::BF16};
-        const Operands operands = draw(m, problem);
-        const Outcome expected = runReference(m, problem, operands);
-        CHECK(expected.lse[0] == -std::numeric_limits<double>::infinity());
-        INFO("family " << int(family) << (blockMask ? ", block mask" : ""));
-        checkClose(runKernel(m, problem, operands, {.family = family, .blockMask = blockMask}), expected, problem);
-      }
+  const Problem problem{{1, 2, 1, 150, 300}, 64, 64, DType::BF16};
+  const Mod none = take(Mod::parse("q_idx % 3 == kv_idx % 2 + 5")); // no row has a column
+  CHECK(runReference(none, problem, draw(none, problem)).lse[0] == -std::numeric_limits<double>::infinity());
+  checkFamilies(none, problem);
+  checkFamilies(take(Mod::parse("(q_idx % 3 > 0) & (kv_idx > 40)")),
+                problem);                                            // two of three rows, from another tile on
+  checkFamilies(take(Mod::parse("kv_idx + 100 <= q_idx")), problem); // the first rows none
 }
 
 TEST_CASE("block masks of every block size give the same as no block mask", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : {"causal", "document", "neighborhood2d"}) {
-    const Mod mod = libraryMod(name);
+  for (const char* name : {"causal", "document", "neighborhood2d"})
     for (int qBlock : {64, 128, 256})
-      for (int kvBlock : {64, 128, 256})
-        for (Family family : kFamilies) {
-          const Problem problem{{1, 2, 2, 515, 700}, 128, 128, DType::BF16};
-          const Operands operands = draw(mod, problem);
-          INFO(name << ", blocks " << qBlock << " x " << kvBlock << ", family " << int(family));
-          checkClose(runKernel(mod, problem, operands,
-                               {.family = family, .blockMask = true, .qBlock = qBlock, .kvBlock = kvBlock}),
-                     runReference(mod, problem, operands), problem);
-        }
-  }
+      for (int kvBlock : {64, 128, 256}) {
+        INFO(name << ", blocks " << qBlock << " x " << kvBlock);
+        checkFamilies(libraryMod(name), {{1, 2, 2, 515, 700}, 128, 128, DType::BF16},
+                      {.qBlock = qBlock, .kvBlock = kvBlock});
+      }
 }
 
 TEST_CASE("any scale is honoured, zero and negative ones too", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : {"causal", "alibi"}) {
-    const Mod mod = libraryMod(name);
-    const Problem problem{{1, 2, 2, 100, 100}, 64, 64, DType::BF16};
-    const Operands operands = draw(mod, problem);
-    for (float scale : {0.f, -0.25f, 1e-3f, 1.f})
-      for (Family family : kFamilies) {
-        INFO(name << ", scale " << scale << ", family " << int(family));
-        checkClose(runKernel(mod, problem, operands, {.family = family, .scale = scale}),
-                   runReference(mod, problem, operands, scale), problem);
-      }
-  }
+  for (const char* name : {"causal", "alibi", "softcap"})
+    for (float scale : {0.f, -0.25f, 1e-3f, 1.f}) {
+      INFO(name << ", scale " << scale);
+      checkFamilies(libraryMod(name), {{1, 2, 2, 100, 100}, 64, 64, DType::BF16}, {.scale = scale});
+    }
 }
 
 TEST_CASE("empty problems are legal", "[gpu]") {
   ATTNC_NEED_GPU();
-  const Mod mod = libraryMod("causal");
-  for (Family family : kFamilies)
-    for (bool blockMask : {false, true}) {
-      const Problem noKeys{{1, 2, 2, 5, 0}, 64, 64, DType::BF16};
-      const Outcome outcome = runKernel(mod, noKeys, draw(mod, noKeys), {.family = family, .blockMask = blockMask});
-      for (double x : outcome.out)
-        CHECK(x == 0);
-      for (double x : outcome.lse)
-        CHECK(x == -std::numeric_limits<double>::infinity());
-      const Problem noRows{{1, 2, 2, 0, 5}, 64, 64, DType::BF16};
-      CHECK(runKernel(mod, noRows, draw(mod, noRows), {.family = family, .blockMask = blockMask}).out.empty());
-    }
+  for (const char* name : {"causal", "document", "relative_bias"}) {
+    INFO(name);
+    const Mod mod = libraryMod(name);
+    const Problem noKeys{{1, 2, 2, 5, 0}, 64, 64, DType::BF16}, noRows{{1, 2, 2, 0, 5}, 64, 64, DType::BF16};
+    for (Family family : familiesFor(mod, noKeys))
+      for (bool blockMask : {false, mod.hasMaskMod()}) {
+        const Outcome outcome = runKernel(mod, noKeys, draw(mod, noKeys), {.family = family, .blockMask = blockMask});
+        for (double x : outcome.out) CHECK(x == 0);
+        for (double x : outcome.lse) CHECK(x == -std::numeric_limits<double>::infinity());
+        CHECK(runKernel(mod, noRows, draw(mod, noRows), {.family = family, .blockMask = blockMask}).out.empty());
+      }
+  }
 }
 
 TEST_CASE("every coordinate reaches the mod", "[gpu]") {
   ATTNC_NEED_GPU();
-  // Each score names its own place; with all keys alike the row maximum and lse show what the mod was given.
+  // Each score names its own place; the row maximum and lse show what the mod was given.
   const Mod mod = take(Mod::parse("score * 0 + (b * 1000 + h * 100 + q_idx) * 0.01 + kv_idx * 0.1"));
-  for (Family family : kFamilies) {
-    const Problem problem{{3, 4, 2, 140, 135}, 64, 64, DType::F32};
-    const Operands operands = draw(mod, problem);
-    checkClose(runKernel(mod, problem, operands, {.family = family}), runReference(mod, problem, operands), problem);
-  }
+  for (DType dtype : {DType::F32, DType::BF16}) checkFamilies(mod, {{3, 4, 2, 140, 135}, 64, 64, dtype});
 }

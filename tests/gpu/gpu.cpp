@@ -76,6 +76,13 @@ std::vector<double> downloadFloats(const jit::DeviceBuffer& buffer) {
   return {values.begin(), values.end()};
 }
 
+/// A device buffer of zeros.
+jit::DeviceBuffer zeroed(size_t bytes) {
+  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+  if (bytes) take(buffer.fill(0));
+  return buffer;
+}
+
 /// A device buffer of NaNs.
 jit::DeviceBuffer poisoned(size_t bytes) {
   jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
@@ -177,7 +184,9 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operan
     take(builder.buildBlockMask(mask, s, captures.captures, device.stream.get()));
     args.blockMask = &mask;
   }
-  take(take(device.compiler.load(mod, kernel)).forward(args, nullptr, device.stream.get()));
+  const Kernel loaded = take(device.compiler.load(mod, kernel));
+  const jit::DeviceBuffer workspace = zeroed(loaded.workspaceBytes(args));
+  take(loaded.forward(args, options.workspace ? workspace.data() : nullptr, device.stream.get()));
   take(device.stream.synchronize());
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
 }
@@ -226,6 +235,16 @@ void checkClose(const Outcome& actual, const Outcome& expected, const Problem& p
   if (!actual.rowMax.empty()) checkValues("row max", actual.rowMax, expected.rowMax, scores, true);
 }
 
+std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptions options) {
+  std::vector<Family> families = {Family::Naive, Family::Sm80};
+  options.family = Family::Sm90;
+  KernelOptions kernel = kernelOptions(mod, problem, options);
+  kernel.arch = gpu()->context.info().arch;
+  const bool aligned = problem.rowPadding * dtypeBytes(problem.dtype) % 16 == 0;
+  if (aligned && gpu()->compiler.source(mod, kernel)) families.push_back(Family::Sm90);
+  return families;
+}
+
 std::vector<double> toDoubles(const cli::HostTensor& tensor) {
   std::vector<double> values(size_t(tensor.elements()));
   for (size_t i = 0; i < values.size(); ++i)
@@ -252,8 +271,7 @@ void compileAhead(const std::vector<std::pair<Mod, KernelOptions>>& jobs) {
         (void)bool(device.compiler.compile(jobs[job].first, options)); // an error shows again where it is needed
       }
     });
-  for (std::thread& thread : pool)
-    thread.join();
+  for (std::thread& thread : pool) thread.join();
 }
 
 } // namespace attnc::gputest

@@ -81,6 +81,7 @@ struct RunOptions {
   bool rowMax = true;
   bool tf32 = false;
   std::optional<float> scale;
+  bool workspace = true; ///< give the kernel what it asks for
 };
 
 /// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.
@@ -93,6 +94,9 @@ Outcome runReference(const Mod& mod, const Problem& problem, const Operands& ope
 /// `scoreError`: what the mod's own functions may add to a score, for approximations.
 void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32 = false,
                 double scoreError = 0);
+
+/// The families that serve a problem on this device: naive, sm80 and, on Hopper and where rows are aligned, sm90.
+std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptions options = {});
 
 /// A dense floating-point tensor's elements.
 std::vector<double> toDoubles(const cli::HostTensor& tensor);

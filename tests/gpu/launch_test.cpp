@@ -43,14 +43,15 @@ KernelOptions optionsFor(const Problem& problem, Family family) {
   return {.family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
 }
 
-const Family kFamilies[] = {Family::Naive, Family::Sm80};
+/// The families of this device.
+std::vector<Family> families() { return familiesFor(Mod::identity(), {{1, 1, 1, 1, 1}, 64, 64, DType::BF16}); }
 
 } // namespace
 
 TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
-  for (Family family : kFamilies) {
+  for (Family family : families()) {
     Launchable work({{2, 4, 2, 200, 300}, 64, 64, DType::BF16});
     const Kernel kernel = take(device.compiler.load(libraryMod("causal"), optionsFor(work.problem, family)));
     take(kernel.forward(work.args, nullptr, device.stream.get()));
@@ -61,8 +62,7 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
     take(kernel.forward(work.args, nullptr, device.stream.get()));
     const jit::DeviceGraph graph = take(device.stream.endCapture());
     take(work.out.fill(0xff));
-    for (int i = 0; i < 100; ++i)
-      take(graph.launch(device.stream.get()));
+    for (int i = 0; i < 100; ++i) take(graph.launch(device.stream.get()));
     take(device.stream.synchronize());
     CHECK(work.result() == expected);
   }
@@ -71,7 +71,7 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
 TEST_CASE("equal launches give equal bits", "[gpu]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
-  for (Family family : kFamilies) {
+  for (Family family : families()) {
     Launchable work({{2, 8, 2, 500, 700}, 128, 128, DType::BF16});
     const Kernel kernel = take(device.compiler.load(libraryMod("causal"), optionsFor(work.problem, family)));
     std::vector<char> first;
@@ -117,8 +117,7 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
       }
       if (Status status = stream->synchronize(); !status) return fail(status.error());
     });
-  for (std::thread& thread : threads)
-    thread.join();
+  for (std::thread& thread : threads) thread.join();
   for (size_t i = 0; i < names.size(); ++i) {
     CHECK(failures[i] == "");
     CHECK(work[i]->result() == expected[i]);
@@ -137,7 +136,7 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
   jit::DeviceBuffer& writable = const_cast<jit::DeviceBuffer&>(far);
   take(writable.upload(k.data(), size_t(block)));
   take(writable.upload(k.data() + block, size_t(block), size_t(apart) * 2));
-  for (Family family : kFamilies) {
+  for (Family family : families()) {
     const Kernel kernel = take(device.compiler.load(Mod::identity(), optionsFor(work.problem, family)));
     take(kernel.forward(work.args, nullptr, device.stream.get()));
     take(device.stream.synchronize());

@@ -1,4 +1,5 @@
-// Compiles every library mod through every template for every architecture, and looks at what ptxas says. No GPU needed.
+// Compiles every library mod through every template for every architecture, and looks at what ptxas says. No GPU
+// needed.
 #include "attnc/attnc.h"
 #include "jit/nvrtc.h"
 
@@ -83,6 +84,9 @@ std::vector<Variant> variants() {
   for (bool sparse : {false, true})
     for (int dim : {64, 128}) all.push_back({"sm80", {.family = Family::Sm80, .headDim = dim, .blockSparse = sparse}});
   all.push_back({"naive", {.family = Family::Naive, .headDim = 64}});
+  for (bool sparse : {false, true})
+    for (int dim : {64, 128, 256})
+      all.push_back({"sm90", {.family = Family::Sm90, .headDim = dim, .blockSparse = sparse}});
   return all;
 }
 
@@ -105,6 +109,7 @@ TEST_CASE("no library mod spills or draws an advisory of ptxas, in any template,
       for (const Variant& variant : variants()) {
         KernelOptions options = variant.options;
         options.arch = arch;
+        if (options.family == Family::Sm90 && capability != 90) continue;
         if (!mod.hasMaskMod() && (options.blockSparse || options.kind == KernelKind::BlockMask)) continue;
         jobs.push_back({fmt::format("{} {} d{}{} {}", name, variant.name, options.headDim,
                                     options.blockSparse ? " lists" : "", arch),
@@ -128,5 +133,10 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
         options.rowMax = true;
         jobs.push_back({fmt::format("causal {} d{}/{} {}", dtypeName(dtype), qk, v, arch), *causal, options});
       }
+  for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {96, 96}, {192, 128}, {192, 192}})
+    for (DType dtype : {DType::BF16, DType::F16}) {
+      KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .dtype = dtype, .headDim = qk, .headDimV = v};
+      jobs.push_back({fmt::format("causal sm90 {} d{}/{}", dtypeName(dtype), qk, v), *causal, options});
+    }
   CHECK(text(findings(jobs)) == "");
 }

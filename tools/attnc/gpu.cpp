@@ -35,7 +35,7 @@ public:
     return buffers.back().data();
   }
   /// Buffers in the order of their allocation.
-  const jit::DeviceBuffer& operator[](size_t index) const { return buffers[index]; }
+  jit::DeviceBuffer& operator[](size_t index) { return buffers[index]; }
   size_t size() const { return buffers.size(); }
 
 private:
@@ -68,7 +68,9 @@ public:
     if (!created) return std::move(created).error();
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
-    if (masksSomething() && !options.noBlockMask)
+    auto wantsMask = compiler.wantsBlockMask(mod, baseOptions());
+    if (!wantsMask) return wantsMask.error();
+    if (*wantsMask && !options.noBlockMask)
       if (auto status = buildBlockMask(); !status) return status.error();
     return forward();
   }
@@ -81,12 +83,6 @@ private:
     kernel.headDimV = int(operands.v.shape[3]);
     kernel.maskQBlock = kernel.maskKvBlock = kBlock;
     return kernel;
-  }
-
-  /// A mask_mod that is true everywhere (a constant of the mod may make it so) has no empty blocks to skip.
-  bool masksSomething() const {
-    const ir::Module& module = mod.module();
-    return module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
   }
 
   Status uploadCaptures() {
@@ -176,6 +172,7 @@ private:
     if (blockMask) args.blockMask = &*blockMask;
     auto workspace = memory.allocate(kernel.workspaceBytes(args));
     if (!workspace) return workspace.error();
+    if (auto status = memory[memory.size() - 1].fill(0); !status) return status;
 
     auto ms = timed(stream, [&] { return kernel.forward(args, *workspace, stream.get()); });
     if (!ms) return ms.error();

@@ -1,0 +1,113 @@
+// The compiler's caches: what makes another kernel, and what does not. Needs NVRTC, no GPU.
+#include "attnc/attnc.h"
+#include "jit/nvrtc.h"
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+
+using namespace attnc;
+
+namespace {
+
+bool noNvrtc() {
+  if (jit::Nvrtc(jit::Env::read()).supportedArchs()) return false;
+  WARN("SKIPPED: NVRTC was not found");
+  return true;
+}
+
+/// A private directory that goes with the object.
+struct Directory {
+  std::filesystem::path path;
+  Directory() {
+    std::string name = (std::filesystem::temp_directory_path() / "attnc-test-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+};
+
+Mod mod(const char* text, const char* name = "a.py") {
+  auto result = Mod::parse(text, {.name = name});
+  REQUIRE(result);
+  return *result;
+}
+
+KernelOptions options() { return {.family = Family::Naive, .arch = "sm_80", .headDim = 16}; }
+
+CompilerOptions caching(const Directory& directory) {
+  return {.cacheDirectory = directory.path.string(), .cacheMode = CompilerOptions::CacheMode::ReadWrite};
+}
+
+const char* const kText = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n";
+const char* const kRenamed = "# the same\nspan: int\n\ndef mask_mod(batch, head, q, k):\n    d = q - k\n    return d <= span\n";
+
+} // namespace
+
+TEST_CASE("a mod of equal IR is not compiled again, whatever its names, lines and file", "[api]") {
+  if (noNvrtc()) return;
+  const Directory directory;
+  auto first = Compiler(caching(directory)).compile(mod(kText), options());
+  REQUIRE(first);
+  CHECK_FALSE((*first)->fromDisk);
+  auto again = Compiler(caching(directory)).compile(mod(kRenamed, "/elsewhere/b.py"), options());
+  REQUIRE(again);
+  CHECK((*again)->fromDisk);
+  CHECK((*again)->cubin == (*first)->cubin);
+}
+
+TEST_CASE("what is static makes another kernel", "[api]") {
+  if (noNvrtc()) return;
+  const Directory directory;
+  const Compiler compiler(caching(directory));
+  const auto isNew = [&](const Mod& m, const KernelOptions& o) {
+    auto kernel = compiler.compile(m, o);
+    REQUIRE(kernel);
+    return !(*kernel)->fromDisk && (*kernel)->compileMs > 0;
+  };
+  REQUIRE(isNew(mod(kText), options()));
+  KernelOptions other = options();
+  SECTION("arch") { other.arch = "sm_90"; }
+  SECTION("dtype") { other.dtype = DType::F16; }
+  SECTION("head dim") { other.headDim = 24; }
+  SECTION("head dim of v") { other.headDimV = 24; }
+  SECTION("block mask") { other.blockSparse = true; }
+  SECTION("family") { other.family = Family::Sm80; }
+  SECTION("pins") { other.pins = {{"KV_LEN", 64}}; }
+  CHECK(isNew(mod(other.pins.empty() ? kText : "kv_idx < KV_LEN - 3"), other));
+  CHECK(isNew(mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx < window\n"), options()));
+}
+
+TEST_CASE("the flattened source of a kernel stands alone", "[api]") {
+  auto source = Compiler().source(mod(kText), options());
+  REQUIRE(source);
+  const std::string text = source->flattened();
+  CHECK(text.find("#include \"") == std::string::npos);
+  CHECK(text.find("attnc_forward") != std::string::npos);
+  CHECK(text.find("window") != std::string::npos);
+}
+
+TEST_CASE("requests that no kernel serves are refused with what is served", "[api]") {
+  const Compiler compiler;
+  const auto messageOf = [&](KernelOptions o) {
+    auto source = compiler.source(Mod::identity(), o);
+    REQUIRE_FALSE(source);
+    CHECK(source.error().blame == Blame::Environment);
+    return source.error().message;
+  };
+  KernelOptions o = options();
+  o.headDim = 12;
+  CHECK(messageOf(o) == "head dim 12 is not supported");
+  o = options();
+  o.dtype = DType::I32;
+  CHECK(messageOf(o) == "q, k and v of i32 are not supported");
+  o = options();
+  o.arch = "sm_70";
+  CHECK(messageOf(o) == "unknown architecture `sm_70`");
+  o = options();
+  o.blockSparse = true;
+  o.maskKvBlock = 96;
+  CHECK(messageOf(o) == "block mask with blocks of 96 is not supported");
+  o = options();
+  o.family = Family::Sm90;
+  CHECK(messageOf(o) == "the sm90 family does not serve this request");
+}
