@@ -63,7 +63,7 @@ FunctionText::FunctionText(const Program& of, Function function, std::vector<uin
 
 bool FunctionText::isOwn(const Expr& expr) const {
   Function home = homeOf(expr.level);
-  if (function == Function::Hook) return home == Function::Row;
+  if (function == Function::Edge) return home == Function::Row;
   return home == function || (home == Function::Score && !fills());
 }
 
@@ -98,7 +98,8 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   case Function::Head:
   case Function::Score:
   case Function::Mask:
-  case Function::Hook: break;
+  case Function::Hook:
+  case Function::Edge: break;
   }
   return {"head." + fields.names[id]};
 }

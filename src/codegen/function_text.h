@@ -15,8 +15,8 @@
 
 namespace attnc::codegen {
 
-/// Hook: any other value, from a Head and, where it needs them, b, h and q_idx.
-enum class Function : uint8_t { Head, Row, Column, Score, Mask, Hook };
+/// Hook: any other value, from what is known at its level. Edge: a value of a row, from b, h and q_idx without a Row.
+enum class Function : uint8_t { Head, Row, Column, Score, Mask, Hook, Edge };
 
 /// What Head, Row and Col hold, as expressions in the program's order.
 struct Fields {

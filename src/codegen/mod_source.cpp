@@ -6,6 +6,7 @@
 #include "codegen/names.h"
 #include "codegen/program.h"
 #include "passes/kv_bounds.h"
+#include "passes/row_shift.h"
 #include "passes/scaled_score.h"
 
 #include <fmt/format.h>
@@ -55,7 +56,7 @@ std::string structText(const char* name, const char* known, const std::set<uint3
 }
 
 /// head(), row() or col().
-std::string fillerText(const char* type, const char* signature, const std::string& body) {
+std::string fillerText(const char* type, const std::string& signature, const std::string& body) {
   if (body.empty()) return fmt::format("  ATTNC_DEVICE static {} {} {{\n    return {{}};\n  }}\n", type, signature);
   return fmt::format("  ATTNC_DEVICE static {0} {1} {{\n    {0} out;\n{2}    return out;\n  }}\n", type, signature,
                      body);
@@ -66,6 +67,7 @@ std::string returnerText(const char* type, const std::string& signature, const s
   return fmt::format("  ATTNC_DEVICE static {} {} {{\n{}  }}\n", type, signature, body);
 }
 
+constexpr const char* kColumnSignature = "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx";
 constexpr const char* kEdgeSignature = "(const ModArgs& args, const Head& head, int b, int h, int q_idx)";
 
 /// Bounds of a range of rows, from those of its first and last row.
@@ -98,31 +100,49 @@ std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {member
 /// What a mod has beside its two functions; the headers of the passes say what that is.
 struct Extras {
   std::optional<passes::ScaledScore> scaled;
-  std::optional<passes::KvBounds> bounds;
-  std::vector<ir::Value> values; ///< those of `scaled`, then those of `bounds`
+  std::optional<passes::RowShift> shifted; ///< of `scaled` if that is there
+  std::optional<passes::KvBounds> bounds;  ///< of the last one before that is there
+  std::vector<ir::Value> values;           ///< in this order
 
   Extras(const ir::Module& module, const ModOptions& options) {
     if (options.scaledScore) scaled = passes::scaledScore(module);
-    bounds = passes::kvBounds(scaled ? scaled->module : module);
+    bool isSum = !scaled || !scaled->out; // the shift counts in natural units
+    if (options.rowShift && isSum) shifted = passes::rowShift(moduleOr(module));
+    bounds = passes::kvBounds(moduleOr(module));
     if (scaled && scaled->in) values.push_back(*scaled->in);
     if (scaled && scaled->out) values.push_back(*scaled->out);
+    if (shifted) values.insert(values.end(), {shifted->shift, shifted->slope, shifted->column});
     if (bounds) values.insert(values.end(), {bounds->begin.value, bounds->end.value});
   }
 
   const ir::Module& moduleOr(const ir::Module& module) const {
-    return bounds ? bounds->module : scaled ? scaled->module : module;
+    return bounds ? bounds->module : shifted ? shifted->module : scaled ? scaled->module : module;
   }
 
-  /// `bodies`: of `values`.
-  std::string text(llvm::ArrayRef<std::string> bodies) const {
+  /// Of `values`, the column's term of `shifted`.
+  size_t columnTerm() const { return values.size() - (bounds ? 3 : 1); }
+
+  /// `bodies`: of `values`. `field`: of Col that holds the column's term of `shifted`.
+  std::string text(llvm::ArrayRef<std::string> bodies, const std::string& field) const {
     std::string text;
-    auto addScale = [&](const char* name) {
-      text += returnerText("float", fmt::format("{}(const ModArgs& args, const Head& head)", name), bodies.front());
+    auto add = [&](const char* signature) {
+      text += returnerText("float", signature, bodies.front());
       bodies = bodies.drop_front();
     };
     if (scaled) text += "\n  // score() takes a score times scale_in, and gives one to be multiplied by scale_out.\n";
-    if (scaled && scaled->in) addScale("scale_in");
-    if (scaled && scaled->out) addScale("scale_out");
+    if (scaled && scaled->in) add("scale_in(const ModArgs& args, const Head& head)");
+    if (scaled && scaled->out) add("scale_out(const ModArgs& args, const Head& head)");
+    if (shifted) {
+      text += "\n  // To be added to all scores of a row. Positions as floats may count from anywhere.\n"
+              "  static constexpr bool kAnyOrigin = true;\n";
+      add("row_shift(const ModArgs& args, const Head& head, const Row& row)");
+      add("kv_slope(const ModArgs& args, const Head& head)");
+      bodies = bodies.drop_front();
+      text += returnerText("Col", kColumnSignature + (", float kv_base,\n" + std::string(31, ' ') + "float kv_offset)"),
+                           fmt::format("    Col out = col(args, head, b, h, kv_idx, kv_base);\n"
+                                       "    out.{} += kv_slope(args, head) * kv_offset;\n    return out;\n",
+                                       field));
+    }
     return bounds ? text + boundsText(*bounds, bodies[0], bodies[1]) : text;
   }
 };
@@ -139,7 +159,10 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
-  for (uint32_t hook : program.hooks) hooks.emplace_back(program, Function::Hook, std::vector{hook}, fields);
+  for (size_t i = 0; i < program.hooks.size(); ++i) {
+    bool isEdge = extras.bounds && i + 2 >= program.hooks.size();
+    hooks.emplace_back(program, isEdge ? Function::Edge : Function::Hook, std::vector{program.hooks[i]}, fields);
+  }
   FunctionText row(program, Function::Row, listOf(fields.row), fields);
   FunctionText column(program, Function::Column, listOf(fields.column), fields);
   FunctionText head(program, Function::Head, listOf(fields.head), fields);
@@ -157,8 +180,7 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head));
   text += fillerText("Row", "row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float)",
                      bodyOf(row));
-  text += fillerText("Col", "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float)",
-                     bodyOf(column));
+  text += fillerText("Col", kColumnSignature + std::string(", float kv_float)"), bodyOf(column));
   text += returnerText("float",
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
@@ -167,7 +189,8 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
                        mask ? bodyOf(*mask) : "    return true;\n");
   std::vector<std::string> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
-  text += extras.text(bodies);
+  std::string columnTerm = extras.shifted ? fields.names[program.hooks[extras.columnTerm()]] : "";
+  text += extras.text(bodies, columnTerm);
   return {text + kEpilogue, program.slots};
 }
 

@@ -41,6 +41,10 @@ struct ModOptions {
   /// Factors of the score that heads know leave score() for scale_in() and scale_out(): for kernels that take the hooks
   /// of templates/algo/mod_hooks.cuh. Others would miss the factors.
   bool scaledScore = false;
+  /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_float may count
+  /// from any position that is the same for both. For kernels that take the hooks and count from their tile; others
+  /// would miss the term, or round it.
+  bool rowShift = false;
 };
 
 /// Never fails on a module that verifies. Equal modules give equal text.

@@ -17,7 +17,8 @@ using ir::Op;
 using ir::Type;
 using ir::Value;
 
-constexpr size_t kMaxChoices = 3; // the values grow by a factor of two with each
+constexpr size_t kMaxChoices = 3;  // the values grow by a factor of two with each
+constexpr int kMaxSteps = 1 << 14; // shared conditions are walked again for each use
 constexpr int64_t kFarthest = int64_t(1) << 30;
 
 bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
@@ -35,7 +36,7 @@ public:
 
   MaybeSpan run() {
     collectChoices(*module.maskMod);
-    if (choices.size() > kMaxChoices) return std::nullopt;
+    if (choices.size() > kMaxChoices || steps > kMaxSteps) return std::nullopt;
     return tryChoices(0);
   }
 
@@ -184,13 +185,15 @@ private:
   /// The columns in which the value is `wanted`.
   MaybeSpan spanOf(Value value, bool wanted) {
     const Node node = module[value];
+    if (++steps > kMaxSteps) return std::nullopt;
     if (node.line) line = node.line;
     if (module.isConst(value)) return (module.integer(value) != 0) == wanted ? all() : none();
     if (auto chosen = assumed.find(value.id); chosen != assumed.end()) return chosen->second == wanted ? all() : none();
     if (node.op == Op::Not) return spanOf(node.operands[0], !wanted);
     if (node.op == Op::And || node.op == Op::Or) {
-      MaybeSpan a = spanOf(node.operands[0], wanted), b = spanOf(node.operands[1], wanted);
-      if (!a || !b) return std::nullopt;
+      MaybeSpan a = spanOf(node.operands[0], wanted);
+      MaybeSpan b = a ? spanOf(node.operands[1], wanted) : std::nullopt;
+      if (!b) return std::nullopt;
       return (node.op == Op::And) == wanted ? intersection(*a, *b) : unionOf(*a, *b);
     }
     if (node.op == Op::Select)
@@ -204,7 +207,7 @@ private:
   /// What heads decide, in the conditions that mask_mod joins.
   void collectChoices(Value value) {
     const Node& node = module[value];
-    if (module.isConst(value)) return;
+    if (module.isConst(value) || ++steps > kMaxSteps) return;
     if (levelOf(value) <= Level::Head) {
       if (node.op == Op::Not) return collectChoices(node.operands[0]);
       if (!llvm::is_contained(choices, value)) choices.push_back(value);
@@ -232,7 +235,8 @@ private:
   Monotony monotony;
   std::vector<Value> choices;
   llvm::DenseMap<uint32_t, bool> assumed; // by Value::id
-  uint32_t line = 0;                      // of the mod's text: what the walk is at
+  int steps = 0;
+  uint32_t line = 0; // of the mod's text: what the walk is at
 };
 
 } // namespace

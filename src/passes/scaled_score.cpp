@@ -2,8 +2,6 @@
 
 #include "passes/rebuild.h"
 
-#include <llvm/ADT/STLExtras.h>
-
 #include <cmath>
 
 namespace attnc::passes {
@@ -19,7 +17,14 @@ bool isOdd(Op op) { return op == Op::Tanh || op == Op::TanhApprox || op == Op::S
 
 class Splitter {
 public:
-  explicit Splitter(ir::Module& module) : module(module), levels(ir::levels(module)) {}
+  explicit Splitter(ir::Module& module) : module(module), levels(ir::levels(module)), userOf(module.size()) {
+    std::vector<bool> needed = reachable(module);
+    std::vector<int> uses(module.size(), 0);
+    for (uint32_t id = 0; id < module.size(); ++id)
+      if (needed[id])
+        for (Value operand : module[{id}].operands)
+          userOf[operand.id] = uses[operand.id]++ ? std::nullopt : std::optional(Value{id});
+  }
 
   /// Moves the root of score_mod to f.
   bool run(std::optional<Value>& in, std::optional<Value>& out) {
@@ -35,16 +40,9 @@ private:
   bool isHead(Value value) const { return levels[value.id] <= Level::Head; }
   Value make(Op op, Value x, Value y) { return module.make(op, Type::F32, {x, y}, 0, line); }
 
-  /// The only user of a value in score_mod; nothing if there are more or if mask_mod or nobody uses it.
   std::optional<Value> onlyUser(Value value) const {
-    std::optional<Value> user;
-    std::vector<bool> needed = reachable(module);
-    for (uint32_t id = 0; id < levels.size(); ++id) {
-      if (!needed[id] || !llvm::is_contained(module[{id}].operands, value)) continue;
-      if (user) return std::nullopt;
-      user = Value{id};
-    }
-    return value == *module.scoreMod ? std::nullopt : user;
+    if (value.id >= userOf.size() || value == *module.scoreMod) return std::nullopt; // the score may be made just now
+    return userOf[value.id];
   }
 
   /// Follows the score through products and quotients with what heads know; `in` collects these.
@@ -105,8 +103,9 @@ private:
   }
 
   ir::Module& module;
-  std::vector<Level> levels; // of the module as given
-  uint32_t line = 0;         // of the mod's text: where the factors stand
+  std::vector<Level> levels;                // of the module as given
+  std::vector<std::optional<Value>> userOf; // by Value::id: the only use there is
+  uint32_t line = 0;                        // of the mod's text: where the factors stand
 };
 
 } // namespace

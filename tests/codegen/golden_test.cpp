@@ -1,5 +1,5 @@
 // The text that IR becomes: golden/<name>.ir -> golden/<name>.cuh, of scaled_<name> with the factors of the score
-// apart. ATTNC_UPDATE_GOLDEN=1 rewrites the .cuh files.
+// apart, of shifted_<name> with the terms of rows apart. ATTNC_UPDATE_GOLDEN=1 rewrites the .cuh files.
 #include "codegen/config_source.h"
 #include "codegen/host_mods.h"
 #include "codegen/mod_source.h"
@@ -27,8 +27,8 @@ std::string emit(const fs::path& input) {
   auto module = ir::read(test::readFile(input.string()), input.filename().string());
   INFO((module ? std::string() : module.error().message));
   REQUIRE(module);
-  bool isScaled = input.stem().string().rfind("scaled_", 0) == 0;
-  return codegen::emitMod(*module, {.scaledScore = isScaled}).text;
+  auto isNamed = [&](const char* prefix) { return input.stem().string().rfind(prefix, 0) == 0; };
+  return codegen::emitMod(*module, {.scaledScore = isNamed("scaled_"), .rowShift = isNamed("shifted_")}).text;
 }
 
 bool hasWideLine(const std::string& text) {

@@ -99,4 +99,41 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
       }
 }
 
+TEST_CASE("a mod with the row's term apart gives the same sums from every origin", "[row_shift]") {
+  auto module = scoreOf("score - cap * (q_idx - kv_idx)");
+  codegen::ModSource source = codegen::emitMod(module, {.rowShift = true});
+  CHECK(codegen::emitMod(module).text.find("row_shift") == std::string::npos);
+  HostMods host;
+  host.add(source);
+  bool built = host.build(R"(
+extern "C" float shifted(const unsigned long long* words, int q, int kv, int origin, bool byOffset) {
+  using namespace attnc::mod::mod0;
+  static_assert(Mod::kAnyOrigin, "");
+  ModArgs args;
+  memcpy(&args, words, sizeof args);
+  auto head = Mod::head(args, 0, 1);
+  auto row = Mod::row(args, head, 0, 1, q, float(q - origin));
+  auto col = byOffset ? Mod::col(args, head, 0, 1, kv, float(kv - 5 - origin), 5.0f)
+                      : Mod::col(args, head, 0, 1, kv, float(kv - origin));
+  return Mod::score(args, head, row, col, attnc::Coord{0, 1, q, kv}, 1.5f) + Mod::row_shift(args, head, row);
+}
+)");
+  INFO(host.log << source.text);
+  REQUIRE(built);
+  auto shifted = reinterpret_cast<float (*)(const uint64_t*, int, int, int, bool)>(host.symbol("shifted"));
+  Captures captures;
+  captures.set("cap", 0.75);
+  auto bindings = ir::bind(module, captures, {.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 99, .kvLen = 99});
+  REQUIRE(bindings);
+  uint64_t words[8] = {};
+  codegen::packArgs(source.slots, *bindings, words);
+  for (int q : {0, 7, 98})
+    for (int kv : {0, 6, 64, 98})
+      for (int origin : {0, 64, -3})
+        for (bool byOffset : {false, true}) {
+          INFO(q << " " << kv << " " << origin << " " << byOffset);
+          CHECK(shifted(words, q, kv, origin, byOffset) == 1.5f + 0.75f * float(kv - q)); // exact in these sizes
+        }
+}
+
 } // namespace attnc
