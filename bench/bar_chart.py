@@ -1,0 +1,162 @@
+"""Grouped bars as SVG: figures per case and series in, the text of an SVG out. No files, no libraries.
+
+Cases of one kind, head dim and length share a panel; panels stand side by side where they fit and share one scale.
+"""
+import math
+from xml.sax.saxutils import escape
+
+WIDTH, MARGIN = 1140, 16
+LEFT, GAP = 44, 24  # before a row's first panel, which holds the scale; between panels
+TOP, PANEL_TOP, PLOT, PANEL_BOTTOM = 84, 30, 230, 46
+BAR, GROUP_GAP, MIN_PANEL = 20, 18, 160
+INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
+# Told apart by the colour-blind too (Okabe and Ito's set); the first series is ours.
+COLOURS = ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#999999", "#cc79a7", "#e69f00", "#f0e442"]
+
+
+def text(x, y, what, size=12, anchor="middle", fill=INK, bold=False):
+    weight = ' font-weight="bold"' if bold else ""
+    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{weight}>'
+            f"{escape(str(what))}</text>")
+
+
+def line(x0, y0, x1, y1, stroke, dashed=False):
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{stroke}"{dash}/>'
+
+
+def scale_step(top):
+    """A round distance of grid lines, four to eight of them below `top`."""
+    power = 10 ** math.floor(math.log10(top / 4))
+    return max(power * factor for factor in (1, 2, 5) if power * factor <= top / 4)
+
+
+def panel_title(case):
+    if not case.shape:
+        return ("other", "")
+    return (f"{case.kind}, head dim {case.shape[5]}", f"length {case.length()}")
+
+
+def group_width(count):
+    return count * BAR + GROUP_GAP
+
+
+def panels_of(bars):
+    """Title -> cases, in order of appearance; cases without a bar are left out."""
+    panels = {}
+    for case, group in bars.items():
+        if group:
+            panels.setdefault(panel_title(case), []).append(case)
+    return panels
+
+
+def panel_width(cases, bars):
+    # A group is no narrower than its label.
+    return max(MIN_PANEL, sum(max(label_width(case), group_width(len(bars[case]))) for case in cases))
+
+
+def label_width(case):
+    return 7 * max(len(part) for part in label(case)) + 8
+
+
+def label(case):
+    """The lines under a group: a long variant's name breaks at its first underscore."""
+    if not case.shape:
+        return [case.id]
+    words = case.variant.split("_", 1) if len(case.variant) > 10 else [case.variant]
+    return [*words, f"{case.shape[0]} x {case.heads()}" + (f", {case.rest}" if case.rest else "")]
+
+
+def rows_of(panels, bars):
+    """Panels in rows, [[(title, cases, x, width)]], each in the first row with room; one wider than a row is cut."""
+    pieces = []
+    for title, cases in panels.items():
+        piece = []
+        for case in cases:
+            if piece and panel_width([*piece, case], bars) > WIDTH - LEFT - MARGIN:
+                pieces.append((title, piece))
+                piece = []
+            piece.append(case)
+        pieces.append((title, piece))
+    rows, ends = [], []
+    for title, cases in pieces:
+        width = panel_width(cases, bars)
+        fitting = next((i for i, end in enumerate(ends) if end + GAP + width <= WIDTH - MARGIN), len(rows))
+        if fitting == len(rows):
+            rows.append([])
+            ends.append(LEFT - GAP)
+        rows[fitting].append((title, cases, ends[fitting] + GAP, width))
+        ends[fitting] += GAP + width
+    return rows
+
+
+def draw_group(case, group, colours, x, width, base, height):
+    """A case's bars with their figures, and what the case is below them."""
+    parts = []
+    left = x + (width - BAR * len(group)) / 2
+    for i, (name, value) in enumerate(group.items()):
+        tall = height(value)
+        parts.append(f'<rect x="{left + i * BAR + 1:.1f}" y="{base - tall:.1f}" width="{BAR - 2}" height="{tall:.1f}" '
+                     f'fill="{colours[name]}"><title>{escape(f"{case.id}, {name}: {value:g}")}</title></rect>')
+        ours = colours[name] == COLOURS[0]
+        parts.append(text(left + (i + 0.5) * BAR, base - tall - 3, f"{value:.0f}", 9.5, bold=ours))
+    for i, words in enumerate(label(case)):
+        last = i == len(label(case)) - 1
+        parts.append(text(x + width / 2, base + 15 + 13 * i, words, 11, fill=FAINT if last else INK))
+    return parts
+
+
+def draw_panel(panel, y, bars, colours, top, ceiling):
+    """A panel whose upper edge is at y."""
+    (title, length), cases, x, width = panel
+    base = y + PANEL_TOP + PLOT
+    height = lambda value: PLOT * value / top
+    parts = [text(x, y + 12, title, 12.5, "start", bold=True), text(x, y + 26, length, 11.5, "start", FAINT)]
+    step = scale_step(top)
+    for i in range(int(top / step) + 1):
+        parts.append(line(x, base - height(i * step), x + width, base - height(i * step), INK if i == 0 else GRID))
+        if x == LEFT:
+            parts.append(text(x - 6, base - height(i * step) + 4, f"{i * step:g}", 10.5, "end", FAINT))
+    if ceiling:
+        parts.append(line(x, base - height(ceiling), x + width, base - height(ceiling), FAINT, dashed=True))
+    widths = [max(label_width(case), group_width(len(bars[case]))) for case in cases]
+    spare = (width - sum(widths)) / len(cases)
+    for case, own in zip(cases, widths):
+        parts += draw_group(case, bars[case], colours, x, own + spare, base, height)
+        x += own + spare
+    return parts
+
+
+def draw_legend(series, colours, ceiling):
+    parts, x = [], LEFT
+    for name in series:
+        parts.append(f'<rect x="{x}" y="42" width="13" height="13" fill="{colours[name]}"/>')
+        parts.append(text(x + 19, 53, name, 12.5, "start", bold=colours[name] == COLOURS[0]))
+        x += 46 + 7.2 * len(name)
+    if ceiling:
+        parts.append(line(x, 48.5, x + 24, 48.5, FAINT, dashed=True))
+        parts.append(text(x + 30, 53, f"a large matrix product: {ceiling:.0f}", 12.5, "start", FAINT))
+    return parts
+
+
+def bar_chart(title, series, bars, ceiling=None):
+    """SVG of `bars`: case -> {series: figure}. `series` is the legend's order; `ceiling` a line across all panels."""
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(series)}
+    values = [value for group in bars.values() for value in group.values()]
+    top = 1.06 * max([*values, ceiling or 0, 1])
+    rows = rows_of(panels_of(bars), bars) if values else []
+    row_height = PANEL_TOP + PLOT + PANEL_BOTTOM + 26
+    total = TOP + row_height * len(rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" width="{WIDTH}" height="{total}" '
+        'font-family="Helvetica, Arial, sans-serif">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{WIDTH}" height="{total}" fill="#ffffff"/>',
+        text(LEFT, 26, title, 16, "start", bold=True),
+        text(WIDTH - MARGIN, 26, "below each group: batch x heads(/kv heads)", 12, "end", FAINT),
+        *draw_legend(series, colours, ceiling),
+    ]
+    for i, row in enumerate(rows):
+        for panel in row:
+            parts += draw_panel(panel, TOP + i * row_height, bars, colours, top, ceiling)
+    return "\n".join([*parts, "</svg>"]) + "\n"

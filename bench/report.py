@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Writes the tables and the bar chart of one benchmark run: result files (JSON lines) in, Markdown and SVG out.
+
+  python3 bench/report.py attnc.jsonl peers.jsonl --date 2026-11-20 --command "..." --table bench/README.md \\
+      --plot bench/forward.svg
+
+The tables replace what stands between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file;
+without --table they are printed. The best (lowest) ms of each case and peer counts; only files of one run on one GPU
+may be given.
+Exit codes: 0 done; 1 a file is malformed or cannot be read or written (nothing is written then); 2 wrong usage.
+"""
+import argparse
+import datetime
+import re
+import sys
+
+from bar_chart import bar_chart
+from results import UNITS, Case, ResultError, read_results, unit_of
+
+OURS = "attnc"
+PEER_NAMES = {
+    "flex": "FlexAttention",
+    "flex_autotuned": "FlexAttention, autotuned",
+    "sdpa_cudnn": "cuDNN",
+    "sdpa_flash": "FlashAttention-2",
+}
+LIBRARIES = {"torch": "PyTorch", "cudnn": "cuDNN", "cuda": "CUDA"}
+# Variants that do causal's work and more: what they add shows beside our own causal of the same shape.
+BESIDE_CAUSAL = ("alibi", "prefix_lm", "softcap", "softcap_approx")
+
+
+def peer_name(peer):
+    return PEER_NAMES.get(peer, peer)
+
+
+def plain(text):
+    """Text of any origin as one cell or list entry."""
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;").strip()
+
+
+def table(heads, rows):
+    """A Markdown table: the first column is text, the others are numbers."""
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def span(values):
+    low, high = round(min(values)), round(max(values))
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def version(key, value):
+    if key == "cudnn" and isinstance(value, int) and value >= 90000:  # 9.19.0 calls itself 91900
+        value = f"{value // 10000}.{value // 100 % 100}.{value % 100}"
+    return f"{LIBRARIES.get(key, key)} {plain(str(value))}"
+
+
+def header(results, date, command):
+    ceilings = results.ceilings
+    about = [plain(ceilings[0]["peer"]) if ceilings else "GPU not recorded (no ceilings line)", date]
+    if ceilings:
+        known = ("id", "peer", "matmul_tflops", "copy_gbps")
+        about += [version(key, value) for key, value in ceilings[0].items() if key not in known]
+    lines = [", ".join(about) + "."]
+    for key, sentence in (("matmul_tflops", "A large bf16 matrix product in the same run: {} TFLOP/s."),
+                          ("copy_gbps", "A large copy: {} GB/s.")):
+        values = [row[key] for row in ceilings if key in row]
+        lines += [sentence.format(span(values))] if values else []
+    if command:
+        lines += ["", "```sh", command.strip(), "```"]
+    return lines
+
+
+def figure(results, case, peer, unit):
+    """A cell: the figure, with its unit where that is not the column's."""
+    row = results.best(case.id, peer)
+    if row is None:
+        return "error" if results.failed(case.id, peer) else ""
+    own = unit_of(row)
+    return f"{row[own]:.1f}" if own == unit != "ms" else f"{row[own]:g} {UNITS[own]}"
+
+
+def ratio(results, case, peer):
+    """How many times as fast as the peer we are, by time."""
+    ours, theirs = results.best(case.id, OURS), results.best(case.id, peer)
+    return f"{theirs['ms'] / ours['ms']:.2f}" if ours and theirs else ""
+
+
+def first_call(results, case, peer):
+    seconds = results.first_calls.get((case.id, peer))
+    return "" if seconds is None else f"{seconds:.2f}"
+
+
+def section_unit(results, cases):
+    units = [unit_of(row) for case in cases for row in results.rows[case.id].values()]
+    return units[0] if units else "ms"
+
+
+def kind_table(results, cases, with_first_call):
+    """The table of one kind (forward, backward, decode, ...): a row a case."""
+    timed = [p for p in results.peers if any(results.best(c.id, p) or results.failed(c.id, p) for c in cases)]
+    others = [peer for peer in timed if peer != OURS]
+    unit = section_unit(results, cases)
+    heads = [f"{cases[0].kind or 'case'}, {UNITS[unit]}", OURS]
+    for peer in others:
+        heads += [peer_name(peer), f"{OURS} / it"]
+    if with_first_call:
+        heads += [f"first call, s: {peer_name(peer)}" for peer in [OURS, *others]]
+    rows = []
+    for case in cases:
+        cells = [plain(case.name()), figure(results, case, OURS, unit)]
+        for peer in others:
+            cells += [figure(results, case, peer, unit), ratio(results, case, peer)]
+        if with_first_call:
+            cells += [first_call(results, case, peer) for peer in [OURS, *others]]
+        rows.append(cells)
+    return table(heads, rows)
+
+
+def relatives(case):
+    """What a case is measured against among our own: (what it is called, its id's parts)."""
+    batch, heads, kv_heads, *lengths = case.shape
+    if case.variant in BESIDE_CAUSAL:
+        yield "causal", ("causal", case.shape)
+    if kv_heads != heads:
+        yield f"{case.variant} with {heads} kv heads", (case.variant, (batch, heads, heads, *lengths))
+
+
+def own_table(results, cases):
+    """Our cases beside our own simpler ones, by throughput: prefix-LM has more pairs than causal."""
+    ours = {}
+    for case in cases:
+        row = results.best(case.id, OURS)
+        if case.shape and row and unit_of(row) != "ms":
+            ours[case.kind, case.rest, case.variant, case.shape] = row
+    rows = []
+    for case in cases:
+        if not case.shape:
+            continue
+        row = ours.get((case.kind, case.rest, case.variant, case.shape))
+        for called, key in relatives(case):
+            other = ours.get((case.kind, case.rest, *key))
+            if row and other and unit_of(row) == unit_of(other):
+                share = row[unit_of(row)] / other[unit_of(row)]
+                rows.append([plain(f"{case.kind} {case.name()}"), called, f"{share:.2f}"])
+    return table([f"{OURS} beside itself", "relative to", "ratio"], rows) if rows else []
+
+
+def report(results, date, command, with_first_call=False):
+    """The Markdown of a run."""
+    cases = [Case.parse(case_id) for case_id in results.rows]
+    lines = header(results, date, command)
+    lines += ["", "Cases: variant, batch x heads(/kv heads) x length, head dim. A ratio above 1: attnc is faster."]
+    for kind in dict.fromkeys(case.kind for case in cases):
+        lines += ["", *kind_table(results, [case for case in cases if case.kind == kind], with_first_call)]
+    own = own_table(results, cases)
+    lines += ["", *own] if own else []
+    if results.errors:
+        lines += ["", "Errors:", ""]
+        lines += [f"- {plain(case_id)}, {plain(peer_name(peer))}: {plain(text)[:200]}"
+                  for case_id, peer, text in dict.fromkeys(results.errors)]
+    return "\n".join(lines) + "\n"
+
+
+def between_markers(text, path, body):
+    """The text with what stands between the markers replaced. A marker is a line of its own, and stands there once."""
+    begin, end = "<!-- results -->", "<!-- /results -->"
+    lines = text.split("\n")
+    if lines.count(begin) != 1 or lines.count(end) != 1 or lines.index(begin) > lines.index(end):
+        raise ResultError(f"{path}: expected one line `{begin}` and after it one line `{end}`")
+    return "\n".join([*lines[: lines.index(begin) + 1], "", body, *lines[lines.index(end) :]])
+
+
+def chart(results, date):
+    """The run's TFLOP/s as SVG."""
+    cases = [Case.parse(case_id) for case_id in results.rows]
+    peers = [OURS] * (OURS in results.peers) + [peer for peer in results.peers if peer != OURS]
+    bars = {case: {peer_name(p): results.rows[case.id][p]["tflops"] for p in peers
+                   if "tflops" in results.rows[case.id].get(p, {})} for case in cases}
+    gpu = results.ceilings[0]["peer"] if results.ceilings else "GPU not recorded"
+    products = [row["matmul_tflops"] for row in results.ceilings if "matmul_tflops" in row]
+    series = [peer_name(peer) for peer in peers if any(peer_name(peer) in group for group in bars.values())]
+    return bar_chart(f"TFLOP/s on unmasked pairs, {gpu}, {date}", series, bars, max(products, default=None))
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main(arguments=None):
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("files", nargs="+", help="result files of one run")
+    args.add_argument("--date", type=datetime.date.fromisoformat, default=datetime.date.today(), help="default: today")
+    args.add_argument("--command", default="", help="the exact command that measured, printed above the tables")
+    args.add_argument("--only", type=re.compile, default="", help="regular expression on the case id")
+    args.add_argument("--first-call", action="store_true", help="add columns with the best time of a first call")
+    args.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
+    args.add_argument("--plot", metavar="FILE.svg", help="bar chart of the cases that have TFLOP/s")
+    args = args.parse_args(arguments)
+    try:
+        results = read_results(args.files, args.only)
+        if not results.rows:
+            raise ResultError(f"{', '.join(args.files)}: no results")
+        text = report(results, args.date.isoformat(), args.command, args.first_call)
+        svg = chart(results, args.date.isoformat()) if args.plot else ""
+        if args.table:
+            with open(args.table, encoding="utf-8") as file:
+                page = between_markers(file.read(), args.table, text)
+            write(args.table, page)
+        else:
+            print(text, end="")
+        if args.plot:
+            write(args.plot, svg)
+    except (ResultError, OSError) as error:
+        print(f"report.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

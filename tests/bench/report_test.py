@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Tests of bench/report.py on results of its own: what the tables say, and what a wrong file is told."""
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+sys.dont_write_bytecode = True
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+import report
+
+SVG = "{http://www.w3.org/2000/svg}"
+SHAPE = "b2h16k16-q8192k8192-d128"
+CEILINGS = {"id": "ceilings", "peer": "Test GPU", "matmul_tflops": 790.4, "copy_gbps": 4270.0, "torch": "2.11",
+            "cudnn": 91900}
+PAGE = "# Bench\n\nBefore, `<!-- results -->` in a sentence.\n\n<!-- results -->\nold\n<!-- /results -->\n\nAfter.\n"
+
+
+def row(variant, peer, ms, tflops, shape=SHAPE, kind="forward", **more):
+    return {"id": f"{kind}-{variant}-{shape}", "peer": peer, "ms": ms, "tflops": tflops, **more}
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def results(self, name, rows):
+        return self.file(name, "".join(json.dumps(r) + "\n" for r in rows))
+
+    def run_report(self, *arguments):
+        """(exit code, stdout, stderr) of the program."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = report.main(["--date", "2026-11-20", *arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def printed(self, *rows, options=()):
+        code, out, err = self.run_report(self.results("all.jsonl", rows), *options)
+        self.assertEqual((code, err), (0, ""))
+        return out
+
+    def refused(self, *arguments):
+        code, out, err = self.run_report(*arguments)
+        self.assertEqual((code, out), (1, ""))
+        return err
+
+    def test_a_case_is_one_row_with_figures_and_ratios_by_time(self):
+        out = self.printed(row("causal", "attnc", 0.8, 650.04), row("causal", "flex", 1.2, 390.0),
+                           row("causal", "sdpa_cudnn", 0.6, 900.0))
+        self.assertIn("| forward, TFLOP/s | attnc | FlexAttention | attnc / it | cuDNN | attnc / it |", out)
+        self.assertIn("| causal, 2 x 16 x 8192, d 128 | 650.0 | 390.0 | 1.50 | 900.0 | 0.75 |", out)
+
+    def test_the_best_time_of_repeated_lines_counts(self):
+        out = self.printed(row("noop", "attnc", 1.0, 500.0), row("noop", "attnc", 0.5, 1000.0),
+                           row("noop", "attnc", 2.0, 250.0), row("noop", "flex", 2.0, 250.0),
+                           row("noop", "flex", 3.0, 166.0))
+        self.assertIn("| 1000.0 | 250.0 | 4.00 |", out)
+
+    def test_files_are_joined_by_case(self):
+        ours = self.results("attnc.jsonl", [row("noop", "attnc", 1.0, 500.0)])
+        peers = self.results("peers.jsonl", [CEILINGS, row("noop", "flex", 1.1, 450.0)])
+        code, out, _ = self.run_report(ours, peers)
+        self.assertEqual(code, 0)
+        self.assertIn("| noop, 2 x 16 x 8192, d 128 | 500.0 | 450.0 | 1.10 |", out)
+
+    def test_a_peer_or_ours_that_is_missing_leaves_its_cells_empty(self):
+        out = self.printed(row("noop", "attnc", 1.0, 500.0), row("noop", "sdpa_flash", 2.0, 250.0),
+                           row("alibi", "attnc", 1.0, 400.0), row("document", "sdpa_flash", 1.0, 100.0))
+        self.assertIn("| alibi, 2 x 16 x 8192, d 128 | 400.0 |  |  |", out)
+        self.assertIn("| document, 2 x 16 x 8192, d 128 |  | 100.0 |  |", out)
+
+    def test_ours_alone_make_a_table_without_ratios(self):
+        out = self.printed(row("noop", "attnc", 1.0, 500.0))
+        self.assertIn("| forward, TFLOP/s | attnc |\n|---|---:|\n| noop, 2 x 16 x 8192, d 128 | 500.0 |\n", out)
+
+    def test_an_error_is_said_in_its_row_and_below_the_tables(self):
+        out = self.printed(row("noop", "attnc", 1.0, 500.0), row("noop", "flex", 2.0, 250.0),
+                           {"id": f"forward-causal-{SHAPE}", "peer": "attnc",
+                            "error": "differs\nby a | b <!-- /results -->"},
+                           row("causal", "flex", 2.0, 250.0))
+        self.assertIn("| causal, 2 x 16 x 8192, d 128 | error | 250.0 |  |", out)
+        self.assertIn(f"- forward-causal-{SHAPE}, attnc: differs by a \\| b &lt;!-- /results -->\n", out)
+
+    def test_an_error_beside_a_figure_of_the_same_case_is_not_lost(self):
+        out = self.printed(row("noop", "attnc", 1.0, 500.0),
+                           {"id": f"forward-noop-{SHAPE}", "peer": "attnc", "error": "wrong once"})
+        self.assertIn("| 500.0 |", out)
+        self.assertIn(f"- forward-noop-{SHAPE}, attnc: wrong once\n", out)
+
+    def test_names_tell_kv_heads_unequal_lengths_and_pages(self):
+        out = self.printed(row("causal", "attnc", 1.0, 500.0, shape="b2h16k2-q8192k8192-d128"),
+                           {"id": "paged-causal-b32h16k16-q1k16384-d64-p128", "peer": "attnc", "ms": 1.0,
+                            "gbps": 2351.6},
+                           {"id": "something else", "peer": "attnc", "ms": 0.25})
+        self.assertIn("| causal, 2 x 16/2 x 8192, d 128 | 500.0 |", out)
+        self.assertIn("| paged, GB/s | attnc |", out)
+        self.assertIn("| causal, 32 x 16 x (q 1, kv 16384), d 64, page 128 | 2351.6 |", out)
+        self.assertIn("| something else | 0.25 ms |", out)
+
+    def test_variants_stand_beside_our_own_causal_of_the_same_shape(self):
+        other = "b4h16k16-q16384k16384-d64"
+        out = self.printed(row("causal", "attnc", 1.0, 500.0), row("alibi", "attnc", 1.25, 400.0),
+                           row("prefix_lm", "attnc", 1.2, 480.0), row("softcap_approx", "attnc", 2.0, 250.0),
+                           row("softcap", "attnc", 4.0, 125.0), row("document", "attnc", 1.0, 300.0),
+                           row("alibi", "attnc", 1.0, 450.0, shape=other), row("softcap", "flex", 1.0, 100.0))
+        _, own = out.split("| attnc beside itself | relative to | ratio |")
+        expected = [("alibi", "0.80"), ("prefix_lm", "0.96"), ("softcap_approx", "0.50"), ("softcap", "0.25")]
+        lines = [f"| forward {variant}, 2 x 16 x 8192, d 128 | causal | {ratio} |" for variant, ratio in expected]
+        self.assertEqual(own.strip().split("\n")[1:], lines)
+
+    def test_grouped_query_stands_beside_multi_head(self):
+        out = self.printed(row("alibi", "attnc", 1.0, 400.0),
+                           row("alibi", "attnc", 1.0, 380.0, shape="b2h16k2-q8192k8192-d128"))
+        self.assertIn("| forward alibi, 2 x 16/2 x 8192, d 128 | alibi with 16 kv heads | 0.95 |", out)
+
+    def test_the_header_has_gpu_date_versions_and_command(self):
+        out = self.printed(CEILINGS, {**CEILINGS, "matmul_tflops": 700.2}, row("noop", "attnc", 1.0, 500.0),
+                           options=["--command", "attnc-bench --cases c.json && peers.py"])
+        self.assertIn("Test GPU, 2026-11-20, PyTorch 2.11, cuDNN 9.19.0.\n", out)
+        self.assertIn("A large bf16 matrix product in the same run: 700 to 790 TFLOP/s.\n", out)
+        self.assertIn("```sh\nattnc-bench --cases c.json && peers.py\n```\n", out)
+
+    def test_without_a_ceilings_line_the_gpu_is_said_to_be_unknown(self):
+        self.assertIn("GPU not recorded", self.printed(row("noop", "attnc", 1.0, 500.0)))
+
+    def test_first_calls_are_shown_on_request_the_best_of_each(self):
+        rows = [row("noop", "attnc", 1.0, 500.0, first_call_s=0.9), row("noop", "attnc", 1.1, 490.0, first_call_s=0.3),
+                row("noop", "flex", 1.0, 500.0, first_call_s=2.0)]
+        self.assertNotIn("first call", self.printed(*rows))
+        self.assertIn("| 500.0 | 500.0 | 1.00 | 0.30 | 2.00 |", self.printed(*rows, options=["--first-call"]))
+
+    def test_only_leaves_other_cases_out(self):
+        out = self.printed(row("noop", "attnc", 1.0, 500.0), row("noop", "flex", 5.0, 100.0, kind="backward"),
+                           options=["--only", "^forward-"])
+        self.assertIn("| forward, TFLOP/s | attnc |\n", out)
+        self.assertNotIn("backward", out)
+
+    def test_a_malformed_line_is_told_with_file_and_line(self):
+        good = json.dumps(row("noop", "attnc", 1.0, 500.0))
+        for bad, message in [
+            ('{"id": ', "not JSON"),
+            ("[1]", "a result is a JSON object"),
+            ('{"peer": "attnc", "ms": 1}', 'no "id"'),
+            ('{"id": "x", "ms": 1}', 'no "peer"'),
+            ('{"id": "x", "peer": "attnc"}', 'neither "ms" nor "error"'),
+            ('{"id": "x", "peer": "attnc", "ms": 0}', '"ms" is 0'),
+            ('{"id": "x", "peer": "attnc", "ms": NaN}', '"ms" is NaN'),
+            ('{"id": "x", "peer": "attnc", "ms": 1, "tflops": "fast"}', '"tflops" is "fast"'),
+            ("[" * 100000, "not JSON"),
+        ]:
+            with self.subTest(bad=bad[:60]):
+                path = self.file("bad.jsonl", good + "\n\n" + bad + "\n")
+                self.assertIn(f"{path}:3: {message}", self.refused(path))
+
+    def test_results_of_two_gpus_are_refused(self):
+        path = self.results("two.jsonl", [CEILINGS, row("noop", "attnc", 1.0, 500.0),
+                                          {**CEILINGS, "peer": "Other GPU"}])
+        self.assertIn(f"{path}:3: another GPU", self.refused(path))
+
+    def test_no_file_and_no_results_are_told(self):
+        self.assertIn("absent.jsonl", self.refused(str(self.folder / "absent.jsonl")))
+        self.assertIn("no results", self.refused(self.file("empty.jsonl", "")))
+
+    def test_tables_replace_what_stands_between_the_markers(self):
+        page = self.file("page.md", PAGE)
+        path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 500.0)])
+        for _ in range(2):  # a second run replaces the first's
+            self.assertEqual(self.run_report(path, "--table", page), (0, "", ""))
+            before, after = PAGE.split("old\n")
+            text = pathlib.Path(page).read_text(encoding="utf-8")
+            self.assertTrue(text.startswith(before) and text.endswith(after))
+            self.assertEqual(text.count("| noop, 2 x 16 x 8192, d 128 | 500.0 |"), 1)
+            self.assertNotIn("old", text)
+
+    def test_a_page_without_both_markers_is_refused_and_nothing_is_written(self):
+        path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 500.0)])
+        plot = self.folder / "plot.svg"
+        for text in ["", "<!-- results -->\n", "<!-- /results -->\n<!-- results -->\n", PAGE + PAGE]:
+            page = self.file("page.md", text)
+            self.assertIn(f"{page}: expected one line", self.refused(path, "--table", page, "--plot", str(plot)))
+            self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8"), text)
+            self.assertFalse(plot.exists())
+
+    def test_the_page_of_the_benchmarks_takes_the_tables(self):
+        page = self.file("page.md", (BENCH / "README.md").read_text(encoding="utf-8"))
+        path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 123.4)])
+        self.assertEqual(self.run_report(path, "--table", page), (0, "", ""))
+        self.assertIn("| 123.4 |", pathlib.Path(page).read_text(encoding="utf-8"))
+
+    def plot(self, *rows):
+        plot = self.folder / "plot.svg"
+        self.printed(*rows, options=["--plot", str(plot)])
+        return xml.etree.ElementTree.parse(plot).getroot()
+
+    def test_the_chart_has_a_bar_for_each_figure_as_tall_as_it_says(self):
+        svg = self.plot(row("noop", "attnc", 1.0, 500.0), row("noop", "flex", 2.0, 250.0),
+                        row("noop", "<peer>", 4.0, 125.0),
+                        {"id": f"forward-causal-{SHAPE}", "peer": "flex", "error": "no"})
+        bars = [bar for bar in svg.iter(SVG + "rect") if bar.find(SVG + "title") is not None]
+        self.assertEqual([bar.find(SVG + "title").text.split(", ", 1)[1] for bar in bars],
+                         ["attnc: 500", "FlexAttention: 250", "<peer>: 125"])
+        tall = [float(bar.get("height")) for bar in bars]
+        self.assertAlmostEqual(tall[0] / tall[1], 2, delta=0.01)
+        self.assertAlmostEqual(tall[0] / tall[2], 4, delta=0.01)
+        bottoms = {round(float(bar.get("y")) + float(bar.get("height"))) for bar in bars}
+        self.assertEqual(len(bottoms), 1)
+        self.assertEqual(len({bar.get("fill") for bar in bars}), 3)
+
+    def test_the_chart_stays_inside_its_picture_with_many_cases(self):
+        shapes = [f"b{b}h{h}k{k}-q{n}k{n}-d{d}" for b in (1, 2) for h, k in ((16, 16), (16, 2))
+                  for n in (512, 8192) for d in (64, 128)]
+        variants = ("noop", "causal", "sliding_window", "softcap_approx", "neighborhood2d")
+        cases = [(v, s) for v in variants for s in shapes]
+        cases += [("noop", f"b1h1k1-q{n}k{n}-d32") for n in range(1, 20)]  # a panel each
+        svg = self.plot(*[row(v, p, 1.0, 500.0, shape=s) for v, s in cases for p in ("attnc", "flex", "sdpa_cudnn")])
+        width, height = (float(svg.get(side)) for side in ("width", "height"))
+        bars = [bar for bar in svg.iter(SVG + "rect") if bar.find(SVG + "title") is not None]
+        self.assertEqual(len(bars), len(cases) * 3)
+        for rule in svg.iter(SVG + "line"):
+            self.assertTrue(0 < float(rule.get("x1")) < float(rule.get("x2")) < width)
+        boxes = sorted((float(b.get("y")), float(b.get("x"))) for b in bars)
+        for y, x in boxes:
+            self.assertTrue(0 < x < width - 20 and 0 < y < height - 100)
+        for (y, x), (next_y, next_x) in zip(boxes, boxes[1:]):
+            self.assertTrue(next_y > y or next_x >= x + 18, "bars overlap")
+
+    def test_a_chart_without_figures_is_still_a_picture(self):
+        svg = self.plot({"id": "decode-noop-b2h16k2-q1k131072-d128", "peer": "attnc", "ms": 1.0, "gbps": 100.0})
+        self.assertEqual(svg.tag, SVG + "svg")
+
+
+if __name__ == "__main__":
+    unittest.main()
