@@ -18,7 +18,7 @@ using ir::Type;
 using ir::Value;
 
 constexpr size_t kMaxChoices = 3;  // the values grow by a factor of two with each
-constexpr int kMaxSteps = 1 << 14; // shared conditions are walked again for each use
+constexpr int kMaxSteps = 1 << 11; // shared conditions are walked again for each use; also bounds the depth
 constexpr int64_t kFarthest = int64_t(1) << 30;
 
 bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }

@@ -12,6 +12,8 @@ using ir::ParamKind;
 using ir::Type;
 using ir::Value;
 
+constexpr size_t kMaxDepth = 64; // of the sum
+
 class Splitter {
 public:
   explicit Splitter(const ir::Module& module)
@@ -83,7 +85,7 @@ private:
       return true;
     }
     const Node& node = module[value];
-    if (node.op != Op::Add && node.op != Op::Sub) return false;
+    if ((node.op != Op::Add && node.op != Op::Sub) || path.size() == kMaxDepth) return false;
     for (unsigned i : {0u, 1u}) {
       path.push_back({value, i});
       if (find(node.operands[i], negative != (node.op == Op::Sub && i == 1))) return true;

@@ -121,7 +121,8 @@ TEST_CASE("causal masks, windows, prefixes and what is made of them have bounds,
 }
 
 TEST_CASE("bounds are exact for many forms of masks", "[kv_bounds]") {
-  const char kScalar[] = "n: int", kTwo[] = "n: int\nm: int", kFlag[] = "import torch\n\nflag: bool\nn: int", kLengths[] = "n: i32[B]";
+  const char kScalar[] = "n: int", kTwo[] = "n: int\nm: int", kFlag[] = "import torch\n\nflag: bool\nn: int",
+             kLengths[] = "n: i32[B]";
   checkMod(maskOf("q_idx > kv_idx"));
   checkMod(maskOf("q_idx < kv_idx"));
   checkMod(maskOf("~(q_idx >= kv_idx)"));
@@ -163,6 +164,30 @@ TEST_CASE("a mask that is no interval, or that data decide, has no bounds", "[kv
     INFO(expression);
     CHECK_FALSE(passes::hasBounds(maskOf(expression, kScalar)));
   }
+}
+
+TEST_CASE("masks of many conditions take neither long nor a deep stack", "[kv_bounds]") {
+  using ir::Op, ir::Type;
+  auto orderOf = [](ir::Module& module, int64_t distance) {
+    ir::Value row =
+        module.make(Op::Add, Type::I32, {module.param(ir::ParamKind::QIdx), module.constInt(Type::I32, distance)});
+    return module.make(Op::Le, Type::Bool, {module.param(ir::ParamKind::KvIdx), row});
+  };
+  ir::Module longChain, shared, small;
+  for (auto [module, count] : {std::pair(&longChain, 100000), std::pair(&small, 20)}) {
+    ir::Value value = orderOf(*module, 0);
+    for (int64_t i = 1; i < count; ++i) value = module->make(Op::And, Type::Bool, {value, orderOf(*module, i)});
+    module->maskMod = value;
+  }
+  ir::Value value = orderOf(shared, 0);
+  for (int64_t i = 1; i < 64; ++i) { // 2^64 ways from the root to the first comparison
+    ir::Value either = shared.make(Op::Or, Type::Bool, {value, orderOf(shared, i)});
+    value = shared.make(Op::And, Type::Bool, {value, either});
+  }
+  shared.maskMod = value;
+  CHECK_FALSE(passes::hasBounds(longChain));
+  CHECK_FALSE(passes::hasBounds(shared));
+  CHECK(passes::hasBounds(small));
 }
 
 TEST_CASE("bounds of random masks are exact", "[kv_bounds]") {
