@@ -75,7 +75,7 @@ DeviceTensor upload(const std::vector<T>& values, DType dtype, std::initializer_
 template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, jit::DeviceBuffer& flush) {
   const jit::DeviceEvent begin = take(jit::DeviceEvent::create()), end = take(jit::DeviceEvent::create());
   std::vector<float> times;
-  constexpr float kWarmUpMs = 30, kMeasureMs = 100; // of kernel time: clocks rise, and then settle
+  constexpr float kWarmUpMs = 20, kMeasureMs = 60; // of kernel time: clocks rise, and then settle
   for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
     take(flush.fillAsync(uint8_t(times.size()), stream.get()));
     take(begin.record(stream.get()));
@@ -141,7 +141,7 @@ nlohmann::json Bench::measure(const Case& c) {
   capture("document_id", mod.documentId, DType::I32);
 
   const Clock::time_point start = Clock::now();
-  KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim, };
+  KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim};
   options.blockSparse = take(compiler.wantsBlockMask(mod.mod, options));
   const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
   jit::DeviceBuffer lists;

@@ -29,7 +29,7 @@ enum StepFlags : int {
   kStepFirst = 4,   // the first step of its tile of Q rows
   kStepLast = 8,    // the last one
   kStepScaled = 16, // products must be multiplied by the scale before the softmax
-  kStepExact = 32,  // one of the first steps: references follow the maxima (lazy_softmax.cuh)
+  kStepExact = 32,  // of a tile of few columns: references follow the maxima (lazy_softmax.cuh)
   kStepSpecial = kStepMasked | kStepTail | kStepScaled,
 };
 
@@ -101,7 +101,7 @@ private:
     flags = M::kHasMaskMod ? flags | always : always;
     if (start + kBlockN > kv_len) flags |= kStepTail;
     if (i == 0) flags |= kStepFirst;
-    if (i < kExactSteps) flags |= kStepExact;
+    if (count <= kExactSteps) flags |= kStepExact;
     if (i + 1 == count) flags |= kStepLast;
     return {start, flags};
   }
