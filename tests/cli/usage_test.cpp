@@ -44,7 +44,7 @@ TEST_CASE("help and version go to stdout and succeed") {
   Outcome version = attnc::test::attnc("--version");
   CHECK(version.exitCode == 0);
   CHECK_THAT(version.out, Catch::StartsWith("attnc 0."));
-  for (const char* command : {"", "check ", "emit ", "run "}) {
+  for (const char* command : {"", "check ", "emit ", "explain ", "run "}) {
     Outcome help = attnc::test::attnc(std::string(command) + "--help");
     CHECK(help.exitCode == 0);
     CHECK_THAT(help.out, Contains("Example"));
@@ -84,7 +84,7 @@ TEST_CASE("wrong usage is exit code 2") {
                      {run, "--in FILE or --random"},
                      {run + "--in a --random 1,1,1,1,1,8", "--in FILE or --random"},
                      {run + "--in a --dtype bf16", "--random"},
-                     {run + "--random 1,1,1", "six numbers"},
+                     {run + "--random 1,1,1", "numbers B,H,HKV,Q_LEN,KV_LEN,D"},
                      {run + "--random 1,2,3,4,5,a", "'a'"},
                      {run + "--random 1,2,3,4,5,-8", "'-8'"},
                      {run + "--random 1,3,2,4,5,8", "multiple of HKV"},

@@ -1,6 +1,6 @@
 // `attnc check`: what is wrong with a mod, or else what attnc understood: functions, captures, levels, gathers.
-#include "capture_text.h"
 #include "commands.h"
+#include "mod_text.h"
 #include "options.h"
 
 #include "ir/ir.h"
@@ -8,44 +8,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <iterator>
 #include <memory>
 
 namespace attnc::cli {
 namespace {
-
-const char* functions(const Mod& mod) {
-  if (mod.hasScoreMod()) return mod.hasMaskMod() ? "score_mod, mask_mod" : "score_mod";
-  return mod.hasMaskMod() ? "mask_mod" : "none (the identity)";
-}
-
-std::string captures(const Mod& mod) {
-  std::string text;
-  for (const CaptureInfo& capture : mod.captures())
-    text += fmt::format("{:12}{}\n", text.empty() ? "captures" : "", declaration(capture));
-  return text.empty() ? "captures    none\n" : text;
-}
-
-/// Operations at each level, for what one function returns.
-std::string levelsOf(const ir::Module& module, const char* function, ir::Value root) {
-  constexpr ir::Level kLevels[] = {ir::Level::Launch, ir::Level::Head, ir::Level::Row, ir::Level::Column,
-                                   ir::Level::Element};
-  std::array<int, std::size(kLevels)> count{};
-  std::vector<ir::Level> level = ir::levels(module);
-  std::vector<bool> needed(root.id + 1, false);
-  needed[root.id] = true;
-  for (uint32_t id = root.id + 1; id-- > 0;) {
-    if (!needed[id]) continue;
-    const ir::Node& node = module[{id}];
-    if (ir::info(node.op).rule != ir::TypeRule::Leaf) ++count[size_t(level[id])];
-    for (ir::Value operand : node.operands) needed[operand.id] = true;
-  }
-  std::string text;
-  for (ir::Level each : kLevels)
-    if (count[size_t(each)]) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count[size_t(each)], name(each));
-  return fmt::format("operations  {}: {}\n", function, text.empty() ? "none" : text);
-}
 
 /// "bias[.., axis 1], line 14"
 std::string place(const ir::Module& module, const passes::GatherProof& proof) {
@@ -68,9 +34,8 @@ int runCheck(const ModOptions& options) {
   auto mod = options.load();
   if (!mod) return report(mod.error());
   const ir::Module& module = mod->module();
-  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functions(*mod)) + captures(*mod);
-  if (module.scoreMod) text += levelsOf(module, "score_mod", *module.scoreMod);
-  if (module.maskMod) text += levelsOf(module, "mask_mod", *module.maskMod);
+  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + capturesText(*mod) +
+                     operationsText(module);
   text += gathers(module) + fmt::format("hash        {}\n", mod->hash());
   auto status = printResult(text);
   return status ? kDone : report(status.error());

@@ -13,25 +13,16 @@ namespace {
 
 struct EmitOptions {
   ModOptions mod;
+  TargetOptions target{.arch = "sm_90a"};
   KernelFlags kernel;
-  std::string stage, kind = "forward", arch = "sm_90a", dtype = "bf16", output;
-  int headDim = 128, headDimV = 0;
+  std::string stage, kind = "forward", output;
   bool blockSparse = false;
 };
-
-std::string checkHeadDim(const std::string& text) {
-  int value = 0;
-  if (CLI::detail::lexical_cast(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
-  return "head dim " + text + " must be a multiple of 8 from 8 to 256";
-}
 
 KernelOptions kernelOptions(const EmitOptions& options) {
   KernelOptions kernel = options.kernel.toOptions();
   kernel.kind = options.kind == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
-  kernel.arch = options.arch;
-  kernel.dtype = dtypeOf(options.dtype);
-  kernel.headDim = options.headDim;
-  kernel.headDimV = options.headDimV;
+  options.target.fill(kernel);
   kernel.blockSparse = options.blockSparse;
   return kernel;
 }
@@ -84,14 +75,7 @@ void addEmit(CLI::App& app, int& exitCode) {
   command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
       ->capture_default_str()
       ->check(CLI::IsMember({"forward", "block-mask"}));
-  command->add_option("--arch", options->arch, "GPU architecture: sm_80, sm_89, sm_90a, ...")->capture_default_str();
-  command->add_option("--dtype", options->dtype, "Of q, k, v and out: bf16, fp16, fp32")
-      ->capture_default_str()
-      ->transform(CLI::CheckedTransformer(dtypeSpellings()));
-  command->add_option("--head-dim", options->headDim, "Of q and k: a multiple of 8 from 8 to 256")
-      ->capture_default_str()
-      ->check(checkHeadDim);
-  command->add_option("--head-dim-v", options->headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
   options->kernel.addTo(*command);
   command->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout")

@@ -15,6 +15,7 @@ A mod is a file with a score_mod and/or a mask_mod, written as for FlexAttention
 constexpr const char* kFooter = R"(Examples:
   attnc check alibi.py
   attnc emit alibi.py --stage cu --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.cu
+  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096
   attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024
   attnc run --expr "q_idx >= kv_idx" --random 2,8,2,1024,1024,128 --verify
 
@@ -29,6 +30,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   attnc::cli::addCheck(app, exitCode);
   attnc::cli::addEmit(app, exitCode);
+  attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
   try {
     app.parse(argc, argv);

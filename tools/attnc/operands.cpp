@@ -166,6 +166,11 @@ void drawOperands(const RunOptions& options, Generator& generator, Operands& ope
   operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
 }
 
+Status checkCaptures(const Mod& mod, const Operands& operands) {
+  auto bindings = ir::bind(mod.module(), operands.captures, operands.problem);
+  return bindings ? Status() : std::move(bindings).error();
+}
+
 Status checkOperands(const Mod& mod, Operands& operands) {
   auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view());
   if (!problem) return std::move(problem).error();
@@ -174,8 +179,7 @@ Status checkOperands(const Mod& mod, Operands& operands) {
     if (tensor->dtype != operands.q.dtype)
       return Error::environment(fmt::format("{} is {}, q is {}; they must be the same", name, dtypeName(tensor->dtype),
                                             dtypeName(operands.q.dtype)));
-  auto bindings = ir::bind(mod.module(), operands.captures, operands.problem);
-  return bindings ? Status() : std::move(bindings).error();
+  return checkCaptures(mod, operands);
 }
 
 } // namespace
@@ -193,6 +197,17 @@ Expected<Operands> findOperands(const Mod& mod, const RunOptions& options) {
   Collector collector(mod, options, file, generator ? &*generator : nullptr);
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkOperands(mod, operands); !status) return status.error();
+  return operands;
+}
+
+Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {
+  Operands operands;
+  operands.problem = problem;
+  TensorMap file;
+  Generator generator(options.seed, problem);
+  Collector collector(mod, options, file, &generator);
+  if (auto status = collector.collect(operands); !status) return status.error();
+  if (auto status = checkCaptures(mod, operands); !status) return status.error();
   return operands;
 }
 

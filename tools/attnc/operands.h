@@ -22,4 +22,7 @@ struct Operands {
 /// names nothing, or whose value does not fit, throws CLI::ValidationError.
 Expected<Operands> findOperands(const Mod& mod, const RunOptions& options);
 
+/// The same without q, k and v: what the mod captures in a problem of this shape. The file is not read.
+Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+
 } // namespace attnc::cli

@@ -3,6 +3,10 @@
 #include "commands.h"
 #include "text.h"
 
+#include "ir/bindings.h"
+
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +16,12 @@ namespace {
 
 const std::map<std::string, std::string> kFamilies = {
     {"auto", "auto"}, {"naive", "naive"}, {"sm80", "sm80"}, {"sm90", "sm90"}};
+
+std::string checkHeadDim(const std::string& text) {
+  int value = 0;
+  if (CLI::detail::lexical_cast(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
+  return "head dim " + text + " must be a multiple of 8 from 8 to 256";
+}
 
 } // namespace
 
@@ -33,6 +43,25 @@ Expected<Mod> ModOptions::load() const {
   if (!path.empty()) return Mod::load(path, options);
   options.name = "<expr>";
   return Mod::parse(expression, options);
+}
+
+void TargetOptions::addTo(CLI::App& command) {
+  CLI::Option* option = command.add_option("--arch", arch, "GPU architecture: sm_80, sm_89, sm_90a, ...");
+  if (!arch.empty()) option->capture_default_str();
+  command.add_option("--dtype", dtype, "Of q, k, v and out: bf16, fp16, fp32")
+      ->capture_default_str()
+      ->transform(CLI::CheckedTransformer(dtypeSpellings()));
+  command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256")
+      ->capture_default_str()
+      ->check(checkHeadDim);
+  command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+}
+
+void TargetOptions::fill(KernelOptions& kernel) const {
+  kernel.arch = arch;
+  kernel.dtype = dtypeOf(dtype);
+  kernel.headDim = headDim;
+  kernel.headDimV = headDimV;
 }
 
 void KernelFlags::addTo(CLI::App& command) {
@@ -88,6 +117,26 @@ std::string checkAssignment(const std::string& text) {
   size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) return {};
   return inQuotes(text) + " is not of the form NAME=VALUE";
+}
+
+std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names) {
+  auto fail = [&](const std::string& reason) { return CLI::ValidationError(option, inQuotes(text) + ": " + reason); };
+  std::vector<int64_t> numbers;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    int64_t value = 0;
+    if (!parseInteger(part, value) || value < 0 || value > ir::kMaxExtent)
+      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), ir::kMaxExtent));
+    numbers.push_back(value);
+  }
+  if (numbers.size() != CLI::detail::split(names, ',').size()) throw fail("needed are the numbers " + names);
+  return numbers;
+}
+
+ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents) {
+  ProblemShape shape{extents[0], extents[1], extents[2], extents[3], extents[4]};
+  if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0)
+    throw CLI::ValidationError(option, inQuotes(text) + ": H must be a multiple of HKV");
+  return shape;
 }
 
 const char* familyName(Family family) {

@@ -22,6 +22,16 @@ struct ModOptions {
   Expected<Mod> load() const;
 };
 
+/// What a kernel is compiled for where there are no operands to tell.
+struct TargetOptions {
+  std::string arch; ///< empty: the command finds one
+  std::string dtype = "bf16";
+  int headDim = 128, headDimV = 0;
+
+  void addTo(CLI::App& command);
+  void fill(KernelOptions& kernel) const;
+};
+
 /// What is static in a forward kernel and not known from the operands.
 struct KernelFlags {
   std::string family = "auto";
@@ -44,6 +54,12 @@ DType dtypeOf(const std::string& spelling);
 std::pair<std::string, std::string> splitAssignment(const std::string& text);
 /// A CLI11 check: NAME=VALUE.
 std::string checkAssignment(const std::string& text);
+
+/// Numbers from 0 to ir::kMaxExtent, separated by commas, as many as `names` has ("B,H,HKV"). Throws
+/// CLI::ValidationError for `option`.
+std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names);
+/// Five numbers B, H, HKV, Q_LEN, KV_LEN. Throws CLI::ValidationError where H is no multiple of HKV.
+ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents);
 
 const char* familyName(Family family);
 

@@ -8,7 +8,6 @@
 #include "text.h"
 #include "verify.h"
 
-#include "ir/bindings.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>
@@ -22,20 +21,11 @@ namespace {
 
 /// B,H,HKV,Q_LEN,KV_LEN,D; throws CLI::ValidationError.
 RandomProblem parseRandom(const std::string& text) {
-  auto fail = [&](const std::string& reason) -> CLI::ValidationError {
-    return CLI::ValidationError("--random", inQuotes(text) + ": " + reason);
-  };
-  std::vector<int64_t> numbers;
-  for (const std::string& part : CLI::detail::split(text, ',')) {
-    int64_t value = 0;
-    if (!parseInteger(part, value) || value < 0 || value > ir::kMaxExtent)
-      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), ir::kMaxExtent));
-    numbers.push_back(value);
-  }
-  if (numbers.size() != 6) throw fail("six numbers are needed: B,H,HKV,Q_LEN,KV_LEN,D");
-  RandomProblem problem{{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]}, numbers[5]};
+  constexpr const char* kOption = "--random";
+  auto fail = [&](const std::string& reason) { return CLI::ValidationError(kOption, inQuotes(text) + ": " + reason); };
+  std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
+  RandomProblem problem{shapeOf(kOption, text, numbers), numbers[5]};
   const ProblemShape& shape = problem.shape;
-  if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0) throw fail("H must be a multiple of HKV");
   if (problem.headDim < 1) throw fail("D must be at least 1");
   constexpr double kMaxElements = 1ll << 34;
   for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})

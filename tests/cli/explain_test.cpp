@@ -1,0 +1,169 @@
+// `attnc explain`: counts against closed formulas, which kernel is named, and wrong usage.
+#include "command.h"
+#include "explanation.h"
+#include "mod_text.h"
+#include "safetensors.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <optional>
+#include <regex>
+
+using namespace attnc;
+using attnc::test::Folder;
+using attnc::test::Outcome;
+using Catch::Contains;
+
+namespace {
+
+const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
+
+/// The text of a run that succeeds; skips the test where there is no NVRTC.
+std::optional<std::string> explain(const std::string& arguments) {
+  Outcome outcome = test::attnc("explain --no-cache " + arguments);
+  if (outcome.exitCode == 3 && outcome.err.find("nvrtc") != std::string::npos) {
+    WARN("SKIPPED: " << outcome.err);
+    return std::nullopt;
+  }
+  INFO("attnc explain " << arguments << "\n" << outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  CHECK(outcome.err.empty());
+  return outcome.out;
+}
+
+/// The count in the line "            live            2080   50.8 %".
+int64_t blocks(const std::string& text, const std::string& kind) {
+  std::smatch match;
+  INFO(text);
+  REQUIRE(std::regex_search(text, match, std::regex("\n +" + kind + " +([0-9]+) ")));
+  return std::stoll(match[1]);
+}
+
+std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
+  auto mask = BlockMask::build(mod, {}, problem, shape);
+  REQUIRE(mask);
+  kernels::Plan plan;
+  plan.options.headDim = 64;
+  plan.options.headDimV = 32;
+  return cli::workText(*mask, problem, plan, cli::KvLoop::BlockMask);
+}
+
+} // namespace
+
+TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") {
+  auto text = explain("--arch sm_90a --shape 2,4,2,1000,1000 --expr 'q_idx >= kv_idx'");
+  if (!text) return;
+  for (const char* part :
+       {"mask_mod", "captures    none", "family sm90 for sm_90a (forward_sm90.cu), bf16", "128 x 128 (q rows",
+        "384 threads", " registers, 0 bytes spilled, ", "advisories  none", "launch with family sm80",
+        "B 2, H 4, HKV 2, Q_LEN 1000, KV_LEN 1000", "bounds computed by the mod",
+        "the same in all batch entries and heads", "mask_mod: 1 element", "full blocks: 0\n",
+        "partial blocks: 0 + a select by the bounds of its row"})
+    CHECK_THAT(*text, Contains(part));
+  // Eight block rows, the last of 104 rows: its diagonal block, and every block that crosses an end, is partial.
+  CHECK(blocks(*text, "live") == 36);
+  CHECK(blocks(*text, "partial") == 8 + 7);
+  CHECK(blocks(*text, "full") == 36 - 15);
+  CHECK(blocks(*text, "empty") == 64 - 36);
+  const double pairs = 28 * 128.0 * 128.0 + 7 * 104.0 * 128.0 + 104.0 * 104.0;
+  CHECK_THAT(*text, Contains(fmt::format("{:.2f} GFLOP dense, {:.2f} GFLOP in live blocks", 8 * 512e6 * 1e-9,
+                                         8 * 512 * pairs * 1e-9)));
+}
+
+TEST_CASE("explain of an older GPU or of fp32 names sm80 and its block mask") {
+  auto text =
+      explain(kMods + "sliding_window.py --arch sm_80 --dtype fp16 --head-dim 64 --pin window=256 --pin Q_LEN=512");
+  if (!text) return;
+  for (const char* part : {"family sm80 for sm_80", "f16, head dims 64 and 64", "block mask: lists", "Q_LEN 512",
+                           "any strides", "partial blocks: 3 (and, 2 le) + a select"})
+    CHECK_THAT(*text, Contains(part));
+  // Row blocks see 1, 2, 3 and 3 blocks of columns: 256 back is the block two before, by its upper triangle.
+  CHECK(blocks(*text, "live") == 9);
+  CHECK(blocks(*text, "full") == 3);
+  auto fp32 = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128");
+  REQUIRE(fp32);
+  CHECK_THAT(*fp32, Contains("sm90 takes bf16 and fp16") && Contains("all tiles: nothing is masked"));
+  CHECK(blocks(*fp32, "full") == 1);
+}
+
+TEST_CASE("explain takes the problem from a file") {
+  Folder folder;
+  cli::TensorMap tensors;
+  tensors["q"] = cli::HostTensor::make(DType::F16, {1, 2, 256, 64});
+  tensors["k"] = cli::HostTensor::make(DType::F16, {1, 1, 256, 64});
+  tensors["v"] = cli::HostTensor::make(DType::F16, {1, 1, 256, 32});
+  tensors["document_id"] = cli::HostTensor::make(DType::I32, {256}); // one document
+  const std::string file = folder / "in.safetensors";
+  REQUIRE(cli::writeSafetensors(file, tensors));
+  auto text = explain(kMods + "document.py --arch sm_80 --in " + file);
+  if (!text) return;
+  CHECK_THAT(*text, Contains("f16, head dims 64 and 32") && Contains("H 2, HKV 1, Q_LEN 256"));
+  CHECK(blocks(*text, "live") == 3);
+  CHECK(blocks(*text, "full") == 1);
+}
+
+TEST_CASE("wrong usage of explain is told by its exit code") {
+  struct Row {
+    int exitCode;
+    std::string arguments, message;
+  };
+  const std::string causal = "--expr 'q_idx >= kv_idx' ", window = kMods + "sliding_window.py ";
+  for (const Row& row : {Row{2, "", "MOD"},
+                         {2, causal + "--shape 1,2,3", "B,H,HKV,Q_LEN,KV_LEN"},
+                         {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
+                         {2, causal + "--head-dim 12", "multiple of 8"},
+                         {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},
+                         {2, causal + "--set window=3", "captures nothing"},
+                         {1, "--expr 'q_idx >='", "<expr>:1:"},
+                         {3, causal + "--arch sm_00", "sm_00"},
+                         {3, causal + "--arch sm_80 --kernel-family sm90", "sm90"},
+                         {3, causal + "--shape 1,1,1,8,8 --pin KV_LEN=16", "KV_LEN"},
+                         {3, window + "--shape 1,1,1,8,8 --pin window=4 --set window=5", "window"},
+                         {3, "/no/such/mod.py", "/no/such/mod.py"}}) {
+    INFO("attnc explain " << row.arguments);
+    Outcome outcome = test::attnc("explain " + row.arguments);
+    CHECK(outcome.exitCode == row.exitCode);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(row.message));
+  }
+}
+
+TEST_CASE("FLOPs in live blocks leave out what lies past the lengths, and count every head") {
+  auto mod = Mod::parse("q_idx >= kv_idx");
+  REQUIRE(mod);
+  ProblemShape problem{.batch = 3, .qHeads = 4, .kvHeads = 2, .qLen = 130, .kvLen = 200};
+  // Rows below 128 see the first block; rows 128 and 129 see both, the second of 72 columns.
+  const double pairs = 128 * 128 + 2 * 128 + 2 * 72, flops = 2.0 * (64 + 32) * 12;
+  const std::string expected = fmt::format("FLOPs       {:.3f} MFLOP dense, {:.3f} MFLOP in live blocks",
+                                           flops * 130 * 200 * 1e-6, flops * pairs * 1e-6);
+  std::string shared = work(*mod, problem, {.qLen = 130, .kvLen = 200});
+  CHECK_THAT(shared,
+             Contains(expected) && Contains("blocks      4 of 128 x 128; the same in all batch entries and heads"));
+  std::string own = work(*mod, problem, {.batch = 3, .heads = 4, .qLen = 130, .kvLen = 200});
+  CHECK_THAT(own,
+             Contains(expected) && Contains("blocks      48 of 128 x 128; every batch entry and head has its own"));
+}
+
+TEST_CASE("a problem without rows has no blocks and no share of them") {
+  std::string text = work(Mod::identity(), {.qLen = 0, .kvLen = 5}, {.qLen = 0, .kvLen = 5});
+  CHECK_THAT(text, Contains("blocks      0 of 128 x 128") && Contains("0.000 MFLOP in live blocks (0.0 %)"));
+}
+
+TEST_CASE("operations are counted once, at their level, however many functions need them") {
+  ir::Module module;
+  auto i32 = [&](ir::Op op, ir::Value x, ir::Value y) { return module.make(op, ir::Type::I32, {x, y}); };
+  const ir::Value q = module.param(ir::ParamKind::QIdx), kv = module.param(ir::ParamKind::KvIdx);
+  const ir::Value three = module.constInt(ir::Type::I32, 3);
+  const ir::Value distance = i32(ir::Op::Sub, i32(ir::Op::Mul, q, three), kv); // a row's and a score's operation
+  i32(ir::Op::Add, distance, three);                                           // needed by nobody
+  module.scoreMod = module.make(ir::Op::Cast, ir::Type::F32, {distance});
+  module.maskMod = module.make(ir::Op::Eq, ir::Type::Bool, {distance, three});
+  CHECK(cli::operationsText(module) == "operations  score_mod: 1 row, 2 element\n"
+                                       "operations  mask_mod: 1 row, 2 element\n");
+  CHECK(cli::scoreText(module, cli::KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"
+                                                          "            partial blocks: 3 (cast, eq, sub) + a select\n");
+  CHECK(cli::scoreText(module, cli::KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
+  CHECK_THAT(cli::scoreText(module, cli::KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
+  CHECK(cli::levelsText(cli::countOperations(module, {})) == "none");
+}

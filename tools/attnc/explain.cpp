@@ -1,0 +1,156 @@
+// `attnc explain`: which kernel a mod gets, what it costs, and how much of a problem its mask leaves to compute.
+#include "commands.h"
+#include "explanation.h"
+#include "mod_text.h"
+#include "operands.h"
+
+#include "api/mask_shape.h"
+#include "api/mod_impl.h"
+#include "jit/device.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+
+namespace attnc::cli {
+namespace {
+
+constexpr int kBlock = 128; // of the block mask, both ways
+
+struct ExplainOptions {
+  RunOptions run; // mod, kernel, input, sets, seed
+  TargetOptions target;
+  std::optional<ProblemShape> shape;
+};
+
+/// The first GPU's; sm_90a where there is none.
+std::string archHere() {
+  auto context = jit::DeviceContext::create();
+  return context ? context->info().arch : "sm_90a";
+}
+
+/// What is pinned need not be said twice: pinned lengths shape the problem, pinned scalars are set.
+void applyPins(const Mod& mod, const std::map<std::string, int64_t>& pins, ExplainOptions& options) {
+  ProblemShape shape{1, 16, 16, 8192, 8192};
+  for (auto [name, extent] :
+       {std::pair("B", &shape.batch), std::pair("H", &shape.qHeads), std::pair("HKV", &shape.kvHeads),
+        std::pair("Q_LEN", &shape.qLen), std::pair("KV_LEN", &shape.kvLen)})
+    if (auto pin = pins.find(name); pin != pins.end()) *extent = pin->second;
+  if (!options.shape) options.shape = shape;
+
+  std::set<std::string> given;
+  for (const std::string& assignment : options.run.sets) given.insert(splitAssignment(assignment).first);
+  for (const CaptureInfo& capture : mod.captures())
+    if (auto pin = pins.find(capture.name); pin != pins.end() && !given.count(capture.name))
+      options.run.sets.push_back(fmt::format("{}={}", capture.name, pin->second));
+}
+
+/// The problem, from the file or drawn; `kernel` receives what the file says about q, k and v.
+Expected<Operands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
+  if (options.run.input.empty()) return drawCaptures(mod, options.run, *options.shape);
+  auto operands = findOperands(mod, options.run);
+  if (!operands) return operands;
+  kernel.dtype = operands->q.dtype;
+  kernel.headDim = int(operands->q.shape[3]);
+  kernel.headDimV = int(operands->v.shape[3]);
+  return operands;
+}
+
+std::string problemText(const ProblemShape& problem) {
+  return fmt::format("problem     B {}, H {}, HKV {}, Q_LEN {}, KV_LEN {}\n", problem.batch, problem.qHeads,
+                     problem.kvHeads, problem.qLen, problem.kvLen);
+}
+
+Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOptions& kernel) {
+  auto wantsMask = compiler.wantsBlockMask(mod, kernel);
+  if (!wantsMask) return std::move(wantsMask).error();
+  if (*wantsMask) return KvLoop::BlockMask;
+  const ir::Module& module = mod.module();
+  bool masks = module.maskMod && !module.isConst(*module.maskMod);
+  return masks ? KvLoop::Bounds : KvLoop::AllTiles;
+}
+
+/// Everything after the command line is understood. `mod` has its pins folded in.
+Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, KernelOptions kernel) {
+  auto operands = findProblem(mod, options, kernel);
+  if (!operands) return std::move(operands).error();
+  const ProblemShape& problem = operands->problem;
+  auto bindings = ir::bind(mod.module(), operands->captures, problem);
+  if (!bindings) return std::move(bindings).error();
+  if (auto status = checkPins(mod.module(), *bindings, kernel.pins); !status) return status.error();
+
+  Compiler compiler(options.run.kernel.toCompilerOptions());
+  kernel.maskQBlock = kernel.maskKvBlock = kBlock;
+  auto loop = kvLoop(compiler, mod, kernel);
+  if (!loop) return std::move(loop).error();
+  kernel.blockSparse = *loop == KvLoop::BlockMask;
+  auto plan = kernels::choosePlan(mod.module(), kernel);
+  if (!plan) return std::move(plan).error();
+  auto compiled = compiler.compile(mod, kernel);
+  if (!compiled) return std::move(compiled).error();
+  auto mask = BlockMask::build(mod, operands->captures, problem, smallestMask(mod.module(), problem, kBlock, kBlock));
+  if (!mask) return std::move(mask).error();
+  return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + capturesText(mod) +
+         kernelText(*plan, kernel, **compiled) + problemText(problem) + workText(*mask, problem, *plan, *loop) +
+         operationsText(mod.module()) + scoreText(mod.module(), *loop);
+}
+
+int runExplain(ExplainOptions options) {
+  KernelOptions kernel = options.run.kernel.toOptions();
+  options.target.fill(kernel);
+  auto mod = options.run.mod.load();
+  if (!mod) return report(mod.error());
+  if (kernel.arch.empty()) kernel.arch = archHere();
+  if (!kernel.pins.empty()) mod = withPins(*mod, kernel.pins);
+  if (!mod) return report(mod.error());
+  applyPins(*mod, kernel.pins, options);
+  auto text = explain(*mod, options, kernel);
+  if (!text) return report(text.error());
+  auto status = printResult(*text);
+  return status ? kDone : report(status.error());
+}
+
+void addOptions(CLI::App& command, ExplainOptions& options) {
+  options.run.mod.addTo(command);
+  options.target.addTo(command);
+  command
+      .add_option_function<std::string>(
+          "--shape",
+          [&options](const std::string& text) {
+            options.shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
+          },
+          "The problem; default 1,16,16,8192,8192 and what is pinned")
+      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+  command.add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does")
+      ->type_name("FILE")
+      ->excludes("--shape")
+      ->excludes("--dtype")
+      ->excludes("--head-dim")
+      ->excludes("--head-dim-v");
+  command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str();
+  command.add_option("--set", options.run.sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE")
+      ->check(checkAssignment);
+  options.run.kernel.addTo(command);
+}
+
+} // namespace
+
+void addExplain(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<ExplainOptions>();
+  CLI::App* command =
+      app.add_subcommand("explain", "Show the kernel a mod gets, what it costs, and what its mask saves");
+  addOptions(*command, *options);
+  command->footer(
+      "Without --arch: that of the GPU, or sm_90a where there is none. Compiling needs libnvrtc, and no GPU.\n"
+      "Captures that neither --set nor a file gives are drawn, as run --random does (attnc run --help).\n"
+      "Operations are those of the IR, at the outermost level where they are known: once a launch, (batch, head), q\n"
+      "row, kv column, or for each score; the compiler may fuse some, and some take several instructions.\n\n"
+      "Example: attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096");
+  command->callback([options, &exitCode] { exitCode = runExplain(*options); });
+}
+
+} // namespace attnc::cli

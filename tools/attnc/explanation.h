@@ -1,0 +1,28 @@
+// What `attnc explain` says about a kernel and a problem, line by line. Here facts become text; explain.cpp finds them.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "attnc/kernel.h"
+#include "kernels/catalog.h"
+
+#include <string>
+
+namespace attnc::cli {
+
+/// How a kernel learns which KV tiles a tile of Q rows visits.
+enum class KvLoop {
+  AllTiles,  ///< nothing is masked
+  Bounds,    ///< the mod computes the first and last live column of its rows
+  BlockMask, ///< lists of blocks, given at launch
+};
+
+/// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
+std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
+
+/// Lines "KV loop", "blocks" and "FLOPs": the work that `mask` leaves of the problem.
+std::string workText(const BlockMask& mask, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
+
+/// Lines "per score": the operations of the mod that each score of a full and of a partial block takes.
+std::string scoreText(const ir::Module& module, KvLoop loop);
+
+} // namespace attnc::cli

@@ -1,0 +1,55 @@
+#include "mod_text.h"
+
+#include "capture_text.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace attnc::cli {
+
+const char* functionsText(const Mod& mod) {
+  if (mod.hasScoreMod()) return mod.hasMaskMod() ? "score_mod, mask_mod" : "score_mod";
+  return mod.hasMaskMod() ? "mask_mod" : "none (the identity)";
+}
+
+std::string capturesText(const Mod& mod) {
+  std::string text;
+  for (const CaptureInfo& capture : mod.captures())
+    text += fmt::format("{:12}{}\n", text.empty() ? "captures" : "", declaration(capture));
+  return text.empty() ? "captures    none\n" : text;
+}
+
+OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Value> roots) {
+  OperationCount count;
+  const std::vector<ir::Level> levels = ir::levels(module);
+  std::vector<bool> needed(module.size(), false);
+  for (ir::Value root : roots) needed[root.id] = true;
+  for (uint32_t id = uint32_t(module.size()); id-- > 0;) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    for (ir::Value operand : node.operands) needed[operand.id] = true;
+    if (ir::info(node.op).rule == ir::TypeRule::Leaf) continue;
+    ++count.byLevel[size_t(levels[id])];
+    if (levels[id] == ir::Level::Element) ++count.perElement[ir::info(node.op).text];
+  }
+  return count;
+}
+
+std::string levelsText(const OperationCount& count) {
+  constexpr ir::Level kLevels[] = {ir::Level::Launch, ir::Level::Head, ir::Level::Row, ir::Level::Column,
+                                   ir::Level::Element};
+  std::string text;
+  for (ir::Level level : kLevels)
+    if (count.at(level)) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count.at(level), ir::name(level));
+  return text.empty() ? "none" : text;
+}
+
+std::string operationsText(const ir::Module& module) {
+  std::string text;
+  for (auto [function, root] : {std::pair("score_mod", module.scoreMod), std::pair("mask_mod", module.maskMod)})
+    if (root) text += fmt::format("operations  {}: {}\n", function, levelsText(countOperations(module, *root)));
+  return text;
+}
+
+} // namespace attnc::cli
