@@ -76,13 +76,14 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80 and its block mask") {
       explain(kMods + "sliding_window.py --arch sm_80 --dtype fp16 --head-dim 64 --pin window=256 --pin Q_LEN=512");
   if (!text) return;
   for (const char* part : {"family sm80 for sm_80", "f16, head dims 64 and 64", "block mask: lists", "Q_LEN 512",
-                           "any strides", "partial blocks: 3 (and, 2 le) + a select"})
+                           "values      window = 256\n", "any strides", "partial blocks: 3 (and, 2 le) + a select"})
     CHECK_THAT(*text, Contains(part));
   // Row blocks see 1, 2, 3 and 3 blocks of columns: 256 back is the block two before, by its upper triangle.
   CHECK(blocks(*text, "live") == 9);
   CHECK(blocks(*text, "full") == 3);
   auto fp32 = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128");
   REQUIRE(fp32);
+  CHECK(fp32->find("values") == std::string::npos);
   CHECK_THAT(*fp32, Contains("sm90 takes bf16 and fp16") && Contains("all tiles: nothing is masked"));
   CHECK(blocks(*fp32, "full") == 1);
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <variant>
 
 namespace attnc::cli {
 namespace {
@@ -63,6 +64,19 @@ std::string problemText(const ProblemShape& problem) {
                      problem.kvHeads, problem.qLen, problem.kvLen);
 }
 
+/// The run-time scalars, given or drawn: the mask's blocks depend on them.
+std::string valuesText(const Captures& captures) {
+  std::string text;
+  for (const auto& [name, value] : captures.all()) {
+    if (std::holds_alternative<TensorView>(value)) continue;
+    text += fmt::format("{}{} = ", text.empty() ? "values      " : ", ", name);
+    if (auto integer = std::get_if<int64_t>(&value)) text += fmt::to_string(*integer);
+    if (auto real = std::get_if<double>(&value)) text += fmt::format("{:g}", *real);
+    if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
+  }
+  return text.empty() ? text : text + "\n";
+}
+
 Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOptions& kernel) {
   auto wantsMask = compiler.wantsBlockMask(mod, kernel);
   if (!wantsMask) return std::move(wantsMask).error();
@@ -93,8 +107,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   auto mask = BlockMask::build(mod, operands->captures, problem, smallestMask(mod.module(), problem, kBlock, kBlock));
   if (!mask) return std::move(mask).error();
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + capturesText(mod) +
-         kernelText(*plan, kernel, **compiled) + problemText(problem) + workText(*mask, problem, *plan, *loop) +
-         operationsText(mod.module()) + scoreText(mod.module(), *loop);
+         kernelText(*plan, kernel, **compiled) + problemText(problem) + valuesText(operands->captures) +
+         workText(*mask, problem, *plan, *loop) + operationsText(mod.module()) + scoreText(mod.module(), *loop);
 }
 
 int runExplain(ExplainOptions options) {
