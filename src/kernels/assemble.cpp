@@ -34,12 +34,12 @@ void collect(llvm::StringRef name, llvm::StringRef text, llvm::StringSet<>& seen
   headers.emplace_back(name.str(), text.str());
 }
 
-std::string modKey(ir::Module module) {
+std::string modKey(ir::Module module, const codegen::ModOptions& options) {
   module.sourceName.clear();
   for (size_t i = 0; i < module.tensors.size(); ++i) module.tensors[i].name = "t" + std::to_string(i);
   for (size_t i = 0; i < module.scalars.size(); ++i) module.scalars[i].name = "s" + std::to_string(i);
   for (size_t i = ir::kBuiltinDims; i < module.dims.size(); ++i) module.dims[i] = "d" + std::to_string(i);
-  const std::string text = codegen::emitMod(module).text;
+  const std::string text = codegen::emitMod(module, options).text;
   std::string key;
   for (llvm::StringRef rest = text; !rest.empty();) {
     auto [line, tail] = rest.split('\n');
@@ -52,7 +52,9 @@ std::string modKey(ir::Module module) {
 } // namespace
 
 Assembly assemble(const ir::Module& module, const Plan& plan) {
-  codegen::ModSource mod = codegen::emitMod(module);
+  const bool takesHooks = plan.options.family == Family::Sm90; // those of templates/algo/mod_hooks.cuh
+  const codegen::ModOptions options{.scaledScore = takesHooks, .rowShift = takesHooks};
+  codegen::ModSource mod = codegen::emitMod(module, options);
   std::vector<std::pair<std::string, int>> extra;
   if (plan.stages) extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};
   const std::string config = codegen::emitConfig({.dtype = plan.options.dtype,
@@ -65,7 +67,7 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
                                                   .rowMax = plan.options.rowMax,
                                                   .tf32 = plan.options.tf32,
                                                   .extra = std::move(extra)});
-  Assembly assembly{{}, std::move(mod.slots), modKey(module)};
+  Assembly assembly{{}, std::move(mod.slots), modKey(module, options)};
   KernelSource& source = assembly.source;
   source.entry = plan.entry;
   source.templateName = plan.templateName;

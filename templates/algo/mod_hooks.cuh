@@ -8,6 +8,8 @@
 //   static Col col(const ModArgs&, const Head&, int b, int h, int kv_idx, float kv_base, float kv_offset)
 //                       instead of the col of contract.cuh: kv_base + kv_offset == (float)kv_idx, the offset known at
 //                       compile time, so that slope * kv_idx is one multiply-add of a product formed once a tile
+//   static constexpr bool kAnyOrigin
+//                       q_float, kv_float and kv_base may count from any position, the same for both
 #pragma once
 
 #include "mod/contract.cuh"

@@ -15,9 +15,14 @@
 
 namespace attnc {
 
+/// Whether positions may count from anywhere: as the mod says. They then count from the tile, which keeps the row terms
+/// that row_shift takes out of the scores small, and so exact enough.
+template <class M> constexpr bool kAnyOrigin = requires { requires M::kAnyOrigin; };
+
 /// A thread's place in a tile: rows q_first and q_first + 8.
 struct Place {
   int b, h, q_first;
+  int origin;   // what q_float and kv_float count from
   float scale;  // what a product is multiplied by before score_mod
   float factor; // what a score is multiplied by to count in powers of two
   Mod::Head head;
@@ -25,7 +30,8 @@ struct Place {
 
   Place() = default;
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, Work work, int row_of_tile)
-      : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), head(Mod::head(args, work.b, work.h)) {
+      : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), origin(kAnyOrigin<Mod> ? work.q_start : 0),
+        head(Mod::head(args, work.b, work.h)) {
     // A score is in natural units if something comes between the product and the softmax, else it is the product
     // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
     // first.
@@ -34,7 +40,7 @@ struct Place {
       factor = kLog2e * scale_out<Mod>(args, head);
     else
       factor = ptx::in_thread_register(p.scale > 0.f ? p.scale * kLog2e : kLog2e);
-    const float q_float = float(q_first);
+    const float q_float = float(q_first - origin);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
   }
@@ -74,7 +80,7 @@ ATTNC_DEVICE void mask_intervals(ScoreTile& x, const ModArgs& args, const Forwar
 /// natural score if the mod has a score_mod or the step says so, else still the product.
 ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step) {
   const int kv_first = step.kv_start + threadIdx.x % 4 * 2;
-  const float kv_float = float(kv_first);
+  const float kv_float = float(kv_first - place.origin);
   const auto at_each_score = [&](auto&& function) {
 #pragma unroll
     for (int n = 0; n < kBlockN / 8; ++n)
