@@ -143,8 +143,10 @@ struct Consumer {
     return {x[0], x[1]};
   }
 
-  /// One lane of each warp frees a slot once the warp's products with it are there.
+  /// One lane of each warp frees a slot once the warp's products with it are there, and all lanes have read what the
+  /// producer told about it.
   ATTNC_DEVICE void free_slot(unsigned empty, bool really = true) {
+    __syncwarp();
     if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
   }
 

@@ -114,9 +114,23 @@ TEST_CASE("the key changes with everything that decides the code", "[jit]") {
   CHECK(cacheKey(sampleJob(), "compiler") == key);
 }
 
+TEST_CASE("a header counts in the key by what stands for it", "[jit]") {
+  CompileJob a = sampleJob(), b = sampleJob();
+  const std::string name = a.headers[0].first;
+  b.headers[0].second += "// another name, the same code";
+  CHECK(cacheKey(a, "compiler") != cacheKey(b, "compiler"));
+  a.keyedAs[name] = b.keyedAs[name] = "the code";
+  CHECK(cacheKey(a, "compiler") == cacheKey(b, "compiler"));
+  b.keyedAs[name] = "other code";
+  CHECK(cacheKey(a, "compiler") != cacheKey(b, "compiler"));
+  b.keyedAs[name] = b.headers[0].second; // a stand-in is not the text itself
+  b.headers[0].second = a.headers[0].second;
+  CHECK(cacheKey(a, "compiler") != cacheKey(b, "compiler"));
+}
+
 TEST_CASE("the key of a job is the same in every process and version", "[jit]") {
   // Changes only together with kKeySchema.
-  CHECK(cacheKey(sampleJob(), "compiler").hex() == "1cd7af1f2e7733e3bc5b072d0f1a3eea9990e761616f158d4336dd3d8b2441e1");
+  CHECK(cacheKey(sampleJob(), "compiler").hex() == "acccb1f8310c9663f93a83603117769a006bd48066f85bb0f647892a514367ee");
 }
 
 TEST_CASE("SHA-256 is SHA-256", "[jit]") {

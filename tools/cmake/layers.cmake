@@ -1,11 +1,6 @@
 # attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder.
 function(attnc_layer name folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
-  if(NOT sources)
-    add_library(attnc_${name} INTERFACE)
-    target_link_libraries(attnc_${name} INTERFACE ${ARGN})
-    return()
-  endif()
   add_library(attnc_${name} STATIC ${sources})
   target_include_directories(attnc_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
   target_link_libraries(attnc_${name} PUBLIC ${ARGN})
