@@ -26,7 +26,8 @@
 //          A Row holds no more than score and mask read, so an array of them costs a kernel only what the mod needs.
 //   col    likewise per kv column; kv_float == (float)kv_idx. A kernel may call it twice for a column, before score and
 //          before mask: what one of them does not use is removed by the compiler, loads included. Without
-//          columns (kv_len 0) it is not called at all.
+//          columns (kv_len 0) it is not called at all. For lanes past the end, whose index is clamped, a kernel may
+//          leave the float as it comes: it lies less than a tile past the end.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
 //          live block, masked or not; the results of dead lanes are ignored.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
