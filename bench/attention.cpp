@@ -1,5 +1,5 @@
-// Times attnc's kernels on the workloads of a cases.json, one JSON line a case, in the format of the peers' harness:
-// {"id", "peer", "ms", "tflops", "first_call_s", ...}; a case that fails gets "error" instead.
+// Times attnc's kernels on the workloads of cases.json files, one JSON line a case, in the format of the peers'
+// harness: {"id", "peer", "ms", "tflops", "first_call_s", ...}; a case that fails gets "error" instead.
 //
 // Each result is checked against the naive kernel before it is timed. `ms` is the median of device-event times with the
 // L2 cache overwritten between runs; inputs are random normal. "tflops" counts unmasked query-key pairs:
@@ -199,11 +199,15 @@ nlohmann::json Bench::measure(const Case& c) {
 
 int main(int argc, char** argv) {
   using namespace attnc;
-  std::string cases, out, only, mods = ATTNC_SOURCE_DIR "/dsl/mods";
+  std::vector<std::string> files;
+  std::string out, only, mods = ATTNC_SOURCE_DIR "/dsl/mods";
   Family family = Family::Auto;
   double seconds = 1e9;
-  CLI::App app("Times attnc on the workloads of a cases.json.");
-  app.add_option("--cases", cases, "the workloads")->required();
+  CLI::App app("Times attnc's forward kernels on the workloads of cases.json files.");
+  app.add_option("--cases", files, "a file of workloads; repeatable, files are taken in order")
+      ->required()
+      ->allow_extra_args(false)
+      ->type_name("FILE");
   app.add_option("--out", out, "file that JSON lines are appended to; they are printed as well");
   app.add_option("--only", only, "regular expression on the case id");
   app.add_option("--mods", mods, "folder of the mods, named as the cases' variants");
@@ -213,6 +217,17 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "stop starting new cases after this long");
   CLI11_PARSE(app, argc, argv);
 
+  // Every file before the first case: a bad last one must not cost the run.
+  std::vector<bench::Case> cases;
+  for (const std::string& path : files) {
+    try {
+      const std::vector<bench::Case> more = bench::readCases(path);
+      cases.insert(cases.end(), more.begin(), more.end());
+    } catch (const std::exception& error) {
+      std::cerr << "attnc-bench: " << path << ": " << error.what() << "\n";
+      return 3;
+    }
+  }
   const auto start = bench::Clock::now();
   auto context = jit::DeviceContext::create();
   if (!context) {
@@ -221,7 +236,7 @@ int main(int argc, char** argv) {
   }
   bench::Bench bench{.mods = mods, .family = family};
   std::ofstream file(out, std::ios::app);
-  for (const bench::Case& c : bench::readCases(cases)) {
+  for (const bench::Case& c : cases) {
     if (c.kind != "forward" || !std::regex_search(c.id, std::regex(only))) continue;
     if (bench::secondsSince(start) > seconds) break;
     nlohmann::json row;

@@ -12,7 +12,7 @@ namespace attnc::bench {
 
 std::vector<Case> readCases(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot read " + path);
+  if (!file) throw std::runtime_error("cannot read it");
   std::vector<Case> cases;
   for (const nlohmann::json& row : nlohmann::json::parse(file)) {
     Case c;

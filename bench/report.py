@@ -146,9 +146,18 @@ def own_table(results, cases):
     return table([f"{OURS} beside itself", "relative to", "ratio"], rows) if rows else []
 
 
+def ordered_cases(results):
+    """The cases as the files have them, but those of one shape together: a second cases.json may add to the first's."""
+    cases = [Case.parse(case_id) for case_id in results.rows]
+    groups = {}
+    for case in cases:
+        groups.setdefault((case.kind, case.shape, case.rest), []).append(case)
+    return [case for group in groups.values() for case in group]
+
+
 def report(results, date, command, with_first_call=False):
     """The Markdown of a run."""
-    cases = [Case.parse(case_id) for case_id in results.rows]
+    cases = ordered_cases(results)
     lines = header(results, date, command)
     lines += ["", "Cases: variant, batch x heads(/kv heads) x length, head dim. A ratio above 1: attnc is faster."]
     for kind in dict.fromkeys(case.kind for case in cases):
@@ -173,7 +182,7 @@ def between_markers(text, path, body):
 
 def chart(results, date):
     """The run's TFLOP/s as SVG."""
-    cases = [Case.parse(case_id) for case_id in results.rows]
+    cases = ordered_cases(results)
     peers = [OURS] * (OURS in results.peers) + [peer for peer in results.peers if peer != OURS]
     bars = {case: {peer_name(p): results.rows[case.id][p]["tflops"] for p in peers
                    if "tflops" in results.rows[case.id].get(p, {})} for case in cases}

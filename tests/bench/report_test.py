@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 import report
+from results import Case
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHAPE = "b2h16k16-q8192k8192-d128"
@@ -119,6 +120,33 @@ class ReportTest(unittest.TestCase):
         expected = [("alibi", "0.80"), ("prefix_lm", "0.96"), ("softcap_approx", "0.50"), ("softcap", "0.25")]
         lines = [f"| forward {variant}, 2 x 16 x 8192, d 128 | causal | {ratio} |" for variant, ratio in expected]
         self.assertEqual(own.strip().split("\n")[1:], lines)
+
+    def test_own_cases_of_a_later_file_stand_with_those_of_their_shape(self):
+        wide = "b2h8k8-q8192k8192-d256"
+        path = self.results("attnc.jsonl", [row("causal", "attnc", 1.0, 500.0), row("softcap", "attnc", 2.0, 250.0),
+                                            row("causal", "attnc", 1.0, 600.0, shape=wide),
+                                            row("softcap_approx", "attnc", 1.25, 400.0)])
+        peers = self.results("peers.jsonl", [row("causal", "flex", 2.0, 250.0), row("softcap", "flex", 4.0, 125.0)])
+        plot = self.folder / "plot.svg"
+        code, out, err = self.run_report(path, peers, "--plot", str(plot))
+        self.assertEqual((code, err), (0, ""))
+        tables, own = out.split("| attnc beside itself | relative to | ratio |")
+        self.assertEqual(tables.split("|---|---:|---:|---:|\n")[1].strip().split("\n"),
+                         ["| causal, 2 x 16 x 8192, d 128 | 500.0 | 250.0 | 2.00 |",
+                          "| softcap, 2 x 16 x 8192, d 128 | 250.0 | 125.0 | 2.00 |",
+                          "| softcap_approx, 2 x 16 x 8192, d 128 | 400.0 |  |  |",
+                          "| causal, 2 x 8 x 8192, d 256 | 600.0 |  |  |"])
+        self.assertIn("| forward softcap_approx, 2 x 16 x 8192, d 128 | causal | 0.80 |\n", own)
+        svg = plot.read_text(encoding="utf-8")
+        self.assertLess(svg.index("forward-softcap_approx-"), svg.index(f"forward-causal-{wide}"))
+
+    def test_our_own_cases_are_named_after_what_they_are(self):
+        sizes = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim")
+        for case in json.loads((BENCH / "cases.json").read_text(encoding="utf-8")):
+            with self.subTest(case=case["id"]):
+                named = Case(case["id"], case["kind"], case["variant"], tuple(case[size] for size in sizes))
+                self.assertEqual(Case.parse(case["id"]), named)
+                self.assertTrue((BENCH.parent / "dsl" / "mods" / f"{case['variant']}.py").exists())
 
     def test_grouped_query_stands_beside_multi_head(self):
         out = self.printed(row("alibi", "attnc", 1.0, 400.0),
