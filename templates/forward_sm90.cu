@@ -3,8 +3,8 @@
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
 // After FlashAttention-3 (Shah et al., arXiv:2407.08608). A CTA stays and takes one tile of kBlockM rows of Q after
-// another. Its first warpgroup, the producer, has one busy thread: it decides which tile and which KV steps come next
-// and requests them from the copy engine. The other warpgroups, the consumers, own 64 rows each and follow the steps:
+// another. Its first warpgroup, the producer, has one busy warp: it decides which tile and which KV steps come next,
+// requests them from the copy engine, and computes what the mod loads for the columns of a step. The other warpgroups, the consumers, own 64 rows each and follow the steps:
 //
 //   producer      K(i+1) V(i) K(i+2) V(i+1) ...                     as slots of the rings fall free
 //   consumer 0    [S(i+1) = Q K(i+1), O += P(i) V(i)] softmax(i+1) [...]
@@ -18,6 +18,7 @@
 //   k_ring          kStages tile_bytes(kBlockN, kHeadDimQk)       a slot: until S of its step is there
 //   v_ring          kStages tile_bytes(kBlockN, kHeadDimV)        a slot: until P V of its step is there
 //   control         32 kQStages + 40 kStages                      what the producer tells the consumers, and barriers
+//   columns         kStages kBlockN sizeof(Mod::Col)              if the mod loads by column; as of k_ring
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len >= 1.
@@ -54,69 +55,109 @@ static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have no
 
 // ---------------------------------------------------------------------------------------------------------- producer
 
+/// Threads of the producer: one, or a warp where it computes columns. All of them walk, one talks to the copy engine and
+/// the barriers.
+// NOTE: a warp where one thread would do costs 4 % at head dim 128; ptxas then keeps less of the consumers' state in
+// uniform registers.
+constexpr int kProducers = kColumnsLoad<Mod> ? 32 : 1;
+
 struct Producer {
   const ForwardParamsSm90& p;
   const ModArgs& args;
   Shared shared;
+  const bool leads = threadIdx.x == 0;
   RingPlace<kQStages> q;
   RingPlace<kStages> k, v;
 
+  /// Where a step stands: its tile's coordinates and its first column.
+  struct At {
+    int b, h, kv_head, origin, kv_start;
+  };
+
   ATTNC_DEVICE void tell_work(Work work) {
     ptx::mbarrier_wait(shared.q_empty(q.slot), q.parity ^ 1);
-    ptx::st_shared(shared.work(q.slot), {work.b, work.h, work.q_start, work.valid});
-    const unsigned full = shared.q_full(q.slot);
-    if (work.valid) {
-      ptx::mbarrier_arrive_expect_tx(full, kQBytes);
-      request_tile<kBlockM, kHeadDimQk>(shared.q(q.slot), p.q, full, work.q_start, work.h, work.b * p.q_batch_step);
-    } else {
-      ptx::mbarrier_arrive(full);
+    if (leads) {
+      ptx::st_shared(shared.work(q.slot), {work.b, work.h, work.q_start, work.valid});
+      const unsigned full = shared.q_full(q.slot);
+      if (work.valid) {
+        ptx::mbarrier_arrive_expect_tx(full, kQBytes);
+        request_tile<kBlockM, kHeadDimQk>(shared.q(q.slot), p.q, full, work.q_start, work.h, work.b * p.q_batch_step);
+      } else {
+        ptx::mbarrier_arrive(full);
+      }
     }
     q.advance();
   }
 
-  ATTNC_DEVICE void request_k(Step step, int kv_head, int b) {
+  ATTNC_DEVICE void request_k(const At& at, int flags) {
     ptx::mbarrier_wait(shared.k_empty(k.slot), k.parity ^ 1);
-    ptx::st_shared(shared.step(k.slot), {step.kv_start, step.flags});
-    const unsigned full = shared.k_full(k.slot);
-    ptx::mbarrier_arrive_expect_tx(full, kKBytes);
-    request_tile<kBlockN, kHeadDimQk>(shared.k(k.slot), p.k, full, step.kv_start, kv_head, b * p.k_batch_step);
-    k.advance();
+    if (leads) {
+      ptx::st_shared(shared.step(k.slot), {at.kv_start, flags});
+      const unsigned full = shared.k_full(k.slot);
+      ptx::mbarrier_arrive_expect_tx(full, kKBytes);
+      request_tile<kBlockN, kHeadDimQk>(shared.k(k.slot), p.k, full, at.kv_start, at.kv_head, at.b * p.k_batch_step);
+    }
   }
 
-  ATTNC_DEVICE void request_v(int kv_start, int kv_head, int b) {
+  ATTNC_DEVICE void request_v(const At& at) {
     ptx::mbarrier_wait(shared.v_empty(v.slot), v.parity ^ 1);
-    const unsigned full = shared.v_full(v.slot);
-    ptx::mbarrier_arrive_expect_tx(full, kVBytes);
-    request_tile<kBlockN, kHeadDimV>(shared.v(v.slot), p.v, full, kv_start, kv_head, b * p.v_batch_step);
+    if (leads) {
+      const unsigned full = shared.v_full(v.slot);
+      ptx::mbarrier_arrive_expect_tx(full, kVBytes);
+      request_tile<kBlockN, kHeadDimV>(shared.v(v.slot), p.v, full, at.kv_start, at.kv_head, at.b * p.v_batch_step);
+    }
     v.advance();
+  }
+
+  /// Columns that the mod loads, in the slot of K that was requested last: the second arrival at its barrier.
+  ATTNC_DEVICE void fill_columns(const At& at, int flags) {
+    if constexpr (kColumnsLoad<Mod>) {
+      if (kCallsScore<Mod> || flags & kStepMasked) {
+        const Mod::Head head = Mod::head(args, at.b, at.h);
+        auto* columns = (Mod::Col*)__cvta_shared_to_generic(shared.columns(k.slot));
+        for (int i = threadIdx.x; i < kBlockN; i += 32) {
+          const int kv_idx = min(at.kv_start + i, max(p.base.kv_len, 1) - 1);
+          columns[i] = column<Mod>(args, head, at.b, at.h, kv_idx, float(kv_idx - at.origin), 0.f);
+        }
+        __syncwarp();
+      }
+      if (leads) ptx::mbarrier_arrive(shared.k_full(k.slot));
+    }
   }
 
   ATTNC_DEVICE void run() {
     TileDealer dealer{p.order};
-    Coord v_next = {0, 0, 0, -1}; // the step whose V is to be requested next, if its kv_idx is not negative
+    At v_next = {0, 0, 0, 0, -1}; // the step whose V is to be requested next, if it has columns
     while (dealer.valid()) {
       const QTile tile = tile_at(p.order, dealer.index);
-      dealer.advance();
-      const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads, kv_head = h / p.base.group;
+      dealer.advance<kProducers>();
       const int q_start = tile.q_tile * kBlockM;
-      StepWalk<Mod> walk(p.base, args, b, h, q_start, min(q_start + kBlockM, p.base.q_len));
-      if (kQStages == 1 && v_next.kv_idx >= 0) { // the only slot falls free no earlier than V is needed
-        request_v(v_next.kv_idx, v_next.h, v_next.b);
-        v_next.kv_idx = -1;
+      At at;
+      at.b = tile.head / p.base.q_heads;
+      at.h = tile.head % p.base.q_heads;
+      at.kv_head = at.h / p.base.group;
+      at.origin = position_origin<Mod>(q_start);
+      StepWalk<Mod> walk(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, p.base.q_len));
+      if (kQStages == 1 && v_next.kv_start >= 0) { // the only slot falls free no earlier than V is needed
+        request_v(v_next);
+        v_next.kv_start = -1;
       }
-      tell_work({b, h, q_start, 1});
+      tell_work({at.b, at.h, q_start, 1});
       while (true) { // V one step behind K
-        const Step step = walk.step;
-        request_k(step, kv_head, b);
-        if (v_next.kv_idx >= 0) request_v(v_next.kv_idx, v_next.h, v_next.b);
-        v_next = {b, kv_head, 0, step.kv_start};
-        if (step.flags & kStepLast) break;
+        const int flags = walk.step.flags;
+        at.kv_start = walk.step.kv_start;
+        request_k(at, flags);
+        if (v_next.kv_start >= 0) request_v(v_next);
+        fill_columns(at, flags);
+        k.advance();
+        v_next = at;
+        if (flags & kStepLast) break;
         walk.advance();
       }
     }
-    request_v(v_next.kv_idx, v_next.h, v_next.b);
+    request_v(v_next);
     tell_work({});
-    dealer.finish();
+    if (leads) dealer.finish();
   }
 };
 
@@ -159,12 +200,12 @@ struct Consumer {
     if (kConsumers > 1) ptx::named_barrier_arrive<256>(group + 1 == kConsumers ? 1 : 2 + group);
   }
 
-  /// Turns scores x into exponents y = factor x + bias. True: references have moved, O must be multiplied by `rescale`.
-  ATTNC_DEVICE static bool to_exponents(ScoreTile& x, float factor, float slack, LazyRow (&row)[2], float (&rescale)[2]) {
-#pragma unroll
-    for (auto& group : x)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) group[e] = group[e] * factor + row[e / 2].bias;
+  /// Turns what apply_mod leaves into exponents y that are fit for weights. True: references have moved, O must be
+  /// multiplied by `rescale`.
+  ATTNC_DEVICE static bool to_exponents(ScoreTile& x, const Place& place, Step step, bool near_zero, LazyRow (&row)[2],
+                                        float (&rescale)[2]) {
+    const float slack = step.flags & kStepExact ? 0.f : kSlack;
+    to_powers_of_two(x, place, step, row[0].bias, row[1].bias, near_zero);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int even = row[half].top, odd = __float_as_int(x[0][2 * half]);
@@ -273,12 +314,15 @@ struct Consumer {
 
       ptx::wgmma_wait_group<1>(); // S is there
       ptx::touch(s);
-      free_slot(shared.k_empty(k.slot));
-      k.advance();
+      if (!kColumnsLoad<Mod>) free_slot(shared.k_empty(k.slot));
       if (kQStages == 1) free_slot(shared.q_empty(0), step.flags & kStepLast);
-      apply_mod(s, p.base, args, place, step);
+      const bool near_zero = all_near_zero(s, place);
+      apply_mod(s, p.base, args, place, step, (const Mod::Col*)__cvta_shared_to_generic(shared.columns(k.slot)),
+                near_zero);
+      if (kColumnsLoad<Mod>) free_slot(shared.k_empty(k.slot));
+      k.advance();
       float rescale[2];
-      const bool move = to_exponents(s, place.factor, step.flags & kStepExact ? 0.f : kSlack, row, rescale);
+      const bool move = to_exponents(s, place, step, near_zero, row, rescale);
 
       // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
@@ -317,7 +361,7 @@ ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, Shared shared) {
       ptx::mbarrier_init(shared.q_empty(i), kWarps);
     }
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(shared.k_full(i), 1);
+      ptx::mbarrier_init(shared.k_full(i), kColumnsLoad<Mod> ? 2 : 1);
       ptx::mbarrier_init(shared.k_empty(i), kWarps);
       ptx::mbarrier_init(shared.v_full(i), 1);
       ptx::mbarrier_init(shared.v_empty(i), kWarps);
@@ -340,7 +384,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (group == 0) {
     ptx::setmaxnreg_dec<kProducerRegisters>();
-    if (threadIdx.x == 0) Producer{p, args, shared}.run();
+    if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();
     Consumer{p, args, shared, group - 1}.run();

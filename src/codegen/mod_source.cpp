@@ -10,6 +10,9 @@
 #include "passes/scaled_score.h"
 
 #include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
 
 namespace attnc::codegen {
 namespace {
@@ -55,6 +58,20 @@ std::string structText(const char* name, const char* known, const std::set<uint3
   return text + "  };\n";
 }
 
+/// sizeof the struct of these members.
+int structBytes(const std::set<uint32_t>& members, const Program& program) {
+  auto bytesOf = [](const std::string& type) {
+    return type == "bool" ? 1 : type == "int" || type == "float" ? 4 : 8; // i64 and addresses
+  };
+  int bytes = 0, align = 1;
+  for (uint32_t id : members) {
+    const int size = bytesOf(program.exprs[id].type);
+    bytes = int(llvm::alignTo(bytes, size)) + size;
+    align = std::max(align, size);
+  }
+  return std::max(1, int(llvm::alignTo(bytes, align)));
+}
+
 /// head(), row() or col().
 std::string fillerText(const char* type, const std::string& signature, const std::string& body) {
   if (body.empty()) return fmt::format("  ATTNC_DEVICE static {} {} {{\n    return {{}};\n  }}\n", type, signature);
@@ -97,6 +114,19 @@ void nameFields(const Program& program, Fields& fields) {
 
 std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {members.begin(), members.end()}; }
 
+bool isScore(const ir::Module& module, ir::Value value) {
+  return module[value].op == ir::Op::Param && ir::ParamKind(module[value].attr) == ir::ParamKind::Score;
+}
+
+/// Whether score_mod adds the column's term of `shifted` to the score, and nothing else.
+bool isLinear(const passes::RowShift& shifted) {
+  const ir::Module& module = shifted.module;
+  const ir::Node& sum = module[*module.scoreMod];
+  if (sum.op != ir::Op::Add) return false;
+  ir::Value x = sum.operands[0], y = sum.operands[1];
+  return (isScore(module, x) && y.id == shifted.column.id) || (isScore(module, y) && x.id == shifted.column.id);
+}
+
 /// What a mod has beside its two functions; the headers of the passes say what that is.
 struct Extras {
   std::optional<passes::ScaledScore> scaled;
@@ -122,6 +152,16 @@ struct Extras {
   /// Of `values`, the column's term of `shifted`.
   size_t columnTerm() const { return values.size() - (bounds ? 3 : 1); }
 
+  /// Marks what is the tanh of the score, up to the factors of `scaled`.
+  std::string tanhText() const {
+    if (!scaled) return "";
+    const ir::Module& module = scaled->module;
+    const ir::Node& node = module[*module.scoreMod];
+    if ((node.op != ir::Op::Tanh && node.op != ir::Op::TanhApprox) || !isScore(module, node.operands[0])) return "";
+    return fmt::format("  static constexpr bool {} = true;\n",
+                       node.op == ir::Op::Tanh ? "kScoreIsTanh" : "kScoreIsTanhApprox");
+  }
+
   /// `bodies`: of `values`. `field`: of Col that holds the column's term of `shifted`.
   std::string text(llvm::ArrayRef<std::string> bodies, const std::string& field) const {
     std::string text;
@@ -130,11 +170,15 @@ struct Extras {
       bodies = bodies.drop_front();
     };
     if (scaled) text += "\n  // score() takes a score times scale_in, and gives one to be multiplied by scale_out.\n";
+    text += tanhText();
     if (scaled && scaled->in) add("scale_in(const ModArgs& args, const Head& head)");
     if (scaled && scaled->out) add("scale_out(const ModArgs& args, const Head& head)");
     if (shifted) {
       text += "\n  // To be added to all scores of a row. Positions as floats may count from anywhere.\n"
               "  static constexpr bool kAnyOrigin = true;\n";
+      if (isLinear(*shifted))
+        text += "  // score() adds kv_slope * kv_float, nothing else.\n"
+                "  static constexpr bool kScoreIsLinear = true;\n";
       add("row_shift(const ModArgs& args, const Head& head, const Row& row)");
       add("kv_slope(const ModArgs& args, const Head& head)");
       bodies = bodies.drop_front();
@@ -191,7 +235,13 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
   std::string columnTerm = extras.shifted ? fields.names[program.hooks[extras.columnTerm()]] : "";
   text += extras.text(bodies, columnTerm);
-  return {text + kEpilogue, program.slots};
+  int columnBytes = 0;
+  if (ir::hasLoad(extras.moduleOr(module), ir::Level::Column)) {
+    columnBytes = structBytes(fields.column, program);
+    text += "\n  // col() reads memory.\n  static constexpr bool kColumnsLoad = true;\n";
+    text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
+  }
+  return {text + kEpilogue, program.slots, columnBytes};
 }
 
 } // namespace attnc::codegen

@@ -35,6 +35,7 @@ struct Slot {
 struct ModSource {
   std::string text;        ///< of attnc_mod.cuh
   std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
+  int columnBytes = 0;     ///< of a Mod::Col if col() reads memory (kColumnsLoad of templates/algo/mod_hooks.cuh), else 0
 };
 
 struct ModOptions {

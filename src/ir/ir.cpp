@@ -118,4 +118,11 @@ std::vector<Level> levels(const Module& module) {
   return result;
 }
 
+bool hasLoad(const Module& module, Level level) {
+  const std::vector<Level> known = levels(module);
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (module[{id}].op == Op::Load && known[id] == level) return true;
+  return false;
+}
+
 } // namespace attnc::ir

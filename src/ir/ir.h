@@ -136,5 +136,7 @@ Level levelOf(ParamKind param);
 /// Level of every node of the module, indexed by Value::id: launch (scalars, dims), head (b, h), row (q_idx),
 /// column (kv_idx), element (score, or row and column together).
 std::vector<Level> levels(const Module& module);
+/// Whether a captured tensor is read at this level.
+bool hasLoad(const Module& module, Level level);
 
 } // namespace attnc::ir

@@ -67,7 +67,9 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
                                                   .rowMax = plan.options.rowMax,
                                                   .tf32 = plan.options.tf32,
                                                   .extra = std::move(extra)});
-  Assembly assembly{{}, std::move(mod.slots), modKey(module, options)};
+  Assembly assembly{{}, std::move(mod.slots), plan.sharedBytes, modKey(module, options)};
+  if (plan.options.family == Family::Sm90) // as templates/tile/shared_sm90.cuh lays out the columns
+    assembly.sharedBytes += 16 + int64_t(plan.stages) * plan.blockN * mod.columnBytes;
   KernelSource& source = assembly.source;
   source.entry = plan.entry;
   source.templateName = plan.templateName;

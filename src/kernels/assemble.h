@@ -12,6 +12,7 @@ namespace attnc::kernels {
 struct Assembly {
   KernelSource source;
   std::vector<codegen::Slot> slots;
+  int64_t sharedBytes = 0; ///< dynamic shared memory of a CTA: the plan's, and what the mod needs beside it
   /// attnc_mod.cuh without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so the
   /// cache keys on it; a change of the code generator changes it.
   std::string modKey;

@@ -1,6 +1,8 @@
 // The tiles here are measured ones: bench/NOTES.md has the figures behind them.
 #include "kernels/catalog.h"
 
+#include "passes/scaled_score.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,14 +37,8 @@ Weight weightOf(const ir::Module& module, const KernelOptions& options) {
     return module[value].op == ir::Op::Param && ir::ParamKind(module[value].attr) == ir::ParamKind::Score;
   };
   const bool scoreChanges = module.scoreMod && !isScore(*module.scoreMod);
-  const std::vector<ir::Level> levels = ir::levels(module);
-  bool byColumn = false;
-  for (uint32_t id = 0; id < module.size(); ++id) {
-    if (module[{id}].op != ir::Op::Load) continue;
-    if (levels[id] == ir::Level::Element) return Weight::Heavy;
-    byColumn |= levels[id] == ir::Level::Column;
-  }
-  if (byColumn) return Weight::Gather;
+  if (ir::hasLoad(module, ir::Level::Element)) return Weight::Heavy;
+  if (ir::hasLoad(module, ir::Level::Column)) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
   const bool maskIsLight = !module.maskMod || (module.tensors.empty() && module.size() <= kLightMask);
   return options.rowMax || scoreChanges || !maskIsLight ? Weight::Medium : Weight::Light;
@@ -72,14 +68,15 @@ bool servedBySm90(const KernelOptions& options, const Arch& arch) {
 
 /// The Hopper tile: rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64
 /// as long as rows need not match the blocks of a mask, and the mod gets by with the registers.
-void chooseSm90Tile(Plan& plan, Weight weight) {
+void chooseSm90Tile(Plan& plan, const ir::Module& module) {
   const KernelOptions& options = plan.options;
   const int widest = std::max(options.headDim, options.headDimV);
-  const bool gathers = weight >= Weight::Gather; // the addresses of a tile's columns take registers, too
+  const bool heavy = weightOf(module, options) == Weight::Heavy; // the addresses of a score's loads take registers, too
   Tile tile{128, 128, 8};
-  if (widest <= 64 && !options.blockSparse) tile = gathers ? Tile{128, 96, 8} : Tile{192, 128, 12};
-  if (widest > 64 && gathers) tile.blockN = 64;
-  if (widest > 128 && !gathers) tile.blockN = options.blockSparse ? 64 : widest <= 192 ? 96 : 80;
+  if (widest <= 64 && !options.blockSparse) tile = heavy ? Tile{128, 96, 8} : Tile{192, 128, 12};
+  if (tile.warps == 12 && passes::scaledScore(module)) tile.blockN = 112; // the coefficients of its polynomial
+  if (widest > 64 && heavy) tile.blockN = widest > 192 && !options.blockSparse ? 48 : 64;
+  if (widest > 128 && !heavy) tile.blockN = options.blockSparse ? 64 : widest <= 192 ? 96 : 80;
   if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
   plan.blockM = tile.blockM;
   plan.blockN = tile.blockN;
@@ -132,7 +129,7 @@ Expected<Plan> planForward(const ir::Module& module, Plan plan, const Arch& arch
       return Error::environment("the sm90 family does not serve this request",
                                 "it takes arch sm_90a, bf16 or fp16, and block masks with q blocks of 128 or 256");
     plan.templateName = "forward_sm90.cu";
-    chooseSm90Tile(plan, weightOf(module, options));
+    chooseSm90Tile(plan, module);
     return plan;
   case Family::Auto: return Error::internal("no family was chosen");
   }

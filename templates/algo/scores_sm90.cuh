@@ -8,6 +8,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/mod_hooks.cuh"
+#include "algo/near_tanh.cuh"
 #include "algo/online_softmax.cuh"
 #include "algo/step_walk.cuh"
 #include "ptx/registers.cuh"
@@ -15,35 +16,39 @@
 
 namespace attnc {
 
-/// Whether positions may count from anywhere: as the mod says. They then count from the tile, which keeps the row terms
-/// that row_shift takes out of the scores small, and so exact enough.
-template <class M> constexpr bool kAnyOrigin = requires { requires M::kAnyOrigin; };
-
 /// A thread's place in a tile: rows q_first and q_first + 8.
 struct Place {
   int b, h, q_first;
   int origin;   // what q_float and kv_float count from
   float scale;  // what a product is multiplied by before score_mod
-  float factor; // what a score is multiplied by to count in powers of two
+  float factor; // what a score, or a product that passes no score(), is multiplied by to count in powers of two
+  float slope;  // kv_slope in powers of two
+  NearTanh<kScoreIsTanh<Mod>> near_tanh; // of a softcap, from products to powers of two
   Mod::Head head;
   Mod::Row row[2];
 
   Place() = default;
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, Work work, int row_of_tile)
-      : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), origin(kAnyOrigin<Mod> ? work.q_start : 0),
+      : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), origin(position_origin<Mod>(work.q_start)),
         head(Mod::head(args, work.b, work.h)) {
     // A score is in natural units if something comes between the product and the softmax, else it is the product
     // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
     // first.
     scale = ptx::in_thread_register(p.scale * scale_in<Mod>(args, head));
-    if constexpr (Mod::kHasScoreMod)
+    if constexpr (kCallsScore<Mod>)
       factor = kLog2e * scale_out<Mod>(args, head);
     else
       factor = ptx::in_thread_register(p.scale > 0.f ? p.scale * kLog2e : kLog2e);
+    slope = kLog2e * kv_slope<Mod>(args, head);
+    if constexpr (kScoreIsSoftcap<Mod>) near_tanh = NearTanh<kScoreIsTanh<Mod>>(scale, factor);
     const float q_float = float(q_first - origin);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
   }
+
+  /// The lane's first column of a step, and the same as the mod counts it.
+  ATTNC_DEVICE int kv_first(Step step) const { return step.kv_start + int(threadIdx.x) % 4 * 2; }
+  ATTNC_DEVICE float kv_float(Step step) const { return float(kv_first(step) - origin); }
 
   ATTNC_DEVICE int q_idx(const ForwardParams& p, int half) const { return min(q_first + 8 * half, p.q_len - 1); }
 };
@@ -76,31 +81,51 @@ ATTNC_DEVICE void mask_intervals(ScoreTile& x, const ModArgs& args, const Forwar
   }
 }
 
-/// Turns products q k^T into scores: score_mod, then -inf where mask_mod or the end of KV says so. On exit x is the
-/// natural score if the mod has a score_mod or the step says so, else still the product.
-ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step) {
-  const int kv_first = step.kv_start + threadIdx.x % 4 * 2;
-  const float kv_float = float(kv_first - place.origin);
+/// Whether near_tanh holds for all products of the warp; false if the mod is no softcap.
+ATTNC_DEVICE bool all_near_zero(const ScoreTile& x, const Place& place) {
+  if constexpr (kScoreIsSoftcap<Mod>) {
+    float top[4] = {};
+#pragma unroll
+    for (auto& group : x)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) top[e] = fmaxf(top[e], fabsf(group[e]));
+    const float all = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+    return __all_sync(0xffffffffu, all <= place.near_tanh.limit);
+  }
+  return false;
+}
+
+/// Turns products q k^T into scores: score(), then -inf where mask_mod or the end of KV says so. On exit x is the
+/// natural score if scores pass through score() or the step says so, else still the product; the latter also if
+/// `near_zero`. `columns`: what the producer computed of the step's columns, if it does.
+ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
+                            [[maybe_unused]] const Mod::Col* columns, bool near_zero) {
+  const int kv_first = place.kv_first(step);
+  const float kv_float = place.kv_float(step);
   const auto at_each_score = [&](auto&& function) {
 #pragma unroll
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
-        const Mod::Col col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
+        Mod::Col col;
+        if constexpr (kColumnsLoad<Mod>)
+          col = columns[threadIdx.x % 4 * 2 + 8 * n + e];
+        else
+          col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           function(x[n][2 * half + e], place.row[half], col, Coord{place.b, place.h, place.q_idx(p, half), kv_idx});
       }
   };
-  if constexpr (Mod::kHasScoreMod) {
+  if (kCallsScore<Mod> && !near_zero) {
     at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
       s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
     });
   }
   if (!(step.flags & kStepSpecial)) [[likely]]
     return;
-  if (!Mod::kHasScoreMod && step.flags & kStepScaled) {
+  if (!kCallsScore<Mod> && step.flags & kStepScaled) {
 #pragma unroll
     for (auto& group : x)
 #pragma unroll
@@ -120,6 +145,24 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
       for (int e = 0; e < 4; ++e)
         if (kv_first + 8 * n + e % 2 >= p.kv_len) x[n][e] = negative_infinity();
   }
+}
+
+/// From what apply_mod leaves to exponents of two: the score in powers of two, plus the bias of its row.
+ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const Place& place, Step step, float bias0, float bias1,
+                                   bool near_zero) {
+  const float shift = kScoreIsLinear<Mod> ? place.slope * place.kv_float(step) : 0.f;
+  const float base[2] = {bias0 + shift, bias1 + shift};
+#pragma unroll
+  for (int n = 0; n < kBlockN / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (near_zero)
+        x[n][e] = place.near_tanh.plus(base[e / 2], x[n][e]);
+      else if (kScoreIsLinear<Mod>)
+        x[n][e] = x[n][e] * place.factor + (place.slope * float(8 * n + e % 2) + base[e / 2]);
+      else
+        x[n][e] = x[n][e] * place.factor + base[e / 2];
+    }
 }
 
 } // namespace attnc

@@ -1,5 +1,5 @@
-// Which KV tiles a tile of Q rows visits, for kernels in which one thread walks and the others follow: all tiles, those
-// of the block lists, or those between the bounds that a mod computes. One thread; no synchronisation.
+// Which KV tiles a tile of Q rows visits, for kernels in which one warp walks and the others follow: all tiles, those
+// of the block lists, or those between the bounds that a mod computes. Thread-uniform over a warp; no synchronisation.
 //
 // A mod may have   struct Bounds { int kv_begin, kv_full_begin, kv_full_end, kv_end; }
 //                  static Bounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
@@ -13,6 +13,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/lazy_softmax.cuh"
+#include "algo/mod_hooks.cuh"
 #include "params.cuh"
 
 namespace attnc {
@@ -52,7 +53,7 @@ template <class M> struct StepWalk {
   Step step;
 
   ATTNC_DEVICE StepWalk(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int q_end)
-      : lists(p.lists), i(0), kv_len(p.kv_len), first(0), always(p.scale > 0.f || M::kHasScoreMod ? 0 : kStepScaled) {
+      : lists(p.lists), i(0), kv_len(p.kv_len), first(0), always(p.scale > 0.f || kCallsScore<M> ? 0 : kStepScaled) {
     if constexpr (kBlockSparse) {
       const long long row = b * lists.batch_stride + h * lists.head_stride + q_start / lists.q_block;
       log2_tiles = 31 - __clz(lists.kv_block / kBlockN);

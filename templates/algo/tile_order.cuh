@@ -1,4 +1,4 @@
-// Which tile of Q rows a persistent CTA works on next. One thread.
+// Which tile of Q rows a persistent CTA works on next.
 #pragma once
 
 #include "mod/contract.cuh"
@@ -26,11 +26,19 @@ struct TileDealer {
 
   ATTNC_DEVICE bool valid() const { return index < order.q_tiles * order.heads; }
 
-  ATTNC_DEVICE void advance() {
-    index = order.counters ? int(gridDim.x + atomicAdd(order.counters, 1u)) : index + int(gridDim.x);
+  /// `Threads`: that call together, the first ones of the CTA: 1 or a warp.
+  template <int Threads> ATTNC_DEVICE void advance() {
+    if (!order.counters) {
+      index += int(gridDim.x);
+      return;
+    }
+    unsigned dealt = 0;
+    if (threadIdx.x == 0) dealt = atomicAdd(order.counters, 1u);
+    if (Threads > 1) dealt = __shfl_sync(0xffffffffu, dealt, 0);
+    index = int(gridDim.x + dealt);
   }
 
-  /// To be called once a CTA has seen the end: the last one leaves the counters zero for the next launch.
+  /// To be called by one lane once a CTA has seen the end: the last one leaves the counters zero for the next launch.
   ATTNC_DEVICE void finish() const {
     if (order.counters && atomicAdd(order.counters + 1, 1u) == gridDim.x - 1) {
       order.counters[0] = 0;

@@ -1,9 +1,12 @@
-// Shared memory of a kernel with a producer and consumers: rings of tiles, their barriers, and what the one tells the
-// others. Addresses and bookkeeping only; who waits for what is up to the kernel.
+// Shared memory of a kernel with a producer and consumers: rings of tiles, their barriers, what the one tells the
+// others, and what it computes for them. Addresses and bookkeeping only; who waits for what is up to the kernel.
 #pragma once
 
 #include "attnc_config.cuh"
 
+#include "attnc_mod.cuh"
+
+#include "algo/mod_hooks.cuh"
 #include "tile/tile_sm90.cuh"
 
 namespace attnc {
@@ -11,6 +14,9 @@ namespace attnc {
 constexpr int kQBytes = tile_bytes(kBlockM, kHeadDimQk);
 constexpr int kKBytes = tile_bytes(kBlockN, kHeadDimQk);
 constexpr int kVBytes = tile_bytes(kBlockN, kHeadDimV);
+
+/// Bytes of the columns of one tile, where the producer computes them for all.
+constexpr int kColumnBytes = kColumnsLoad<Mod> ? kBlockN * sizeof(Mod::Col) : 0;
 
 /// What the producer tells the consumers about a tile of Q rows.
 struct Work {
@@ -39,6 +45,8 @@ struct Shared {
 
   ATTNC_DEVICE unsigned work(int slot) const { return base + kControl + 16 * slot; }
   ATTNC_DEVICE unsigned step(int slot) const { return base + kControl + 16 * kQStages + 8 * slot; }
+  /// Mod::Col of each column of a step: kBlockN of them.
+  ATTNC_DEVICE unsigned columns(int slot) const { return base + kColumns + slot * kColumnBytes; }
   ATTNC_DEVICE unsigned q_full(int slot) const { return barrier(slot); }
   ATTNC_DEVICE unsigned q_empty(int slot) const { return barrier(kQStages + slot); }
   ATTNC_DEVICE unsigned k_full(int slot) const { return barrier(2 * kQStages + slot); }
@@ -48,6 +56,7 @@ struct Shared {
 
 private:
   static constexpr int kControl = kQStages * kQBytes + kStages * (kKBytes + kVBytes);
+  static constexpr int kColumns = round_up(kControl + 32 * kQStages + 40 * kStages, 16);
   ATTNC_DEVICE unsigned barrier(int i) const { return base + kControl + 16 * kQStages + 8 * (kStages + i); }
 };
 

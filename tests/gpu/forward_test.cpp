@@ -137,6 +137,20 @@ TEST_CASE("strides, unaligned rows and a broadcast KV batch give the same result
                           scoreErrorOf(name, {3, 4, 2, 70, 150}));
 }
 
+TEST_CASE("unaligned rows are served where the family is left to the catalogue", "[gpu]") {
+  ATTNC_NEED_GPU();
+  for (const char* name : {"causal", "document"})
+    for (bool headsLast : {false, true})
+      for (bool blockMask : {false, true}) {
+        const Mod mod = libraryMod(name);
+        const Problem problem{.shape = {2, 4, 2, 130, 190}, .headDimV = 40, .headsLast = headsLast, .rowPadding = 1};
+        const Operands operands = draw(mod, problem);
+        INFO(name << ", " << problem.text() << (blockMask ? ", block mask" : ""));
+        checkClose(runKernel(mod, problem, operands, {.family = Family::Auto, .blockMask = blockMask}),
+                   runReference(mod, problem, operands), problem);
+      }
+}
+
 TEST_CASE("fully masked rows give output 0, lse -inf and row max -inf", "[gpu]") {
   ATTNC_NEED_GPU();
   const Problem problem{{1, 2, 1, 150, 300}, 64, 64, DType::BF16};
@@ -167,6 +181,18 @@ TEST_CASE("any scale is honoured, zero and negative ones too", "[gpu]") {
       checkFamilies(libraryMod(name), {{1, 2, 2, 100, 100}, 64, 64, DType::BF16}, {.scale = scale},
                     scoreErrorOf(name, {1, 2, 2, 100, 100}));
     }
+}
+
+TEST_CASE("soft caps hold for scores near zero, far beyond the cap, and both in one tile", "[gpu]") {
+  ATTNC_NEED_GPU();
+  const ProblemShape shape{1, 2, 2, 300, 400};
+  for (const char* name : {"softcap", "softcap_approx"})
+    for (int headDim : {64, 128})
+      for (float scale : {1e-4f, 0.004f, 0.01f, 0.02f, 1.f}) {
+        INFO(name << ", scale " << scale);
+        checkFamilies(libraryMod(name), {shape, headDim, headDim, DType::BF16}, {.scale = scale},
+                      scoreErrorOf(name, shape));
+      }
 }
 
 TEST_CASE("empty problems are legal", "[gpu]") {

@@ -59,6 +59,10 @@ struct Mod {
 #line 5 "document.py"
     return row.v_document_id == col.v_document_id;
   }
+
+  // col() reads memory.
+  static constexpr bool kColumnsLoad = true;
+  static_assert(sizeof(Col) == 4);
 };
 
 } // namespace attnc::mod

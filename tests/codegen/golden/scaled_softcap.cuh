@@ -50,6 +50,7 @@ struct Mod {
   }
 
   // score() takes a score times scale_in, and gives one to be multiplied by scale_out.
+  static constexpr bool kScoreIsTanh = true;
   ATTNC_DEVICE static float scale_in(const ModArgs& args, const Head& head) {
 #line 13 "softcap.py"
     return head.e7;

@@ -60,6 +60,8 @@ struct Mod {
 
   // To be added to all scores of a row. Positions as floats may count from anywhere.
   static constexpr bool kAnyOrigin = true;
+  // score() adds kv_slope * kv_float, nothing else.
+  static constexpr bool kScoreIsLinear = true;
   ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
 #line 8 "alibi.py"
     return row.e9;

@@ -69,6 +69,10 @@ struct Mod {
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
     return col.v29;
   }
+
+  // col() reads memory.
+  static constexpr bool kColumnsLoad = true;
+  static_assert(sizeof(Col) == 8);
 };
 
 } // namespace attnc::mod
