@@ -27,7 +27,7 @@ enum class Family { Auto, Naive, Sm80, Sm90 };
 /// captures' values are given at launch and never compile.
 struct KernelOptions {
   KernelKind kind = KernelKind::Forward;
-  Family family = Family::Auto; ///< Auto: the catalogue picks for the arch
+  Family family = Family::Auto; ///< Auto: the catalogue picks for the arch; for a layout, Compiler::forLayout
   std::string arch;             ///< "sm_80", "sm_90a", ...; empty: that of the current CUDA context's device
   DType dtype = DType::BF16;    ///< of q, k, v, out: BF16, F16, F32
   int headDim = 128;            ///< of q and k: a multiple of 8, 8..256
@@ -67,7 +67,8 @@ struct CompiledKernel {
   double compileMs = 0; ///< 0 when it came from the cache
 };
 
-/// Operands of a forward launch, all device memory.
+/// Operands of a forward launch, all device memory. The naive and sm80 families take any address and any strides over
+/// batch, heads and rows: unaligned, 0, negative. What sm90 takes: Compiler::forLayout.
 struct ForwardArgs {
   TensorView q;   ///< [B, H, Q_LEN, D], last stride 1
   TensorView k;   ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
@@ -85,8 +86,9 @@ struct ForwardArgs {
 class Kernel {
 public:
   /// Enqueues the kernel. Checks shapes, dtypes, strides and captures first and launches nothing on an error
-  /// (Blame::Environment naming the tensor). Allocates no device memory, synchronises nothing, compiles nothing; may be
-  /// captured into a CUDA graph. The operands must stay valid until the stream has passed this launch.
+  /// (Blame::Environment naming the tensor); a layout that its family does not take is one, for a launch never picks
+  /// another kernel. Allocates no device memory, synchronises nothing, compiles nothing; may be captured into a CUDA
+  /// graph. The operands must stay valid until the stream has passed this launch.
   /// Empty problems (an extent 0) are legal: kv_len 0 gives out 0 and lse -inf.
   Status forward(const ForwardArgs& args, void* workspace, Stream stream) const;
 
@@ -117,6 +119,12 @@ struct CompilerOptions {
   std::string nvrtcPath;                       ///< empty: ATTNC_NVRTC, else the usual places
 };
 
+/// Options that serve operands of some layout.
+struct LayoutChoice {
+  KernelOptions options;  ///< as asked, but for family Sm80 where a layout rules Sm90 out
+  std::string whyNotSm90; ///< the tensor whose layout did, and what of it; empty where none did
+};
+
 /// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache.
 class Compiler {
 public:
@@ -131,8 +139,19 @@ public:
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be chosen
   /// cannot bound its loops by itself (the sm90 family can for causal, window, prefix and the like). `blockSparse` of the
-  /// options is ignored.
+  /// options is ignored, their pins are not.
   Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
+
+  /// The options for launches with operands laid out like those of `layout`: ask with them for wantsBlockMask(), then
+  /// load(). Where the catalogue would pick Sm90 and the copy engine (TMA) cannot describe the layout, family is Sm80;
+  /// else the options are those given.
+  /// Sm90 takes q, k, v and out at multiples of 16 bytes, and strides over batch, heads and rows that are multiples of
+  /// 16 bytes, above 0 and below 2^40 bytes; those of out may be negative, those over the batch 0. Strides along an
+  /// extent of 1, or of an empty tensor, do not matter.
+  /// Only shapes, dtypes, strides and alignment of the four tensors count; null is aligned. Needs no GPU if
+  /// `options.arch` is given. Errors (environment): tensors that fit neither the options nor each other, by name; a
+  /// layout that Sm90 does not take where Sm90 is asked for; options that no kernel serves.
+  Expected<LayoutChoice> forLayout(const Mod& mod, KernelOptions options, const ForwardArgs& layout) const;
 
   /// compile(), then load into the current CUDA context. From memory this costs microseconds.
   Expected<Kernel> load(const Mod& mod, const KernelOptions& options) const;

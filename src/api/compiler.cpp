@@ -86,6 +86,19 @@ struct Compiler::Impl {
 
 namespace {
 
+struct Chosen {
+  Mod mod; ///< with pins applied
+  kernels::Plan plan;
+};
+
+Expected<Chosen> choose(const Mod& mod, const KernelOptions& options) {
+  Expected<Mod> pinned = options.pins.empty() ? Expected<Mod>(mod) : withPins(mod, options.pins);
+  if (!pinned) return pinned.error();
+  Expected<kernels::Plan> plan = kernels::choosePlan(pinned->module(), options);
+  if (!plan) return plan.error();
+  return Chosen{*std::move(pinned), *std::move(plan)};
+}
+
 struct Planned {
   Mod mod;
   kernels::Plan plan;
@@ -93,12 +106,11 @@ struct Planned {
 };
 
 Expected<Planned> planKernel(const Mod& mod, const KernelOptions& options) {
-  Expected<Mod> pinned = options.pins.empty() ? Expected<Mod>(mod) : withPins(mod, options.pins);
-  if (!pinned) return pinned.error();
-  Expected<kernels::Plan> plan = kernels::choosePlan(pinned->module(), options);
-  if (!plan) return plan.error();
-  kernels::Assembly assembly = kernels::assemble(pinned->module(), *plan);
-  return Planned{*std::move(pinned), *std::move(plan), std::move(assembly)};
+  Expected<Chosen> chosen = choose(mod, options);
+  if (!chosen) return chosen.error();
+  kernels::Assembly assembly = kernels::assemble(chosen->mod.module(), chosen->plan);
+  chosen->plan.sharedBytes = assembly.sharedBytes;
+  return Planned{std::move(chosen->mod), std::move(chosen->plan), std::move(assembly)};
 }
 
 /// Fills in the arch of the current context's device where none is named.
@@ -153,11 +165,25 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
   options.blockSparse = false;
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  Expected<kernels::Plan> plan = kernels::choosePlan(mod.module(), *complete);
-  if (!plan) return plan.error();
-  const ir::Module& module = mod.module();
+  Expected<Chosen> chosen = choose(mod, *complete);
+  if (!chosen) return chosen.error();
+  const ir::Module& module = chosen->mod.module();
   const bool masks = module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
-  return masks && !(plan->options.family == Family::Sm90 && passes::hasBounds(module));
+  return masks && !(chosen->plan.options.family == Family::Sm90 && passes::hasBounds(module));
+}
+
+Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, KernelOptions options, const ForwardArgs& layout) const {
+  if (options.kind != KernelKind::Forward) return Error::environment("forLayout() of a kernel that is no forward one");
+  Expected<KernelOptions> complete = withArch(options);
+  if (!complete) return complete.error();
+  Expected<Chosen> chosen = choose(mod, *complete);
+  if (!chosen) return chosen.error();
+  if (Status status = checkOperands(layout, chosen->plan.options); !status) return status.error();
+  Status fits = chosen->plan.options.family == Family::Sm90 ? checkLayoutSm90(layout) : Status();
+  if (fits) return LayoutChoice{std::move(options), {}};
+  if (options.family == Family::Sm90) return fits.error();
+  options.family = Family::Sm80;
+  return LayoutChoice{std::move(options), fits.error().message};
 }
 
 Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) const {

@@ -30,7 +30,6 @@ Status checkOperand(std::string_view name, const TensorView& tensor, DType dtype
       return wrong(name, "has shape " + shapeText(tensor), "extents from 0 to 2^31 - 1");
   if (tensor.shape[3] > 1 && tensor.stride[3] != 1)
     return wrong(name, fmt::format("has last stride {}", tensor.stride[3]), "1");
-  if (!tensor.data && tensor.elements()) return wrong(name, "is null", "device memory");
   return {};
 }
 
@@ -42,24 +41,9 @@ Status checkShape(std::string_view name, const TensorView& tensor, std::array<in
   return {};
 }
 
-Status checkOperands(const ForwardArgs& args, const KernelOptions& options) {
-  const std::pair<std::string_view, const TensorView*> operands[] = {
-      {"q", &args.q}, {"k", &args.k}, {"v", &args.v}, {"out", &args.out}};
-  for (auto [name, tensor] : operands)
-    if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status;
-  const auto &q = args.q.shape, &k = args.k.shape;
-  if (Status status = checkShape("q", args.q, {q[0], q[1], q[2], options.headDim}); !status) return status;
-  if (k[0] != q[0] && k[0] != 1)
-    return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, or 1", q[0]));
-  if (q[1] && (k[1] == 0 || q[1] % k[1]))
-    return wrong("k", fmt::format("has {} heads", k[1]), fmt::format("a divisor of q's {}", q[1]));
-  if (Status status = checkShape("k", args.k, {k[0], k[1], k[2], options.headDim}); !status) return status;
-  if (Status status = checkShape("v", args.v, {k[0], k[1], k[2], options.headDimV}); !status) return status;
-  if (Status status = checkShape("out", args.out, {q[0], q[1], q[2], options.headDimV}); !status) return status;
-  for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{"k", k[2]}})
-    if (length > kMaxLength)
-      return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", kMaxLength));
-  return {};
+/// The operands of a launch, by name.
+std::array<std::pair<std::string_view, const TensorView*>, 4> operandsOf(const ForwardArgs& args) {
+  return {{{"q", &args.q}, {"k", &args.k}, {"v", &args.v}, {"out", &args.out}}};
 }
 
 /// lse or row_max: [batch, q_heads, q_len], f32, dense.
@@ -97,12 +81,6 @@ Status checkBlockMask(const BlockMaskView& mask, const ForwardArgs& args, const 
   return {};
 }
 
-/// Strides of a tensor; those of extents that are never stepped over do not matter and become 0.
-Strides strides(const TensorView& tensor) {
-  return {tensor.shape[0] > 1 ? tensor.stride[0] : 0, tensor.shape[1] > 1 ? tensor.stride[1] : 0,
-          tensor.shape[2] > 1 ? tensor.stride[2] : 0};
-}
-
 bool rowsAreAligned(const TensorView& tensor, const Strides& s) {
   const int64_t bytes = dtypeBytes(tensor.dtype);
   return reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && s.batch * bytes % 16 == 0 && s.head * bytes % 16 == 0 &&
@@ -126,12 +104,37 @@ BlockLists blockLists(const BlockMaskView& mask) {
 
 } // namespace
 
+Status checkOperands(const ForwardArgs& args, const KernelOptions& options) {
+  for (auto [name, tensor] : operandsOf(args))
+    if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status;
+  const auto &q = args.q.shape, &k = args.k.shape;
+  if (Status status = checkShape("q", args.q, {q[0], q[1], q[2], options.headDim}); !status) return status;
+  if (k[0] != q[0] && k[0] != 1)
+    return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, or 1", q[0]));
+  if (q[1] && (k[1] == 0 || q[1] % k[1]))
+    return wrong("k", fmt::format("has {} heads", k[1]), fmt::format("a divisor of q's {}", q[1]));
+  if (Status status = checkShape("k", args.k, {k[0], k[1], k[2], options.headDim}); !status) return status;
+  if (Status status = checkShape("v", args.v, {k[0], k[1], k[2], options.headDimV}); !status) return status;
+  if (Status status = checkShape("out", args.out, {q[0], q[1], q[2], options.headDimV}); !status) return status;
+  for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{"k", k[2]}})
+    if (length > kMaxLength)
+      return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", kMaxLength));
+  return {};
+}
+
+Strides stridesOf(const TensorView& tensor) {
+  return {tensor.shape[0] > 1 ? tensor.stride[0] : 0, tensor.shape[1] > 1 ? tensor.stride[1] : 0,
+          tensor.shape[2] > 1 ? tensor.stride[2] : 0};
+}
+
 ProblemShape problemShape(const ForwardArgs& args) {
   return {args.q.shape[0], args.q.shape[1], args.k.shape[1], args.q.shape[2], args.k.shape[2]};
 }
 
 Expected<ForwardParams> makeForwardParams(const ForwardArgs& args, const KernelOptions& options) {
   if (Status status = checkOperands(args, options); !status) return status.error();
+  for (auto [name, tensor] : operandsOf(args))
+    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   if (args.lse)
     if (Status status = checkRowOutput("lse", *args.lse, args.q); !status) return status.error();
   if (args.rowMax && !options.rowMax)
@@ -152,10 +155,10 @@ Expected<ForwardParams> makeForwardParams(const ForwardArgs& args, const KernelO
   p.out = args.out.data;
   p.lse = args.lse ? static_cast<float*>(args.lse->data) : nullptr;
   p.row_max = args.rowMax ? static_cast<float*>(args.rowMax->data) : nullptr;
-  p.q_stride = strides(args.q);
-  p.k_stride = strides(args.k); // batch 1: stride 0, which broadcasts
-  p.v_stride = strides(args.v);
-  p.out_stride = strides(args.out);
+  p.q_stride = stridesOf(args.q);
+  p.k_stride = stridesOf(args.k); // batch 1: stride 0, which broadcasts
+  p.v_stride = stridesOf(args.v);
+  p.out_stride = stridesOf(args.out);
   p.batch = int(args.q.shape[0]);
   p.q_heads = int(args.q.shape[1]);
   p.kv_heads = int(args.k.shape[1]);

@@ -6,6 +6,14 @@
 
 namespace attnc {
 
+/// Checks q, k, v and out against each other and against what the kernel is compiled for: ranks, dtypes, extents, last
+/// strides; addresses are not looked at. Errors and `options` as below.
+Status checkOperands(const ForwardArgs& args, const KernelOptions& options);
+
+/// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
+/// become 0.
+Strides stridesOf(const TensorView& tensor);
+
 /// Checks shapes, dtypes, strides and the block mask against what the kernel was compiled for, and fills the
 /// parameters. Errors are Blame::Environment and name the tensor. `options` are those of the plan (family, headDimV
 /// filled in).

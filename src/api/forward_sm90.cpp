@@ -16,29 +16,29 @@ struct Mapped {
   int batchStep;
 };
 
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, const Strides& strides, int boxRows,
-                       void* somewhere) {
-  const bool repeats = (tensor.shape[1] > 1 && strides.head <= 0) || (tensor.shape[2] > 1 && strides.row <= 0) ||
-                       strides.batch < 0;
-  if (repeats && tensor.elements())
-    return Error::environment(fmt::format("{} has a stride of 0 or less, which the copy engine cannot describe", name),
-                              "compile with KernelOptions::family = Sm80");
+constexpr const char* kRemedy =
+    "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
+
+/// Precondition: checkLayoutSm90 accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere) {
+  // An empty tensor is described as one row, which the kernel never asks for.
+  const bool isEmpty = tensor.elements() == 0;
+  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
   jit::TensorMapRequest request;
-  request.data = tensor.data ? tensor.data : somewhere;
+  request.data = isEmpty ? somewhere : tensor.data;
   request.dtype = tensor.dtype;
-  // An empty tensor is described as one row, which the kernel never asks for.
-  request.extent = {uint64_t(tensor.shape[3]), uint64_t(std::max<int64_t>(tensor.shape[2], 1)),
-                    uint64_t(tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
+                    uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
   // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
   const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
   request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
   request.box = {64, uint32_t(boxRows), 1, 1};
   auto encoded = jit::encodeTensorMap(request);
   if (!encoded)
-    return Error::environment(fmt::format("{} has a layout that the copy engine cannot describe: {}", name,
-                                          encoded.error().message),
-                              "compile with KernelOptions::family = Sm80");
+    return Error::environment(
+        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
+        kRemedy);
   Mapped mapped;
   std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
   mapped.batchStep = strides.batch ? 1 : 0;
@@ -58,17 +58,35 @@ int sectionHeads(const ForwardParams& p, const KernelOptions& options, int64_t l
 
 } // namespace
 
+Status checkLayoutSm90(const ForwardArgs& args) {
+  for (auto [name, tensor] : {std::pair("q", &args.q), {"k", &args.k}, {"v", &args.v}, {"out", &args.out}}) {
+    if (tensor->elements() == 0) continue;
+    const bool isMapped = tensor != &args.out;
+    if (reinterpret_cast<uintptr_t>(tensor->data) % 16)
+      return Error::environment(fmt::format("{} does not begin at a multiple of 16 bytes", name), kRemedy);
+    const int64_t step = 16 / dtypeBytes(tensor->dtype), limit = (int64_t(1) << 40) / dtypeBytes(tensor->dtype);
+    for (auto [axis, label] : {std::pair(0, "batch"), {1, "head"}, {2, "row"}}) {
+      const int64_t stride = tensor->stride[axis];
+      const bool broadcasts = axis == 0 && stride == 0; // the batch coordinate then stays 0
+      if (tensor->shape[axis] <= 1 || broadcasts) continue;
+      if (stride % step == 0 && (!isMapped || (stride > 0 && stride < limit))) continue;
+      return Error::environment(fmt::format("{} has a {} stride of {}, sm90 takes multiples of {} (16 bytes){}", name,
+                                            label, stride, step, isMapped ? " above 0 and below 2^40 bytes" : ""),
+                                kRemedy);
+    }
+  }
+  return {};
+}
+
 Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const ForwardParams& base,
                                                   const kernels::Plan& plan, const DeviceTraits& device,
                                                   void* workspace) {
-  if (!base.vectors)
-    return Error::environment("q, k, v and out must have 16-byte aligned rows for the sm90 kernel",
-                              "compile with KernelOptions::family = Sm80, which takes any strides");
-  auto q = mapOf("q", args.q, base.q_stride, plan.blockM, args.q.data);
+  if (Status status = checkLayoutSm90(args); !status) return status.error();
+  auto q = mapOf("q", args.q, plan.blockM, args.q.data);
   if (!q) return q.error();
-  auto k = mapOf("k", args.k, base.k_stride, plan.blockN, args.q.data);
+  auto k = mapOf("k", args.k, plan.blockN, args.q.data);
   if (!k) return k.error();
-  auto v = mapOf("v", args.v, base.v_stride, plan.blockN, args.q.data);
+  auto v = mapOf("v", args.v, plan.blockN, args.q.data);
   if (!v) return v.error();
   ForwardParamsSm90 params{q->map, k->map, v->map, base, {}, q->batchStep, k->batchStep, v->batchStep};
   params.order.q_tiles = (base.q_len + plan.blockM - 1) / plan.blockM;

@@ -56,7 +56,7 @@ TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") 
   if (!text) return;
   for (const char* part :
        {"mask_mod", "captures    none", "family sm90 for sm_90a (forward_sm90.cu), bf16", "128 x 128 (q rows",
-        "384 threads", " registers, 0 bytes spilled, ", "advisories  none", "launch with family sm80",
+        "384 threads", " registers, 0 bytes spilled, ", "advisories  none", "others go to family sm80",
         "B 2, H 4, HKV 2, Q_LEN 1000, KV_LEN 1000", "bounds computed by the mod",
         "the same in all batch entries and heads", "mask_mod: 1 element", "full blocks: 0\n",
         "partial blocks: 0 + a select by the bounds of its row"})
@@ -167,4 +167,17 @@ TEST_CASE("operations are counted once, at their level, however many functions n
   CHECK(cli::scoreText(module, cli::KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
   CHECK_THAT(cli::scoreText(module, cli::KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
   CHECK(cli::levelsText(cli::countOperations(module, {})) == "none");
+}
+
+TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
+  const auto perScore = [](const std::string& name, Family family) {
+    auto mod = Mod::load(kMods + name);
+    REQUIRE(mod);
+    return cli::scoreText(cli::moduleInKernel(mod->module(), family), cli::KvLoop::AllTiles);
+  };
+  CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 3 (div, mul, tanh)\n");
+  CHECK(perScore("softcap.py", Family::Sm90) == "per score   full blocks: 1 (tanh)\n");
+  CHECK(perScore("alibi.py", Family::Naive) == "per score   full blocks: 3 (add, mul, sub)\n");
+  CHECK(perScore("alibi.py", Family::Sm90) == "per score   full blocks: 1 (add)\n");
+  CHECK(perScore("noop.py", Family::Sm90) == perScore("noop.py", Family::Sm80));
 }

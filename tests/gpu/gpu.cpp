@@ -173,7 +173,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operan
   args.scale = options.scale;
   args.captures = &captures.captures;
 
-  const KernelOptions kernel = kernelOptions(mod, problem, options);
+  const KernelOptions kernel = take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), args)).options;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   jit::DeviceBuffer lists;
   BlockMaskView mask;

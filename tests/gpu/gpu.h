@@ -75,7 +75,7 @@ struct DeviceCaptures {
 DeviceCaptures uploadCaptures(const Captures& host);
 
 struct RunOptions {
-  Family family = Family::Sm80;
+  Family family = Family::Sm80; ///< Auto: what Compiler::forLayout settles
   bool blockMask = false; ///< build one on the GPU and walk it
   int qBlock = 128, kvBlock = 128;
   bool rowMax = true;

@@ -1,7 +1,10 @@
-// Launching: graphs, threads, determinism, large tensors, and block masks built on the GPU.
+// Launching: graphs, threads, determinism, large tensors, odd layouts, and block masks built on the GPU.
 #include "gpu.h"
 
+#include "reference/attention.h"
+
 #include <cstring>
+#include <functional>
 #include <thread>
 
 using namespace attnc;
@@ -148,6 +151,53 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
     take(kernel.forward(args, nullptr, device.stream.get()));
     take(device.stream.synchronize());
     CHECK(work.result() == expected);
+  }
+}
+
+TEST_CASE("layouts that the copy engine cannot describe are served by another family", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  const Mod mod = libraryMod("causal");
+  Launchable work({{2, 4, 2, 100, 150}, 64, 64, DType::BF16});
+  const Operands operands = draw(Mod::identity(), work.problem); // those in device memory
+  const auto move = [](TensorView& view, int64_t elements) {
+    view.data = static_cast<char*>(view.data) + elements * dtypeBytes(view.dtype);
+  };
+  const std::pair<const char*, std::function<void(TensorView&)>> layouts[] = {
+      {"one head for all", [](TensorView& view) { view.stride[1] = 0; }},
+      {"one row for all", [](TensorView& view) { view.stride[2] = 0; }},
+      {"rows backwards",
+       [&](TensorView& view) {
+         move(view, (view.shape[2] - 1) * view.stride[2]);
+         view.stride[2] *= -1;
+       }},
+      {"an odd address",
+       [&](TensorView& view) {
+         move(view, 1);
+         --view.shape[2];
+       }},
+      {"an odd row stride", [](TensorView& view) { --view.stride[2]; }},
+  };
+  const KernelOptions asked = optionsFor(work.problem, Family::Auto);
+  const Kernel aligned = take(device.compiler.load(mod, asked));
+  const bool isSm90 = aligned.options().family == Family::Sm90;
+  for (const auto& [what, change] : layouts) {
+    INFO(what);
+    ForwardArgs args = work.args;
+    reference::AttentionArgs host{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
+    for (TensorView* view : {&args.k, &args.v, &host.k, &host.v}) change(*view);
+    const LayoutChoice choice = take(device.compiler.forLayout(mod, asked, args));
+    CHECK(choice.whyNotSm90.empty() == !isSm90);
+    if (isSm90) CHECK_FALSE(aligned.forward(args, nullptr, device.stream.get()));
+
+    take(work.out.fill(0xff));
+    const Kernel kernel = take(device.compiler.load(mod, choice.options));
+    CHECK(kernel.options().family == Family::Sm80);
+    take(kernel.forward(args, nullptr, device.stream.get()));
+    take(device.stream.synchronize());
+    const cli::HostTensor out{DType::BF16, {2, 4, 100, 64}, work.result()};
+    const reference::AttentionResult expected = take(reference::attention(mod.module(), {}, host));
+    checkClose({toDoubles(out), {}, {}}, {expected.out, {}, expected.rowMax}, work.problem);
   }
 }
 

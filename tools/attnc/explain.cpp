@@ -108,7 +108,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   if (!mask) return std::move(mask).error();
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + capturesText(mod) +
          kernelText(*plan, kernel, **compiled) + problemText(problem) + valuesText(operands->captures) +
-         workText(*mask, problem, *plan, *loop) + operationsText(mod.module()) + scoreText(mod.module(), *loop);
+         workText(*mask, problem, *plan, *loop) + operationsText(mod.module()) +
+         scoreText(moduleInKernel(mod.module(), plan->options.family), *loop);
 }
 
 int runExplain(ExplainOptions options) {
@@ -162,7 +163,8 @@ void addExplain(CLI::App& app, int& exitCode) {
       "Without --arch: that of the GPU, or sm_90a where there is none. Compiling needs libnvrtc, and no GPU.\n"
       "Captures that neither --set nor a file gives are drawn, as run --random does (attnc run --help).\n"
       "Operations are those of the IR, at the outermost level where they are known: once a launch, (batch, head), q\n"
-      "row, kv column, or for each score; the compiler may fuse some, and some take several instructions.\n\n"
+      "row, kv column, or for each score; the compiler may fuse some, and some take several instructions. What stands\n"
+      "per score is less where the kernel moves factors and terms of the mod out of its inner loop, as sm90 does.\n\n"
       "Example: attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096");
   command->callback([options, &exitCode] { exitCode = runExplain(*options); });
 }

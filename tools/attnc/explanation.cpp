@@ -3,6 +3,9 @@
 #include "mod_text.h"
 #include "options.h"
 
+#include "passes/row_shift.h"
+#include "passes/scaled_score.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -96,9 +99,8 @@ std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, co
     advisories += fmt::format("{:12}{}\n", advisories.empty() ? "advisories" : "", advisory);
   text += advisories.empty() ? "advisories  none\n" : advisories;
   if (plan.options.family != Family::Sm90) return text + "layouts     any strides, the last one 1\n";
-  return text +
-         "layouts     rows aligned to 16 bytes, strides above 0 (of the batch: 0, too); others: launch with family "
-         "sm80\n";
+  return text + fmt::format("layouts     rows aligned to 16 bytes, strides above 0 (of the batch: 0, too); others {}\n",
+                            asked.family == Family::Auto ? "go to family sm80" : "are an error");
 }
 
 std::string workText(const BlockMask& mask, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop) {
@@ -112,6 +114,15 @@ std::string workText(const BlockMask& mask, const ProblemShape& problem, const k
   return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(mask, problem) +
          fmt::format("FLOPs       {} dense, {} in live blocks ({})\n", flopsText(dense), flopsText(live),
                      percent(live, dense));
+}
+
+ir::Module moduleInKernel(const ir::Module& module, Family family) {
+  if (family != Family::Sm90) return module;
+  auto scaled = passes::scaledScore(module);
+  if (scaled && scaled->out) return std::move(scaled->module); // row terms stay inside such a factor
+  ir::Module inner = scaled ? std::move(scaled->module) : module;
+  auto shifted = passes::rowShift(inner);
+  return shifted ? std::move(shifted->module) : inner;
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {

@@ -22,7 +22,11 @@ std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, co
 /// Lines "KV loop", "blocks" and "FLOPs": the work that `mask` leaves of the problem.
 std::string workText(const BlockMask& mask, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
 
-/// Lines "per score": the operations of the mod that each score of a full and of a partial block takes.
+/// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
+/// know out of score_mod.
+ir::Module moduleInKernel(const ir::Module& module, Family family);
+
+/// Lines "per score": the operations of the module that each score of a full and of a partial block takes.
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include "api/mask_shape.h"
+#include "api/mod_impl.h"
 #include "ir/ir.h"
 
 #include <fmt/format.h>
@@ -68,11 +69,16 @@ public:
     if (!created) return std::move(created).error();
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
-    auto wantsMask = compiler.wantsBlockMask(mod, baseOptions());
+    if (auto status = placeOperands(); !status) return status.error();
+    auto choice = compiler.forLayout(mod, baseOptions(), args);
+    if (!choice) return std::move(choice).error();
+    auto wantsMask = compiler.wantsBlockMask(mod, choice->options);
     if (!wantsMask) return wantsMask.error();
     if (*wantsMask && !options.noBlockMask)
       if (auto status = buildBlockMask(); !status) return status.error();
-    return forward();
+    if (auto status = forward(*choice); !status) return status.error();
+    result.summary = fmt::format("device      {} ({})\n", context.info().name, context.info().arch) + summary;
+    return std::move(result);
   }
 
 private:
@@ -95,6 +101,34 @@ private:
       if (!view) return view.error();
       captures.set(name, *view);
     }
+    return {};
+  }
+
+  /// Uploads q, k and v, and makes room for the results.
+  Status placeOperands() {
+    const ProblemShape& problem = operands.problem;
+    std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
+    result.lse = HostTensor::make(DType::F32, rows);
+    result.rowMax = HostTensor::make(DType::F32, rows);
+    rows.push_back(operands.v.shape[3]);
+    result.out = HostTensor::make(operands.q.dtype, rows);
+    for (auto [host, view] :
+         {std::pair(&operands.q, &args.q), std::pair(&operands.k, &args.k), std::pair(&operands.v, &args.v)}) {
+      auto uploaded = memory.upload(*host);
+      if (!uploaded) return uploaded.error();
+      *view = *uploaded;
+    }
+    firstOutput = memory.size();
+    TensorView lse, rowMax;
+    for (auto [host, view] :
+         {std::pair(&result.out, &args.out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
+      auto allocated = memory.allocate(*host);
+      if (!allocated) return allocated.error();
+      *view = *allocated;
+    }
+    bool all = options.verify;
+    if (all || options.lse) args.lse = lse;
+    if (all || options.rowMax) args.rowMax = rowMax;
     return {};
   }
 
@@ -129,54 +163,23 @@ private:
     return fmt::format(" (kernel compiled in {:.0f} ms)", compiled.compileMs);
   }
 
-  Expected<RunResult> forward() {
-    KernelOptions kernelOptions = baseOptions();
+  Status forward(const LayoutChoice& choice) {
+    KernelOptions kernelOptions = choice.options;
     kernelOptions.blockSparse = blockMask.has_value();
-    kernelOptions.rowMax = options.verify || options.rowMax;
+    kernelOptions.rowMax = args.rowMax.has_value();
     auto kernel = compiler.load(mod, kernelOptions);
     if (!kernel) return std::move(kernel).error();
 
-    const ProblemShape& problem = operands.problem;
-    RunResult result;
-    std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
-    result.lse = HostTensor::make(DType::F32, rows);
-    result.rowMax = HostTensor::make(DType::F32, rows);
-    rows.push_back(operands.v.shape[3]);
-    result.out = HostTensor::make(operands.q.dtype, rows);
-    if (auto status = launch(*kernel, result); !status) return status.error();
-    result.summary = summary;
-    return result;
-  }
-
-  Status launch(const Kernel& kernel, RunResult& result) {
-    ForwardArgs args;
-    for (auto [host, view] :
-         {std::pair(&operands.q, &args.q), std::pair(&operands.k, &args.k), std::pair(&operands.v, &args.v)}) {
-      auto uploaded = memory.upload(*host);
-      if (!uploaded) return uploaded.error();
-      *view = *uploaded;
-    }
-    size_t firstOutput = memory.size();
-    TensorView lse, rowMax;
-    for (auto [host, view] :
-         {std::pair(&result.out, &args.out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
-      auto allocated = memory.allocate(*host);
-      if (!allocated) return allocated.error();
-      *view = *allocated;
-    }
-    bool all = options.verify;
-    if (all || options.lse) args.lse = lse;
-    if (all || options.rowMax) args.rowMax = rowMax;
     if (options.scale) args.scale = float(*options.scale);
     args.captures = &captures;
     if (blockMask) args.blockMask = &*blockMask;
-    auto workspace = memory.allocate(kernel.workspaceBytes(args));
+    auto workspace = memory.allocate(kernel->workspaceBytes(args));
     if (!workspace) return workspace.error();
     if (auto status = memory[memory.size() - 1].fill(0); !status) return status;
 
-    auto ms = timed(stream, [&] { return kernel.forward(args, *workspace, stream.get()); });
+    auto ms = timed(stream, [&] { return kernel->forward(args, *workspace, stream.get()); });
     if (!ms) return ms.error();
-    describe(kernel, *ms);
+    describeForward(*kernel, choice.whyNotSm90, *ms);
     HostTensor* outputs[] = {&result.out, &result.lse, &result.rowMax};
     for (size_t i = 0; i < 3; ++i)
       if (auto status = memory[firstOutput + i].download(outputs[i]->bytes.data(), outputs[i]->bytes.size()); !status)
@@ -184,12 +187,11 @@ private:
     return {};
   }
 
-  void describe(const Kernel& kernel, float ms) {
+  void describeForward(const Kernel& kernel, const std::string& whyNotSm90, float ms) {
     const CompiledKernel& compiled = kernel.compiled();
-    summary = fmt::format("device      {} ({})\n", context.info().name, kernel.options().arch) + summary +
-              fmt::format("forward     family {}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
-                          familyName(kernel.options().family), compiled.registers, compiled.spillBytes, ms,
-                          compileText(compiled));
+    summary += fmt::format("forward     family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
+                           familyName(kernel.options().family), whyNotSm90.empty() ? "" : " (" + whyNotSm90 + ")",
+                           compiled.registers, compiled.spillBytes, ms, compileText(compiled));
   }
 
   const jit::DeviceContext& context;
@@ -199,8 +201,11 @@ private:
   Compiler compiler;
   jit::DeviceStream stream;
   DeviceTensors memory;
-  Captures captures; // device memory
+  ForwardArgs args;       // device memory
+  Captures captures;      // device memory
+  size_t firstOutput = 0; // the buffers of out, lse and row_max start here
   std::optional<BlockMaskView> blockMask;
+  RunResult result;
   std::string summary;
 };
 
@@ -208,7 +213,10 @@ private:
 
 Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
                              const RunOptions& options) {
-  return GpuRun(context, mod, operands, options).run();
+  // With its pins folded in, a mask may need no lists, or those of one head.
+  auto pinned = withPins(mod, options.kernel.toOptions().pins);
+  if (!pinned) return std::move(pinned).error();
+  return GpuRun(context, *pinned, operands, options).run();
 }
 
 } // namespace attnc::cli

@@ -9,8 +9,9 @@
 
 namespace attnc::cli {
 
-/// Compiles the kernels, builds the block mask on the GPU if the mod has a mask_mod, runs the forward kernel and copies
-/// the results back. `context` is current. Errors: of the compiler, the driver, or the device's memory.
+/// Compiles the kernel for the mod and the operands' layout, builds the block mask on the GPU if that kernel gains from
+/// one, runs it and copies the results back. `context` is current. Errors: of the compiler, the driver, or the device's
+/// memory.
 Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
                              const RunOptions& options);
 

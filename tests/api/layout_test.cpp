@@ -1,0 +1,180 @@
+// Which kernel serves which layout, asked before anything is loaded. Needs no GPU: the arch is given.
+#include "api/forward_sm90.h"
+#include "attnc/attnc.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+
+namespace {
+
+TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DType dtype = DType::BF16) {
+  return TensorView::contiguous(nullptr, dtype, {batch, heads, length, dim});
+}
+
+ForwardArgs arguments(DType dtype = DType::BF16) {
+  return {.q = tensor(2, 8, 100, 64, dtype),
+          .k = tensor(2, 2, 300, 64, dtype),
+          .v = tensor(2, 2, 300, 32, dtype),
+          .out = tensor(2, 8, 100, 32, dtype)};
+}
+
+KernelOptions options(Family family = Family::Auto) {
+  return {.family = family, .arch = "sm_90a", .headDim = 64, .headDimV = 32};
+}
+
+Mod mod(const char* text) {
+  auto result = Mod::parse(text);
+  REQUIRE(result);
+  return *result;
+}
+
+LayoutChoice choiceFor(const ForwardArgs& args, const KernelOptions& asked = options()) {
+  auto choice = Compiler().forLayout(Mod::identity(), asked, args);
+  if (!choice) FAIL(choice.error().message);
+  return *std::move(choice);
+}
+
+std::string errorFor(const ForwardArgs& args, const KernelOptions& asked = options()) {
+  auto choice = Compiler().forLayout(Mod::identity(), asked, args);
+  REQUIRE_FALSE(choice);
+  CHECK(choice.error().blame == Blame::Environment);
+  return choice.error().message;
+}
+
+bool wantsMask(const Mod& m, const KernelOptions& asked) {
+  auto wants = Compiler().wantsBlockMask(m, asked);
+  REQUIRE(wants);
+  return *wants;
+}
+
+void* address(uintptr_t value) { return reinterpret_cast<void*>(value); }
+
+} // namespace
+
+TEST_CASE("a layout that tensor maps describe leaves the options as they are", "[api]") {
+  ForwardArgs args = arguments();
+  SECTION("dense") {}
+  SECTION("heads last") {
+    for (TensorView* view : {&args.q, &args.k, &args.v, &args.out}) {
+      view->stride[2] = view->shape[1] * view->shape[3];
+      view->stride[1] = view->shape[3];
+    }
+  }
+  SECTION("a broadcast batch, by shape or by stride") {
+    args.k = tensor(1, 2, 300, 64);
+    args.v = tensor(1, 2, 300, 32);
+    args.q.stride[0] = 0;
+  }
+  SECTION("strides that nothing is stepped by") {
+    args = {.q = tensor(1, 8, 1, 64), .k = tensor(1, 1, 9, 64), .v = tensor(1, 1, 9, 32), .out = tensor(1, 8, 1, 32)};
+    args.q.stride[0] = args.q.stride[2] = -3;
+    args.k.stride[1] = 0;
+    args.out.stride[0] = 1;
+  }
+  SECTION("output backwards") { args.out.stride[2] = -32; }
+  SECTION("no keys") {
+    args.k = tensor(2, 2, 0, 64);
+    args.v = tensor(2, 2, 0, 32);
+    args.v.data = address(2);
+  }
+  SECTION("addresses at multiples of 16 bytes") {
+    args.q.data = address(0x1010);
+    args.out.data = address(0x2000);
+  }
+  const LayoutChoice choice = choiceFor(args);
+  CHECK(choice.options.family == Family::Auto);
+  CHECK(choice.whyNotSm90.empty());
+}
+
+TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "[api]") {
+  ForwardArgs args = arguments();
+  std::string why;
+  SECTION("rows") {
+    args.k.stride[2] = 65;
+    why = "k has a row stride of 65, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
+  }
+  SECTION("heads") {
+    args.v.stride[1] = 0;
+    why = "v has a head stride of 0, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
+  }
+  SECTION("batch") {
+    args.q.stride[0] = -8 * 100 * 64;
+    why = "q has a batch stride of -51200, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
+  }
+  SECTION("far apart") {
+    args.k.stride[1] = int64_t(1) << 39;
+    why = "k has a head stride of 549755813888, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
+  }
+  SECTION("output") {
+    args.out.stride[2] = 36;
+    why = "out has a row stride of 36, sm90 takes multiples of 8 (16 bytes)";
+  }
+  SECTION("address") {
+    args.v.data = address(0x1008);
+    why = "v does not begin at a multiple of 16 bytes";
+  }
+  const LayoutChoice choice = choiceFor(args);
+  CHECK(choice.options.family == Family::Sm80);
+  CHECK(choice.options.arch == "sm_90a");
+  CHECK(choice.whyNotSm90 == why);
+  CHECK(choiceFor(args, choice.options).whyNotSm90.empty());
+
+  CHECK(errorFor(args, options(Family::Sm90)) == why);
+  for (Family family : {Family::Naive, Family::Sm80}) CHECK(choiceFor(args, options(family)).options.family == family);
+  KernelOptions older = options();
+  older.arch = "sm_80";
+  CHECK(choiceFor(args, older).options.family == Family::Auto);
+
+  // A launch says the same, before it asks the driver.
+  for (TensorView* view : {&args.q, &args.k, &args.v, &args.out})
+    if (!view->data) view->data = address(0x10000);
+  auto params = makeForwardParams(args, options(Family::Sm90));
+  REQUIRE(params);
+  auto launch = makeForwardParamsSm90(args, *params, {.options = options(Family::Sm90)}, {}, nullptr);
+  REQUIRE_FALSE(launch);
+  CHECK(launch.error().message == why);
+}
+
+TEST_CASE("any layout of fp32 stays with the family that serves fp32", "[api]") {
+  KernelOptions asked = options();
+  asked.dtype = DType::F32;
+  ForwardArgs args = arguments(DType::F32);
+  args.q.stride[2] = 65;
+  CHECK(choiceFor(args, asked).whyNotSm90.empty());
+}
+
+TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[api]") {
+  ForwardArgs args = arguments();
+  SECTION("shape") {
+    args.v = tensor(2, 2, 299, 32);
+    CHECK(errorFor(args) == "v has shape [2, 2, 299, 32], expected [2, 2, 300, 32]");
+  }
+  SECTION("dtype") {
+    args.k.dtype = DType::F16;
+    CHECK(errorFor(args) == "k is f16, expected bf16, which the kernel was compiled for");
+  }
+  SECTION("kind") {
+    KernelOptions asked = options();
+    asked.kind = KernelKind::BlockMask;
+    CHECK(errorFor(args, asked) == "forLayout() of a kernel that is no forward one");
+  }
+}
+
+TEST_CASE("the family that a layout gets decides whether a block mask pays", "[api]") {
+  const Mod causal = mod("q_idx >= kv_idx");
+  ForwardArgs args = arguments();
+  CHECK_FALSE(wantsMask(causal, choiceFor(args).options));
+  args.q.stride[2] = 65;
+  CHECK(wantsMask(causal, choiceFor(args).options));
+  CHECK_FALSE(wantsMask(Mod::identity(), choiceFor(args).options));
+}
+
+TEST_CASE("a pin that makes bounds of a mask makes a block mask needless", "[api]") {
+  // Without the sign of `step`, nothing says which way the mask's edge runs.
+  const Mod stepped = mod("step: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx * step >= kv_idx\n");
+  KernelOptions asked = options();
+  CHECK(wantsMask(stepped, asked));
+  asked.pins = {{"step", 2}};
+  CHECK_FALSE(wantsMask(stepped, asked));
+}
