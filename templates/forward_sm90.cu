@@ -3,8 +3,9 @@
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
 // After FlashAttention-3 (Shah et al., arXiv:2407.08608). A CTA stays and takes one tile of kBlockM rows of Q after
-// another. Its first warpgroup, the producer, has one busy warp: it decides which tile and which KV steps come next,
-// requests them from the copy engine, and computes what the mod loads for the columns of a step. The other warpgroups, the consumers, own 64 rows each and follow the steps:
+// another. In its first warpgroup one warp, the producer, decides which tile and which KV steps come next,
+// requests them from the copy engine, and computes what the mod loads for the columns of a step; another, the storer,
+// sends finished tiles of O off. The other warpgroups, the consumers, own 64 rows each and follow the steps:
 //
 //   producer      K(i+1) V(i) K(i+2) V(i+1) ...                     as slots of the rings fall free
 //   consumer 0    [S(i+1) = Q K(i+1), O += P(i) V(i)] softmax(i+1) [...]
@@ -14,10 +15,11 @@
 // warpgroup has products under way during its softmax, and during the stores at the end of a tile.
 //
 //   shared memory   bytes                                         lifetime
-//   q_ring          kQStages tile_bytes(kBlockM, kHeadDimQk)      a slot: one tile of Q rows
+//   q_ring          kQStages tile_bytes(kBlockM, kHeadDimQk)      a slot: one tile of Q rows, then, if there are two
+//                   (of kHeadDimV if that is more and kQStages 2)   slots, its rows of O on their way out
 //   k_ring          kStages tile_bytes(kBlockN, kHeadDimQk)       a slot: until S of its step is there
 //   v_ring          kStages tile_bytes(kBlockN, kHeadDimV)        a slot: until P V of its step is there
-//   control         32 kQStages + 40 kStages                      what the producer tells the consumers, and barriers
+//   control         40 kQStages + 40 kStages                      what the producer tells the consumers, and barriers
 //   columns         kStages kBlockN sizeof(Mod::Col)              if the mod loads by column; as of k_ring
 //
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
@@ -161,6 +163,35 @@ struct Producer {
   }
 };
 
+// ------------------------------------------------------------------------------------------------------------- storer
+
+/// One thread, in another warp of the first warpgroup: sends the O that the consumers leave in a slot of Q on its way, and
+/// then frees the slot.
+struct Storer {
+  const ForwardParamsSm90& p;
+  Shared shared;
+  RingPlace<kQStages> q;
+
+  ATTNC_DEVICE void run() {
+    while (true) {
+      ptx::mbarrier_wait(shared.q_full(q.slot), q.parity);
+      int work[4];
+      ptx::ld_shared(work, shared.work(q.slot));
+      const auto [b, h, q_start, valid] = work;
+      if (!valid) break;
+      ptx::mbarrier_wait(shared.out_full(q.slot), q.parity);
+#pragma unroll
+      for (int slab = 0; slab < slabs(kHeadDimV); ++slab)
+        ptx::tma_store_4d(p.out, shared.q(q.slot) + slab * kBlockM * kRowBytes, slab * 64, q_start, h,
+                          b * p.out_batch_step);
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_read();
+      ptx::mbarrier_arrive(shared.q_empty(q.slot));
+      q.advance();
+    }
+  }
+};
+
 // ---------------------------------------------------------------------------------------------------------- consumer
 
 struct Consumer {
@@ -184,11 +215,11 @@ struct Consumer {
     return {x[0], x[1]};
   }
 
-  /// One lane of each warp frees a slot once the warp's products with it are there, and all lanes have read what the
-  /// producer told about it.
-  ATTNC_DEVICE void free_slot(unsigned empty, bool really = true) {
+  /// One lane of each warp passes a slot on once the warp is done with it: frees it when the products with it are there
+  /// and all lanes have read what the producer told about it, or hands over what all lanes have written.
+  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
     __syncwarp();
-    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
+    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
   /// Consumers take turns at handing products to the tensor cores, so that the softmax of one runs beside the products
@@ -244,23 +275,35 @@ struct Consumer {
       }
   }
 
+  /// Hands a tile's O over, in the slot of its Q, or stores it. All products with that Q are there in all warps, by the
+  /// barrier of the turn taken since.
   ATTNC_DEVICE void store(const OutTile& o, LazyRow (&row)[2], const Place& place) {
     const ForwardParams& base = p.base;
     const long long row_of_head = ((long long)place.b * base.q_heads + place.h) * base.q_len;
-    Element* out = (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head;
-    const float normalise[2] = {row[0].finish(), row[1].finish()}, max[2] = {row[0].max(), row[1].max()};
+    const float normalise[2] = {row[0].finish(), row[1].finish()};
+    if constexpr (kOutInQSlot) {
+      const int slot = q.slot ^ 1; // of two; `q` has gone on already
+      write_rows(o, shared.q(slot), 64 * group, normalise);
+      ptx::fence_proxy_async();
+      pass_slot(shared.out_full(slot));
+    } else {
+      const int q_idx = place.q_first;
+      Element* out = (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head;
+      store_row<0>(o, out + q_idx * base.out_stride.row, normalise[0], q_idx < base.q_len);
+      store_row<1>(o, out + (q_idx + 8) * base.out_stride.row, normalise[1], q_idx + 8 < base.q_len);
+    }
+    if (base.lse || base.row_max) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int q_idx = place.q_first + 8 * half;
-      if (threadIdx.x % 4 == 0 && q_idx < base.q_len) {
+      for (int half = 0; half < 2; ++half) {
+        const int q_idx = place.q_first + 8 * half;
         const float shift = row_shift<Mod>(args, place.head, place.row[half]);
-        if (base.lse) base.lse[row_of_head + q_idx] = row[half].lse() + shift;
-        if (base.row_max) base.row_max[row_of_head + q_idx] = max[half] + shift;
+        const float max = base.row_max ? row[half].max() + shift : 0.f;
+        if (threadIdx.x % 4 == 0 && q_idx < base.q_len) {
+          if (base.lse) base.lse[row_of_head + q_idx] = row[half].lse() + shift;
+          if (base.row_max) base.row_max[row_of_head + q_idx] = max;
+        }
       }
     }
-    const int q_idx = place.q_first;
-    store_row<0>(o, out + q_idx * base.out_stride.row, normalise[0], q_idx < base.q_len);
-    store_row<1>(o, out + (q_idx + 8) * base.out_stride.row, normalise[1], q_idx + 8 < base.q_len);
   }
 
   ATTNC_DEVICE void run() {
@@ -283,10 +326,7 @@ struct Consumer {
       const bool ends = begins && work.valid;     // the last one ended a tile
       Work next = work;
       if (begins) [[unlikely]] {
-        if (work.valid) {
-          if (kQStages > 1) free_slot(shared.q_empty(q.slot));
-          q.advance();
-        }
+        if (work.valid) q.advance();
         next = await_work();
         if (next.valid) ptx::mbarrier_wait(shared.k_full(k.slot), k.parity);
       }
@@ -314,12 +354,12 @@ struct Consumer {
 
       ptx::wgmma_wait_group<1>(); // S is there
       ptx::touch(s);
-      if (!kColumnsLoad<Mod>) free_slot(shared.k_empty(k.slot));
-      if (kQStages == 1) free_slot(shared.q_empty(0), step.flags & kStepLast);
+      if (!kColumnsLoad<Mod>) pass_slot(shared.k_empty(k.slot));
+      if (kQStages == 1) pass_slot(shared.q_empty(0), step.flags & kStepLast);
       const bool near_zero = all_near_zero(s, place);
       apply_mod(s, p.base, args, place, step, (const Mod::Col*)__cvta_shared_to_generic(shared.columns(k.slot)),
                 near_zero);
-      if (kColumnsLoad<Mod>) free_slot(shared.k_empty(k.slot));
+      if (kColumnsLoad<Mod>) pass_slot(shared.k_empty(k.slot));
       k.advance();
       float rescale[2];
       const bool move = to_exponents(s, place, step, near_zero, row, rescale);
@@ -335,7 +375,7 @@ struct Consumer {
 
       ptx::wgmma_wait_group<0>(); // O is there
       ptx::touch(o);
-      free_slot(shared.v_empty(v.slot), has_v);
+      pass_slot(shared.v_empty(v.slot), has_v);
       v.advance(has_v);
       if (move) [[unlikely]] {
 #pragma unroll
@@ -358,7 +398,8 @@ ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, Shared shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < kQStages; ++i) {
       ptx::mbarrier_init(shared.q_full(i), 1);
-      ptx::mbarrier_init(shared.q_empty(i), kWarps);
+      ptx::mbarrier_init(shared.q_empty(i), kOutInQSlot ? 1 : kWarps);
+      ptx::mbarrier_init(shared.out_full(i), kWarps);
     }
     for (int i = 0; i < kStages; ++i) {
       ptx::mbarrier_init(shared.k_full(i), kColumnsLoad<Mod> ? 2 : 1);
@@ -370,6 +411,7 @@ ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, Shared shared) {
     ptx::prefetch_tensor_map(p.q);
     ptx::prefetch_tensor_map(p.k);
     ptx::prefetch_tensor_map(p.v);
+    ptx::prefetch_tensor_map(p.out);
   }
   __syncthreads();
 }
@@ -384,7 +426,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (group == 0) {
     ptx::setmaxnreg_dec<kProducerRegisters>();
-    if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
+    // NOTE: told apart by a number that ptxas knows to be the same in a warp. Without that the state of producer and
+    // storer is in thread registers, of which there are too few; with it around the consumers, too, C7514.
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp == 0) {
+      if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
+    } else if (kOutInQSlot && warp == 1) {
+      if (threadIdx.x == 32) Storer{p, shared}.run();
+    }
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();
     Consumer{p, args, shared, group - 1}.run();

@@ -21,16 +21,17 @@ struct TileOrder {
                           // at once; null: tiles are dealt round robin, slower where they differ in length
 };
 
-/// Forward pass: out = softmax(mod(scale * q k^T)) v. q, k and v are read through maps, out through `base`.
+/// Forward pass: out = softmax(mod(scale * q k^T)) v. All four are reached through maps; where a kernel has no shared
+/// memory to spare, out through `base`.
 ///
 /// Each map is 4-D over (head_dim, rows, heads, batch), 16-bit elements, box (64, box rows, 1, 1), 128-byte swizzle,
-/// zero fill; box rows are kBlockM for q and kBlockN for k and v. Where `base` broadcasts a batch (stride 0) the map
-/// has batch extent 1 and *_batch_step is 0, else 1.
+/// zero fill; box rows are kBlockM for q and out, kBlockN for k and v. Where `base` broadcasts a batch (stride 0) the
+/// map has batch extent 1 and *_batch_step is 0, else 1.
 struct ForwardParamsSm90 {
-  TensorMap q, k, v;
+  TensorMap q, k, v, out;
   ForwardParams base; // q, k, v and their strides are not used
   TileOrder order;
-  int q_batch_step, k_batch_step, v_batch_step;
+  int q_batch_step, k_batch_step, v_batch_step, out_batch_step;
 };
 
 } // namespace attnc

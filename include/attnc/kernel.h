@@ -146,8 +146,8 @@ public:
   /// load(). Where the catalogue would pick Sm90 and the copy engine (TMA) cannot describe the layout, family is Sm80;
   /// else the options are those given.
   /// Sm90 takes q, k, v and out at multiples of 16 bytes, and strides over batch, heads and rows that are multiples of
-  /// 16 bytes, above 0 and below 2^40 bytes; those of out may be negative, those over the batch 0. Strides along an
-  /// extent of 1, or of an empty tensor, do not matter.
+  /// 16 bytes, above 0 and below 2^40 bytes; those over the batch may be 0. Strides along an extent of 1, or of an empty
+  /// tensor, do not matter.
   /// Only shapes, dtypes, strides and alignment of the four tensors count; null is aligned. Needs no GPU if
   /// `options.arch` is given. Errors (environment): tensors that fit neither the options nor each other, by name; a
   /// layout that Sm90 does not take where Sm90 is asked for; options that no kernel serves.

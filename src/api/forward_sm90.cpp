@@ -61,7 +61,6 @@ int sectionHeads(const ForwardParams& p, const KernelOptions& options, int64_t l
 Status checkLayoutSm90(const ForwardArgs& args) {
   for (auto [name, tensor] : {std::pair("q", &args.q), {"k", &args.k}, {"v", &args.v}, {"out", &args.out}}) {
     if (tensor->elements() == 0) continue;
-    const bool isMapped = tensor != &args.out;
     if (reinterpret_cast<uintptr_t>(tensor->data) % 16)
       return Error::environment(fmt::format("{} does not begin at a multiple of 16 bytes", name), kRemedy);
     const int64_t step = 16 / dtypeBytes(tensor->dtype), limit = (int64_t(1) << 40) / dtypeBytes(tensor->dtype);
@@ -69,10 +68,11 @@ Status checkLayoutSm90(const ForwardArgs& args) {
       const int64_t stride = tensor->stride[axis];
       const bool broadcasts = axis == 0 && stride == 0; // the batch coordinate then stays 0
       if (tensor->shape[axis] <= 1 || broadcasts) continue;
-      if (stride % step == 0 && (!isMapped || (stride > 0 && stride < limit))) continue;
-      return Error::environment(fmt::format("{} has a {} stride of {}, sm90 takes multiples of {} (16 bytes){}", name,
-                                            label, stride, step, isMapped ? " above 0 and below 2^40 bytes" : ""),
-                                kRemedy);
+      if (stride % step == 0 && stride > 0 && stride < limit) continue;
+      return Error::environment(
+          fmt::format("{} has a {} stride of {}, sm90 takes multiples of {} (16 bytes) above 0 and below 2^40 bytes",
+                      name, label, stride, step),
+          kRemedy);
     }
   }
   return {};
@@ -88,7 +88,10 @@ Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const
   if (!k) return k.error();
   auto v = mapOf("v", args.v, plan.blockN, args.q.data);
   if (!v) return v.error();
-  ForwardParamsSm90 params{q->map, k->map, v->map, base, {}, q->batchStep, k->batchStep, v->batchStep};
+  auto out = mapOf("out", args.out, plan.blockM, args.q.data);
+  if (!out) return out.error();
+  ForwardParamsSm90 params{q->map,       k->map,       v->map,       out->map,      base, {},
+                           q->batchStep, k->batchStep, v->batchStep, out->batchStep};
   params.order.q_tiles = (base.q_len + plan.blockM - 1) / plan.blockM;
   params.order.heads = base.batch * base.q_heads;
   params.order.section = sectionHeads(base, plan.options, device.l2Bytes);

@@ -67,16 +67,26 @@ bool servedBySm90(const KernelOptions& options, const Arch& arch) {
 }
 
 /// The Hopper tile: rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64
-/// as long as rows need not match the blocks of a mask, and the mod gets by with the registers.
+/// as long as rows need not match the blocks of a mask, and the mod gets by with the registers. The addresses of loads for
+/// every score take some, and so do the coefficients of a softcap's polynomial. With lists blockN divides the block.
+Tile sm90Tile(const ir::Module& module, const KernelOptions& options) {
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool lists = options.blockSparse, heavy = weightOf(module, options) == Weight::Heavy;
+  const bool capped = passes::scaledScore(module).has_value();
+  if (widest <= 64) {
+    if (lists) return {128, 128, 8};
+    return heavy ? Tile{128, 64, 8} : Tile{192, capped ? 112 : 128, 12};
+  }
+  if (widest <= 128) return {128, heavy || (capped && lists) ? 64 : capped ? 112 : 128, 8};
+  if (lists) return {128, 64, 8};
+  if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
+  return {128, widest <= 192 ? 96 : 80, 8};
+}
+
 void chooseSm90Tile(Plan& plan, const ir::Module& module) {
   const KernelOptions& options = plan.options;
   const int widest = std::max(options.headDim, options.headDimV);
-  const bool heavy = weightOf(module, options) == Weight::Heavy; // the addresses of a score's loads take registers, too
-  Tile tile{128, 128, 8};
-  if (widest <= 64 && !options.blockSparse) tile = heavy ? Tile{128, 96, 8} : Tile{192, 128, 12};
-  if (tile.warps == 12 && passes::scaledScore(module)) tile.blockN = 112; // the coefficients of its polynomial
-  if (widest > 64 && heavy) tile.blockN = widest > 192 && !options.blockSparse ? 48 : 64;
-  if (widest > 128 && !heavy) tile.blockN = options.blockSparse ? 64 : widest <= 192 ? 96 : 80;
+  Tile tile = sm90Tile(module, options);
   if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
   plan.blockM = tile.blockM;
   plan.blockN = tile.blockN;
@@ -86,7 +96,8 @@ void chooseSm90Tile(Plan& plan, const ir::Module& module) {
   plan.qStages = widest <= 128 ? 2 : 1;
   // As templates/tile/shared_sm90.cuh lays it out: rings of tiles in slabs of 64 columns, then control words.
   const auto tileBytes = [](int rows, int dim) { return int64_t(rows) * 128 * ((dim + 63) / 64); };
-  plan.sharedBytes = plan.qStages * (tileBytes(tile.blockM, options.headDim) + 32) +
+  const int qSlotDim = plan.qStages > 1 ? widest : options.headDim; // O leaves through the slot of its Q
+  plan.sharedBytes = plan.qStages * (tileBytes(tile.blockM, qSlotDim) + 40) +
                      plan.stages * (tileBytes(tile.blockN, options.headDim) + tileBytes(tile.blockN, options.headDimV) + 40);
 }
 

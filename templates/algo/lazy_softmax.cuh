@@ -44,7 +44,7 @@ struct LazyRow {
   /// Ends the row: 1 / sum, or 0 if no column lives.
   ATTNC_DEVICE float finish() {
     sum = quad_sum(sum);
-    return sum == 0.f ? 0.f : 1.f / sum;
+    return sum == 0.f ? 0.f : ptx::rcp(sum);
   }
 
   /// Natural-log sum of exponentials; -inf if no column lives.

@@ -19,6 +19,13 @@ ATTNC_DEVICE float lg2(float x) {
   return result;
 }
 
+/// 1/x, relative error 2^-23; inf for 0 and subnormals.
+ATTNC_DEVICE float rcp(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 /// x rounded to TF32 (10 explicit mantissa bits), as the bits of an f32.
 ATTNC_DEVICE unsigned cvt_rna_tf32(float x) {
   unsigned result;

@@ -21,4 +21,18 @@ ATTNC_DEVICE void tma_load_4d(unsigned shared, const TensorMap& map, unsigned ba
       : "memory");
 }
 
+/// The other way: a box from shared memory; what lies outside the tensor is left out. One thread; part of its next
+/// bulk group. What threads wrote to the box must have passed fence_proxy_async() and a barrier.
+ATTNC_DEVICE void tma_store_4d(const TensorMap& map, unsigned shared, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+               "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+ATTNC_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Waits until this thread's bulk groups have read their shared memory.
+ATTNC_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
+/// Makes this thread's writes to shared memory visible to the copy engine.
+ATTNC_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 } // namespace attnc::ptx

@@ -12,6 +12,11 @@
 namespace attnc {
 
 constexpr int kQBytes = tile_bytes(kBlockM, kHeadDimQk);
+constexpr int kOutBytes = tile_bytes(kBlockM, kHeadDimV);
+/// Whether O leaves through shared memory: in the slot of its Q, which with a second one at hand is not missed yet.
+constexpr bool kOutInQSlot = kQStages == 2;
+static_assert(kQStages <= 2, "no more than two slots");
+constexpr int kQSlotBytes = kOutInQSlot && kOutBytes > kQBytes ? kOutBytes : kQBytes;
 constexpr int kKBytes = tile_bytes(kBlockN, kHeadDimQk);
 constexpr int kVBytes = tile_bytes(kBlockN, kHeadDimV);
 
@@ -39,9 +44,9 @@ template <int Stages> struct RingPlace {
 struct Shared {
   unsigned base;
 
-  ATTNC_DEVICE unsigned q(int slot) const { return base + slot * kQBytes; }
-  ATTNC_DEVICE unsigned k(int slot) const { return base + kQStages * kQBytes + slot * kKBytes; }
-  ATTNC_DEVICE unsigned v(int slot) const { return base + kQStages * kQBytes + kStages * kKBytes + slot * kVBytes; }
+  ATTNC_DEVICE unsigned q(int slot) const { return base + slot * kQSlotBytes; }
+  ATTNC_DEVICE unsigned k(int slot) const { return base + kQStages * kQSlotBytes + slot * kKBytes; }
+  ATTNC_DEVICE unsigned v(int slot) const { return base + kQStages * kQSlotBytes + kStages * kKBytes + slot * kVBytes; }
 
   ATTNC_DEVICE unsigned work(int slot) const { return base + kControl + 16 * slot; }
   ATTNC_DEVICE unsigned step(int slot) const { return base + kControl + 16 * kQStages + 8 * slot; }
@@ -49,14 +54,15 @@ struct Shared {
   ATTNC_DEVICE unsigned columns(int slot) const { return base + kColumns + slot * kColumnBytes; }
   ATTNC_DEVICE unsigned q_full(int slot) const { return barrier(slot); }
   ATTNC_DEVICE unsigned q_empty(int slot) const { return barrier(kQStages + slot); }
-  ATTNC_DEVICE unsigned k_full(int slot) const { return barrier(2 * kQStages + slot); }
-  ATTNC_DEVICE unsigned k_empty(int slot) const { return barrier(2 * kQStages + kStages + slot); }
-  ATTNC_DEVICE unsigned v_full(int slot) const { return barrier(2 * kQStages + 2 * kStages + slot); }
-  ATTNC_DEVICE unsigned v_empty(int slot) const { return barrier(2 * kQStages + 3 * kStages + slot); }
+  ATTNC_DEVICE unsigned out_full(int slot) const { return barrier(2 * kQStages + slot); }
+  ATTNC_DEVICE unsigned k_full(int slot) const { return barrier(3 * kQStages + slot); }
+  ATTNC_DEVICE unsigned k_empty(int slot) const { return barrier(3 * kQStages + kStages + slot); }
+  ATTNC_DEVICE unsigned v_full(int slot) const { return barrier(3 * kQStages + 2 * kStages + slot); }
+  ATTNC_DEVICE unsigned v_empty(int slot) const { return barrier(3 * kQStages + 3 * kStages + slot); }
 
 private:
-  static constexpr int kControl = kQStages * kQBytes + kStages * (kKBytes + kVBytes);
-  static constexpr int kColumns = round_up(kControl + 32 * kQStages + 40 * kStages, 16);
+  static constexpr int kControl = kQStages * kQSlotBytes + kStages * (kKBytes + kVBytes);
+  static constexpr int kColumns = round_up(kControl + 40 * kQStages + 40 * kStages, 16);
   ATTNC_DEVICE unsigned barrier(int i) const { return base + kControl + 16 * kQStages + 8 * (kStages + i); }
 };
 

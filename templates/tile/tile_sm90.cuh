@@ -6,6 +6,7 @@
 
 #include "attnc_config.cuh"
 
+#include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -69,6 +70,25 @@ ATTNC_DEVICE void to_weights(WeightTile& p, const ScoreTile& s) {
       const float* pair = &s[2 * step + i / 2][i % 2 * 2];
       p[step][i] = pack2<Element>(pair[0], pair[1]);
     }
+}
+
+/// Writes a warpgroup's O times `normalise`, of rows g and g + 8, to a tile of kBlockM rows in shared memory. `row`: its
+/// first one's index there.
+ATTNC_DEVICE void write_rows(const OutTile& o, unsigned tile, int row, const float (&normalise)[2]) {
+  // Lanes 8i..8i+7 address matrix i: rows +0 and +8 of one group of columns, then of the next.
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const unsigned at = tile + (row + 16 * warp + lane % 16) * kRowBytes;
+#pragma unroll
+  for (int n = 0; n < kDimV / 8; n += 2) {
+    unsigned x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* pair = &o[n + i / 2][i % 2 * 2];
+      x[i] = pack2<Element>(pair[0] * normalise[i % 2], pair[1] * normalise[i % 2]);
+    }
+    const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
+    ptx::stmatrix_x4(at + n / 8 * kBlockM * kRowBytes + chunk * 16, x);
+  }
 }
 
 /// Stores one row of a warpgroup's O times `normalise`: the quad that holds it calls together, `half` 0 for row g and 1
