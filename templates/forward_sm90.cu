@@ -25,7 +25,7 @@
 // The host provides: tensor maps, the tile order and its counters (params_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len >= 1.
 //
-// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages; with lists kBlockN divides the block.
+// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages 1 or 2; with lists kBlockN divides the block.
 // Seams: head, row, col, score, mask; optional: bounds (step_walk.cuh) and the hooks of mod_hooks.cuh.
 #include "attnc_config.cuh"
 
@@ -140,16 +140,15 @@ struct Producer {
       at.kv_head = at.h / p.base.group;
       at.origin = position_origin<Mod>(q_start);
       StepWalk<Mod> walk(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, p.base.q_len));
-      if (kQStages == 1 && v_next.kv_start >= 0) { // the only slot falls free no earlier than V is needed
-        request_v(v_next);
-        v_next.kv_start = -1;
-      }
-      tell_work({at.b, at.h, q_start, 1});
-      while (true) { // V one step behind K
+      // V one step behind K. Q comes after both, since its slot falls free last: with the O of a tile before.
+      bool begins = true;
+      while (true) {
         const int flags = walk.step.flags;
         at.kv_start = walk.step.kv_start;
         request_k(at, flags);
         if (v_next.kv_start >= 0) request_v(v_next);
+        if (begins) tell_work({at.b, at.h, q_start, 1});
+        begins = false;
         fill_columns(at, flags);
         k.advance();
         v_next = at;

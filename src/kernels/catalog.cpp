@@ -92,7 +92,7 @@ void chooseSm90Tile(Plan& plan, const ir::Module& module) {
   plan.blockN = tile.blockN;
   plan.warps = tile.warps;
   plan.threads = 128 + 32 * tile.warps;
-  plan.stages = 2;
+  plan.stages = widest <= 64 ? 3 : 2; // what shared memory holds; more gain nothing
   plan.qStages = widest <= 128 ? 2 : 1;
   // As templates/tile/shared_sm90.cuh lays it out: rings of tiles in slabs of 64 columns, then control words.
   const auto tileBytes = [](int rows, int dim) { return int64_t(rows) * 128 * ((dim + 63) / 64); };
