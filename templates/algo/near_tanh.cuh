@@ -6,8 +6,9 @@
 //   tanh(u) = u (c0 + c1 u^2 + c2 u^4 + ...)
 //
 // to a relative error of 7.3e-8 with five coefficients and 6.3e-5 with three, minimax fits. With the factors inside the
-// coefficients the bias of the softmax is the last addend, so that a score costs two or four instructions more than one
-// without a cap. What lies further out takes the mod's own score(); who calls decides for a warp's part of a tile.
+// coefficients the bias of the softmax is the last addend, so that a score costs three or five instructions more than one
+// without a cap, and one to see that it is near. What lies further out takes the mod's own score(); who calls decides for
+// a warp's part of a tile.
 //
 // Of x = -inf, a dead column, the polynomial makes -inf: the last coefficient is positive.
 #pragma once
