@@ -1,4 +1,4 @@
-"""Soft-capped scores with the GPU's own tanh: relative error about 2e-4, one instruction (PTX tanh.approx.f32).
+"""Soft-capped scores with the GPU's own tanh: relative error up to about 2e-4, one instruction (PTX tanh.approx.f32).
 
 The formula is that of softcap.py. `tanh_approx` is a function of attnc; torch has none.
 """
