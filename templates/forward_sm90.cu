@@ -26,7 +26,7 @@
 // kWarps threads, dynamic shared memory as above. out has 16-byte aligned rows; q_len >= 1.
 //
 // Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages 1 or 2; with lists kBlockN divides the block.
-// Seams: head, row, col, score, mask; optional: bounds (step_walk.cuh) and the hooks of mod_hooks.cuh.
+// Seams: head, row, col, score, mask; optional: bounds (step_walk.cuh) and the hooks of mod/hooks.cuh.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"

@@ -1,5 +1,5 @@
 // emitMod(): the two structs and five functions of templates/mod/contract.cuh, in its order; then those optional ones
-// of templates/algo/step_walk.cuh and mod_hooks.cuh that the mod allows.
+// of templates/algo/step_walk.cuh and templates/mod/hooks.cuh that the mod allows.
 #include "codegen/mod_source.h"
 
 #include "codegen/function_text.h"
@@ -193,6 +193,10 @@ struct Extras {
 
 } // namespace
 
+ir::Module moduleBehindHooks(const ir::Module& module, const ModOptions& options) {
+  return Extras(module, options).moduleOr(module);
+}
+
 ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   const Extras extras(module, options);
   Program program = lower(extras.moduleOr(module), extras.values, module.size());
@@ -236,8 +240,9 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   std::string columnTerm = extras.shifted ? fields.names[program.hooks[extras.columnTerm()]] : "";
   text += extras.text(bodies, columnTerm);
   int columnBytes = 0;
-  if (ir::hasLoad(extras.moduleOr(module), ir::Level::Column)) {
-    columnBytes = structBytes(fields.column, program);
+  if (const int bytes = structBytes(fields.column, program);
+      bytes <= kMaxSharedColumnBytes && ir::hasLoad(extras.moduleOr(module), ir::Level::Column)) {
+    columnBytes = bytes;
     text += "\n  // col() reads memory.\n  static constexpr bool kColumnsLoad = true;\n";
     text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
   }

@@ -35,18 +35,25 @@ struct Slot {
 struct ModSource {
   std::string text;        ///< of attnc_mod.cuh
   std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
-  int columnBytes = 0;     ///< of a Mod::Col if col() reads memory (kColumnsLoad of templates/algo/mod_hooks.cuh), else 0
+  int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad (templates/mod/hooks.cuh), else 0
 };
 
 struct ModOptions {
   /// Factors of the score that heads know leave score() for scale_in() and scale_out(): for kernels that take the hooks
-  /// of templates/algo/mod_hooks.cuh. Others would miss the factors.
+  /// of templates/mod/hooks.cuh. Others would miss the factors.
   bool scaledScore = false;
   /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_float may count
   /// from any position that is the same for both. For kernels that take the hooks and count from their tile; others
   /// would miss the term, or round it.
   bool rowShift = false;
 };
+
+/// A Mod has kColumnsLoad if col() reads memory and fills no more bytes than this: kernels keep those of some hundred
+/// columns in shared memory.
+constexpr int kMaxSharedColumnBytes = 64;
+
+/// The module whose score_mod and mask_mod emitMod() writes: what the hooks take is no part of them.
+ir::Module moduleBehindHooks(const ir::Module& module, const ModOptions& options);
 
 /// Never fails on a module that verifies. Equal modules give equal text.
 ModSource emitMod(const ir::Module& module, const ModOptions& options = {});

@@ -51,9 +51,13 @@ std::string modKey(ir::Module module, const codegen::ModOptions& options) {
 
 } // namespace
 
+codegen::ModOptions modOptions(Family family) {
+  const bool takesHooks = family == Family::Sm90;
+  return {.scaledScore = takesHooks, .rowShift = takesHooks};
+}
+
 Assembly assemble(const ir::Module& module, const Plan& plan) {
-  const bool takesHooks = plan.options.family == Family::Sm90; // those of templates/algo/mod_hooks.cuh
-  const codegen::ModOptions options{.scaledScore = takesHooks, .rowShift = takesHooks};
+  const codegen::ModOptions options = modOptions(plan.options.family);
   codegen::ModSource mod = codegen::emitMod(module, options);
   std::vector<std::pair<std::string, int>> extra;
   if (plan.stages) extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};

@@ -18,6 +18,9 @@ struct Assembly {
   std::string modKey;
 };
 
+/// How the mod is emitted for kernels of a family: with those hooks of templates/mod/hooks.cuh that they take.
+codegen::ModOptions modOptions(Family family);
+
 /// Joins the plan's template, the templates it may include and the two generated headers. No disk, no NVRTC.
 Assembly assemble(const ir::Module& module, const Plan& plan);
 

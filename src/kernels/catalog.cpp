@@ -71,7 +71,8 @@ bool servedBySm90(const KernelOptions& options, const Arch& arch) {
 /// every score take some, and so do the coefficients of a softcap's polynomial. With lists blockN divides the block.
 Tile sm90Tile(const ir::Module& module, const KernelOptions& options) {
   const int widest = std::max(options.headDim, options.headDimV);
-  const bool lists = options.blockSparse, heavy = weightOf(module, options) == Weight::Heavy;
+  const Weight weight = weightOf(module, options);
+  const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
   const bool capped = passes::scaledScore(module).has_value();
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
@@ -80,6 +81,7 @@ Tile sm90Tile(const ir::Module& module, const KernelOptions& options) {
   if (widest <= 128) return {128, heavy || (capped && lists) ? 64 : capped ? 112 : 128, 8};
   if (lists) return {128, 64, 8};
   if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
+  if (weight == Weight::Gather) return {128, 64, 8}; // shared memory for what is loaded by column
   return {128, widest <= 192 ? 96 : 80, 8};
 }
 
@@ -92,13 +94,13 @@ void chooseSm90Tile(Plan& plan, const ir::Module& module) {
   plan.blockN = tile.blockN;
   plan.warps = tile.warps;
   plan.threads = 128 + 32 * tile.warps;
-  plan.stages = widest <= 64 ? 3 : 2; // what shared memory holds; more gain nothing
+  plan.stages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
   plan.qStages = widest <= 128 ? 2 : 1;
   // As templates/tile/shared_sm90.cuh lays it out: rings of tiles in slabs of 64 columns, then control words.
   const auto tileBytes = [](int rows, int dim) { return int64_t(rows) * 128 * ((dim + 63) / 64); };
   const int qSlotDim = plan.qStages > 1 ? widest : options.headDim; // O leaves through the slot of its Q
-  plan.sharedBytes = plan.qStages * (tileBytes(tile.blockM, qSlotDim) + 40) +
-                     plan.stages * (tileBytes(tile.blockN, options.headDim) + tileBytes(tile.blockN, options.headDimV) + 40);
+  const int64_t kvBytes = tileBytes(tile.blockN, options.headDim) + tileBytes(tile.blockN, options.headDimV);
+  plan.sharedBytes = plan.qStages * (tileBytes(tile.blockM, qSlotDim) + 40) + plan.stages * (kvBytes + 40);
 }
 
 Status checkBlocks(const KernelOptions& options) {

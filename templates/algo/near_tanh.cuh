@@ -14,7 +14,6 @@
 #pragma once
 
 #include "mod/contract.cuh"
-#include "ptx/registers.cuh"
 
 namespace attnc {
 
@@ -39,7 +38,7 @@ template <bool Accurate> struct NearTanh {
     float factor = out * in;
 #pragma unroll
     for (int i = 0; i < kTerms; ++i) {
-      coefficients[i] = ptx::in_thread_register(factor * near_tanh_coefficient<Accurate>(i));
+      coefficients[i] = factor * near_tanh_coefficient<Accurate>(i);
       factor *= in * in;
     }
     constexpr float kSmallestNormal = 1.17549435e-38f;

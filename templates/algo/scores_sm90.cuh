@@ -7,11 +7,10 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/mod_hooks.cuh"
 #include "algo/near_tanh.cuh"
 #include "algo/online_softmax.cuh"
 #include "algo/step_walk.cuh"
-#include "ptx/registers.cuh"
+#include "mod/hooks.cuh"
 #include "tile/shared_sm90.cuh"
 
 namespace attnc {
@@ -34,11 +33,11 @@ struct Place {
     // A score is in natural units if something comes between the product and the softmax, else it is the product
     // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
     // first.
-    scale = ptx::in_thread_register(p.scale * scale_in<Mod>(args, head));
+    scale = p.scale * scale_in<Mod>(args, head);
     if constexpr (kCallsScore<Mod>)
       factor = kLog2e * scale_out<Mod>(args, head);
     else
-      factor = ptx::in_thread_register(p.scale > 0.f ? p.scale * kLog2e : kLog2e);
+      factor = p.scale > 0.f ? p.scale * kLog2e : kLog2e;
     slope = kLog2e * kv_slope<Mod>(args, head);
     if constexpr (kScoreIsSoftcap<Mod>) near_tanh = NearTanh<kScoreIsTanh<Mod>>(scale, factor);
     const float q_float = float(q_first - origin);

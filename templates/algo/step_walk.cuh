@@ -13,7 +13,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/lazy_softmax.cuh"
-#include "algo/mod_hooks.cuh"
+#include "mod/hooks.cuh"
 #include "params.cuh"
 
 namespace attnc {

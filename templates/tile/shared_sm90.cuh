@@ -6,7 +6,7 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/mod_hooks.cuh"
+#include "mod/hooks.cuh"
 #include "tile/tile_sm90.cuh"
 
 namespace attnc {

@@ -3,8 +3,7 @@
 #include "mod_text.h"
 #include "options.h"
 
-#include "passes/row_shift.h"
-#include "passes/scaled_score.h"
+#include "kernels/assemble.h"
 
 #include <fmt/format.h>
 
@@ -117,12 +116,7 @@ std::string workText(const BlockMask& mask, const ProblemShape& problem, const k
 }
 
 ir::Module moduleInKernel(const ir::Module& module, Family family) {
-  if (family != Family::Sm90) return module;
-  auto scaled = passes::scaledScore(module);
-  if (scaled && scaled->out) return std::move(scaled->module); // row terms stay inside such a factor
-  ir::Module inner = scaled ? std::move(scaled->module) : module;
-  auto shifted = passes::rowShift(inner);
-  return shifted ? std::move(shifted->module) : inner;
+  return codegen::moduleBehindHooks(module, kernels::modOptions(family));
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {

@@ -1,5 +1,5 @@
-// Optional hooks of a mod, for algebra that only the compiler of the mod can see. Without one of them, its neutral
-// value.
+// Optional hooks of a mod beside contract.cuh, for algebra that only the compiler of the mod can see. Without one of
+// them, its neutral value.
 //
 //   static float scale_in(const ModArgs&, const Head&)    score() gets the score times this: 1 / cap of a softcap
 //   static float scale_out(const ModArgs&, const Head&)   what score() returns is to be multiplied by this, > 0: cap

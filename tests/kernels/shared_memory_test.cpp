@@ -1,0 +1,43 @@
+// What kernels ask of a CTA's shared memory, without compiling them.
+#include "api/mod_impl.h"
+#include "kernels/arch.h"
+#include "kernels/assemble.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+using namespace attnc;
+
+namespace {
+
+/// A mask that compares one captured element a column with one a row, `captures` times.
+std::string manyColumns(int captures) {
+  std::string text, terms;
+  for (int i = 0; i < captures; ++i) {
+    text += fmt::format("t{}: i64[KV_LEN]\n", i);
+    terms += fmt::format("{}(t{}[kv_idx] == t{}[q_idx])", i ? " & " : "", i, i);
+  }
+  return text + "\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + terms + "\n";
+}
+
+} // namespace
+
+TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever the mod loads by column", "[kernels]") {
+  const int64_t limit = kernels::parseArch("sm_90a")->sharedBytesPerCta();
+  for (int captures : {1, 4, 8, 9, 40}) {
+    auto mod = Mod::parse(manyColumns(captures));
+    REQUIRE(mod);
+    for (int headDim = 8; headDim <= 256; headDim += 8)
+      for (int headDimV : {8, headDim, 256})
+        for (bool blockSparse : {false, true}) {
+          INFO(captures << " captures, head dims " << headDim << ", " << headDimV << (blockSparse ? ", lists" : ""));
+          const KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .headDim = headDim, .headDimV = headDimV,
+                                      .blockSparse = blockSparse};
+          auto plan = kernels::choosePlan(mod->module(), options);
+          REQUIRE(plan);
+          const kernels::Assembly assembly = kernels::assemble(mod->module(), *plan);
+          CHECK(assembly.sharedBytes <= limit);
+          CHECK(assembly.sharedBytes >= plan->sharedBytes);
+        }
+  }
+}
