@@ -230,12 +230,10 @@ struct Consumer {
     if (kConsumers > 1) ptx::named_barrier_arrive<256>(group + 1 == kConsumers ? 1 : 2 + group);
   }
 
-  /// Turns what apply_mod leaves into exponents y that are fit for weights. True: references have moved, O must be
-  /// multiplied by `rescale`.
-  ATTNC_DEVICE static bool to_exponents(ScoreTile& x, const Place& place, Step step, bool near_zero, LazyRow (&row)[2],
-                                        float (&rescale)[2]) {
+  /// Turns exponents y into ones that are fit for weights. True: references have moved, O must be multiplied by
+  /// `rescale`.
+  ATTNC_DEVICE static bool follow_maxima(ScoreTile& x, Step step, LazyRow (&row)[2], float (&rescale)[2]) {
     const float slack = step.flags & kStepExact ? 0.f : kSlack;
-    to_powers_of_two(x, place, step, row[0].bias, row[1].bias, near_zero);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int even = row[half].top, odd = __float_as_int(x[0][2 * half]);
@@ -355,13 +353,12 @@ struct Consumer {
       ptx::touch(s);
       if (!kColumnsLoad<Mod>) pass_slot(shared.k_empty(k.slot));
       if (kQStages == 1) pass_slot(shared.q_empty(0), step.flags & kStepLast);
-      const bool near_zero = all_near_zero(s, place);
-      apply_mod(s, p.base, args, place, step, (const Mod::Col*)__cvta_shared_to_generic(shared.columns(k.slot)),
-                near_zero);
+      to_powers_of_two(s, p.base, args, place, step,
+                       (const Mod::Col*)__cvta_shared_to_generic(shared.columns(k.slot)), row[0].bias, row[1].bias);
       if (kColumnsLoad<Mod>) pass_slot(shared.k_empty(k.slot));
       k.advance();
       float rescale[2];
-      const bool move = to_exponents(s, place, step, near_zero, row, rescale);
+      const bool move = follow_maxima(s, step, row, rescale);
 
       // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.

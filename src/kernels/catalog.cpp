@@ -1,8 +1,6 @@
 // The tiles here are measured ones: bench/NOTES.md has the figures behind them.
 #include "kernels/catalog.h"
 
-#include "passes/scaled_score.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,18 +65,17 @@ bool servedBySm90(const KernelOptions& options, const Arch& arch) {
 }
 
 /// The Hopper tile: rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64
-/// as long as rows need not match the blocks of a mask, and the mod gets by with the registers. The addresses of loads for
-/// every score take some, and so do the coefficients of a softcap's polynomial. With lists blockN divides the block.
+/// as long as rows need not match the blocks of a mask, and the mod gets by with the registers: the addresses of loads for
+/// every score take some. With lists blockN divides the block.
 Tile sm90Tile(const ir::Module& module, const KernelOptions& options) {
   const int widest = std::max(options.headDim, options.headDimV);
   const Weight weight = weightOf(module, options);
   const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
-  const bool capped = passes::scaledScore(module).has_value();
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
-    return heavy ? Tile{128, 64, 8} : Tile{192, capped ? 112 : 128, 12};
+    return heavy ? Tile{128, 64, 8} : Tile{192, 128, 12};
   }
-  if (widest <= 128) return {128, heavy || (capped && lists) ? 64 : capped ? 112 : 128, 8};
+  if (widest <= 128) return {128, heavy ? 64 : 128, 8};
   if (lists) return {128, 64, 8};
   if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
   if (weight == Weight::Gather) return {128, 64, 8}; // shared memory for what is loaded by column

@@ -17,6 +17,10 @@ constexpr float kLn2 = 0.69314718055994530942f;
 
 ATTNC_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 
+/// x, or NaN if `sum` is: what becomes of a row in which some live score is +inf or NaN. Its weights, so its sum, output
+/// and lse are NaN by themselves; a maximum taken with fmaxf is not.
+ATTNC_DEVICE float unless_nan(float sum, float x) { return sum == sum ? x : sum; }
+
 ATTNC_DEVICE float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));

@@ -7,8 +7,8 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/near_tanh.cuh"
 #include "algo/online_softmax.cuh"
+#include "algo/softcap.cuh"
 #include "algo/step_walk.cuh"
 #include "mod/hooks.cuh"
 #include "tile/shared_sm90.cuh"
@@ -22,7 +22,7 @@ struct Place {
   float scale;  // what a product is multiplied by before score_mod
   float factor; // what a score, or a product that passes no score(), is multiplied by to count in powers of two
   float slope;  // kv_slope in powers of two
-  NearTanh<kScoreIsTanh<Mod>> near_tanh; // of a softcap, from products to powers of two
+  Softcap<kScoreIsTanh<Mod>> softcap; // if the mod is one: from products to powers of two
   Mod::Head head;
   Mod::Row row[2];
 
@@ -39,7 +39,7 @@ struct Place {
     else
       factor = p.scale > 0.f ? p.scale * kLog2e : kLog2e;
     slope = kLog2e * kv_slope<Mod>(args, head);
-    if constexpr (kScoreIsSoftcap<Mod>) near_tanh = NearTanh<kScoreIsTanh<Mod>>(scale, factor);
+    if constexpr (kScoreIsSoftcap<Mod>) softcap = Softcap<kScoreIsTanh<Mod>>(scale, factor);
     const float q_float = float(q_first - origin);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
@@ -61,10 +61,10 @@ ATTNC_DEVICE unsigned bits_between(int begin, int end) {
   return below(end) & ~below(begin);
 }
 
-/// -inf outside each row's interval: a bit per column tells, so that a score costs a select and part of a test.
+/// `dead` outside each row's interval: a bit per column tells, so that a score costs a select and part of a test.
 template <class M>
 ATTNC_DEVICE void mask_intervals(ScoreTile& x, const ModArgs& args, const ForwardParams& p, const Place& place,
-                                 int kv_first) {
+                                 int kv_first, float dead) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int q_idx = place.q_idx(p, half);
@@ -75,52 +75,64 @@ ATTNC_DEVICE void mask_intervals(ScoreTile& x, const ModArgs& args, const Forwar
       const unsigned word = bits_between(begin - 2 * n, end - 2 * n);
 #pragma unroll
       for (int i = 0; i < 32 && n + i / 2 < kBlockN / 8; ++i)
-        if (!(word >> i & 1)) x[n + i / 2][2 * half + i % 2] = negative_infinity();
+        if (!(word >> i & 1)) x[n + i / 2][2 * half + i % 2] = dead;
     }
   }
 }
 
-/// Whether near_tanh holds for all products of the warp; false if the mod is no softcap.
-ATTNC_DEVICE bool all_near_zero(const ScoreTile& x, const Place& place) {
-  if constexpr (kScoreIsSoftcap<Mod>) {
-    float top[4] = {};
-#pragma unroll
-    for (auto& group : x)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) top[e] = fmaxf(top[e], fabsf(group[e]));
-    const float all = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
-    return __all_sync(0xffffffffu, all <= place.near_tanh.limit);
-  }
-  return false;
-}
-
-/// Turns products q k^T into scores: score(), then -inf where mask_mod or the end of KV says so. On exit x is the
-/// natural score if scores pass through score() or the step says so, else still the product; the latter also if
-/// `near_zero`. `columns`: what the producer computed of the step's columns, if it does.
-ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
-                            [[maybe_unused]] const Mod::Col* columns, bool near_zero) {
+/// Calls function(score, row, col, coord) for each score. `columns`: what the producer computed of the step's columns,
+/// if it does.
+template <class Function>
+ATTNC_DEVICE void at_each_score(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
+                                [[maybe_unused]] const Mod::Col* columns, Function function) {
   const int kv_first = place.kv_first(step);
   const float kv_float = place.kv_float(step);
-  const auto at_each_score = [&](auto&& function) {
+#pragma unroll
+  for (int n = 0; n < kBlockN / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
+      Mod::Col col;
+      if constexpr (kColumnsLoad<Mod>)
+        col = columns[threadIdx.x % 4 * 2 + 8 * n + e];
+      else
+        col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        function(x[n][2 * half + e], place.row[half], col, Coord{place.b, place.h, place.q_idx(p, half), kv_idx});
+    }
+}
+
+/// Sets scores to `dead` where mask_mod or the end of KV says so.
+ATTNC_DEVICE void mask_scores(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
+                              const Mod::Col* columns, float dead) {
+  const int kv_first = place.kv_first(step);
+  if constexpr (kRowsAreIntervals<Mod>) {
+    if (step.flags & kStepMasked) mask_intervals<Mod>(x, args, p, place, kv_first, dead);
+  } else if (Mod::kHasMaskMod && step.flags & kStepMasked) {
+    at_each_score(x, p, args, place, step, columns,
+                  [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+                    if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
+                  });
+  }
+  if (step.flags & kStepTail) {
 #pragma unroll
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
-        Mod::Col col;
-        if constexpr (kColumnsLoad<Mod>)
-          col = columns[threadIdx.x % 4 * 2 + 8 * n + e];
-        else
-          col = column<Mod>(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e));
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          function(x[n][2 * half + e], place.row[half], col, Coord{place.b, place.h, place.q_idx(p, half), kv_idx});
-      }
-  };
-  if (kCallsScore<Mod> && !near_zero) {
-    at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-      s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
-    });
+      for (int e = 0; e < 4; ++e)
+        if (kv_first + 8 * n + e % 2 >= p.kv_len) x[n][e] = dead;
+  }
+}
+
+/// Turns products q k^T into scores: score(), then -inf where mask_mod or the end of KV says so. On exit x is the
+/// natural score if scores pass through score() or the step says so, else still the product.
+ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
+                            const Mod::Col* columns) {
+  if constexpr (kCallsScore<Mod>) {
+    at_each_score(x, p, args, place, step, columns,
+                  [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+                    s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
+                  });
   }
   if (!(step.flags & kStepSpecial)) [[likely]]
     return;
@@ -130,38 +142,67 @@ ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs&
 #pragma unroll
       for (float& s : group) s *= place.scale;
   }
-  if constexpr (kRowsAreIntervals<Mod>) {
-    if (step.flags & kStepMasked) mask_intervals<Mod>(x, args, p, place, kv_first);
-  } else if (Mod::kHasMaskMod && step.flags & kStepMasked) {
-    at_each_score([&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-      if (!Mod::mask(args, place.head, row, col, at)) s = negative_infinity(); // SEAM(mask)
-    });
+  mask_scores(x, p, args, place, step, columns, negative_infinity());
+}
+
+/// The size of the largest product of this thread.
+ATTNC_DEVICE float largest(const ScoreTile& x) {
+  float top[4] = {};
+#pragma unroll
+  for (auto& group : x)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) top[e] = fmaxf(top[e], fabsf(group[e]));
+  return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+}
+
+/// For a soft cap, from products to exponents of two: the score in powers of two, plus the bias of its row. A NaN harms
+/// the scores of its row alone.
+ATTNC_DEVICE void cap_scores(ScoreTile& x, const Place& place, const float (&bias)[2]) {
+  const float size = largest(x), limit = place.softcap.large;
+  if (__all_sync(0xffffffffu, size <= place.softcap.small)) {
+#pragma unroll
+    for (auto& group : x)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) group[e] = place.softcap.of_small(group[e], bias[e / 2]);
+    return;
   }
-  if (step.flags & kStepTail) {
+  if (__any_sync(0xffffffffu, size > limit)) [[unlikely]] {
+#pragma unroll
+    for (auto& group : x)
+#pragma unroll
+      for (float& s : group) s = ptx::max_nan(ptx::min_nan(s, limit), -limit);
+  }
+#pragma unroll
+  for (int n = 0; n < kBlockN / 8; n += 2)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      place.softcap.of_any(x[n][2 * half], x[n][2 * half + 1], x[n + 1][2 * half], x[n + 1][2 * half + 1], bias[half]);
+}
+
+/// From products q k^T to exponents of two: the score in powers of two, plus the bias of its row; -inf if it is dead.
+ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place,
+                                   Step step, const Mod::Col* columns, float bias0, float bias1) {
+  if constexpr (kScoreIsSoftcap<Mod>) {
+    // Dead scores, whatever they are, must not touch the live ones beside them.
+    if (step.flags & kStepSpecial) [[unlikely]]
+      mask_scores(x, p, args, place, step, columns, 0.f);
+    cap_scores(x, place, {bias0, bias1});
+    if (step.flags & kStepSpecial) [[unlikely]]
+      mask_scores(x, p, args, place, step, columns, negative_infinity());
+  } else {
+    apply_mod(x, p, args, place, step, columns);
+    const float shift = kScoreIsLinear<Mod> ? place.slope * place.kv_float(step) : 0.f;
+    const float base[2] = {bias0 + shift, bias1 + shift};
 #pragma unroll
     for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (kv_first + 8 * n + e % 2 >= p.kv_len) x[n][e] = negative_infinity();
+      for (int e = 0; e < 4; ++e) {
+        if (kScoreIsLinear<Mod>)
+          x[n][e] = x[n][e] * place.factor + (place.slope * float(8 * n + e % 2) + base[e / 2]);
+        else
+          x[n][e] = x[n][e] * place.factor + base[e / 2];
+      }
   }
-}
-
-/// From what apply_mod leaves to exponents of two: the score in powers of two, plus the bias of its row.
-ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const Place& place, Step step, float bias0, float bias1,
-                                   bool near_zero) {
-  const float shift = kScoreIsLinear<Mod> ? place.slope * place.kv_float(step) : 0.f;
-  const float base[2] = {bias0 + shift, bias1 + shift};
-#pragma unroll
-  for (int n = 0; n < kBlockN / 8; ++n)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      if (near_zero)
-        x[n][e] = place.near_tanh.plus(base[e / 2], x[n][e]);
-      else if (kScoreIsLinear<Mod>)
-        x[n][e] = x[n][e] * place.factor + (place.slope * float(8 * n + e % 2) + base[e / 2]);
-      else
-        x[n][e] = x[n][e] * place.factor + base[e / 2];
-    }
 }
 
 } // namespace attnc

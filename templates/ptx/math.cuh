@@ -26,6 +26,20 @@ ATTNC_DEVICE float rcp(float x) {
   return result;
 }
 
+/// The smaller one; NaN if either is.
+ATTNC_DEVICE float min_nan(float x, float y) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+
+/// The larger one; NaN if either is.
+ATTNC_DEVICE float max_nan(float x, float y) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+
 /// x rounded to TF32 (10 explicit mantissa bits), as the bits of an f32.
 ATTNC_DEVICE unsigned cvt_rna_tf32(float x) {
   unsigned result;
