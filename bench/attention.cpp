@@ -40,12 +40,12 @@ void take(Status status) {
 }
 
 /// Random normal values of a 16-bit dtype, a stream per thread, the same in every run.
-std::vector<uint16_t> randomNormal(int64_t count, DType dtype, uint64_t seed) {
+std::vector<uint16_t> randomNormal(int64_t count, DType dtype, uint64_t seed, float std = 1) {
   std::vector<uint16_t> values(static_cast<size_t>(count));
   const int64_t threads = std::max(1u, std::thread::hardware_concurrency());
   const auto fill = [&](int64_t thread) {
     std::mt19937_64 bits(seed * 1000 + uint64_t(thread));
-    std::normal_distribution<float> normal;
+    std::normal_distribution<float> normal(0, std);
     for (int64_t i = count * thread / threads; i < count * (thread + 1) / threads; ++i)
       values[size_t(i)] = dtype == DType::F16 ? reference::toF16(normal(bits)) : reference::toBf16(normal(bits));
   };
@@ -119,7 +119,7 @@ nlohmann::json Bench::measure(const Case& c) {
   const int64_t d = c.headDim;
   CaseMod mod = take(caseMod(c, mods));
   const DeviceTensor q =
-      upload(randomNormal(p.batch * p.qHeads * p.qLen * d, c.dtype, 1), c.dtype, {p.batch, p.qHeads, p.qLen, d});
+      upload(randomNormal(p.batch * p.qHeads * p.qLen * d, c.dtype, 1, c.qStd), c.dtype, {p.batch, p.qHeads, p.qLen, d});
   const DeviceTensor k =
       upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 2), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
   const DeviceTensor v =

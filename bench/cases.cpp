@@ -24,6 +24,7 @@ std::vector<Case> readCases(const std::string& path) {
     c.problem = {row.at("batch"), row.at("q_heads"), row.at("kv_heads"), row.at("q_len"), row.at("kv_len")};
     c.headDim = row.at("head_dim");
     if (row.contains("document_lengths")) c.documentLengths = row["document_lengths"].get<std::vector<int64_t>>();
+    if (row.contains("q_std")) c.qStd = row["q_std"];
     cases.push_back(std::move(c));
   }
   return cases;

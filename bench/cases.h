@@ -18,6 +18,7 @@ struct Case {
   ProblemShape problem;
   int headDim = 0;
   std::vector<int64_t> documentLengths;
+  float qStd = 1; ///< standard deviation of q, and so of the scores: k is standard normal
 };
 
 /// Reads a cases.json. Throws std::exception on a malformed file: this is a program, not the library.
