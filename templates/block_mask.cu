@@ -33,7 +33,8 @@ ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const M
   return (__syncthreads_or(seen & 1) ? 1 : 0) | (__syncthreads_or(seen & 2) ? 2 : 0);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+// NOTE: with the 1, ptxas takes the registers it needs; without, it spills some for one more CTA on an SM.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_block_mask(const __grid_constant__ BlockMaskParams p, const __grid_constant__ ModArgs args) {
   const int q_blocks = (p.q_len + p.q_block - 1) / p.q_block, kv_blocks = (p.kv_len + p.kv_block - 1) / p.kv_block;
   const int q_start = int(blockIdx.x % q_blocks) * p.q_block;

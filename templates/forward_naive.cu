@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     if (lane + 32 * c < kHeadDimV) o[lane + 32 * c] = from_float<Element>(row_sum == 0.f ? 0.f : out[c] / row_sum);
   const long long row_of_all = ((long long)b * p.q_heads + h) * p.q_len + q_idx;
   if (p.lse && lane == 0) p.lse[row_of_all] = row_max + logf(row_sum); // -inf + log 0 = -inf
-  if (p.row_max && lane == 0) p.row_max[row_of_all] = row_max;
+  if (p.row_max && lane == 0) p.row_max[row_of_all] = unless_nan(row_sum, row_max);
 }
 
 } // namespace attnc
