@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 namespace attnc::codegen {
 namespace {
 
@@ -30,7 +32,12 @@ std::string emitConfig(const Config& config) {
   add("bool", "kRowMax", config.rowMax);
   add("bool", "kTf32", config.tf32);
   for (const auto& [name, value] : config.extra) add("int", name, value);
-  return text + "\n} // namespace attnc\n";
+  text += "\n} // namespace attnc\n";
+  if (config.wgmmaShapes.empty()) return text;
+  text += "\n#define ATTNC_WGMMA_SHAPES(shape)";
+  for (int columns : std::set<int>(config.wgmmaShapes.begin(), config.wgmmaShapes.end()))
+    text += fmt::format(" shape({})", columns);
+  return text + "\n";
 }
 
 } // namespace attnc::codegen

@@ -20,6 +20,7 @@ struct Config {
   bool rowMax = false; ///< the row maximum may be asked for
   bool tf32 = false;
   std::vector<std::pair<std::string, int>> extra; ///< more constants of one kernel family: name, value
+  std::vector<int> wgmmaShapes;                   ///< columns of its products by wgmma, if there are any
 };
 
 /// Precondition: the names in `extra` are identifiers of the catalogue's, never the user's.

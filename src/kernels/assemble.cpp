@@ -4,6 +4,7 @@
 #include "kernels/embedded.h"
 
 #include <llvm/ADT/StringSet.h>
+#include <llvm/Support/MathExtras.h>
 
 namespace attnc::kernels {
 namespace {
@@ -60,7 +61,11 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
   const codegen::ModOptions options = modOptions(plan.options.family);
   codegen::ModSource mod = codegen::emitMod(module, options);
   std::vector<std::pair<std::string, int>> extra;
-  if (plan.stages) extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};
+  std::vector<int> wgmmaShapes;
+  if (plan.options.family == Family::Sm90) {
+    extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};
+    wgmmaShapes = {plan.blockN, int(llvm::alignTo(plan.options.headDimV, 16))};
+  }
   const std::string config = codegen::emitConfig({.dtype = plan.options.dtype,
                                                   .headDimQk = plan.options.headDim,
                                                   .headDimV = plan.options.headDimV,
@@ -70,7 +75,8 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
                                                   .blockSparse = plan.options.blockSparse,
                                                   .rowMax = plan.options.rowMax,
                                                   .tf32 = plan.options.tf32,
-                                                  .extra = std::move(extra)});
+                                                  .extra = std::move(extra),
+                                                  .wgmmaShapes = std::move(wgmmaShapes)});
   Assembly assembly{{}, std::move(mod.slots), plan.sharedBytes, modKey(module, options)};
   if (plan.options.family == Family::Sm90) // as templates/tile/shared_sm90.cuh lays out the columns
     assembly.sharedBytes += 16 + int64_t(plan.stages) * plan.blockN * mod.columnBytes;

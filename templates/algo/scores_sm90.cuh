@@ -19,7 +19,7 @@ namespace attnc {
 struct Place {
   int b, h, q_first;
   int origin;   // what q_float and kv_float count from
-  float scale;  // what a product is multiplied by before score_mod
+  float scale;  // what a product is multiplied by before score()
   float factor; // what a score, or a product that passes no score(), is multiplied by to count in powers of two
   float slope;  // kv_slope in powers of two
   Softcap<kScoreIsTanh<Mod>> softcap; // if the mod is one: from products to powers of two
@@ -30,14 +30,8 @@ struct Place {
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, Work work, int row_of_tile)
       : b(work.b), h(work.h), q_first(work.q_start + row_of_tile), origin(position_origin<Mod>(work.q_start)),
         head(Mod::head(args, work.b, work.h)) {
-    // A score is in natural units if something comes between the product and the softmax, else it is the product
-    // itself; a scale that is not positive would turn the maximum into a minimum, so then the product is multiplied
-    // first.
     scale = p.scale * scale_in<Mod>(args, head);
-    if constexpr (kCallsScore<Mod>)
-      factor = kLog2e * scale_out<Mod>(args, head);
-    else
-      factor = p.scale > 0.f ? p.scale * kLog2e : kLog2e;
+    factor = kLog2e * (kCallsScore<Mod> ? scale_out<Mod>(args, head) : p.scale);
     slope = kLog2e * kv_slope<Mod>(args, head);
     if constexpr (kScoreIsSoftcap<Mod>) softcap = Softcap<kScoreIsTanh<Mod>>(scale, factor);
     const float q_float = float(q_first - origin);
@@ -61,22 +55,15 @@ ATTNC_DEVICE unsigned bits_between(int begin, int end) {
   return below(end) & ~below(begin);
 }
 
-/// `dead` outside each row's interval: a bit per column tells, so that a score costs a select and part of a test.
-template <class M>
-ATTNC_DEVICE void mask_intervals(ScoreTile& x, const ModArgs& args, const ForwardParams& p, const Place& place,
-                                 int kv_first, float dead) {
+/// Sets the scores of a row, of this thread's two the one of `half`, to `dead` outside the columns [begin, end): a bit per
+/// column tells, so that a score costs a select and part of a test.
+ATTNC_DEVICE void keep_columns(ScoreTile& x, int half, int begin, int end, float dead) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int q_idx = place.q_idx(p, half);
-    const auto live = M::bounds(args, place.head, place.b, place.h, q_idx, q_idx + 1);
-    const int begin = columns_before(live.kv_begin - kv_first), end = columns_before(live.kv_end - kv_first);
+  for (int n = 0; n < kBlockN / 8; n += 16) {
+    const unsigned word = bits_between(begin - 2 * n, end - 2 * n);
 #pragma unroll
-    for (int n = 0; n < kBlockN / 8; n += 16) {
-      const unsigned word = bits_between(begin - 2 * n, end - 2 * n);
-#pragma unroll
-      for (int i = 0; i < 32 && n + i / 2 < kBlockN / 8; ++i)
-        if (!(word >> i & 1)) x[n + i / 2][2 * half + i % 2] = dead;
-    }
+    for (int i = 0; i < 32 && n + i / 2 < kBlockN / 8; ++i)
+      if (!(word >> i & 1)) x[n + i / 2][2 * half + i % 2] = dead;
   }
 }
 
@@ -104,45 +91,30 @@ ATTNC_DEVICE void at_each_score(ScoreTile& x, const ForwardParams& p, const ModA
 }
 
 /// Sets scores to `dead` where mask_mod or the end of KV says so.
+template <class M>
 ATTNC_DEVICE void mask_scores(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
                               const Mod::Col* columns, float dead) {
+  if constexpr (M::kHasMaskMod && !kRowsAreIntervals<M>) {
+    if (step.flags & kStepMasked)
+      at_each_score(x, p, args, place, step, columns,
+                    [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+                      if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
+                    });
+    if (!(step.flags & kStepTail)) return;
+  }
   const int kv_first = place.kv_first(step);
-  if constexpr (kRowsAreIntervals<Mod>) {
-    if (step.flags & kStepMasked) mask_intervals<Mod>(x, args, p, place, kv_first, dead);
-  } else if (Mod::kHasMaskMod && step.flags & kStepMasked) {
-    at_each_score(x, p, args, place, step, columns,
-                  [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-                    if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
-                  });
-  }
-  if (step.flags & kStepTail) {
 #pragma unroll
-    for (int n = 0; n < kBlockN / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (kv_first + 8 * n + e % 2 >= p.kv_len) x[n][e] = dead;
+  for (int half = 0; half < 2; ++half) {
+    int begin = kv_first, end = p.kv_len;
+    if constexpr (kRowsAreIntervals<M>) {
+      if (step.flags & kStepMasked) {
+        const int q_idx = place.q_idx(p, half);
+        const auto live = M::bounds(args, place.head, place.b, place.h, q_idx, q_idx + 1);
+        begin = live.kv_begin, end = min(live.kv_end, p.kv_len);
+      }
+    }
+    keep_columns(x, half, columns_before(begin - kv_first), columns_before(end - kv_first), dead);
   }
-}
-
-/// Turns products q k^T into scores: score(), then -inf where mask_mod or the end of KV says so. On exit x is the
-/// natural score if scores pass through score() or the step says so, else still the product.
-ATTNC_DEVICE void apply_mod(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place, Step step,
-                            const Mod::Col* columns) {
-  if constexpr (kCallsScore<Mod>) {
-    at_each_score(x, p, args, place, step, columns,
-                  [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-                    s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
-                  });
-  }
-  if (!(step.flags & kStepSpecial)) [[likely]]
-    return;
-  if (!kCallsScore<Mod> && step.flags & kStepScaled) {
-#pragma unroll
-    for (auto& group : x)
-#pragma unroll
-      for (float& s : group) s *= place.scale;
-  }
-  mask_scores(x, p, args, place, step, columns, negative_infinity());
 }
 
 /// The size of the largest product of this thread.
@@ -179,18 +151,23 @@ ATTNC_DEVICE void cap_scores(ScoreTile& x, const Place& place, const float (&bia
       place.softcap.of_any(x[n][2 * half], x[n][2 * half + 1], x[n + 1][2 * half], x[n + 1][2 * half + 1], bias[half]);
 }
 
-/// From products q k^T to exponents of two: the score in powers of two, plus the bias of its row; -inf if it is dead.
+/// From products q k^T to exponents of two: the score in powers of two, plus the bias of its row; -inf where mask_mod or
+/// the end of KV says so. `columns`: what the producer computed of the step's columns, if it does.
 ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place,
                                    Step step, const Mod::Col* columns, float bias0, float bias1) {
+  const bool some_are_dead = step.flags & (kStepMasked | kStepTail);
   if constexpr (kScoreIsSoftcap<Mod>) {
     // Dead scores, whatever they are, must not touch the live ones beside them.
-    if (step.flags & kStepSpecial) [[unlikely]]
-      mask_scores(x, p, args, place, step, columns, 0.f);
+    if (some_are_dead) [[unlikely]]
+      mask_scores<Mod>(x, p, args, place, step, columns, 0.f);
     cap_scores(x, place, {bias0, bias1});
-    if (step.flags & kStepSpecial) [[unlikely]]
-      mask_scores(x, p, args, place, step, columns, negative_infinity());
   } else {
-    apply_mod(x, p, args, place, step, columns);
+    if constexpr (kCallsScore<Mod>) {
+      at_each_score(x, p, args, place, step, columns,
+                    [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+                      s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
+                    });
+    }
     const float shift = kScoreIsLinear<Mod> ? place.slope * place.kv_float(step) : 0.f;
     const float base[2] = {bias0 + shift, bias1 + shift};
 #pragma unroll
@@ -203,6 +180,8 @@ ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const ForwardParams& p, const M
           x[n][e] = x[n][e] * place.factor + base[e / 2];
       }
   }
+  if (some_are_dead) [[unlikely]]
+    mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
 }
 
 } // namespace attnc

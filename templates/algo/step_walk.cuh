@@ -29,9 +29,7 @@ enum StepFlags : int {
   kStepTail = 2,    // some columns lie past kv_len
   kStepFirst = 4,   // the first step of its tile of Q rows
   kStepLast = 8,    // the last one
-  kStepScaled = 16, // products must be multiplied by the scale before the softmax
-  kStepExact = 32,  // of a tile of few columns: references follow the maxima (lazy_softmax.cuh)
-  kStepSpecial = kStepMasked | kStepTail | kStepScaled,
+  kStepExact = 16,  // of a tile of few columns: references follow the maxima (lazy_softmax.cuh)
 };
 
 struct Step {
@@ -49,11 +47,11 @@ template <class M> struct StepWalk {
   const int* full_index;
   int log2_tiles, partial_tiles, count, i;
   int full_begin, full_end; // with bounds and no lists
-  int kv_len, first, always;
+  int kv_len, first;
   Step step;
 
   ATTNC_DEVICE StepWalk(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int q_end)
-      : lists(p.lists), i(0), kv_len(p.kv_len), first(0), always(p.scale > 0.f || kCallsScore<M> ? 0 : kStepScaled) {
+      : lists(p.lists), i(0), kv_len(p.kv_len), first(0) {
     if constexpr (kBlockSparse) {
       const long long row = b * lists.batch_stride + h * lists.head_stride + q_start / lists.q_block;
       log2_tiles = 31 - __clz(lists.kv_block / kBlockN);
@@ -84,7 +82,7 @@ template <class M> struct StepWalk {
 
 private:
   ATTNC_DEVICE Step find() {
-    if (i >= count) return {round_to_tile(max(kv_len, 1)), always | kStepTail | kStepFirst | kStepLast};
+    if (i >= count) return {round_to_tile(max(kv_len, 1)), kStepTail | kStepFirst | kStepLast};
     int start, flags;
     if constexpr (kBlockSparse) {
       const bool masked = i < partial_tiles;
@@ -99,7 +97,7 @@ private:
       start = (count - 1 - i) * kBlockN;
       flags = kStepMasked;
     }
-    flags = M::kHasMaskMod ? flags | always : always;
+    if (!M::kHasMaskMod) flags = 0;
     if (start + kBlockN > kv_len) flags |= kStepTail;
     if (i == 0) flags |= kStepFirst;
     if (count <= kExactSteps) flags |= kStepExact;

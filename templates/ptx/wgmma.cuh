@@ -7,7 +7,11 @@
 //
 // The products are asynchronous: registers in use may not be touched between wgmma_fence() and the wgmma_wait that
 // covers their commit group.
+//
+// attnc_config.cuh says which N a kernel uses: #define ATTNC_WGMMA_SHAPES(shape) shape(64) shape(128)
 #pragma once
+
+#include "attnc_config.cuh"
 
 #include "tile/element.cuh"
 
@@ -84,22 +88,26 @@ template <class Element, int N> struct Wgmma;
 #define ATTNC_WGMMA(...)                                                                                                \
   ATTNC_WGMMA_TYPE(Bf16, "bf16", __VA_ARGS__)                                                                           \
   ATTNC_WGMMA_TYPE(F16, "f16", __VA_ARGS__)
-ATTNC_WGMMA(16, 8, 9, 10, 11, 12, 13)
-ATTNC_WGMMA(32, 16, 17, 18, 19, 20, 21)
-ATTNC_WGMMA(48, 24, 25, 26, 27, 28, 29)
-ATTNC_WGMMA(64, 32, 33, 34, 35, 36, 37)
-ATTNC_WGMMA(80, 40, 41, 42, 43, 44, 45)
-ATTNC_WGMMA(96, 48, 49, 50, 51, 52, 53)
-ATTNC_WGMMA(112, 56, 57, 58, 59, 60, 61)
-ATTNC_WGMMA(128, 64, 65, 66, 67, 68, 69)
-ATTNC_WGMMA(144, 72, 73, 74, 75, 76, 77)
-ATTNC_WGMMA(160, 80, 81, 82, 83, 84, 85)
-ATTNC_WGMMA(176, 88, 89, 90, 91, 92, 93)
-ATTNC_WGMMA(192, 96, 97, 98, 99, 100, 101)
-ATTNC_WGMMA(208, 104, 105, 106, 107, 108, 109)
-ATTNC_WGMMA(224, 112, 113, 114, 115, 116, 117)
-ATTNC_WGMMA(240, 120, 121, 122, 123, 124, 125)
-ATTNC_WGMMA(256, 128, 129, 130, 131, 132, 133)
+#define ATTNC_OPERANDS_16 8, 9, 10, 11, 12, 13
+#define ATTNC_OPERANDS_32 16, 17, 18, 19, 20, 21
+#define ATTNC_OPERANDS_48 24, 25, 26, 27, 28, 29
+#define ATTNC_OPERANDS_64 32, 33, 34, 35, 36, 37
+#define ATTNC_OPERANDS_80 40, 41, 42, 43, 44, 45
+#define ATTNC_OPERANDS_96 48, 49, 50, 51, 52, 53
+#define ATTNC_OPERANDS_112 56, 57, 58, 59, 60, 61
+#define ATTNC_OPERANDS_128 64, 65, 66, 67, 68, 69
+#define ATTNC_OPERANDS_144 72, 73, 74, 75, 76, 77
+#define ATTNC_OPERANDS_160 80, 81, 82, 83, 84, 85
+#define ATTNC_OPERANDS_176 88, 89, 90, 91, 92, 93
+#define ATTNC_OPERANDS_192 96, 97, 98, 99, 100, 101
+#define ATTNC_OPERANDS_208 104, 105, 106, 107, 108, 109
+#define ATTNC_OPERANDS_224 112, 113, 114, 115, 116, 117
+#define ATTNC_OPERANDS_240 120, 121, 122, 123, 124, 125
+#define ATTNC_OPERANDS_256 128, 129, 130, 131, 132, 133
+// Only the shapes that the kernel uses: reading all of them would take NVRTC as long as reading all other headers.
+#define ATTNC_WGMMA_SHAPE(N) ATTNC_WGMMA(N, ATTNC_OPERANDS_##N)
+ATTNC_WGMMA_SHAPES(ATTNC_WGMMA_SHAPE)
+#undef ATTNC_WGMMA_SHAPE
 #undef ATTNC_WGMMA
 #undef ATTNC_WGMMA_TYPE
 #undef ATTNC_WGMMA_SS

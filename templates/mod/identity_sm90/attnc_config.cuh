@@ -19,3 +19,5 @@ constexpr int kQStages = 2;         // tiles of Q rows in flight
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
 
 } // namespace attnc
+
+#define ATTNC_WGMMA_SHAPES(shape) shape(128) // kBlockN, kHeadDimV rounded up to 16: columns of the products
