@@ -199,12 +199,8 @@ Value sequenceBinary(Context& context, BinaryOp op, Value left, Value right) {
 
 Value dot(Context& context, Value left, Value right) {
   Value products = binary(context, BinaryOp::Mul, left, right);
-  if (toArray(context, products)->shape.size() != 1) badOperands(context, "@", left, right);
-  return reduce(context, products, std::nullopt, [&](llvm::ArrayRef<Value> items) {
-    Value sum = items[0];
-    for (Value item : items.drop_front()) sum = binary(context, BinaryOp::Add, sum, item);
-    return sum;
-  });
+  if (products.as<const Array*>()->shape.size() != 1) badOperands(context, "@", left, right);
+  return total(context, products, std::nullopt);
 }
 
 } // namespace

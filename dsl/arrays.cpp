@@ -1,9 +1,10 @@
-// In: rows of captured tensors and tables. Out: arrays of scalars, all elements spelled out.
-// Not: extents that are known at launch only; they cannot be unrolled.
+// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all elements
+// spelled out. Not: extents that are known at launch only.
 #include "dsl/arrays.h"
 
 #include "dsl/arithmetic.h"
 #include "dsl/indexing.h"
+#include "dsl/lazy.h"
 
 namespace attnc::dsl {
 
@@ -56,6 +57,24 @@ Value elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) 
   return array.items[at];
 }
 
+/// Applies `scalarFn` once, to the elements of lazy arrays; nothing if one is no such array.
+std::optional<Value> broadcastLazy(Context& context, llvm::ArrayRef<Value> operands,
+                                   llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn) {
+  llvm::SmallVector<Value, 4> elements;
+  llvm::SmallVector<int64_t, 2> shape;
+  for (Value operand : operands) {
+    if (!operand.isArrayLike()) {
+      elements.push_back(operand);
+      continue;
+    }
+    const Array* array = lazyOf(context, operand);
+    if (!array) return std::nullopt;
+    elements.push_back(*array->element);
+    shape = commonShape(context, shape, array->shape);
+  }
+  return makeLazy(context, shape, scalarFn(elements));
+}
+
 } // namespace
 
 std::vector<Value> shapeOf(Context& context, Value arrayLike) {
@@ -76,7 +95,12 @@ const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vec
 }
 
 const Array* toArray(Context& context, Value value) {
-  if (value.is<const Array*>()) return value.as<const Array*>();
+  if (value.is<const Array*>()) {
+    const Array* array = value.as<const Array*>();
+    if (!array->element) return array;
+    countOf(context, array->shape);
+    return makeArray(context, array->shape, itemsOf(context, *array));
+  }
   const Tensor& tensor = *value.as<const Tensor*>();
   llvm::SmallVector<int64_t, 2> shape;
   for (Value extent : shapeOf(context, value)) {
@@ -94,6 +118,7 @@ const Array* toArray(Context& context, Value value) {
 Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
                 llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn) {
   llvm::SmallVector<Value, 4> arrays(operands.begin(), operands.end());
+  if (std::optional<Value> lazy = broadcastLazy(context, arrays, scalarFn)) return *lazy;
   llvm::SmallVector<int64_t, 2> shape;
   for (Value& operand : arrays) {
     if (!operand.isArrayLike()) continue;
@@ -113,6 +138,9 @@ Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
 
 Value reduce(Context& context, Value value, std::optional<int64_t> axis,
              llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold) {
+  const Array* lazy = axis ? lazyOf(context, value) : nullptr;
+  if (lazy)
+    if (auto folded = foldLazy(context, *lazy, wrapKnownIndex(context, *axis, lazy->shape.size()), fold)) return *folded;
   const Array& array = *toArray(context, value);
   if (array.items.empty()) context.fail(diag::emptyReduction);
   if (!axis || (array.shape.size() == 1 && (*axis == 0 || *axis == -1))) {
@@ -133,6 +161,23 @@ Value reduce(Context& context, Value value, std::optional<int64_t> axis,
     items.push_back(fold(line));
   }
   return makeArray(context, shape, std::move(items));
+}
+
+Value total(Context& context, Value value, std::optional<int64_t> axis) {
+  if (const Array* lazy = lazyOf(context, value)) {
+    std::optional<size_t> along;
+    if (axis) along = wrapKnownIndex(context, *axis, lazy->shape.size());
+    if (std::optional<Value> sum = sumLazy(context, *lazy, along)) return *sum;
+  }
+  auto counted = [&](Value x) {
+    bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
+    return isBool ? cast(context, x, ir::Type::I32) : x;
+  };
+  return reduce(context, value, axis, [&](llvm::ArrayRef<Value> items) {
+    Value sum = counted(items[0]);
+    for (Value item : items.drop_front()) sum = binary(context, BinaryOp::Add, sum, counted(item));
+    return sum;
+  });
 }
 
 } // namespace attnc::dsl

@@ -1,4 +1,5 @@
-// Small arrays: rows of captured tensors and tables written in the mod, unrolled element by element.
+// Arrays: tables written in the mod, and rows of captured tensors as far as they are lazy (dsl/lazy.h). What meets a
+// table, and every reduction but a long sum, is unrolled element by element.
 #pragma once
 
 #include "dsl/context.h"
@@ -7,7 +8,8 @@
 
 namespace attnc::dsl {
 
-/// An array of the elements of a tensor whose axes left free have constant extents; an Array is itself.
+/// An array with all its items, of a lazy array or of a tensor whose axes left free have constant extents; an array
+/// with items is itself.
 const Array* toArray(Context& context, Value value);
 const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items);
 
@@ -19,6 +21,9 @@ Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
 /// Folds along an axis (negative counts from the end), or over all elements where there is none.
 Value reduce(Context& context, Value array, std::optional<int64_t> axis,
              llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold);
+
+/// The sum of an array along an axis (negative counts from the end), or over all elements; bools count.
+Value total(Context& context, Value array, std::optional<int64_t> axis);
 
 /// Extents of a tensor's free axes, or of an array: ints, and traced ints for named extents.
 std::vector<Value> shapeOf(Context& context, Value arrayLike);

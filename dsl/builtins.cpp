@@ -92,6 +92,7 @@ NumberType dtypeOf(Context& context, Value value) {
   if (value.isTraced()) return NumberType(context.type(value.as<ir::Value>()));
   if (value.is<const Tensor*>()) return numberType(context.module.tensors[value.as<const Tensor*>()->number].dtype);
   const Array& array = *value.as<const Array*>();
+  if (array.element) return dtypeOf(context, *array.element);
   return array.items.empty() ? NumberType::F32 : dtypeOf(context, array.items.front());
 }
 

@@ -1,4 +1,4 @@
-// Functions that make small arrays, reduce them, and ask for shapes. Everything is unrolled.
+// Functions that make arrays, reduce them, and ask for shapes.
 #include "dsl/arithmetic.h"
 #include "dsl/arrays.h"
 #include "dsl/builtins.h"
@@ -36,26 +36,37 @@ template <class Fold> Value reduceWith(Tracer& tracer, const Bound& bound, Fold 
   return reduce(tracer, *array, axis, fold);
 }
 
-/// Sums and products of bools count them.
+/// Products of bools count them.
 Value counted(Tracer& tracer, Value x) {
   bool isBool = x.is<bool>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == ir::Type::Bool);
   return isBool ? cast(tracer, x, ir::Type::I32) : x;
 }
 
-template <BinaryOp op> Value fold(Tracer& tracer, llvm::ArrayRef<Value> items) {
-  Value result = counted(tracer, items[0]);
-  for (Value item : items.drop_front()) result = binary(tracer, op, result, counted(tracer, item));
-  return result;
+Value product(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
+    Value result = counted(tracer, items[0]);
+    for (Value item : items.drop_front()) result = binary(tracer, BinaryOp::Mul, result, counted(tracer, item));
+    return result;
+  });
 }
 
-template <BinaryOp op> Value total(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) { return fold<op>(tracer, items); });
+/// The sum of an array or, as torch has it, of a number.
+Value sum(Tracer& tracer, const Bound& bound) {
+  auto array = arrayOf(tracer, bound[0]);
+  auto axis = axisOf(tracer, bound);
+  return array ? total(tracer, *array, axis) : counted(tracer, decay(tracer, bound[0]));
 }
 
 Value mean(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
-    return binary(tracer, BinaryOp::Div, fold<BinaryOp::Add>(tracer, items), int64_t(items.size()));
-  });
+  int64_t count = 1;
+  if (auto array = arrayOf(tracer, bound[0])) {
+    std::vector<Value> shape = shapeOf(tracer, *array);
+    auto axis = axisOf(tracer, bound);
+    size_t along = axis ? wrapKnownIndex(tracer, *axis, shape.size()) : 0;
+    for (size_t i = 0; i < shape.size(); ++i) // a named extent is refused with the sum
+      if ((!axis || i == along) && shape[i].is<int64_t>()) count *= shape[i].as<int64_t>();
+  }
+  return binary(tracer, BinaryOp::Div, sum(tracer, bound), count);
 }
 
 template <bool isAll> Value anyAll(Tracer& tracer, const Bound& bound) {
@@ -204,8 +215,8 @@ Value transpose(Tracer& tracer, const Bound& bound) {
 llvm::ArrayRef<Builtin> arrayBuiltins() {
   constexpr unsigned kTensor = kTorch | kMethod;
   static const Builtin rows[] = {
-      {"sum", kTensor, "input, dim=, keepdim=", total<BinaryOp::Add>},
-      {"prod", kTensor, "input, dim=, keepdim=", total<BinaryOp::Mul>},
+      {"sum", kTensor, "input, dim=, keepdim=", sum},
+      {"prod", kTensor, "input, dim=, keepdim=", product},
       {"mean", kTensor, "input, dim=, keepdim=", mean},
       {"any", kTensor, "input, dim=, keepdim=", anyAll<false>},
       {"all", kTensor, "input, dim=, keepdim=", anyAll<true>},

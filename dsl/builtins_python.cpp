@@ -30,6 +30,8 @@ template <bool isMin> Value pickExtreme(Tracer& tracer, const Bound& bound) {
 
 Value sum(Tracer& tracer, const Bound& bound) {
   Value result = bound.has(1) ? bound[1] : Value(int64_t(0));
+  if (bound[0].isArrayLike() && !shapeOf(tracer, bound[0]).empty())
+    return binary(tracer, BinaryOp::Add, result, total(tracer, bound[0], 0));
   for (Value item : tracer.items(bound[0])) result = binary(tracer, BinaryOp::Add, result, item);
   return result;
 }

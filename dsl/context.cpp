@@ -11,12 +11,25 @@ void Context::charge(uint64_t count) {
 }
 
 ir::Value Context::make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr) {
+  return makeAt(at.text == 0 ? uint32_t(diagnostics.lineAndColumn(at).first) : 0, op, type, operands, attr);
+}
+
+ir::Value Context::remake(ir::Value value, llvm::ArrayRef<ir::Value> operands) {
+  const ir::Node node = module[value];
+  return makeAt(node.line, node.op, node.type, operands, node.attr);
+}
+
+ir::LoopSet Context::openLoops(ir::Value value) {
+  while (open.size() <= value.id) open.push_back(ir::openLoopsOf(module[{uint32_t(open.size())}], open));
+  return open[value.id];
+}
+
+ir::Value Context::makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr) {
   charge(1);
   if (module.size() >= kMaxNodes) {
     diagnostics.report(at, diag::tooManyNodes, Count(kMaxNodes));
     throw Abort{true};
   }
-  uint32_t line = at.text == 0 ? uint32_t(diagnostics.lineAndColumn(at).first) : 0;
   return module.make(op, type, operands, attr, line);
 }
 
@@ -45,7 +58,8 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   switch (node.op) {
   case Op::Const: return node.type == ir::Type::F32 ? false : node.attr >= 0;
   case Op::Param: return ir::ParamKind(node.attr) != ir::ParamKind::Score;
-  case Op::Dim: return true;
+  case Op::Dim:
+  case Op::Iter: return true;
   case Op::Load: {
     DType dtype = module.tensors[node.attr].dtype;
     return dtype == DType::Bool || dtype == DType::U8;
@@ -72,7 +86,8 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Ceil:
   case Op::Trunc:
   case Op::Round:
-  case Op::Sqrt: return operand(0);
+  case Op::Sqrt:
+  case Op::Sum: return operand(0);
   case Op::Not:
   case Op::Eq:
   case Op::Ne:

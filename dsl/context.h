@@ -5,6 +5,7 @@
 #include "dsl/diagnostics.h"
 #include "dsl/limits.h"
 #include "dsl/value.h"
+#include "ir/loops.h"
 
 namespace attnc::dsl {
 
@@ -28,6 +29,10 @@ public:
   /// A new node of the IR, with the current line. Its operands must have the types that the operation asks for.
   ir::Value make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands = {}, int64_t attr = 0);
   ir::Type type(ir::Value value) const { return module[value].type; }
+  /// The node with other operands.
+  ir::Value remake(ir::Value value, llvm::ArrayRef<ir::Value> operands);
+  /// The loops, of sums and of axes of arrays, that a value depends on.
+  ir::LoopSet openLoops(ir::Value value);
   /// Whether an integer is known to be at least 0, taking integer arithmetic as free of overflow.
   bool isNonNegative(ir::Value value);
 
@@ -36,10 +41,12 @@ public:
   std::string describe(Value value) const { return dsl::describe(module, value); }
 
 private:
+  ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);
   bool computeNonNegative(const ir::Node& node) const;
 
   uint64_t steps = 0;
   std::vector<bool> nonNegative; // of the first nodes of the module
+  std::vector<ir::LoopSet> open; // of the first nodes of the module
 };
 
 } // namespace attnc::dsl

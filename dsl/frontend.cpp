@@ -3,6 +3,7 @@
 #include "dsl/frontend.h"
 
 #include "dsl/mods.h"
+#include "dsl/lazy.h"
 #include "dsl/parser.h"
 
 namespace attnc::dsl {
@@ -72,7 +73,7 @@ Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options
     if (diagnostics.empty()) traceMods(tracer, *ast);
   });
   if (error) return std::move(*error);
-  return module;
+  return withoutElements(module);
 }
 
 Expected<std::string> astText(std::string_view text, const FrontendOptions& options) {

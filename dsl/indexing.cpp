@@ -6,6 +6,7 @@
 #include "dsl/arithmetic.h"
 #include "dsl/arrays.h"
 #include "dsl/known_numbers.h"
+#include "dsl/lazy.h"
 
 namespace attnc::dsl {
 
@@ -54,7 +55,8 @@ ir::Value wrapTraced(Context& context, Value index, Value size) {
   return context.make(Op::Select, type, {context.make(Op::Lt, Type::Bool, {value, zero}), fromEnd, value});
 }
 
-/// The index as an IR value of an axis with this size (known or traced).
+} // namespace
+
 ir::Value axisIndex(Context& context, Value index, Value size) {
   index = decay(context, index);
   if (index.isTraced()) {
@@ -69,6 +71,8 @@ ir::Value axisIndex(Context& context, Value index, Value size) {
   Type type = promote(context, {Value(known), size}, true);
   return context.make(Op::Add, type, {lift(context, size, type), lift(context, known, type)});
 }
+
+namespace {
 
 int64_t sliceBound(Context& context, Value bound, int64_t missing) {
   if (bound.is<NoneValue>()) return missing;
@@ -139,6 +143,23 @@ Value indexTensor(Context& context, const Tensor& whole, Value index) {
   return tensor;
 }
 
+/// Each part of the index takes an axis, or keeps it as a slice does.
+Value indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Value> indices) {
+  Value result = &array;
+  for (Value part : indices) {
+    const Array& rows = *result.as<const Array*>();
+    if (!part.is<const SliceValue*>()) {
+      result = indexLazy(context, rows, part);
+      continue;
+    }
+    Bounds bounds = resolveSlice(context, *part.as<const SliceValue*>(), rows.shape[0]);
+    if (indices.size() > 1) context.fail(diag::badIndex, context.describe(part));
+    if (bounds.count == 0) return makeArray(context, {0}, {});
+    result = sliceLazy(context, rows, bounds.start, bounds.step, bounds.count);
+  }
+  return result;
+}
+
 /// table[i] for a traced i: chains of selects, one for each element of a row. An index outside takes the last row.
 Value chooseRow(Context& context, const Array& array, Value index) {
   if (array.items.empty() || array.items.size() > kMaxTableLookup)
@@ -158,6 +179,7 @@ Value indexArray(Context& context, const Array& array, Value index) {
   llvm::SmallVector<Value, 4> indices = parts(index);
   if (indices.size() > array.shape.size())
     context.fail(diag::tooManyIndices, "this array", Count(array.shape.size()), Count(indices.size()));
+  if (array.element) return indexLazyArray(context, array, indices);
   Value result = &array;
   for (Value part : indices) {
     const Array& rows = *result.as<const Array*>();

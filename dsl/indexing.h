@@ -11,6 +11,9 @@ void assignSubscript(Context& context, Value base, Value index, Value value);
 /// Element `index` of an extent, counted from the end if negative; an error if outside.
 size_t wrapKnownIndex(Context& context, int64_t index, size_t size);
 
+/// A known or traced index as an IR value of an axis with this size (known or traced): at least 0.
+ir::Value axisIndex(Context& context, Value index, Value size);
+
 /// The captured tensor, nothing indexed.
 Value wholeTensor(Context& context, unsigned number);
 /// Reads the element of a tensor whose axes are all indexed.

@@ -126,10 +126,13 @@ struct MaskList {
   std::vector<Value> masks;
 };
 
-/// A small array of numbers, known or traced, row-major: rows of captured tensors, torch.tensor([...]), torch.arange.
+/// An array of numbers, known or traced. Tables (torch.tensor([...]), torch.arange) have their items, row-major. Slices
+/// of captured tensors and what is computed from them are lazy: one element as a function of its indices, which are
+/// the iters that axisLoop() of dsl/lazy.h names.
 struct Array {
   llvm::SmallVector<int64_t, 2> shape; ///< at least one extent
-  std::vector<Value> items;
+  std::vector<Value> items;            ///< none of a lazy one
+  std::optional<Value> element;        ///< of a lazy one
 };
 
 /// A captured tensor with some of its axes indexed.

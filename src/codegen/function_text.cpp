@@ -14,6 +14,9 @@ namespace {
 /// A nested expression does not grow beyond this many characters.
 constexpr size_t kMaxNested = 48;
 
+/// Rounds of a sum in one turn of its loop: loads overlap, and a sum for every score stays small.
+constexpr int kUnrolledRounds = 2;
+
 Function homeOf(Level level) {
   switch (level) {
   case Level::Launch:
@@ -25,7 +28,9 @@ Function homeOf(Level level) {
   return Function::Score;
 }
 
-bool standsForItself(const Expr& expr) { return expr.kind == Expr::Kind::Leaf || expr.kind == Expr::Kind::Param; }
+bool standsForItself(const Expr& expr) {
+  return expr.kind == Expr::Kind::Leaf || expr.kind == Expr::Kind::Param || expr.kind == Expr::Kind::Iter;
+}
 
 /// How tightly the outermost operator of a pattern binds, as in C++: the smaller the tighter.
 enum Binding { Primary, Unary, Product, Sum, Comparison, Loose };
@@ -62,6 +67,7 @@ FunctionText::FunctionText(const Program& of, Function function, std::vector<uin
 }
 
 bool FunctionText::isOwn(const Expr& expr) const {
+  if (expr.open) return true; // computed with its sum
   Function home = homeOf(expr.level);
   if (function == Function::Edge) return home == Function::Row;
   return home == function || (home == Function::Score && !fills());
@@ -84,11 +90,13 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   const Expr& expr = program.exprs[id];
   switch (expr.kind) {
   case Expr::Kind::Leaf: return {expr.text, expr.text};
+  case Expr::Kind::Iter: return {expr.text};
   case Expr::Kind::Param: return {takesCoord() && expr.text != "score" ? "at." + expr.text : expr.text};
   case Expr::Kind::FloatIndex:
     if (isOwn(expr)) return {expr.text};
     break;
   case Expr::Kind::Computed:
+  case Expr::Kind::Sum:
     if (isOwn(expr)) return own[id];
     break;
   }
@@ -125,33 +133,97 @@ FunctionText::Text FunctionText::expand(const Expr& expr, const std::vector<Text
   return {code, expr.text};
 }
 
-std::string FunctionText::body(const Fields& fields, const std::string& file) const {
-  Names locals;
-  std::vector<Text> own(program.exprs.size());
-  std::string text;
-  auto state = [&](const Expr& expr, const std::string& statement) {
-    if (expr.line) text += fmt::format("#line {} {}\n", expr.line, file);
-    text += "    " + statement + ";\n";
-  };
-  for (uint32_t id = 0; id < uses.size(); ++id) {
-    if (uses[id] == 0) continue;
+/// The expressions that a sum computes in each round, operands first; see ir::nodesInside.
+std::vector<uint32_t> FunctionText::insideOf(uint32_t sum) const {
+  const ir::Loop loop = program.exprs[sum].loop;
+  std::set<uint32_t> seen, inside;
+  llvm::SmallVector<uint32_t, 16> left = {program.exprs[sum].operands[0]};
+  while (!left.empty()) {
+    const uint32_t id = left.pop_back_val();
     const Expr& expr = program.exprs[id];
-    own[id] = expr.kind == Expr::Kind::Computed ? expand(expr, own, fields) : spell(id, own, fields);
-    if (fills() && llvm::is_contained(roots, id)) {
-      std::string field = "out." + fields.names[id];
-      state(expr, field + " = " + own[id].code);
-      own[id] = {field};
-    } else if (expr.kind == Expr::Kind::Computed && (uses[id] > 1 || own[id].code.size() > kMaxNested) &&
-               !(!fills() && id == roots[0])) {
-      std::string local = locals.unique(expr.prefix, expr.name);
-      const char* qualifier = llvm::StringRef(expr.type).startswith("const ") ? "" : "const "; // pointers have one
-      state(expr, fmt::format("{}{} {} = {}", qualifier, expr.type, local, own[id].code));
-      own[id] = {local};
+    if (!(expr.open & only(loop)) || !seen.insert(id).second) continue;
+    if (ir::innermost(expr.open) == loop.id) inside.insert(id);
+    left.append(expr.operands.begin(), expr.operands.end());
+  }
+  return {inside.begin(), inside.end()};
+}
+
+/// Writes the statements of one function.
+class FunctionText::Writer {
+public:
+  Writer(const FunctionText& function, const Fields& fields, const std::string& file)
+      : of(function), program(function.program), fields(fields), file(file), own(program.exprs.size()) {}
+
+  std::string run() {
+    std::vector<uint32_t> ids;
+    for (uint32_t id = 0; id < of.uses.size(); ++id)
+      if (of.uses[id] > 0 && !program.exprs[id].open) ids.push_back(id);
+    write(ids, 0);
+    if (!of.fills()) state(program.exprs[of.roots[0]], 0, "return " + of.spell(of.roots[0], own, fields).code);
+    return std::move(text);
+  }
+
+private:
+  void indent(unsigned depth) { text.append(4 + 2 * depth, ' '); }
+
+  void state(const Expr& expr, unsigned depth, const std::string& statement) {
+    if (expr.line) text += fmt::format("#line {} {}\n", expr.line, file);
+    indent(depth);
+    text += statement + ";\n";
+  }
+
+  void write(llvm::ArrayRef<uint32_t> ids, unsigned depth) {
+    for (uint32_t id : ids) {
+      const Expr& expr = program.exprs[id];
+      if (expr.kind == Expr::Kind::Iter) continue;
+      if (expr.kind == Expr::Kind::Sum)
+        own[id] = {loop(id, depth)};
+      else
+        own[id] = expr.kind == Expr::Kind::Computed ? of.expand(expr, own, fields) : of.spell(id, own, fields);
+      const bool isRoot = !expr.open && llvm::is_contained(of.roots, id);
+      if (of.fills() && isRoot) {
+        std::string field = "out." + fields.names[id];
+        state(expr, depth, field + " = " + own[id].code);
+        own[id] = {field};
+      } else if (expr.kind == Expr::Kind::Computed && (of.uses[id] > 1 || own[id].code.size() > kMaxNested) &&
+                 !(!of.fills() && isRoot && id == of.roots[0])) {
+        std::string local = locals.unique(expr.prefix, expr.name);
+        const char* qualifier = llvm::StringRef(expr.type).startswith("const ") ? "" : "const "; // pointers have one
+        state(expr, depth, fmt::format("{}{} {} = {}", qualifier, expr.type, local, own[id].code));
+        own[id] = {local};
+      }
     }
   }
-  if (fills()) return text;
-  state(program.exprs[roots[0]], "return " + spell(roots[0], own, fields).code);
-  return text;
+
+  /// The loop of a sum; returns the name of the total.
+  std::string loop(uint32_t id, unsigned depth) {
+    const Expr& expr = program.exprs[id];
+    std::string total = locals.unique(expr.prefix, expr.name), index = fmt::format("i{}", expr.loop.id);
+    const bool isFloat = expr.type == "float";
+    state(expr, depth, fmt::format("{} {} = {}", expr.type, total, isFloat ? "0.0f" : "0"));
+    indent(depth);
+    text += fmt::format("ATTNC_UNROLL({}) for (int {index} = 0; {index} < {}; ++{index}) {{\n", kUnrolledRounds,
+                        expr.loop.count, fmt::arg("index", index));
+    write(of.insideOf(id), depth + 1);
+    const std::string term = of.spell(expr.operands[0], own, fields).code;
+    state(expr, depth + 1, isFloat ? fmt::format("{} += {}", total, term)
+                                   : fmt::format("{0} = wrap_add({0}, {1})", total, term));
+    indent(depth);
+    text += "}\n";
+    return total;
+  }
+
+  const FunctionText& of;
+  const Program& program;
+  const Fields& fields;
+  const std::string& file;
+  std::string text;
+  Names locals;
+  std::vector<Text> own; // by expression; what is open: of the loop at work
+};
+
+std::string FunctionText::body(const Fields& fields, const std::string& file) const {
+  return Writer(*this, fields, file).run();
 }
 
 } // namespace attnc::codegen

@@ -2,7 +2,7 @@
 //
 // In: a program and the expressions that the function must produce. Out: statements, and what the function takes from
 // the functions outside it. An expression becomes a statement when it is a field, is used more than once or would make
-// a line too long; all others nest into their user.
+// a line too long; all others nest into their user. A sum is a loop; what its rounds share stands before it.
 #pragma once
 
 #include "codegen/names.h"
@@ -38,7 +38,9 @@ private:
     std::string code;
     std::string_view pattern = {}; ///< that made it; empty for a name, which binds tightest
   };
+  class Writer;
   bool isOwn(const Expr& expr) const;
+  std::vector<uint32_t> insideOf(uint32_t sum) const;
   bool fills() const { return function <= Function::Column; }
   bool takesCoord() const { return function == Function::Score || function == Function::Mask; }
   void use(uint32_t id, Fields& fields);

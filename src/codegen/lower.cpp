@@ -59,7 +59,12 @@ uint32_t Lowering::add(Expr expr) {
   std::vector<uint32_t> operands(expr.operands.begin(), expr.operands.end());
   auto [found, isNew] = exprWith.try_emplace({expr.text, operands}, uint32_t(program.exprs.size()));
   if (!isNew) return found->second;
-  for (uint32_t operand : operands) expr.level = join(expr.level, program.exprs[operand].level);
+  for (uint32_t operand : operands) {
+    expr.level = join(expr.level, program.exprs[operand].level);
+    expr.open |= program.exprs[operand].open;
+  }
+  if (expr.kind == Expr::Kind::Iter) expr.open = only(expr.loop);
+  if (expr.kind == Expr::Kind::Sum) expr.open &= ~only(expr.loop);
   program.exprs.push_back(std::move(expr));
   return found->second;
 }
@@ -136,6 +141,10 @@ uint32_t Lowering::lowerDiv(const Node& node) {
 uint32_t Lowering::lowerLeaf(const Node& node) {
   if (node.op == Op::Const) return addLeaf(literal(node.type, node.attr), cType(node.type));
   if (node.op == Op::Param) return lowerParam(ir::ParamKind(node.attr));
+  if (node.op == Op::Iter) {
+    const ir::Loop loop = ir::Loop::of(node);
+    return add({.kind = Expr::Kind::Iter, .text = fmt::format("i{}", loop.id), .type = "int", .loop = loop});
+  }
   uint32_t index = uint32_t(node.attr);
   if (node.op == Op::Dim) return addArg({Slot::Kind::Dim, index, 0, Type::I32}, "int", "d_", module.dims[index]);
   return addArg({Slot::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
@@ -170,12 +179,21 @@ uint32_t Lowering::lowerSpelled(Value value) {
   return add(std::move(expr));
 }
 
+uint32_t Lowering::lowerSum(const Node& node) {
+  const ir::Loop loop = ir::Loop::of(node);
+  return add({.kind = Expr::Kind::Sum,
+              .text = fmt::format("sum {}:{}", loop.id, loop.count),
+              .operands = {exprOf[node.operands[0].id]},
+              .loop = loop});
+}
+
 uint32_t Lowering::lowerValue(Value value) {
   const Node& node = module[value];
   switch (ir::info(node.op).rule) {
   case ir::TypeRule::Leaf: return lowerLeaf(node);
   case ir::TypeRule::Cast: return lowerCast(node);
   case ir::TypeRule::Load: return lowerGather(value);
+  case ir::TypeRule::Sum: return lowerSum(node);
   case ir::TypeRule::Float: return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(value);
   case ir::TypeRule::Arith:
   case ir::TypeRule::Int:

@@ -28,6 +28,7 @@ private:
   uint32_t lowerParam(ir::ParamKind param);
   uint32_t lowerCast(const ir::Node& node);
   uint32_t lowerDiv(const ir::Node& node);
+  uint32_t lowerSum(const ir::Node& node);
   uint32_t lowerGather(ir::Value load);
 
   // Gathers.

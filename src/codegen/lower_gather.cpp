@@ -2,7 +2,8 @@
 //
 // The address is data + index[0] * stride[0] + ...; each product belongs to the level of its index. What (b, h) know is
 // added up in head(), what a row knows in row(), and so on, so that a score adds what is left and reads. Where row and
-// column both have a part, the row holds an address and the column an offset.
+// column both have a part, the row holds an address and the column an offset. What the index of a sum moves is added in
+// its loop, to the address that all rounds share.
 //
 // Indices that are not proved to lie inside are clamped. An empty tensor comes with a null address and strides of 0
 // (see packArgs), and is read as one element that is 0.
@@ -41,9 +42,9 @@ bool isConstant(const ir::Extent& extent, int64_t value) { return !extent.isName
 
 } // namespace
 
-/// Products of index and stride, by level of the index.
+/// Products of index and stride, by level of the index; in `open` those that depend on the index of a sum.
 struct Lowering::AddressTerms {
-  llvm::SmallVector<uint32_t, 4> head, row, column, element;
+  llvm::SmallVector<uint32_t, 4> head, row, column, element, open;
 };
 
 /// The index along one axis as it is read: inside the tensor.
@@ -83,6 +84,10 @@ Lowering::AddressTerms Lowering::termsOf(Value value) {
                          .prefix = "o_",
                          .name = tensor.name,
                          .line = load.line});
+    if (program.exprs[term].open) {
+      terms.open.push_back(term);
+      continue;
+    }
     switch (program.exprs[term].level) {
     case Level::Launch:
     case Level::Head: terms.head.push_back(term); break;
@@ -145,6 +150,7 @@ uint32_t Lowering::lowerGather(Value value) {
                          single ? terms.column[0] : addSum(terms.column, "long long", "o_", load));
   }
   advance(terms.element);
+  advance(terms.open);
   return add({.text = fmt::format("load_{}({{0}})", dtypeName(tensor.dtype)),
               .operands = {address},
               .prefix = "v_",

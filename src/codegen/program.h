@@ -2,11 +2,13 @@
 //
 // In: a module. Out: one Expr per value that score_mod and mask_mod need, operands first, all choices of spelling made:
 // gathers are split into address arithmetic by level, divisions of scores are products with a hoisted reciprocal, casts
-// of q_idx and kv_idx take the kernel's float indices. What becomes a statement, a field or part of a larger expression
+// of q_idx and kv_idx take the kernel's float indices. A sum is one Expr, whose operand depends on its index. What becomes a statement, a field or part of a larger expression
 // is left to mod_source.cpp.
 #pragma once
 
 #include "codegen/mod_source.h"
+#include "ir/loops.h"
+
 #include <llvm/ADT/SmallVector.h>
 
 #include <optional>
@@ -21,6 +23,8 @@ struct Expr {
     Leaf,       ///< `text` stands for itself in every function: a literal or a field of ModArgs
     Param,      ///< score, b, h, q_idx, kv_idx; spelled by function
     FloatIndex, ///< q_float or kv_float: a parameter of row() or col(), a field where scores need it
+    Iter,       ///< the index of a loop; `text` is its name
+    Sum,        ///< of its one operand over `loop`
   };
   Kind kind = Kind::Computed;
   std::string text;
@@ -29,6 +33,8 @@ struct Expr {
   ir::Level level = ir::Level::Launch;
   std::string prefix, name; ///< what a field or variable that holds it is called; see Names
   uint32_t line = 0;        ///< of the mod's text; 0 if none
+  ir::Loop loop = {};       ///< of Iter and Sum
+  ir::LoopSet open = 0;     ///< the loops whose index it depends on; then `level` is that of all else it depends on
 };
 
 /// A field of ModArgs; its slot has the same index.

@@ -5,12 +5,13 @@
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Support/SHA256.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace attnc::ir {
 namespace {
 
-constexpr char kVersion[] = "attnc-ir-1";
+constexpr char kVersion[] = "attnc-ir-2";
 constexpr uint32_t kUnnumbered = std::numeric_limits<uint32_t>::max();
 
 class Writer {
@@ -78,13 +79,23 @@ private:
     number[value.id] = count++;
     text(info(node.op).text);
     text(name(node.type));
-    integer(node.attr);
+    integer(node.op == Op::Iter || node.op == Op::Sum ? loopAttr(node) : node.attr);
     integer(int64_t(node.operands.size()));
     for (Value operand : node.operands) integer(number[operand.id]);
   }
 
+  /// The loop with its id replaced by the order of first use: names of loops mean nothing.
+  int64_t loopAttr(const Node& node) {
+    Loop loop = Loop::of(node);
+    auto found = std::find(loopIds.begin(), loopIds.end(), loop.id);
+    if (found == loopIds.end()) found = loopIds.insert(loopIds.end(), loop.id);
+    loop.id = unsigned(found - loopIds.begin());
+    return loop.attr();
+  }
+
   const Module& module;
   std::vector<uint32_t> number;
+  std::vector<unsigned> loopIds; // in the order of first use
   uint32_t count = 0;
   std::string out;
 };

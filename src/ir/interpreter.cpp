@@ -2,6 +2,7 @@
 // one indirect call.
 #include "ir/interpreter.h"
 
+#include "ir/loops.h"
 #include "ir/semantics.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace attnc::ir {
 namespace {
 
-constexpr size_t kOps = size_t(Op::IsNan) + 1;
+constexpr size_t kOps = size_t(Op::Sum) + 1;
 constexpr size_t kTypes = 4;
 
 /// Marks what `root` needs; operands come before their users, so one backward walk does.
@@ -30,26 +31,45 @@ std::vector<bool> neededBy(const Module& module, Value root) {
 struct Tape {
   using Step = Evaluator::Step;
   using Gather = Evaluator::Gather;
+  using Rounds = Evaluator::Rounds;
   using Apply = decltype(Step::apply);
 
-  template <Op op, Type from> static void operation(const Step& step, Slot* slots, const Gather*) {
+  template <Op op, Type from> static void operation(const Step& step, const Evaluator& in) {
+    Slot* slots = in.slots.data();
     slots[step.result] = semantics::apply(op, from, from, slots[step.a], slots[step.b]);
   }
-  template <Type from, Type to> static void conversion(const Step& step, Slot* slots, const Gather*) {
+  template <Type from, Type to> static void conversion(const Step& step, const Evaluator& in) {
+    Slot* slots = in.slots.data();
     slots[step.result] = semantics::cast(from, to, slots[step.a]);
   }
-  static void select(const Step& step, Slot* slots, const Gather*) {
+  static void select(const Step& step, const Evaluator& in) {
+    Slot* slots = in.slots.data();
     slots[step.result] = slots[step.a].integer ? slots[step.b] : slots[step.c];
   }
-  static void roundToSingle(const Step& step, Slot* slots, const Gather*) {
+  static void roundToSingle(const Step& step, const Evaluator& in) {
+    Slot* slots = in.slots.data();
     slots[step.result].real = float(slots[step.a].real);
   }
-  static void gather(const Step& step, Slot* slots, const Gather* gathers) {
-    const Gather& from = gathers[step.a];
+  static void gather(const Step& step, const Evaluator& in) {
+    Slot* slots = in.slots.data();
+    const Gather& from = in.gathers[step.a];
     int64_t offset = 0;
     for (const Gather::Axis& axis : from.axes)
       offset += std::clamp<int64_t>(slots[axis.index].integer, 0, axis.last) * axis.stride;
     slots[from.result] = readElement(from.data, from.dtype, offset);
+  }
+
+  template <Type type> static void sum(const Step& step, const Evaluator& in) {
+    Slot* slots = in.slots.data();
+    const Rounds& rounds = in.sums[step.a];
+    Slot total = type == Type::F32 ? Slot{.real = 0} : Slot{.integer = 0};
+    for (int64_t i = 0; i < rounds.count; ++i) {
+      slots[rounds.index].integer = i;
+      for (const Step& inner : rounds.steps) inner.apply(inner, in);
+      total = semantics::apply(Op::Add, type, type, total, slots[rounds.term]);
+      if (type == Type::F32 && in.single) total.real = float(total.real);
+    }
+    slots[step.result] = total;
   }
 
   template <size_t... index> static constexpr auto operationTable(std::index_sequence<index...>) {
@@ -57,6 +77,9 @@ struct Tape {
   }
   template <size_t... index> static constexpr auto conversionTable(std::index_sequence<index...>) {
     return std::array<Apply, sizeof...(index)>{conversion<Type(index / kTypes), Type(index % kTypes)>...};
+  }
+  static Apply sumOf(Type type) {
+    return type == Type::F32 ? sum<Type::F32> : type == Type::I64 ? sum<Type::I64> : sum<Type::I32>;
   }
   static Apply applyOf(Op op, Type from, Type to) {
     static constexpr auto kOperations = operationTable(std::make_index_sequence<kOps * kTypes>());
@@ -69,7 +92,8 @@ struct Tape {
   const Module& module;
   const Bindings& bindings;
   Evaluator& out;
-  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0);
+  std::vector<LoopSet> open = openLoops(module);
+  std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // of an open node: in the loop at work
   std::array<std::vector<Step>, 4> byLevel = {}; // launch, head, row, element
 
   uint32_t newSlot(Slot value = {.integer = 0}) {
@@ -81,6 +105,7 @@ struct Tape {
     switch (node.op) {
     case Op::Param: return uint32_t(node.attr); // Evaluator::Fixed has ParamKind's order
     case Op::Dim: return newSlot({.integer = bindings.dims[node.attr]});
+    case Op::Iter: return newSlot();
     case Op::Scalar: {
       const ScalarValue& scalar = bindings.scalars[node.attr];
       return newSlot(node.type == Type::F32 ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer});
@@ -101,14 +126,28 @@ struct Tape {
     out.gathers.push_back(std::move(from));
   }
 
-  void add(uint32_t id, Level level) {
+  void addSum(uint32_t id, std::vector<Step>& steps, uint32_t result) {
+    const Node& node = module[{id}];
+    Rounds rounds{{}, 0, 0, Loop::of(node).count};
+    for (Value inside : nodesInside(module, open, {id})) {
+      add(inside.id, rounds.steps);
+      if (module[inside].op == Op::Iter) rounds.index = slotOf[inside.id];
+    }
+    if (rounds.index == 0) rounds.index = newSlot(); // the term is the same in all rounds
+    rounds.term = slotOf[node.operands[0].id];
+    steps.push_back({sumOf(node.type), result, uint32_t(out.sums.size()), 0, 0});
+    out.sums.push_back(std::move(rounds));
+  }
+
+  /// Appends what computes the node from its operands, which have their slots.
+  void add(uint32_t id, std::vector<Step>& steps) {
     const Node& node = module[{id}];
     if (info(node.op).rule == TypeRule::Leaf) {
       slotOf[id] = leaf(node);
       return;
     }
     uint32_t result = slotOf[id] = newSlot();
-    std::vector<Step>& steps = byLevel[std::min(size_t(level), byLevel.size() - 1)];
+    if (node.op == Op::Sum) return addSum(id, steps, result);
     if (node.op == Op::Load) return addGather(node, steps, result);
     uint32_t operands[3] = {0, 0, 0};
     for (size_t i = 0; i < node.operands.size(); ++i) operands[i] = slotOf[node.operands[i].id];
@@ -121,8 +160,8 @@ struct Tape {
     std::vector<bool> needed = neededBy(module, root);
     std::vector<Level> level = levels(module);
     for (uint32_t id = 0; id <= root.id; ++id)
-      if (needed[id]) add(id, level[id]);
-    for (const Step& step : byLevel[0]) step.apply(step, out.slots.data(), out.gathers.data());
+      if (needed[id] && !open[id]) add(id, byLevel[std::min(size_t(level[id]), byLevel.size() - 1)]);
+    for (const Step& step : byLevel[0]) step.apply(step, out);
     out.steps = byLevel[1];
     out.headEnd = out.steps.size();
     out.steps.insert(out.steps.end(), byLevel[2].begin(), byLevel[2].end());

@@ -3,7 +3,7 @@
 //
 // In: a verified module and bindings whose tensors are host memory. Out: one value a call. f32 values are computed in
 // double by default; Precision::Single rounds every f32 value to single precision, as a kernel without contraction
-// would.
+// would. Sums add in the order of their index, from 0.
 //
 // A gather whose index lies outside the tensor reads the nearest element inside (each index is clamped by itself); a
 // gather from an empty tensor gives 0. Kernels do the same wherever an index is not proved.
@@ -58,20 +58,26 @@ private:
     llvm::SmallVector<Axis, 3> axes;
   };
   struct Step {
-    void (*apply)(const Step&, Slot* slots, const Gather* gathers);
+    void (*apply)(const Step&, const Evaluator&);
     uint32_t result, a, b, c;
+  };
+  struct Rounds { // of a sum
+    std::vector<Step> steps;
+    uint32_t index, term; // slots
+    int64_t count;
   };
   friend struct Tape;
   enum Fixed : uint32_t { kScore, kB, kH, kQ, kKv, kFixed };
 
   void run(size_t begin, size_t end) const {
-    for (size_t at = begin; at < end; ++at) steps[at].apply(steps[at], slots.data(), gathers.data());
+    for (size_t at = begin; at < end; ++at) steps[at].apply(steps[at], *this);
   }
   void setHead(int64_t b, int64_t h) const;
   void setRow(int64_t q) const;
 
   std::vector<Step> steps; // head, row, then element (columns change with every call)
   std::vector<Gather> gathers;
+  std::vector<Rounds> sums;
   size_t headEnd = 0, rowEnd = 0;
   uint32_t root = 0;
   Type rootType = Type::F32;

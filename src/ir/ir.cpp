@@ -1,5 +1,7 @@
 #include "ir/ir.h"
 
+#include "ir/loops.h"
+
 #include <llvm/ADT/Hashing.h>
 
 #include <bit>
@@ -115,6 +117,10 @@ std::vector<Level> levels(const Module& module) {
     if (node.op == Op::Param) result[id] = levelOf(ParamKind(node.attr));
     for (Value operand : node.operands) result[id] = join(result[id], result[operand.id]);
   }
+  const std::vector<LoopSet> open = openLoops(module);
+  for (uint32_t id = uint32_t(module.size()); id-- > 0;)
+    for (Value operand : module[{id}].operands)
+      if (open[operand.id]) result[operand.id] = join(result[operand.id], result[id]);
   return result;
 }
 

@@ -28,7 +28,7 @@ enum class Op : uint8_t {
 };
 
 /// How the operands and the result of an operation are typed; see ops.def.
-enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load };
+enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum };
 
 /// One row of ops.def.
 struct OpInfo {
@@ -55,12 +55,24 @@ struct Node {
   Op op;
   Type type;
   /// Const: the bits (bool 0/1, i32 and i64 sign-extended, f32 as its 32-bit pattern).
-  /// Param: a ParamKind. Scalar, Dim, Load: index into scalars, dims, tensors of the module. Else 0.
+  /// Param: a ParamKind. Scalar, Dim, Load: index into scalars, dims, tensors of the module. Iter, Sum: a Loop. Else 0.
   int64_t attr = 0;
   llvm::SmallVector<Value, 3> operands;
   /// 1-based line of the mod's text that made this value; 0 if none. Not part of the node's identity.
   uint32_t line = 0;
 };
+
+/// The loop of a sum. A Sum binds the Iter with its own attr in its operand: the value of a node that depends on an Iter
+/// stands for one round of the sum around it. An inner sum that depends on the index of an outer one has the smaller id.
+struct Loop {
+  unsigned id = 0;   ///< below kMaxLoops in a module that verifies
+  int64_t count = 1; ///< rounds; 1 to kMaxRounds
+
+  int64_t attr() const { return int64_t(id) << 32 | count; }
+  static Loop of(const Node& node) { return {unsigned(node.attr >> 32), node.attr & 0xffffffff}; }
+};
+constexpr unsigned kMaxLoops = 8;
+constexpr int64_t kMaxRounds = int64_t(1) << 24;
 
 /// A named extent. The first five of every module are B, H, HKV, Q_LEN, KV_LEN (BuiltinDim), then free names.
 enum class BuiltinDim : uint8_t { B, H, HKV, QLen, KvLen };
@@ -115,6 +127,7 @@ public:
   }
   Value dim(unsigned index) { return make(Op::Dim, Type::I32, {}, index); }
   Value scalar(unsigned index) { return make(Op::Scalar, scalars[index].type, {}, index); }
+  Value iter(Loop loop) { return make(Op::Iter, Type::I32, {}, loop.attr()); }
 
   bool isConst(Value value) const { return nodes[value.id].op == Op::Const; }
   /// The number a Const holds. Preconditions: isConst(value) and the fitting type.
@@ -133,8 +146,9 @@ const char* name(Level level);
 Level join(Level a, Level b);
 /// The level at which a parameter is known.
 Level levelOf(ParamKind param);
-/// Level of every node of the module, indexed by Value::id: launch (scalars, dims), head (b, h), row (q_idx),
-/// column (kv_idx), element (score, or row and column together).
+/// Level at which every node of the module is computed, indexed by Value::id: launch (scalars, dims), head (b, h), row
+/// (q_idx), column (kv_idx), element (score, or row and column together). What depends on the index of a sum is
+/// computed with the sum.
 std::vector<Level> levels(const Module& module);
 /// Whether a captured tensor is read at this level.
 bool hasLoad(const Module& module, Level level);

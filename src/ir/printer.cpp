@@ -51,6 +51,7 @@ public:
     case Op::Param: return fmt::format("%{}", name(ParamKind(node.attr)));
     case Op::Scalar: return fmt::format("@{}", module.scalars[node.attr].name);
     case Op::Dim: return fmt::format("#{}", module.dims[node.attr]);
+    case Op::Iter: return loop(node);
     default: return fmt::format("%{}", number[value.id]);
     }
   }
@@ -65,6 +66,8 @@ public:
   }
 
 private:
+  static std::string loop(const Node& node) { return fmt::format("%i{}:{}", Loop::of(node).id, Loop::of(node).count); }
+
   std::string captures() const {
     std::string text;
     if (!module.sourceName.empty()) text += fmt::format("source {}\n", quoted(module.sourceName));
@@ -91,6 +94,7 @@ private:
     std::string text = fmt::format("%{} = {} {}", number[id], info(node.op).text, name(type));
     bool isLoad = node.op == Op::Load;
     text += isLoad ? fmt::format(" {}", module.tensors[node.attr].name) : "";
+    if (rule == TypeRule::Sum) text += fmt::format(" {},", loop(node));
     const char* open = isLoad ? "[" : " ";
     for (size_t i = 0; i < node.operands.size(); ++i) text += (i ? ", " : open) + operand(node.operands[i]);
     if (isLoad && !node.operands.empty()) text += "]";

@@ -7,10 +7,12 @@
 //   %0 = sub i32 %kv_idx, %q_idx !7        !7: made by line 7 of the mod's text
 //   %1 = le i32 %0, @window                a comparison names its operands' type
 //   %2 = load f32 slopes[%h]
-//   score_mod -> %5
+//   %3 = load f32 weights[%h, %i0:16]      %i0:16: index of the loop 0, which has 16 rounds
+//   %4 = sum f32 %i0:16, %3                sum over that index
+//   score_mod -> %4
 //   mask_mod -> %1
 //
-// Leaves stand where they are used: %score %b %h %q_idx %kv_idx; @name, a run-time scalar; #NAME, an extent; true,
+// Leaves stand where they are used: %score %b %h %q_idx %kv_idx; %i0:16; @name, a run-time scalar; #NAME, an extent; true,
 // false; 7 (i32), 7L (i64), 0.5, inf, nan, nan:0x7fc00001 (f32, always with a point, an exponent or a name). All nodes
 // of the arena but leaves are written, in order, dead ones too. `;` starts a comment.
 #pragma once

@@ -168,7 +168,21 @@ private:
     return constant(isLong ? Type::I64 : Type::I32, *value, result);
   }
 
+  /// "i0:16", the percent sign before it taken.
+  static std::optional<Loop> loopNamed(StringRef token) {
+    auto [id, count] = token.split(':');
+    if (!id.consume_front("i") || count.empty()) return std::nullopt;
+    auto idNumber = number<uint8_t>(id);
+    auto rounds = number<int64_t>(count);
+    if (!idNumber || *idNumber >= kMaxLoops || !rounds || *rounds < 1 || *rounds > kMaxRounds) return std::nullopt;
+    return Loop{*idNumber, *rounds};
+  }
+
   bool namedValue(StringRef token, Value& result) {
+    if (std::optional<Loop> loop = loopNamed(token)) {
+      result = module.iter(*loop);
+      return true;
+    }
     auto param = params.find(token);
     if (param != params.end()) {
       result = module.param(param->second);
@@ -309,9 +323,24 @@ private:
     return !take("[") || operands("]", node.operands);
   }
 
+  bool sumOperands(Node& node) {
+    skipBlanks();
+    size_t start = at;
+    StringRef token = word();
+    std::optional<Loop> loop = token.consume_front("%") ? loopNamed(token) : std::nullopt;
+    if (!loop) return at = start, fail("expected the index of a loop: %i0:16");
+    node.attr = loop->attr();
+    return expect(",") && operands("", node.operands);
+  }
+
+  bool operandsOf(Node& node) {
+    if (node.op == Op::Load) return loadOperands(node);
+    return node.op == Op::Sum ? sumOperands(node) : operands("", node.operands);
+  }
+
   bool valueStatement() {
     std::string name = word().str();
-    if (name.empty() || params.count(name) || values.count(name))
+    if (name.empty() || params.count(name) || values.count(name) || loopNamed(name))
       return fail(fmt::format("%{} cannot be defined here", name));
     if (!expect("=")) return false;
     skipBlanks();
@@ -323,7 +352,7 @@ private:
     std::optional<Type> type = typeNamed(word());
     if (!type) return at = typeStart, fail("expected a type: bool, i32, i64 or f32");
     Node node{*op, *type, 0, {}, 0};
-    if (*op == Op::Load ? !loadOperands(node) : !operands("", node.operands)) return false;
+    if (!operandsOf(node)) return false;
     if (take("!")) {
       auto made = number<uint32_t>(word());
       if (!made) return fail("expected a line number");

@@ -1,6 +1,8 @@
 // verify(): see verifier.h. Each function returns a finding or an empty string.
 #include "ir/verifier.h"
 
+#include "ir/loops.h"
+
 #include <fmt/format.h>
 
 #include <limits>
@@ -14,7 +16,8 @@ bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
 /// Whether the type may stand under the rule; for Compare and Test, the operands' type.
 bool admits(TypeRule rule, Type type) {
   switch (rule) {
-  case TypeRule::Arith: return type != Type::Bool;
+  case TypeRule::Arith:
+  case TypeRule::Sum: return type != Type::Bool;
   case TypeRule::Int:
   case TypeRule::Shift: return isInt(type);
   case TypeRule::Bits: return type != Type::F32;
@@ -45,6 +48,12 @@ std::string checkConst(const Node& node) {
   return "a constant has no type";
 }
 
+std::string checkLoop(const Node& node) {
+  const Loop loop = Loop::of(node);
+  if (node.attr < 0 || loop.id >= kMaxLoops) return "a loop has no valid id";
+  return loop.count >= 1 && loop.count <= kMaxRounds ? "" : fmt::format("a loop has {} rounds", loop.count);
+}
+
 std::string checkLeaf(const Module& module, const Node& node) {
   bool inRange = node.attr >= 0;
   switch (node.op) {
@@ -62,6 +71,9 @@ std::string checkLeaf(const Module& module, const Node& node) {
   case Op::Dim:
     if (!inRange || node.attr >= int64_t(module.dims.size())) return "a dim is not declared";
     return node.type == Type::I32 ? "" : "a dim is not an i32";
+  case Op::Iter:
+    if (node.type != Type::I32) return "an iter is not an i32";
+    return checkLoop(node);
   default: return fmt::format("{} is not a leaf", info(node.op).text);
   }
 }
@@ -109,7 +121,11 @@ std::string checkNode(const Module& module, const Node& node) {
     return fmt::format("{} takes {} operands, not {}", op.text, op.arity, node.operands.size());
   if (op.rule == TypeRule::Leaf) return checkLeaf(module, node);
   if (op.rule == TypeRule::Load) return checkLoad(module, node);
-  if (node.attr != 0) return fmt::format("{} has an attribute", op.text);
+  if (op.rule == TypeRule::Sum) {
+    if (std::string finding = checkLoop(node); !finding.empty()) return finding;
+  } else if (node.attr != 0) {
+    return fmt::format("{} has an attribute", op.text);
+  }
   return checkTypes(module, node);
 }
 
@@ -155,6 +171,24 @@ std::string checkCaptures(const Module& module) {
   return "";
 }
 
+/// Sums bind the indices that they mention, and lie inside one another by their ids.
+std::string checkSums(const Module& module) {
+  const std::vector<LoopSet> open = openLoops(module);
+  for (const auto& root : {module.scoreMod, module.maskMod})
+    if (root && open[root->id]) return fmt::format("a root depends on %i{} outside its sum", innermost(open[root->id]));
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    if (node.op != Op::Sum) continue;
+    if (open[id] && innermost(open[id]) < Loop::of(node).id)
+      return fmt::format("node {}: a sum over %i{} stands inside that over %i{}", id, Loop::of(node).id,
+                         innermost(open[id]));
+    for (Value inside : nodesInside(module, open, {id}))
+      if (module[inside].op == Op::Iter && module[inside].attr != node.attr)
+        return fmt::format("node {}: %i{} has another number of rounds in the sum than inside", id, Loop::of(node).id);
+  }
+  return "";
+}
+
 std::string checkRoots(const Module& module) {
   for (const auto& root : {module.scoreMod, module.maskMod})
     if (root && root->id >= module.size()) return "a root is not a node";
@@ -174,7 +208,8 @@ std::string checkModule(const Module& module) {
       if (operand.id >= id) return fmt::format("node {} uses node {}, which does not come before it", id, operand.id);
     if (std::string finding = checkNode(module, node); !finding.empty()) return fmt::format("node {}: {}", id, finding);
   }
-  return checkRoots(module);
+  if (std::string finding = checkRoots(module); !finding.empty()) return finding;
+  return checkSums(module);
 }
 
 std::optional<std::string> toOptional(std::string finding) {

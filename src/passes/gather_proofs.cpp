@@ -3,6 +3,7 @@
 
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
+#include "ir/loops.h"
 #include "ir/printer.h"
 #include "passes/rebuild.h"
 
@@ -55,6 +56,8 @@ constexpr int64_t kProblems[][6] = {
     {2, 8, 2, 1 << 24, 1, 4},
 };
 
+constexpr const char* kNoExample = "the index was inside in all examples tried, but this is not proved";
+
 /// Positions worth trying along an extent: all of a short one, the ends and some powers of two of a long one.
 std::vector<int64_t> positions(int64_t extent, bool matters) {
   std::vector<int64_t> result = {0};
@@ -68,15 +71,15 @@ std::vector<int64_t> positions(int64_t extent, bool matters) {
 
 class Search {
 public:
-  Search(const ir::Module& module, const Pins& pins, Value load, unsigned axis)
-      : module(module), pins(pins), index(module[load].operands[axis]), uses(dependencesOf(module, index)),
-        extent(module.tensors[module[load].attr].shape[axis]) {}
+  /// `extent`: of the axis that is indexed.
+  Search(const ir::Module& module, const Pins& pins, Value index, ir::Extent extent)
+      : module(module), pins(pins), index(index), uses(dependencesOf(module, index)), extent(extent) {}
 
   std::string run() {
     if (!uses.data.empty()) return fmt::format("the index depends on {}, which may be anything", uses.data);
     for (const auto& problem : kProblems)
       if (std::string found = tryProblem(problem); !found.empty()) return found;
-    return "the index was inside in all examples tried, but this is not proved";
+    return kNoExample;
   }
 
 private:
@@ -127,6 +130,38 @@ private:
   ir::Extent extent;
 };
 
+/// An index inside a sum, in the last round or in the first. Nothing where the index holds a sum itself.
+std::optional<std::pair<ir::Module, Value>> inRound(const ir::Module& module, Value index, bool last) {
+  std::vector<bool> needed(index.id + 1, false);
+  needed[index.id] = true;
+  for (uint32_t id = index.id + 1; id-- > 0;)
+    if (needed[id])
+      for (Value operand : module[{id}].operands) needed[operand.id] = true;
+  ir::Module out = declarationsOf(module);
+  std::vector<Value> now(index.id + 1);
+  for (uint32_t id = 0; id <= index.id; ++id) {
+    if (!needed[id]) continue;
+    ir::Node node = module[{id}];
+    if (node.op == Op::Sum) return std::nullopt;
+    for (Value& operand : node.operands) operand = now[operand.id];
+    now[id] = node.op == Op::Iter ? out.constInt(ir::Type::I32, last ? ir::Loop::of(node).count - 1 : 0)
+                                  : keep(out, node);
+  }
+  return std::pair(std::move(out), now[index.id]);
+}
+
+/// A counter-example for an index that is not proved to lie inside, or why there is none.
+std::string whyNot(const ir::Module& module, const Pins& pins, Value index, const ir::Extent& extent, bool isOpen) {
+  if (!isOpen) return Search(module, pins, index, extent).run();
+  std::string why = kNoExample;
+  for (bool last : {true, false}) {
+    auto closed = inRound(module, index, last);
+    if (closed) why = Search(closed->first, pins, closed->second, extent).run();
+    if (why != kNoExample) return why;
+  }
+  return why;
+}
+
 /// The bounds in the terms of the extent: a number beside a number, a form that names the extent beside a name.
 std::string boundsText(const ir::Module& module, Value index, const Bounds& bounds, const ir::Extent& extent) {
   std::string upper = fmt::format("{}", bounds.range.hi);
@@ -142,14 +177,15 @@ std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins
   std::vector<GatherProof> proofs;
   std::vector<bool> needed = reachable(module);
   Intervals intervals(module, pins);
+  const std::vector<ir::LoopSet> open = ir::openLoops(module);
   for (uint32_t id = 0; id < module.size(); ++id) {
     if (!needed[id] || module[{id}].op != Op::Load) continue;
     for (unsigned axis = 0; axis < module[{id}].operands.size(); ++axis) {
       Value index = module[{id}].operands[axis];
       const ir::Extent& extent = module.tensors[module[{id}].attr].shape[axis];
       bool proven = intervals.provesInside({id}, axis);
-      std::string why =
-          proven ? boundsText(module, index, intervals.of(index), extent) : Search(module, pins, {id}, axis).run();
+      std::string why = proven ? boundsText(module, index, intervals.of(index), extent)
+                               : whyNot(module, pins, index, extent, open[index.id]);
       proofs.push_back({{id}, axis, proven, std::move(why)});
     }
   }

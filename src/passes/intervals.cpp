@@ -92,6 +92,7 @@ Bounds Intervals::leaf(const Node& node) const {
     result.range = Range::integers(Type::I32, dims[node.attr].lo, dims[node.attr].hi);
     result.upper = result.lower = {LinearForm::extent(unsigned(node.attr))};
     return result;
+  case Op::Iter: result.range = Range::ofIter(node); return result;
   case Op::Scalar:
     result.range = Range::full(node.type);
     if (auto pinned = pinnedScalars[node.attr]; pinned && node.type != Type::F32)

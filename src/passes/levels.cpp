@@ -14,6 +14,7 @@
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
 //
 // Not: placing values. Codegen computes a value at the outermost level that knows it.
+#include "ir/loops.h"
 #include "passes/intervals.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
@@ -98,14 +99,16 @@ private:
     return keep(out, node);
   }
 
+  /// What depends on the index of a sum counts as known per element: it changes fastest.
   Level levelOf(Value value) {
     while (levels.size() <= value.id) {
       const Node& node = out[{uint32_t(levels.size())}];
       Level level = node.op == Op::Param ? ir::levelOf(ir::ParamKind(node.attr)) : Level::Launch;
       for (Value operand : node.operands) level = ir::join(level, levels[operand.id]);
       levels.push_back(level);
+      open.push_back(ir::openLoopsOf(node, open));
     }
-    return levels[value.id];
+    return open[value.id] ? Level::Element : levels[value.id];
   }
 
   // ---- Chains ----
@@ -296,6 +299,7 @@ private:
   ir::Module& out;
   Intervals intervals;
   std::vector<Level> levels;
+  std::vector<ir::LoopSet> open;
   llvm::DenseSet<uint32_t> links; // by Value::id of `out`
 };
 

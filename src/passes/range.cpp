@@ -182,6 +182,17 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   }
 }
 
+/// As many terms as the loop has rounds, with the rounding of each f32 addition.
+Range sum(const ir::Node& node, const Range& term) {
+  const int64_t count = ir::Loop::of(node).count;
+  if (node.type != Type::F32) return wrapped(node.type, Wide(term.lo) * count, Wide(term.hi) * count);
+  if (!isFinite(term)) return Range::full(Type::F32);
+  const double rounds = double(count), largest = std::max(std::abs(term.realLo), std::abs(term.realHi)) * rounds;
+  // A partial sum is rounded by 2^-24 of itself at most; rounding errors add up to less than this, their own included.
+  const double error = largest * rounds * 0x1p-23 * std::exp(rounds * 0x1p-23);
+  return widened(term.realLo * rounds - error, term.realHi * rounds + error);
+}
+
 // ---- Tests and casts ----
 
 Range decided(bool canBeFalse, bool canBeTrue) { return Range::integers(Type::Bool, !canBeFalse, canBeTrue); }
@@ -266,6 +277,7 @@ Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands) {
   case ir::TypeRule::Select:
     if (operands[0].isSingle()) return operands[0].lo ? operands[1] : operands[2];
     return join(operands[1], operands[2]);
+  case ir::TypeRule::Sum: return sum(node, operands[0]);
   case ir::TypeRule::Arith:
   case ir::TypeRule::Int:
   case ir::TypeRule::Bits:

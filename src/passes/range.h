@@ -25,6 +25,8 @@ struct Range {
   static Range integers(ir::Type type, int64_t lo, int64_t hi) { return {type, lo, hi, 0, 0, false}; }
   static Range reals(double lo, double hi, bool mayBeNan = false) { return {ir::Type::F32, 0, 0, lo, hi, mayBeNan}; }
   static Range ofConst(const ir::Module& module, ir::Value value);
+  /// What the index of a sum can be.
+  static Range ofIter(const ir::Node& iter) { return integers(ir::Type::I32, 0, ir::Loop::of(iter).count - 1); }
   /// What a gather from a tensor of this dtype can give.
   static Range ofElement(DType dtype);
 
@@ -38,7 +40,7 @@ struct Range {
 /// The smallest range that holds both.
 Range join(const Range& a, const Range& b);
 
-/// The range of an operation other than a leaf or a load. `from`: the type of the first operand.
+/// The range of an operation other than a leaf or a load.
 Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands);
 
 /// Whether an add, sub, mul or neg of integers gives the mathematical result: it cannot wrap around.

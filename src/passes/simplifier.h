@@ -42,6 +42,7 @@ private:
   Rewritten roundReal(const Node& n, Value x);
   Rewritten minimum(const Node& n, Value x, Value y);
   Rewritten narrow(const Node& n);
+  Rewritten sum(const Node& n, Value x);
   // simplify_logic.cpp
   Rewritten conjunction(const Node& n, Value x, Value y);
   Rewritten exclusive(const Node& n, Value x, Value y);

@@ -60,6 +60,7 @@ Simplifier::Rewritten Simplifier::apply(const Node& n) {
   case Op::Le: return compare(n, operand(0), operand(1));
   case Op::Select: return select(n);
   case Op::Cast: return cast(n, operand(0));
+  case Op::Sum: return sum(n, operand(0));
   default: return std::nullopt; // leaves, loads and functions without identities
   }
 }

@@ -161,4 +161,11 @@ Simplifier::Rewritten Simplifier::roundReal(const Node&, Value x) {
 
 // clang-format on
 
+Simplifier::Rewritten Simplifier::sum(const Node& n, Value x) {
+  const int64_t count = ir::Loop::of(n).count;
+  if (n.type == Type::F32) return isReal(x, 0.0f) || isReal(x, -0.0f) ? Rewritten(out.constF32(0)) : std::nullopt;
+  if (isConst(x)) return number(n.type, int64_t(uint64_t(out.integer(x)) * uint64_t(count))); // sum of c  =>  c * count
+  return std::nullopt;
+}
+
 } // namespace attnc::passes

@@ -12,6 +12,7 @@ Range TileJudge::leaf(uint32_t id, const ir::Bindings& bindings) const {
   switch (node.op) {
   case Op::Const: return Range::ofConst(*module, {id});
   case Op::Dim: return Range::integers(Type::I32, bindings.dims[node.attr], bindings.dims[node.attr]);
+  case Op::Iter: return Range::ofIter(node);
   case Op::Scalar: {
     const ir::ScalarValue& scalar = bindings.scalars[node.attr];
     if (node.type != Type::F32) return Range::integers(node.type, scalar.integer, scalar.integer);

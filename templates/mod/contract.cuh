@@ -43,8 +43,13 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define ATTNC_DEVICE __device__ __forceinline__
+#define ATTNC_TABLE __device__ const
+#define ATTNC_PRAGMA(text) _Pragma(#text)
+#define ATTNC_UNROLL(rounds) ATTNC_PRAGMA(unroll rounds)
 #else
 #define ATTNC_DEVICE inline // the tests compile the generated code for the host
+#define ATTNC_TABLE const
+#define ATTNC_UNROLL(rounds)
 #endif
 
 namespace attnc {

@@ -28,7 +28,6 @@ namespace attnc::mod {
 
 ATTNC_DEVICE float f32_bits(unsigned bits) { return __uint_as_float(bits); }
 ATTNC_DEVICE unsigned bits_of(float x) { return __float_as_uint(x); }
-
 /// 1 / x to 1 ulp, subnormals included. 1 / 0 is inf.
 ATTNC_DEVICE float reciprocal(float x) {
   float y;
@@ -225,35 +224,29 @@ struct Angle {
   int quadrant;
 };
 
-/// Words of the binary fraction 2/pi, the most significant first, behind a word of zeros.
-ATTNC_DEVICE Word two_over_pi(int word) {
-  return word == 0   ? 0u
-         : word == 1 ? 0xa2f9836eu
-         : word == 2 ? 0x4e441529u
-         : word == 3 ? 0xfc2757d1u
-         : word == 4 ? 0xf534ddc0u
-         : word == 5 ? 0xdb629599u
-         : word == 6 ? 0x3c439041u
-                     : 0xfe5163abu;
-}
+/// 2^(8 j - 150) 2/pi modulo 4, in units of 2^-94, for j from 17 on: what x = mantissa * 2^(8 j - 150) is multiplied by,
+/// where j are the leading five bits of its exponent. In the module's memory: a look-up is one load, and no table lands
+/// in local memory.
+struct alignas(16) Quarters {
+  unsigned high, middle, low;
+};
+ATTNC_TABLE Quarters kTwoOverPi[] = {
+    {0x0000a2f9u, 0x836e4e44u, 0x1529fc27u}, {0x00a2f983u, 0x6e4e4415u, 0x29fc2757u}, {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u},
+    {0xf9836e4eu, 0x441529fcu, 0x2757d1f5u}, {0x836e4e44u, 0x1529fc27u, 0x57d1f534u}, {0x6e4e4415u, 0x29fc2757u, 0xd1f534ddu},
+    {0x4e441529u, 0xfc2757d1u, 0xf534ddc0u}, {0x441529fcu, 0x2757d1f5u, 0x34ddc0dbu}, {0x1529fc27u, 0x57d1f534u, 0xddc0db62u},
+    {0x29fc2757u, 0xd1f534ddu, 0xc0db6295u}, {0xfc2757d1u, 0xf534ddc0u, 0xdb629599u}, {0x2757d1f5u, 0x34ddc0dbu, 0x6295993cu},
+    {0x57d1f534u, 0xddc0db62u, 0x95993c43u}, {0xd1f534ddu, 0xc0db6295u, 0x993c4390u}, {0xf534ddc0u, 0xdb629599u, 0x3c439041u}};
 
-/// Payne and Hanek's reduction, for 2^-7 <= |x|. x = mantissa * 2^exponent; bits of 2/pi that weigh 4 or more after the
-/// product are whole turns and are left out; the 96 bits below them give quadrant and fraction. The words are selected,
-/// not indexed, so that no table lands in local memory.
+/// Payne and Hanek's reduction, for 2^16 <= |x|. It stands beside every sin of a score, so it is short and has no branch.
 ATTNC_DEVICE Angle reduce_large(float x) {
-  unsigned bits = bits_of(x);
-  int exponent = int(bits >> 23 & 255) - 150;
-  if (exponent == 105) return {x - x, 0}; // inf, NaN
-  Word mantissa = (bits & 0x7fffff) | 0x800000;
-  int first = exponent + 30; // leading bits to skip
-  int word = first >> 5, shift = first & 31;
-  Word a = two_over_pi(word), b = two_over_pi(word + 1), c = two_over_pi(word + 2), d = two_over_pi(word + 3);
-  Word high = ((a << 32 | b) << shift) | (c << shift >> 32);
-  Word low = ((c << 32 | d) << shift) >> 32;
+  const unsigned bits = bits_of(x);
+  const unsigned mantissa = ((bits & 0x7fffff) | 0x800000) << (bits >> 23 & 7);
+  const Quarters by = kTwoOverPi[(bits >> 26 & 31) - 17];
   // In units of 2^-62 of a quarter turn, modulo 4 quarter turns.
-  Word turns = mantissa * high + (mantissa * low >> 32);
-  int quadrant = int((turns + (Word(1) << 61)) >> 62);
-  float rest = float(i64_of(turns - (Word(quadrant) << 62))) * (1.5707963267948966f * 0x1p-62f);
+  const Word turns = Word(mantissa) * by.middle + (Word(mantissa) * by.low >> 32) + (Word(mantissa * by.high) << 32);
+  const int quadrant = int(unsigned(turns >> 32) + (1u << 29)) >> 30;
+  const float fraction = float(i64_of(turns - (Word(quadrant) << 62)));
+  const float rest = fmaf(fraction, 1.5707963267948966f * 0x1p-62f, 0.0f * x); // NaN for inf
   return bits >> 31 ? Angle{-rest, -quadrant} : Angle{rest, quadrant};
 }
 
@@ -312,11 +305,7 @@ ATTNC_DEVICE float load_f16(const unsigned short* address) { return widen_f16(lo
 ATTNC_DEVICE float load_bf16(const unsigned short* address) { return f32_bits(unsigned(load_once(address)) << 16); }
 ATTNC_DEVICE float load_f32(const float* address) { return load_once(address); }
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-__device__ const unsigned long long kZero = 0;
-#else
-const unsigned long long kZero = 0;
-#endif
+ATTNC_TABLE unsigned long long kZero = 0;
 
 /// The address itself, or that of a zero for null: an empty tensor reads as one element 0.
 template <class T> ATTNC_DEVICE const T* or_zero(const T* address) {

@@ -157,3 +157,40 @@ TEST_CASE("integer corner cases follow Python and torch", "[dsl][tracer]") {
   CHECK(at("int(-2.7) + int(2.7) + round(2.5) + round(3.5)", 0, 0) == 0 + 2 + 4);
   CHECK(at("min(3, 1.5) + max(2, 2.5, q_idx)", 9, 0) == 10.5);
 }
+
+namespace {
+
+size_t count(const ir::Module& module, ir::Op op) {
+  size_t result = 0;
+  for (uint32_t id = 0; id < module.size(); ++id) result += module[{id}].op == op;
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("a sum over 16 and more elements is one operation, whatever it is written as", "[dsl][tracer]") {
+  const std::string captures = "import torch\nq: bf16[H, Q_LEN, 64]; k: bf16[KV_LEN, 64]; short: f32[H, 15]\n";
+  for (const char* sum : {"torch.dot(q[h, q_idx], k[kv_idx])", "q[h, q_idx] @ k[kv_idx]", "(q[h, q_idx] * k[kv_idx]).sum()",
+                          "torch.sum(q[h, q_idx] * k[kv_idx], dim=-1)", "sum(q[h, q_idx] * k[kv_idx])",
+                          "(q[h, q_idx] * k[kv_idx]).mean()"}) {
+    INFO(sum);
+    ir::Module module = traced(captures + "score + " + sum);
+    CHECK(count(module, ir::Op::Sum) == 1);
+    CHECK(count(module, ir::Op::Load) == 2);
+    CHECK(module.size() < 20);
+  }
+  ir::Module few = traced(captures + "score + short[h].sum()");
+  CHECK(count(few, ir::Op::Sum) == 0);
+  CHECK(count(few, ir::Op::Load) == 15);
+  CHECK(traced(captures + "score + torch.dot(q[h, q_idx], k[kv_idx])").size() ==
+        traced("import torch\nq: bf16[H, Q_LEN, 4096]; k: bf16[KV_LEN, 4096]; short: f32[H, 15]\n"
+               "score + torch.dot(q[h, q_idx], k[kv_idx])").size());
+}
+
+TEST_CASE("what is computed from a tensor elementwise is computed for the element that is taken", "[dsl][tracer]") {
+  ir::Module module = traced("t: f32[1000, 32]\ndef score_mod(score, b, h, q, kv):\n"
+                             "  u = t * 2 + 1\n  return score + u[h % 1000, kv % 32]\n");
+  CHECK(count(module, ir::Op::Load) == 1);
+  CHECK(count(module, ir::Op::Mul) == 1);
+  CHECK(problems("t: f32[5000]\nscore + (t * 2).sum()") == std::vector<std::string>{"too-many-items at 2:9"});
+}

@@ -223,3 +223,26 @@ TEST_CASE("a sliding window evaluates fast enough for the CPU reference") {
   CHECK(seconds < 4.0); // 0.14 s on an idle core; the bound leaves room for a loaded machine
 #endif
 }
+
+TEST_CASE("a sum adds in the order of its index, in f32 where asked to") {
+  std::vector<float> data(20, 1);
+  data[0] = 0x1p24f; // 1 is lost when added to it, twenty are not
+  Module module = moduleOf("tensor t: f32[20]\n%0 = load f32 t[%i0:20]\n%1 = sum f32 %i0:20, %0\n"
+                           "%2 = sub i32 19, %i0:20\n%3 = load f32 t[%2]\n%4 = sum f32 %i0:20, %3\n"
+                           "%5 = sub f32 %4, %1\nscore_mod -> %5\n");
+  Captures captures;
+  captures.set("t", TensorView::contiguous(data.data(), DType::F32, {20}));
+  Bindings bindings = bound(module, captures);
+  CHECK(Interpreter(module, bindings, Precision::Single).score(0, 0, 0, 0, 0) == 20);
+  CHECK(Interpreter(module, bindings).score(0, 0, 0, 0, 0) == 0);
+}
+
+TEST_CASE("sums inside sums see the index of the outer one, and what is the same in all rounds counts in each") {
+  // Row i of [3, 4] times its sum: the sum over i of i * (sum over j of (4 i + j)) + q_idx.
+  Module module = moduleOf("%0 = mul i32 %i1:3, 4\n%1 = add i32 %0, %i0:4\n%2 = sum i32 %i0:4, %1\n"
+                           "%3 = mul i32 %i1:3, %2\n%4 = add i32 %3, %q_idx\n%5 = sum i32 %i1:3, %4\n"
+                           "%6 = sum i32 %i0:7, %5\n%7 = cast f32 %6\nscore_mod -> %7\n");
+  Interpreter interpreter(module, bound(module, {}, {.qLen = 8}));
+  CHECK(interpreter.score(0, 0, 0, 5, 0) == 7 * (1 * 22 + 2 * 38 + 3 * 5));
+  CHECK(interpreter.score(0, 0, 0, 2, 0) == 7 * (1 * 22 + 2 * 38 + 3 * 2));
+}

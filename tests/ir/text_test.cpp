@@ -29,7 +29,13 @@ scalar window: i32
 %8 = load i64 starts[%b, 2L]
 %9 = lt i64 %8, -5L
 %10 = or bool %7, %9
-score_mod -> %6
+%11 = load i64 starts[%i1:3, %i0:4] !9
+%12 = mul i64 %11, %11
+%13 = sum i64 %i0:4, %12 !9
+%14 = sum i64 %i1:3, %13
+%15 = cast f32 %14
+%16 = add f32 %6, %15
+score_mod -> %16
 mask_mod -> %10
 )";
 
@@ -50,7 +56,7 @@ TEST_CASE("IR text reads and prints back unchanged") {
   CHECK(print(*module) == kAlibi);
   CHECK(module->sourceName == "alibi.py");
   CHECK(module->tensors[1].shape[0].value == 5);
-  CHECK((*module)[Value{module->scoreMod->id}].op == Op::Min);
+  CHECK((*module)[Value{module->scoreMod->id}].op == Op::Add);
 }
 
 TEST_CASE("random modules survive print, read, print") {

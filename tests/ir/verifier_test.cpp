@@ -160,3 +160,35 @@ TEST_CASE("a very deep module is hashed and verified without deep recursion") {
   CHECK_FALSE(verify(module));
   CHECK(canonicalHash(module).size() == 64);
 }
+
+TEST_CASE("the index of a sum exists inside it alone, and inner sums have smaller ids") {
+  auto contains = [](const char* text) { return Catch::Contains(text); };
+  const Loop loop{0, 16}, outer{1, 3};
+  CHECK_THAT(findingOf([&](Module& m) { m.maskMod = m.make(Op::Eq, Type::Bool, {m.iter(loop), m.dim(0)}); }),
+             contains("a root depends on %i0 outside its sum"));
+  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Sum, Type::I32, {m.iter({0, 17})}, loop.attr()); }),
+             contains("%i0 has another number of rounds"));
+  CHECK_THAT(findingOf([&](Module& m) {
+               Value both = m.make(Op::Add, Type::I32, {m.iter(loop), m.iter(outer)});
+               m.make(Op::Sum, Type::I32, {m.make(Op::Sum, Type::I32, {both}, outer.attr())}, loop.attr());
+             }),
+             contains("a sum over %i1 stands inside that over %i0"));
+  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Sum, Type::Bool, {m.constBool(true)}, loop.attr()); }),
+             contains("sum does not exist for bool"));
+  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Sum, Type::I32, {m.dim(0)}, Loop{0, 0}.attr()); }),
+             contains("0 rounds"));
+  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Iter, Type::I32, {}, Loop{kMaxLoops, 2}.attr()); }),
+             contains("no valid id"));
+}
+
+TEST_CASE("the hash does not depend on the ids of loops, and does on their rounds") {
+  auto text = [](const char* inner, const char* outer) {
+    std::string at = std::string("%i") + inner, over = std::string("%i") + outer;
+    return "%0 = mul i32 " + over + ":3, " + at + ":4\n%1 = sum i32 " + at + ":4, %0\n%2 = sum i32 " + over +
+           ":3, %1\n%3 = le i32 %2, %kv_idx\nmask_mod -> %3\n";
+  };
+  CHECK(hashOf(text("0", "1")) == hashOf(text("2", "5")));
+  std::string longer = text("0", "1");
+  for (size_t at; (at = longer.find(":3")) != std::string::npos;) longer[at + 1] = '5';
+  CHECK(hashOf(longer) != hashOf(text("0", "1")));
+}

@@ -4,7 +4,7 @@
 //   auto bindings = ir::bind(random.module, random.captures, random.problem);
 //
 // The modules hold what hand-written mods rarely do: negative indices of gathers, zero divisors, NaN and inf,
-// saturating casts, wrap-around, shared subexpressions. Both roots exist; mask_mod does not depend on score.
+// saturating casts, wrap-around, shared subexpressions, sums inside sums. Both roots exist; mask_mod does not depend on score.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -209,7 +209,8 @@ private:
     case ir::TypeRule::Select:
     case ir::TypeRule::Cast:
     case ir::TypeRule::Load: return true;
-    case ir::TypeRule::Leaf: return false;
+    case ir::TypeRule::Leaf:
+    case ir::TypeRule::Sum: return false;
     }
     return false;
   }
@@ -257,8 +258,38 @@ private:
     return module.make(Op::Select, Type::I32, {condition, below(2) ? other : x, below(2) ? x : other});
   }
 
+  /// A value that depends on the index of a sum, given or as it is used; `depth` bounds it.
+  Value openTerm(Type type, Value index, int depth) {
+    static const std::vector<Op> kOps = {Op::Add, Op::Sub, Op::Mul, Op::Min};
+    if (depth > 0 && below(2))
+      return module.make(pick(kOps), type, {openTerm(type, index, depth - 1), operandOf(type)}, 0, 3);
+    const int64_t tensor = int64_t(below(module.tensors.size()));
+    const ir::TensorCapture& capture = module.tensors[tensor];
+    if (ir::loadedType(capture.dtype) == type && !capture.shape.empty()) {
+      llvm::SmallVector<Value, 3> at(capture.shape.size(), index);
+      if (at.size() > 1 && below(2)) at[below(at.size())] = operandOf(Type::I32);
+      return module.make(Op::Load, type, at, tensor, 4);
+    }
+    return type == Type::I32 ? index : module.make(Op::Cast, type, {index});
+  }
+
+  Value makeSum() {
+    static const std::vector<Type> kReal = {Type::I32, Type::I64, Type::F32, Type::F32};
+    static const std::vector<Type> kWhole = {Type::I32, Type::I64};
+    const Type type = pick(options.floats ? kReal : kWhole);
+    const ir::Loop inner{0, int64_t(1 + below(20))}, outer{unsigned(1 + below(2)), int64_t(1 + below(6))};
+    const bool isNested = below(3) == 0;
+    Value i = module.iter(inner), j = isNested ? module.iter(outer) : operandOf(Type::I32);
+    Value index = below(2) ? i : module.make(Op::Add, Type::I32, {i, j});
+    Value sum = module.make(Op::Sum, type, {openTerm(type, index, 3)}, inner.attr(), 5);
+    if (!isNested) return sum;
+    Value term = module.make(below(2) ? Op::Add : Op::Mul, type, {sum, openTerm(type, j, 2)});
+    return module.make(Op::Sum, type, {term}, outer.attr(), 6);
+  }
+
   void makeOperation() {
     if (below(6) == 0) return remember(makeIdiom());
+    if (below(8) == 0) return remember(makeSum());
     Type type = pickType();
     Op op;
     do op = Op(uint64_t(Op::Neg) + below(uint64_t(Op::IsNan) - uint64_t(Op::Neg) + 1));

@@ -77,7 +77,7 @@ std::string perElementText(const OperationCount& count) {
   std::string names;
   for (const auto& [name, times] : count.perElement)
     names += fmt::format("{}{}{}", names.empty() ? "" : ", ", times > 1 ? std::to_string(times) + " " : "", name);
-  int all = count.at(ir::Level::Element);
+  const uint64_t all = count.at(ir::Level::Element);
   return all ? fmt::format("{} ({})", all, names) : "0";
 }
 

@@ -2,7 +2,10 @@
 
 #include "capture_text.h"
 
+#include "ir/loops.h"
+
 #include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
 
 #include <vector>
 
@@ -25,13 +28,21 @@ OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Valu
   const std::vector<ir::Level> levels = ir::levels(module);
   std::vector<bool> needed(module.size(), false);
   for (ir::Value root : roots) needed[root.id] = true;
+  const std::vector<ir::LoopSet> open = ir::openLoops(module);
+  std::vector<uint64_t> times(module.size(), 0); // that a value inside sums is computed
+  const auto increase = [](uint64_t& by, uint64_t amount) { by = llvm::SaturatingAdd(by, amount); };
   for (uint32_t id = uint32_t(module.size()); id-- > 0;) {
     if (!needed[id]) continue;
     const ir::Node& node = module[{id}];
     for (ir::Value operand : node.operands) needed[operand.id] = true;
     if (ir::info(node.op).rule == ir::TypeRule::Leaf) continue;
-    ++count.byLevel[size_t(levels[id])];
-    if (levels[id] == ir::Level::Element) ++count.perElement[ir::info(node.op).text];
+    uint64_t all = open[id] ? times[id] : 1;
+    if (node.op == ir::Op::Sum) {
+      all = llvm::SaturatingMultiply(all, uint64_t(ir::Loop::of(node).count)); // an addition a round
+      for (ir::Value inside : ir::nodesInside(module, open, {id})) increase(times[inside.id], all);
+    }
+    increase(count.byLevel[size_t(levels[id])], all);
+    if (levels[id] == ir::Level::Element) increase(count.perElement[ir::info(node.op).text], all);
   }
   return count;
 }

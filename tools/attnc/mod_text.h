@@ -16,11 +16,12 @@ const char* functionsText(const Mod& mod);
 /// Lines "captures    slopes: f32[H]", one a capture.
 std::string capturesText(const Mod& mod);
 
-/// Operations that some values of a module need, each counted once, at the outermost level where it is known.
+/// Operations that some values of a module need, each counted once, at the outermost level where it is known; inside a
+/// sum once a round. Counts saturate.
 struct OperationCount {
-  std::array<int, 5> byLevel{};          ///< indexed by ir::Level
-  std::map<std::string, int> perElement; ///< those of level Element, by the operation's name in the IR
-  int at(ir::Level level) const { return byLevel[size_t(level)]; }
+  std::array<uint64_t, 5> byLevel{};          ///< indexed by ir::Level
+  std::map<std::string, uint64_t> perElement; ///< those of level Element, by the operation's name in the IR
+  uint64_t at(ir::Level level) const { return byLevel[size_t(level)]; }
 };
 OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Value> roots);
 
