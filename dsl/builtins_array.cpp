@@ -3,6 +3,7 @@
 #include "dsl/arrays.h"
 #include "dsl/builtins.h"
 #include "dsl/indexing.h"
+#include "dsl/known_numbers.h"
 #include "dsl/tracer.h"
 
 namespace attnc::dsl {
@@ -67,6 +68,16 @@ Value mean(Tracer& tracer, const Bound& bound) {
       if ((!axis || i == along) && shape[i].is<int64_t>()) count *= shape[i].as<int64_t>();
   }
   return binary(tracer, BinaryOp::Div, sum(tracer, bound), count);
+}
+
+/// The Euclidean norm.
+Value norm(Tracer& tracer, const Bound& bound) {
+  const bool isEuclidean = !bound.has(1) || (bound[1].is<const Str*>() && bound[1].as<const Str*>()->text == "fro") ||
+                           (bound[1].isKnownNumber() && toDouble(bound[1]) == 2);
+  if (!isEuclidean) tracer.fail(diag::badArgument, "norm", "`p` to be 2", tracer.describe(bound[1]));
+  Value squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
+  Value total = sum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
+  return tracer.call(findBuiltin("sqrt", kTorch), {{total}, {}});
 }
 
 template <bool isAll> Value anyAll(Tracer& tracer, const Bound& bound) {
@@ -218,6 +229,7 @@ llvm::ArrayRef<Builtin> arrayBuiltins() {
       {"sum", kTensor, "input, dim=, keepdim=", sum},
       {"prod", kTensor, "input, dim=, keepdim=", product},
       {"mean", kTensor, "input, dim=, keepdim=", mean},
+      {"norm", kTensor, "input, p=, dim=, keepdim=", norm},
       {"any", kTensor, "input, dim=, keepdim=", anyAll<false>},
       {"all", kTensor, "input, dim=, keepdim=", anyAll<true>},
       {"amax", kTensor, "input, dim=, keepdim=", extreme<false>},

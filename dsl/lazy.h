@@ -10,8 +10,8 @@
 
 namespace attnc::dsl {
 
-/// The loop whose iter is the index along the axis `fromLast` axes before the last one. Its count is the extent, so that
-/// arrays whose shapes broadcast have the same iters; an axis of one element has none, and reads element 0.
+/// The loop whose iter is the index along the axis `fromLast` axes before the last one. Its count is the extent, so
+/// that arrays whose shapes broadcast have the same iters; an axis of one element has none, and reads element 0.
 ir::Loop axisLoop(size_t fromLast, int64_t extent);
 
 /// A lazy array, or a tensor with constant extents as one; null for tables and for what has no elements.
