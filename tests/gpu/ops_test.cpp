@@ -1,6 +1,6 @@
-// The f32 operations of ops.def as a GPU computes them, by the code of templates/mod/ops.cuh, against fp64: all exponents
-// and signs, 2^16 pseudo-random mantissas of each. Prints the largest error of each operation, so that ops.cuh can state
-// it.
+// The f32 operations of ops.def as a GPU computes them, by the code of templates/mod/ops.cuh, against fp64: all
+// exponents and signs, 2^16 pseudo-random mantissas of each. Prints the largest error of each operation, so that
+// ops.cuh can state it.
 #include "gpu.h"
 
 #include "ir/semantics.h"
@@ -33,36 +33,21 @@ struct Claim {
 
 constexpr double kRounded = 0.5000001; // correctly rounded: half a unit, and the rounding of the fp64 result
 const Claim kClaims[] = {
-    {Op::Neg, 0},
-    {Op::Abs, 0},
-    {Op::Add, kRounded},
-    {Op::Sub, kRounded},
-    {Op::Mul, kRounded},
-    {Op::Min, 0},
-    {Op::Max, 0},
-    {Op::FloorDiv, 1},
-    {Op::Mod, kRounded},
-    {Op::Div, kRounded},
-    {Op::Exp, 2},
-    {Op::Exp2, 2.1, true},
-    {Op::Log, 1},
-    {Op::Log2, 1},
-    {Op::Log1p, 1},
-    {Op::Sqrt, kRounded},
-    {Op::Rsqrt, 1.6},
-    {Op::Sin, 2, false, 1e5},
-    {Op::Sin, 3},
-    {Op::Cos, 2, false, 1e5},
-    {Op::Cos, 3},
-    {Op::Tan, 4, true, 1e5},
-    {Op::Tan, 6, true},
-    {Op::Tanh, 6},
-    {Op::Sigmoid, 4, true},
-    {Op::Erf, 1},
-    {Op::Floor, 0},
-    {Op::Ceil, 0},
-    {Op::Trunc, 0},
-    {Op::Round, 0},
+    {Op::Neg, 0},           {Op::Abs, 0},
+    {Op::Add, kRounded},    {Op::Sub, kRounded},
+    {Op::Mul, kRounded},    {Op::Min, 0},
+    {Op::Max, 0},           {Op::FloorDiv, 1},
+    {Op::Mod, kRounded},    {Op::Div, kRounded},
+    {Op::Exp, 2},           {Op::Exp2, 2.1, true},
+    {Op::Log, 1},           {Op::Log2, 1},
+    {Op::Log1p, 1},         {Op::Sqrt, kRounded},
+    {Op::Rsqrt, 1.6},       {Op::Sin, 2, false, 1e5},
+    {Op::Sin, 3},           {Op::Cos, 2, false, 1e5},
+    {Op::Cos, 3},           {Op::Tan, 4, true, 1e5},
+    {Op::Tan, 6, true},     {Op::Tanh, 6},
+    {Op::Sigmoid, 4, true}, {Op::Erf, 1},
+    {Op::Floor, 0},         {Op::Ceil, 0},
+    {Op::Trunc, 0},         {Op::Round, 0},
     {Op::Pow, 4},
 };
 constexpr double kTanhApproxError = 8e-6; // absolute
@@ -86,12 +71,13 @@ std::vector<Op> operations() {
 /// One kernel: out[i] = operation number `op` of x[i] and y[i].
 jit::CompileJob job(const std::string& arch) {
   jit::CompileJob job{.name = "ops_test.cu", .arch = arch, .entry = "evaluate"};
-  job.source = "#include \"mod/ops.cuh\"\n"
-               "using namespace attnc::mod;\n"
-               "extern \"C\" __global__ void evaluate(int op, const float* x, const float* y, float* out, int count) {\n"
-               "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-               "  if (i >= count) return;\n"
-               "  switch (op) {\n";
+  job.source =
+      "#include \"mod/ops.cuh\"\n"
+      "using namespace attnc::mod;\n"
+      "extern \"C\" __global__ void evaluate(int op, const float* x, const float* y, float* out, int count) {\n"
+      "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+      "  if (i >= count) return;\n"
+      "  switch (op) {\n";
   for (Op op : operations()) {
     llvm::StringRef pattern = llvm::StringRef(ir::info(op).cuda).split("; ").first;
     job.source += fmt::format("  case {}: out[i] = {}; return;\n", int(op),
@@ -197,7 +183,7 @@ float secondOperand(std::mt19937& random, float x) {
     return float(u * 140 / std::max(std::fabs(std::log2(std::fabs(double(x)))), 1e-30));
   }
   const uint32_t near = uint32_t(std::clamp(exponent + int(random() % 49) - 24, 0, 254));
-  return std::bit_cast<float>((bits & 0x80000000) | near << 23 | (random() & 0x7fffff));
+  return std::bit_cast<float>((bits & 0x80000000) | near << 23 | uint32_t(random() & 0x7fffff));
 }
 
 void drawExponent(std::mt19937& random, uint32_t exponent, std::vector<float>& x, std::vector<float>& y) {
@@ -261,7 +247,7 @@ TEST_CASE("every f32 operation keeps the error that ops.cuh states, over all exp
 TEST_CASE("the table of stated errors names every f32 operation", "[gpu]") {
   for (Op op : operations()) {
     INFO(ir::info(op).text);
-    CHECK((op == Op::TanhApprox || std::any_of(std::begin(kClaims), std::end(kClaims),
-                                               [&](const Claim& claim) { return claim.op == op; })));
+    CHECK((op == Op::TanhApprox ||
+           std::any_of(std::begin(kClaims), std::end(kClaims), [&](const Claim& claim) { return claim.op == op; })));
   }
 }
