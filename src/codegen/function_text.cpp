@@ -14,8 +14,8 @@ namespace {
 /// A nested expression does not grow beyond this many characters.
 constexpr size_t kMaxNested = 48;
 
-/// Rounds of a sum in one turn of its loop: loads overlap, and a sum for every score stays small.
-constexpr int kUnrolledRounds = 2;
+/// Rounds of a sum in one turn of its loop: loads overlap, and the code of a sum for every score stays small.
+constexpr int kUnrolledRounds = 4;
 
 Function homeOf(Level level) {
   switch (level) {

@@ -2,8 +2,8 @@
 //
 // In: a module. Out: one Expr per value that score_mod and mask_mod need, operands first, all choices of spelling made:
 // gathers are split into address arithmetic by level, divisions of scores are products with a hoisted reciprocal, casts
-// of q_idx and kv_idx take the kernel's float indices. A sum is one Expr, whose operand depends on its index. What becomes a statement, a field or part of a larger expression
-// is left to mod_source.cpp.
+// of q_idx and kv_idx take the kernel's float indices. A sum is one Expr, whose operand depends on its index. What
+// becomes a statement, a field or part of a larger expression is left to mod_source.cpp.
 #pragma once
 
 #include "codegen/mod_source.h"

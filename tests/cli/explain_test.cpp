@@ -178,6 +178,7 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
   CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 3 (div, mul, tanh)\n");
   CHECK(perScore("softcap.py", Family::Sm90) == "per score   full blocks: 1 (tanh)\n");
   CHECK(perScore("alibi.py", Family::Naive) == "per score   full blocks: 3 (add, mul, sub)\n");
+  CHECK(perScore("latent_rope.py", Family::Naive) == "per score   full blocks: 258 (add, 128 load, 65 mul, 64 sum)\n");
   CHECK(perScore("alibi.py", Family::Sm90) == "per score   full blocks: 1 (add)\n");
   CHECK(perScore("noop.py", Family::Sm90) == perScore("noop.py", Family::Sm80));
 }

@@ -287,7 +287,8 @@ for table, wrap in ((UNARY, elementwise), (BINARY, elementwise), (REDUCTIONS, re
             setattr(T, name, wrap(function))
 for name, kind in DTYPES.items():
     setattr(torch, name, DType(kind))
-for name in ("clamp", "clip", "div", "max", "min", "dot"):
+torch.norm = lambda x, p=2, dim=None: torch.sqrt((x * x).sum() if dim is None else (x * x).sum(dim))
+for name in ("clamp", "clip", "div", "max", "min", "dot", "norm"):
     setattr(T, name, getattr(torch, name))
 for name, function in {
         "add": operator.add, "sub": operator.sub, "mul": bits(operator.mul), "truediv": divide,

@@ -170,9 +170,9 @@ size_t count(const ir::Module& module, ir::Op op) {
 
 TEST_CASE("a sum over 16 and more elements is one operation, whatever it is written as", "[dsl][tracer]") {
   const std::string captures = "import torch\nq: bf16[H, Q_LEN, 64]; k: bf16[KV_LEN, 64]; short: f32[H, 15]\n";
-  for (const char* sum : {"torch.dot(q[h, q_idx], k[kv_idx])", "q[h, q_idx] @ k[kv_idx]", "(q[h, q_idx] * k[kv_idx]).sum()",
-                          "torch.sum(q[h, q_idx] * k[kv_idx], dim=-1)", "sum(q[h, q_idx] * k[kv_idx])",
-                          "(q[h, q_idx] * k[kv_idx]).mean()"}) {
+  for (const char* sum : {"torch.dot(q[h, q_idx], k[kv_idx])", "q[h, q_idx] @ k[kv_idx]",
+                          "(q[h, q_idx] * k[kv_idx]).sum()", "torch.sum(q[h, q_idx] * k[kv_idx], dim=-1)",
+                          "sum(q[h, q_idx] * k[kv_idx])", "(q[h, q_idx] * k[kv_idx]).mean()"}) {
     INFO(sum);
     ir::Module module = traced(captures + "score + " + sum);
     CHECK(count(module, ir::Op::Sum) == 1);

@@ -140,3 +140,34 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
     }
   CHECK(text(findings(jobs)) == "");
 }
+
+TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  const auto row = [](int dims) {
+    return fmt::format("q: bf16[B, H, Q_LEN, {0}]\nk: bf16[B, KV_LEN, {0}]\n", dims);
+  };
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (int dims : {64, 128, 256}) {
+    texts.emplace_back(fmt::format("dot {}", dims), row(dims) + "score + q[b, h, q_idx] @ k[b, kv_idx]");
+    texts.emplace_back(fmt::format("distance {}", dims),
+                       row(dims) + "torch.exp(-((q[b, h, q_idx] - k[b, kv_idx]) ** 2).sum()) * score");
+  }
+  texts.emplace_back("masked", row(64) + "def score_mod(score, b, h, q, kv): return score\n"
+                                         "def mask_mod(b, h, i, j): return torch.dot(q[b, h, i], k[b, j]) > 0\n");
+  texts.emplace_back("rows", row(64) + "score + q[b, h, q_idx].sum() / k[b, kv_idx].mean()");
+  for (const char* angle : {"sin", "cos", "tan"}) texts.emplace_back(angle, fmt::format("torch.{}(score)", angle));
+  std::vector<Job> jobs;
+  for (auto& [name, text] : texts) {
+    auto mod = Mod::parse("import torch\n" + text);
+    INFO((mod ? "" : mod.error().message));
+    REQUIRE(mod);
+    for (const Variant& variant : variants()) {
+      KernelOptions options = variant.options;
+      options.arch = options.family == Family::Sm90 ? "sm_90a" : "sm_80";
+      const bool isMask = options.kind == KernelKind::BlockMask;
+      if (options.headDim > 128 || (isMask || options.blockSparse) != mod->hasMaskMod()) continue;
+      jobs.push_back({fmt::format("{} {} d{}", name, variant.name, options.headDim), *mod, options});
+    }
+  }
+  CHECK(text(findings(jobs)) == "");
+}

@@ -4,7 +4,8 @@
 //   auto bindings = ir::bind(random.module, random.captures, random.problem);
 //
 // The modules hold what hand-written mods rarely do: negative indices of gathers, zero divisors, NaN and inf,
-// saturating casts, wrap-around, shared subexpressions, sums inside sums. Both roots exist; mask_mod does not depend on score.
+// saturating casts, wrap-around, shared subexpressions, sums inside sums. Both roots exist; mask_mod does not depend on
+// score.
 #pragma once
 
 #include "attnc/block_mask.h"

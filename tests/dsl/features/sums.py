@@ -22,8 +22,9 @@ def score_mod(score, b, h, q_idx, kv_idx):
     a = a + rows[b][7, 2] + rows[b, kv_idx % 20][1:3].sum() + len(rows) + rows.shape[1] + rows[0][-1, 0]
     for row in grid[0, :2] - 1:
         a = a + row.sum() + row[h % 4]
+    a = a + torch.norm(keys[kv_idx] - wide[h]) + grid[0].norm(dim=1)[q_idx % 20] + grid[b].norm(2, 0).amax()
     layer = (grid[0] * wide[h][:4]).sum(-1)
-    return a + (layer * layer).sum() + layer[kv_idx % 20] + torch.relu(wide[h] - 1).sum() + torch.cos(wide[h]).sum() / 40
+    return a + (layer * layer).sum() + layer[kv_idx % 20] + torch.relu(wide[h] - 1).norm() + torch.cos(wide[h]).sum() / 40
 
 
 def mask_mod(b, h, q_idx, kv_idx):
