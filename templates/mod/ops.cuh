@@ -8,7 +8,7 @@
 // without a GPU. What has a formula here (tanh, sin, floor_div, ...) has one text for both; only `Machine` differs.
 // No function uses local memory. Errors are in units of the last place of the fp32 result, the largest over all fp32
 // inputs as measured on an sm_90 device; those without a word are CUDA's own (exp 2, log, log2, log1p, erf 1,
-// rsqrt 1.6, sqrt and division correctly rounded).
+// rsqrt 1.6, pow 4, sqrt and division correctly rounded).
 //
 // The namespace is attnc::mod, apart from the kernels' own helpers.
 #pragma once
@@ -188,7 +188,7 @@ ATTNC_DEVICE float floor_mod(float a, float b) {
   return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
 }
 
-/// Python's a // b for floats. The remainder is taken off first, so that the quotient is whole before it is rounded.
+/// Python's a // b for floats, to 2 ulp. The remainder is taken off first, so that the quotient is whole before it is rounded.
 ATTNC_DEVICE float floor_div(float a, float b) {
   if (b == 0.0f) return a / b;
   float rest = fmodf(a, b);

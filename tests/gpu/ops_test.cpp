@@ -36,7 +36,7 @@ const Claim kClaims[] = {
     {Op::Neg, 0},           {Op::Abs, 0},
     {Op::Add, kRounded},    {Op::Sub, kRounded},
     {Op::Mul, kRounded},    {Op::Min, 0},
-    {Op::Max, 0},           {Op::FloorDiv, 1},
+    {Op::Max, 0},           {Op::FloorDiv, 2},
     {Op::Mod, kRounded},    {Op::Div, kRounded},
     {Op::Exp, 2},           {Op::Exp2, 2.1, true},
     {Op::Log, 1},           {Op::Log2, 1},

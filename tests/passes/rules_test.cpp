@@ -25,6 +25,12 @@ struct Rule {
 };
 
 const Rule kRules[] = {
+    // Sums over an index
+    {"sum i32 %i0:5, 3", "-> 15"},
+    {"sum i64 %i0:5, 9223372036854775807L", "-> 9223372036854775803L"},
+    {"sum f32 %i0:5, -0.0", "-> 0.0"},
+    {"sum f32 %i0:5, 0.1", "="},
+    {"add i32 %i0:5, @x; sum i32 %i0:5, %0", "="},
     // Integer sums
     {"add i32 @x, 0", "-> @x"},
     {"add i32 0, @x", "-> @x"},

@@ -48,7 +48,7 @@ struct Mod {
     out.p_query = args.t_query + step(h, args.t_query_stride0);
 #line 6 "latent.py"
     int v13 = 0;
-    ATTNC_UNROLL(2) for (int i0 = 0; i0 < 17; ++i0) {
+    ATTNC_UNROLL(4) for (int i0 = 0; i0 < 17; ++i0) {
 #line 6 "latent.py"
       const int v_ids = load_i32(args.t_ids + step(i0, args.t_ids_stride0));
 #line 6 "latent.py"
@@ -66,7 +66,7 @@ struct Mod {
     out.p_query = head.p_query + step(q_idx, args.t_query_stride1);
 #line 4 "latent.py"
     float v5 = 0.0f;
-    ATTNC_UNROLL(2) for (int i0 = 0; i0 < 64; ++i0) {
+    ATTNC_UNROLL(4) for (int i0 = 0; i0 < 64; ++i0) {
 #line 3 "latent.py"
       const float v_query = load_bf16(out.p_query + step(i0, args.t_query_stride2));
 #line 4 "latent.py"
@@ -84,12 +84,12 @@ struct Mod {
     const long long o_grid = step(clamp_index(kv_idx, 20), args.t_grid_stride1);
 #line 5 "latent.py"
     float v11 = 0.0f;
-    ATTNC_UNROLL(2) for (int i1 = 0; i1 < 32; ++i1) {
+    ATTNC_UNROLL(4) for (int i1 = 0; i1 < 32; ++i1) {
 #line 5 "latent.py"
       const long long o_grid_2 = step(i1, args.t_grid_stride0);
 #line 5 "latent.py"
       float v8 = 0.0f;
-      ATTNC_UNROLL(2) for (int i0 = 0; i0 < 20; ++i0) {
+      ATTNC_UNROLL(4) for (int i0 = 0; i0 < 20; ++i0) {
 #line 5 "latent.py"
         const float* p_grid = args.t_grid + o_grid_2 + step(i0, args.t_grid_stride1);
 #line 5 "latent.py"
@@ -108,7 +108,7 @@ struct Mod {
                                   float score) {
 #line 3 "latent.py"
     float v3 = 0.0f;
-    ATTNC_UNROLL(2) for (int i0 = 0; i0 < 64; ++i0) {
+    ATTNC_UNROLL(4) for (int i0 = 0; i0 < 64; ++i0) {
 #line 3 "latent.py"
       const float v_query = load_bf16(row.p_query + step(i0, args.t_query_stride2));
 #line 3 "latent.py"
