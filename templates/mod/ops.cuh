@@ -28,6 +28,7 @@ namespace attnc::mod {
 
 ATTNC_DEVICE float f32_bits(unsigned bits) { return __uint_as_float(bits); }
 ATTNC_DEVICE unsigned bits_of(float x) { return __float_as_uint(x); }
+
 /// 1 / x to 1 ulp, subnormals included. 1 / 0 is inf.
 ATTNC_DEVICE float reciprocal(float x) {
   float y;
@@ -188,7 +189,8 @@ ATTNC_DEVICE float floor_mod(float a, float b) {
   return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
 }
 
-/// Python's a // b for floats, to 2 ulp. The remainder is taken off first, so that the quotient is whole before it is rounded.
+/// Python's a // b for floats, to 2 ulp. The remainder is taken off first, so that the quotient is whole before it is
+/// rounded.
 ATTNC_DEVICE float floor_div(float a, float b) {
   if (b == 0.0f) return a / b;
   float rest = fmodf(a, b);
