@@ -9,6 +9,7 @@
 
 #include "ir/element.h"
 #include "jit/device.h"
+#include "reference/compare.h"
 #include "reference/convert.h"
 
 #include <CLI/CLI.hpp>
@@ -90,18 +91,16 @@ template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, j
   return times[times.size() / 2];
 }
 
-/// Largest difference of two outputs of a 16-bit dtype; NaN if either holds one.
-double largestDifference(const jit::DeviceBuffer& a, const jit::DeviceBuffer& b, DType dtype) {
-  std::vector<uint16_t> x(a.bytes() / 2), y(b.bytes() / 2);
-  take(a.download(x.data(), a.bytes()));
-  take(b.download(y.data(), b.bytes()));
-  double largest = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double difference =
-        std::abs(ir::readElement(x.data(), dtype, int64_t(i)).real - ir::readElement(y.data(), dtype, int64_t(i)).real);
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
+/// Two outputs of a 16-bit dtype, element by element.
+reference::Comparison compare(const jit::DeviceBuffer& actual, const jit::DeviceBuffer& expected, DType dtype,
+                              double tolerance) {
+  std::vector<uint16_t> x(actual.bytes() / 2), y(expected.bytes() / 2);
+  take(actual.download(x.data(), actual.bytes()));
+  take(expected.download(y.data(), expected.bytes()));
+  reference::Comparison comparison({.absolute = tolerance});
+  for (size_t i = 0; i < x.size(); ++i)
+    comparison.add(ir::readElement(x.data(), dtype, int64_t(i)).real, ir::readElement(y.data(), dtype, int64_t(i)).real);
+  return comparison;
 }
 
 struct Bench {
@@ -176,10 +175,12 @@ nlohmann::json Bench::measure(const Case& c) {
   args.blockMask = nullptr;
   take(naive.forward(args, nullptr, stream.get()));
   take(stream.synchronize());
-  const double error = largestDifference(out.buffer, expected.buffer, c.dtype);
   // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.
   const double tolerance = 12 * (c.dtype == DType::F16 ? 0x1p-11 : 0x1p-8);
-  if (!(error <= tolerance)) throw std::runtime_error(fmt::format("differs from the naive kernel by {:.3g}", error));
+  const reference::Comparison comparison = compare(out.buffer, expected.buffer, c.dtype, tolerance);
+  if (!comparison.holds())
+    throw std::runtime_error(
+        fmt::format("differs from the naive kernel by {:.3g}: {}", comparison.maxError(), comparison.firstBadText()));
 
   args.out = out.view;
   args.blockMask = kernel.options().blockSparse ? &mask : nullptr;
@@ -187,7 +188,7 @@ nlohmann::json Bench::measure(const Case& c) {
   const double pairs = double(unmaskedPairs(mod, host, p)) * double(p.batch * p.qHeads);
   row["ms"] = std::round(ms * 1e4) / 1e4;
   row["tflops"] = std::round(4 * pairs * double(d) / ms / 1e8) / 10;
-  row["max_error"] = error;
+  row["max_error"] = comparison.maxError();
   row["registers"] = kernel.compiled().registers;
   row["spill_bytes"] = kernel.compiled().spillBytes;
   if (masker) row["block_mask_ms"] = std::round(medianMs(buildMask, stream, flush) * 1e4) / 1e4;

@@ -1,7 +1,8 @@
 // How far the kernels are from fp64, against what FlexAttention's kernels are on the same problem.
 #include "gpu.h"
 
-#include <cmath>
+#include "reference/compare.h"
+
 #include <iostream>
 
 using namespace attnc;
@@ -34,10 +35,11 @@ TEST_CASE("the output's RMSE against fp64 is at most 1.02 times FlexAttention's"
     for (bool blockMask : {false, true}) {
       const Outcome actual =
           runKernel(mod, problem, operands, {.family = Family::Auto, .blockMask = blockMask, .rowMax = false});
-      double squares = 0;
-      for (size_t i = 0; i < actual.out.size(); ++i)
-        squares += (actual.out[i] - expected.out[i]) * (actual.out[i] - expected.out[i]);
-      const double rmse = std::sqrt(squares / double(actual.out.size()));
+      reference::Comparison comparison({.absolute = 1});
+      for (size_t i = 0; i < actual.out.size(); ++i) comparison.add(actual.out[i], expected.out[i]);
+      INFO(comparison.firstBadText());
+      CHECK(comparison.holds());
+      const double rmse = comparison.rmse();
       std::cout << "rmse " << bar.mod << " " << dtypeName(bar.dtype) << " d" << bar.headDim
                 << (blockMask ? " lists " : " ") << rmse << " (" << rmse / bar.rmse << " x FlexAttention)\n";
       CHECK(rmse <= 1.02 * bar.rmse);

@@ -2,6 +2,7 @@
 
 #include "ir/element.h"
 #include "reference/attention.h"
+#include "reference/compare.h"
 #include "tools/attnc/random.h"
 
 #include <fmt/format.h>
@@ -201,22 +202,12 @@ Outcome runReference(const Mod& mod, const Problem&, const Operands& operands, s
 namespace {
 
 void checkValues(const char* what, const std::vector<double>& actual, const std::vector<double>& expected,
-                 double tolerance, bool relativeToValue) {
+                 reference::Tolerance tolerance) {
   REQUIRE(actual.size() == expected.size());
-  double worst = 0;
-  size_t at = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] == expected[i]) continue; // infinities of lse and row max
-    const double scale = relativeToValue ? 1 + std::abs(expected[i]) : 1;
-    const double error = std::abs(actual[i] - expected[i]) / scale;
-    if (!(error <= worst)) {
-      worst = error;
-      at = i;
-    }
-  }
-  INFO(what << " element " << at << ": " << (actual.empty() ? 0 : actual[at]) << ", reference "
-            << (expected.empty() ? 0 : expected[at]));
-  CHECK(worst <= tolerance);
+  reference::Comparison comparison(tolerance);
+  for (size_t i = 0; i < actual.size(); ++i) comparison.add(actual[i], expected[i]);
+  INFO(what << ", max error " << comparison.maxError() << ": " << comparison.firstBadText());
+  CHECK(comparison.holds());
 }
 
 } // namespace
@@ -230,9 +221,9 @@ void checkClose(const Outcome& actual, const Outcome& expected, const Problem& p
   for (double score : expected.rowMax)
     if (std::isfinite(score)) largestScore = std::max(largestScore, std::abs(score));
   const double scores = largestScore * (tf32 ? 0x1p-10 : 0x1p-21) + scoreError;
-  checkValues("out", actual.out, expected.out, 6 * (2 * u + 2 * scores), false);
-  checkValues("lse", actual.lse, expected.lse, scores, true);
-  if (!actual.rowMax.empty()) checkValues("row max", actual.rowMax, expected.rowMax, scores, true);
+  checkValues("out", actual.out, expected.out, {.absolute = 6 * (2 * u + 2 * scores)});
+  checkValues("lse", actual.lse, expected.lse, {scores, scores});
+  if (!actual.rowMax.empty()) checkValues("row max", actual.rowMax, expected.rowMax, {scores, scores});
 }
 
 std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptions options) {

@@ -54,21 +54,9 @@ double largestRow(const HostTensor& tensor) {
   return largest;
 }
 
-Comparison compare(const HostTensor& got, const std::vector<double>& want) {
-  Comparison result;
-  double squares = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    double actual = elementOf(got, int64_t(i)), expected = want[i];
-    if (!std::isfinite(actual) || !std::isfinite(expected)) {
-      bool same = actual == expected || (std::isnan(actual) && std::isnan(expected));
-      result.misplaced += !same;
-      continue;
-    }
-    double error = std::fabs(actual - expected);
-    squares += error * error;
-    result.maxError = std::max(result.maxError, error);
-  }
-  result.rmse = want.empty() ? 0 : std::sqrt(squares / double(want.size()));
+CheckedOutput check(const HostTensor& got, const std::vector<double>& want, double maxLimit, double rmseLimit) {
+  CheckedOutput result{reference::Comparison({.absolute = maxLimit}), maxLimit, rmseLimit};
+  for (size_t i = 0; i < want.size(); ++i) result.comparison.add(elementOf(got, int64_t(i)), want[i]);
   return result;
 }
 
@@ -85,11 +73,14 @@ bool uses(const ir::Module& module, ir::Op op) {
   return false;
 }
 
-std::string line(const char* name, const Comparison& comparison) {
-  std::string misplaced = comparison.misplaced ? fmt::format(", {} infinite or NaN", comparison.misplaced) : "";
-  return fmt::format("verify      {:7} RMSE {:.3e} (limit {:.1e}), max error {:.3e} (limit {:.1e}){}: {}\n", name,
-                     comparison.rmse, comparison.rmseLimit, comparison.maxError, comparison.maxLimit, misplaced,
-                     comparison.holds() ? "ok" : "DIFFERS");
+std::string line(const char* name, const CheckedOutput& output) {
+  const reference::Comparison& comparison = output.comparison;
+  std::string misplaced = comparison.misplaced() ? fmt::format(", {} infinite or NaN", comparison.misplaced()) : "";
+  std::string text = fmt::format("verify      {:7} RMSE {:.3e} (limit {:.1e}), max error {:.3e} (limit {:.1e}){}: {}\n",
+                                 name, comparison.rmse(), output.rmseLimit, comparison.maxError(), output.maxLimit,
+                                 misplaced, output.holds() ? "ok" : "DIFFERS");
+  if (!comparison.holds()) text += fmt::format("            {}\n", comparison.firstBadText());
+  return text;
 }
 
 } // namespace
@@ -106,16 +97,14 @@ Verification verify(const Mod& mod, const Operands& operands, const RunOptions& 
   double product = scale * largestRow(operands.q) * largestRow(operands.k);
   double s = (coarse ? 0x1p-10 : 0x1p-20) * (product + sizeOf(want.rowMax).max);
 
-  Verification result{compare(got.out, want.out), compare(got.lse, want.lse), compare(got.rowMax, want.rowMax)};
   Size v = sizeOf(operands.v);
   double spread = std::max(sizeOf(want.out).rms, v.rms / std::sqrt(double(std::max<int64_t>(1, want.problem.kvLen))));
-  result.out.maxLimit = (2 * u + 2 * s) * v.max;
-  result.out.rmseLimit = 2 * u * spread + 2 * s * v.rms;
-  for (auto [comparison, values] : {std::pair(&result.lse, &want.lse), std::pair(&result.rowMax, &want.rowMax)}) {
-    comparison->maxLimit = s + 0x1p-20 * (1 + sizeOf(*values).max);
-    comparison->rmseLimit = comparison->maxLimit;
-  }
-  return result;
+  auto checkRows = [&](const HostTensor& rows, const std::vector<double>& expected) {
+    double limit = s + 0x1p-20 * (1 + sizeOf(expected).max);
+    return check(rows, expected, limit, limit);
+  };
+  return {check(got.out, want.out, (2 * u + 2 * s) * v.max, 2 * u * spread + 2 * s * v.rms),
+          checkRows(got.lse, want.lse), checkRows(got.rowMax, want.rowMax)};
 }
 
 } // namespace attnc::cli

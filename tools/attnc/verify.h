@@ -6,17 +6,17 @@
 #include "run_options.h"
 
 #include "reference/attention.h"
+#include "reference/compare.h"
 
 #include <string>
 
 namespace attnc::cli {
 
-/// One comparison.
-struct Comparison {
-  double rmse = 0, maxError = 0; ///< over elements that are finite in both
-  double rmseLimit = 0, maxLimit = 0;
-  int64_t misplaced = 0; ///< elements where one is infinite or NaN and the other is not the same
-  bool holds() const { return misplaced == 0 && rmse <= rmseLimit && maxError <= maxLimit; }
+/// One output beside the reference.
+struct CheckedOutput {
+  reference::Comparison comparison; ///< element by element, within maxLimit
+  double maxLimit = 0, rmseLimit = 0;
+  bool holds() const { return comparison.holds() && comparison.rmse() <= rmseLimit; }
 };
 
 /// The three outputs, compared within tolerances that follow from the dtype and the operands:
@@ -28,10 +28,12 @@ struct Comparison {
 ///   too)
 ///        RMSE      <= 2 u R + 2 s rms(v)          R = max(rms(out), rms(v) / sqrt(KV_LEN))
 ///   lse, row max   |error| <= s + 2^-20 (1 + the largest |value|)
+///
+/// Infinities and NaN must stand where the reference has them.
 struct Verification {
-  Comparison out, lse, rowMax;
+  CheckedOutput out, lse, rowMax;
   bool holds() const { return out.holds() && lse.holds() && rowMax.holds(); }
-  /// A line for each output.
+  /// A line for each output, and one more for the first bad element of each.
   std::string text() const;
 };
 
