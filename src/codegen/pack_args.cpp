@@ -23,7 +23,7 @@ uint64_t wordOf(const Slot& slot, const ir::Bindings& bindings) {
   case Slot::Kind::Scalar: break;
   }
   const ir::ScalarValue& scalar = bindings.scalars[slot.index];
-  return slot.type == ir::Type::F32 ? std::bit_cast<uint32_t>(float(scalar.real)) : uint32_t(scalar.integer);
+  return slot.type == ir::Type::F32 ? std::bit_cast<uint32_t>(scalar.real) : uint32_t(scalar.integer);
 }
 
 } // namespace

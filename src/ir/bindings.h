@@ -17,11 +17,11 @@ namespace attnc::ir {
 /// is, too. bind() refuses larger problems, and a number of heads that is no multiple of HKV; the passes rely on both.
 constexpr int64_t kMaxExtent = int64_t(1) << 24;
 
-/// The value of one run-time scalar: `integer` for i32 (sign-extended) and bool (0 or 1), `real` for f32 (already
-/// rounded to single precision). The other field is 0.
+/// The value of one run-time scalar: `integer` for i32 (sign-extended) and bool (0 or 1), `real` for f32. The other
+/// field is 0.
 struct ScalarValue {
   int64_t integer = 0;
-  double real = 0;
+  float real = 0;
 };
 
 /// Values of everything a module declares. Binding makes no heap allocation within the inline capacities; the views are

@@ -19,11 +19,13 @@ inline float f16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-/// An element as the type it loads as: integers and bools (0 or 1) in `integer`, floats in `real`.
-union Slot {
+/// A value of any IR type: integers and bools (0 or 1) in `integer`, f32 in `real`. What mods mean is f32; tests
+/// compute the same in double, to see how much rounding matters.
+template <class Real> union SlotOf {
   int64_t integer;
-  double real;
+  Real real;
 };
+using Slot = SlotOf<float>;
 
 template <class T> T elementAt(const void* data, int64_t offset) {
   T value;
@@ -31,7 +33,7 @@ template <class T> T elementAt(const void* data, int64_t offset) {
   return value;
 }
 
-/// Reads the element `offset` elements after `data`, which is host memory.
+/// Reads, as the type it loads as, the element `offset` elements after `data`, which is host memory.
 inline Slot readElement(const void* data, DType dtype, int64_t offset) {
   switch (dtype) {
   case DType::Bool: return {.integer = elementAt<uint8_t>(data, offset) != 0};

@@ -46,10 +46,6 @@ struct Tape {
     Slot* slots = in.slots.data();
     slots[step.result] = slots[step.a].integer ? slots[step.b] : slots[step.c];
   }
-  static void roundToSingle(const Step& step, const Evaluator& in) {
-    Slot* slots = in.slots.data();
-    slots[step.result].real = float(slots[step.a].real);
-  }
   static void gather(const Step& step, const Evaluator& in) {
     Slot* slots = in.slots.data();
     const Gather& from = in.gathers[step.a];
@@ -67,7 +63,6 @@ struct Tape {
       slots[rounds.index].integer = i;
       for (const Step& inner : rounds.steps) inner.apply(inner, in);
       total = semantics::apply(Op::Add, type, type, total, slots[rounds.term]);
-      if (type == Type::F32 && in.single) total.real = float(total.real);
     }
     slots[step.result] = total;
   }
@@ -153,7 +148,6 @@ struct Tape {
     for (size_t i = 0; i < node.operands.size(); ++i) operands[i] = slotOf[node.operands[i].id];
     Type from = module[node.operands[0]].type;
     steps.push_back({applyOf(node.op, from, node.type), result, operands[0], operands[1], operands[2]});
-    if (out.single && node.type == Type::F32) steps.push_back({roundToSingle, result, result, 0, 0});
   }
 
   void build(Value root) {
@@ -171,8 +165,8 @@ struct Tape {
   }
 };
 
-Evaluator::Evaluator(const Module& module, const Bindings& bindings, Value root, Precision precision)
-    : rootType(module[root].type), single(precision == Precision::Single), slots(kFixed, Slot{.integer = 0}) {
+Evaluator::Evaluator(const Module& module, const Bindings& bindings, Value root)
+    : rootType(module[root].type), slots(kFixed, Slot{.integer = 0}) {
   Tape{module, bindings, *this}.build(root);
 }
 
@@ -187,14 +181,13 @@ void Evaluator::setRow(int64_t q) const {
   run(headEnd, rowEnd);
 }
 
-Interpreter::Interpreter(const Module& module, const Bindings& bindings, Precision precision)
-    : module(&module), bindings(bindings), precision(precision) {
-  if (module.scoreMod) scoreMod.emplace(module, bindings, *module.scoreMod, precision);
-  if (module.maskMod) maskMod.emplace(module, bindings, *module.maskMod, precision);
+Interpreter::Interpreter(const Module& module, const Bindings& bindings) : module(&module), bindings(bindings) {
+  if (module.scoreMod) scoreMod.emplace(module, bindings, *module.scoreMod);
+  if (module.maskMod) maskMod.emplace(module, bindings, *module.maskMod);
 }
 
-double Interpreter::value(Value value, double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-  Slot slot = Evaluator(*module, bindings, value, precision).evaluate(score, b, h, q, kv);
+double Interpreter::value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  Slot slot = Evaluator(*module, bindings, value).evaluate(score, b, h, q, kv);
   return (*module)[value].type == Type::F32 ? slot.real : double(slot.integer);
 }
 

@@ -1,9 +1,8 @@
 // The interpreter: what a module's values are for given captures and coordinates. It is the oracle of codegen and
 // kernels.
 //
-// In: a verified module and bindings whose tensors are host memory. Out: one value a call. f32 values are computed in
-// double by default; Precision::Single rounds every f32 value to single precision, as a kernel without contraction
-// would. Sums add in the order of their index, from 0.
+// In: a verified module and bindings whose tensors are host memory. Out: one value a call. f32 is single precision,
+// operation by operation, as semantics.h has it. Sums add in the order of their index, from 0.
 //
 // A gather whose index lies outside the tensor reads the nearest element inside (each index is clamped by itself); a
 // gather from an empty tensor gives 0. Kernels do the same wherever an index is not proved.
@@ -19,8 +18,6 @@
 
 namespace attnc::ir {
 
-enum class Precision : uint8_t { Double, Single };
-
 /// Evaluates one value of a module. It compiles what the value needs into a flat tape once, ordered by level: constants
 /// and launch values are computed by the constructor, what depends on (b, h) when these change, what depends on q when
 /// that changes. So walk kv innermost. It copies what it needs of the module; the tensors are borrowed, and must not
@@ -28,10 +25,10 @@ enum class Precision : uint8_t { Double, Single };
 /// Not thread-safe, not even as const (it remembers the last row): copy one per thread.
 class Evaluator {
 public:
-  Evaluator(const Module& module, const Bindings& bindings, Value root, Precision precision = Precision::Double);
+  Evaluator(const Module& module, const Bindings& bindings, Value root);
 
   /// Integers and bools in Slot::integer, f32 in Slot::real.
-  Slot evaluate(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  Slot evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     if (b != lastB || h != lastH) {
       setHead(b, h);
       setRow(q);
@@ -39,7 +36,7 @@ public:
       setRow(q);
     }
     slots[kKv].integer = kv;
-    slots[kScore].real = single ? double(float(score)) : score;
+    slots[kScore].real = score;
     run(rowEnd, steps.size());
     return slots[root];
   }
@@ -81,7 +78,6 @@ private:
   size_t headEnd = 0, rowEnd = 0;
   uint32_t root = 0;
   Type rootType = Type::F32;
-  bool single = false;
   mutable std::vector<Slot> slots;
   mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // no coordinate: nothing is computed yet
 };
@@ -90,11 +86,11 @@ private:
 class Interpreter {
 public:
   /// `module` is verified and outlives the interpreter; `bindings` are for it and are copied.
-  Interpreter(const Module& module, const Bindings& bindings, Precision precision = Precision::Double);
+  Interpreter(const Module& module, const Bindings& bindings);
 
-  /// score_mod; `score` itself where the module has none.
+  /// score_mod of the score as an f32; `score` itself, unrounded, where the module has none.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return scoreMod ? scoreMod->evaluate(score, b, h, q, kv).real : score;
+    return scoreMod ? scoreMod->evaluate(float(score), b, h, q, kv).real : score;
   }
 
   /// mask_mod; true where the module has none.
@@ -104,12 +100,11 @@ public:
 
   /// Any value, as a double (exact for bool, i32, f32). Slow: it compiles the value anew; keep an Evaluator to ask
   /// often.
-  double value(Value value, double score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
+  double value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
 
 private:
   const Module* module;
   Bindings bindings;
-  Precision precision;
   std::optional<Evaluator> scoreMod, maskMod;
 };
 

@@ -2,7 +2,7 @@
 //
 //   %0 = mul i32 3, 4     =>   12
 //
-// f32 constants fold in single precision, as a kernel would compute them. Not: identities (simplify).
+// f32 constants fold in single precision, as every route computes them. Not: identities (simplify).
 #include "ir/semantics.h"
 #include "passes/constants.h"
 #include "passes/pass.h"
@@ -34,7 +34,7 @@ std::optional<Value> foldNode(ir::Module& module, const ir::Node& node) {
   Slot result = ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, first, second);
   if (node.type != Type::F32) return module.constant(node.type, result.integer);
   // One bit pattern for all NaN: the payload is not part of the language.
-  return module.constF32(std::isnan(result.real) ? std::numeric_limits<float>::quiet_NaN() : float(result.real));
+  return module.constF32(std::isnan(result.real) ? std::numeric_limits<float>::quiet_NaN() : result.real);
 }
 
 Status foldConstants(ir::Module& module, const PassContext&) {

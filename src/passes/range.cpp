@@ -150,8 +150,12 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
 
 // ---- f32: bounds are widened to the nearest single-precision numbers around them ----
 
-Range widened(double lo, double hi, bool mayBeNan = false) {
-  return Range::reals(std::min(lo, double(float(lo))), std::max(hi, double(float(hi))), mayBeNan);
+/// What rounds to a number within [lo, hi], as sums and products do that a multiply-add leaves unrounded.
+Range widened(double lo, double hi) {
+  float below = float(lo), above = float(hi);
+  if (below > lo) below = std::nextafter(below, -std::numeric_limits<float>::infinity());
+  if (above < hi) above = std::nextafter(above, std::numeric_limits<float>::infinity());
+  return Range::reals(below, above);
 }
 
 bool isFinite(const Range& a) { return std::isfinite(a.realLo) && std::isfinite(a.realHi) && !a.mayBeNan; }

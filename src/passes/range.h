@@ -1,9 +1,8 @@
 // Ranges: which numbers a value can be, as one interval.
 //
 // transfer() maps the ranges of operands to the range of an operation. It is sound: whatever values the operands have
-// within their ranges, the result lies in the range it returns, both in the interpreter's double precision and in a
-// kernel's single precision, with or without fused multiply-add. Where an integer operation can wrap around, the result
-// is the full range of its type.
+// within their ranges, the result lies in the range it returns, in single precision with or without fused multiply-add.
+// Where an integer operation can wrap around, the result is the full range of its type.
 #pragma once
 
 #include "ir/ir.h"

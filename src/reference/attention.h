@@ -5,6 +5,9 @@
 //   s[kv] = score_mod(scale * dot(q, k[kv]))   for the kv that mask_mod lets live
 //   lse   = log(sum(exp(s)))    out = sum(exp(s - lse) * v)
 //
+// The mod is evaluated in f32, operation by operation, of the score rounded to f32, as everywhere: what it means does
+// not depend on where it runs. The products with q, k and v, the softmax and the sums are in double precision.
+//
 // Not done here: blocking, online softmax, or anything else for the sake of speed beyond using all cores.
 #pragma once
 

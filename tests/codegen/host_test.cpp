@@ -12,6 +12,7 @@
 #include "ir/interpreter.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
+#include "support/exact_interpreter.h"
 #include "support/random_module.h"
 
 #include <catch2/catch.hpp>
@@ -62,7 +63,7 @@ struct Reference {
 class References {
 public:
   References(const ir::Module& module, const ir::Bindings& bindings)
-      : single(module, bindings, ir::Precision::Single), exact(module, bindings) {}
+      : single(module, bindings), exact(module, bindings) {}
 
   Reference at(const Sample& s) const {
     double values[] = {single.score(s.score, s.b, s.h, s.q, s.kv), exact.score(s.score, s.b, s.h, s.q, s.kv),
@@ -80,7 +81,8 @@ private:
     double difference = std::fabs(a - b);
     return std::isfinite(difference) ? difference : INFINITY;
   }
-  ir::Interpreter single, exact;
+  ir::Interpreter single;
+  test::ExactInterpreter exact;
 };
 
 std::string describe(const Sample& s, const Outcome& got, const Reference& want) {

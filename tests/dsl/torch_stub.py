@@ -1,9 +1,12 @@
 """A stub of torch for CPython: what a mod may use, on Python numbers.
 
 A tensor is a flat list of numbers with a shape, computed by Python's own rules, which are torch's wherever the mod
-language defines a result. Nothing here wraps integers or rounds to single precision. Importing this file registers
-torch, torch.nn.functional and torch.nn.attention.flex_attention as modules.
+language defines a result. Floats are rounded to single precision after each operation, and before it where they come
+from Python. Nothing here wraps integers. Importing this file registers torch, torch.nn.functional and
+torch.nn.attention.flex_attention as modules.
 """
+import ctypes
+import functools
 import itertools
 import math
 import operator
@@ -21,6 +24,18 @@ def ieee(fn):
         except (ValueError, ZeroDivisionError):
             return math.nan
     return wrapped
+
+
+def single(x):
+    """A float rounded to single precision; anything else as it is."""
+    return ctypes.c_float(x).value if isinstance(x, float) else x
+
+
+def meet(row):
+    """Operands of one operation: beside a float, ints are floats."""
+    if any(isinstance(x, float) for x in row):
+        row = [float(x) if isinstance(x, int) and not isinstance(x, bool) else x for x in row]
+    return [single(x) for x in row]
 
 
 def divide(a, b):
@@ -49,7 +64,7 @@ class T:
     """A tensor: numbers in row-major order, and a shape; () for a scalar."""
 
     def __init__(self, data, shape=()):
-        self.data, self.shape = list(data), tuple(shape)
+        self.data, self.shape = [single(x) for x in data], tuple(shape)
 
     # Indexing
 
@@ -157,7 +172,7 @@ def elementwise(fn):
                     continue
                 own = [0 if s == 1 else i for i, s in zip(at[len(shape) - len(arg.shape):], arg.shape)]
                 row.append(arg[tuple(own)].data[0])
-            data.append(fn(*row))
+            data.append(fn(*meet(row)))
         return T(data, shape)
     return apply
 
@@ -265,9 +280,15 @@ BINARY = {
     "bitwise_or": bits(operator.or_), "bitwise_xor": bits(operator.xor),
     "bitwise_left_shift": operator.lshift, "bitwise_right_shift": operator.rshift,
 }
+
+
+def fold(fn):
+    return lambda values: functools.reduce(lambda a, b: single(fn(a, b)), values)
+
+
 REDUCTIONS = {
-    "sum": sum, "prod": math.prod, "any": lambda v: any(v), "all": lambda v: all(v), "amax": max, "amin": min,
-    "mean": lambda v: sum(v) / len(v),
+    "sum": fold(operator.add), "prod": fold(operator.mul), "any": lambda v: any(v), "all": lambda v: all(v), "amax": max, "amin": min,
+    "mean": lambda v: fold(operator.add)(v) / len(v),
 }
 DTYPES = {"bool": bool, "int32": int, "int64": int, "long": int, "int": int, "float32": float, "float": float}
 

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 using namespace attnc;
@@ -54,10 +55,12 @@ void checkMeaning(const std::string& expression) {
     for (int64_t h = 0; h < 3; ++h)
       for (double score : {0.0, 0.75, -3.0, 12.5, -60.0}) {
         double in = factor(scaled->in, h), out = factor(scaled->out, h);
-        double want = whole.evaluate(score, 0, h, 5, 2).real;
+        double want = whole.evaluate(float(score), 0, h, 5, 2).real;
         INFO("cap " << cap << " h " << h << " score " << score << " in " << in << " out " << out);
         CHECK(out > 0);
-        CHECK(out * inside.evaluate(in * score, 0, h, 5, 2).real == Approx(want).epsilon(1e-5).margin(1e-12));
+        const double sumOfTerms = 1e-6 * std::min(1.0, std::fabs(cap)); // terms near 1 may cancel
+        CHECK(out * inside.evaluate(float(in * score), 0, h, 5, 2).real ==
+              Approx(want).epsilon(1e-5).margin(sumOfTerms));
       }
   }
 }

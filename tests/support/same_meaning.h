@@ -14,14 +14,14 @@ inline bool sameNumber(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
 }
 
-/// Requires that both modules give the same score and mask, bit for bit in single precision, at `samples` coordinates
+/// Requires that both modules give the same score and mask, bit for bit, at `samples` coordinates
 /// that cover the corners of the problem.
 inline void requireSameMeaning(const ir::Module& before, const ir::Module& after, const Captures& captures,
                                const ProblemShape& problem, int samples = 60) {
   auto bindingsBefore = ir::bind(before, captures, problem), bindingsAfter = ir::bind(after, captures, problem);
   if (!bindingsBefore) FAIL(bindingsBefore.error().message);
   if (!bindingsAfter) FAIL(bindingsAfter.error().message);
-  ir::Interpreter x(before, *bindingsBefore, ir::Precision::Single), y(after, *bindingsAfter, ir::Precision::Single);
+  ir::Interpreter x(before, *bindingsBefore), y(after, *bindingsAfter);
   std::mt19937_64 random(99);
   auto position = [&](int64_t extent) {
     uint64_t draw = random();
