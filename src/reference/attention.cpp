@@ -16,6 +16,7 @@ namespace attnc::reference {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// A dense copy in f32, which holds every element of the accepted dtypes exactly.
 std::vector<float> decode(const TensorView& tensor) {
@@ -104,7 +105,9 @@ private:
       double dot = 0;
       for (size_t i = 0; i < query.size(); ++i) dot += query[i] * double(key[i]);
       live.push_back(kv);
-      scores.push_back(interpreter.score(scale * dot, b, h, q, kv));
+      const double score = interpreter.score(scale * dot, b, h, q, kv);
+      const float single = float(score); // beyond f32's range a score is infinite
+      scores.push_back(std::isinf(single) ? double(single) : score);
     }
   }
 
@@ -112,11 +115,15 @@ private:
   void reduce(int64_t row, int64_t firstKv) {
     double max = kMinusInfinity;
     for (double score : scores) max = score > max || std::isnan(score) ? score : max;
-    result.rowMax[size_t(row)] = max;
     if (max == kMinusInfinity) return; // the outputs already hold what a row without live scores gives
-
     int64_t columns = result.headDimV;
     double* out = result.out.data() + row * columns;
+    if (!std::isfinite(max)) {
+      std::fill(out, out + columns, kNan);
+      result.lse[size_t(row)] = result.rowMax[size_t(row)] = kNan;
+      return;
+    }
+    result.rowMax[size_t(row)] = max;
     double sum = 0;
     for (size_t i = 0; i < live.size(); ++i) {
       double weight = std::exp(scores[i] - max);

@@ -32,7 +32,8 @@ struct AttentionArgs {
   const BlockMaskView* blockMask = nullptr;
 };
 
-/// Dense results. A row without a live score has out 0, lse -inf and rowMax -inf.
+/// Dense results. A row whose live scores are all -inf, or that has none, has out 0, lse -inf and rowMax -inf. A row
+/// with a live score of +inf or NaN has NaN in all three.
 struct AttentionResult {
   ProblemShape problem;
   int64_t headDimV = 0;

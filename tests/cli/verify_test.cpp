@@ -16,13 +16,13 @@ namespace {
 
 /// A causal problem whose first row is masked, computed by the reference and rounded as a kernel would.
 struct Fixture {
-  Mod mod = *Mod::parse("q_idx > kv_idx");
+  Mod mod;
   RunOptions options;
   Operands operands;
   reference::AttentionResult want;
   RunResult got;
 
-  explicit Fixture(DType dtype) {
+  explicit Fixture(DType dtype, const char* text = "q_idx > kv_idx") : mod(*Mod::parse(text)) {
     std::mt19937 random(3);
     std::normal_distribution<double> draw;
     for (HostTensor* tensor : {&operands.q, &operands.k, &operands.v}) {
@@ -90,4 +90,28 @@ TEST_CASE("an error spread over all elements is found by its RMSE") {
   for (int64_t i = 0; i < fixture.got.out.elements(); ++i)
     Fixture::put(fixture.got.out, i, fixture.want.out[size_t(i)] + (i % 2 ? step : -step));
   CHECK_FALSE(fixture.run().out.holds());
+}
+
+TEST_CASE("rows of scores that are +inf or NaN are NaN on both sides, and nothing else will do") {
+  const char* text =
+      "import torch\n"
+      "def score_mod(score, b, h, q_idx, kv_idx):\n"
+      "  bad = torch.where(q_idx % 4 == 1, torch.inf, torch.where(q_idx % 4 == 2, torch.nan, -torch.inf))\n"
+      "  return torch.where(kv_idx == 7, bad, score)\n"
+      "def mask_mod(b, h, q_idx, kv_idx):\n  return (q_idx < 20) | (kv_idx != 7)\n";
+  DType dtype = GENERATE(DType::BF16, DType::F32);
+  Fixture fixture(dtype, text);
+  CHECK(fixture.run().holds());
+  for (int64_t row = 0; row < 40; ++row) {
+    INFO("row " << row);
+    const bool isBad = row < 20 && (row % 4 == 1 || row % 4 == 2);
+    for (const HostTensor* rows : {&fixture.got.lse, &fixture.got.rowMax})
+      CHECK(std::isnan(Fixture::get(*rows, row)) == isBad);
+    CHECK(std::isnan(Fixture::get(fixture.got.out, row * 16)) == isBad);
+  }
+  Fixture infinite(dtype, text), finite(dtype, text);
+  Fixture::put(infinite.got.rowMax, 1, std::numeric_limits<double>::infinity());
+  CHECK_FALSE(infinite.run().holds());
+  Fixture::put(finite.got.out, 16, 0.0);
+  CHECK_FALSE(finite.run().holds());
 }

@@ -264,3 +264,43 @@ TEST_CASE("operands that do not fit are refused by name") {
   REQUIRE_FALSE(missing);
   CHECK(missing.error().message.find("slopes") != std::string::npos);
 }
+
+TEST_CASE("a live score of +inf or NaN makes its row NaN, a masked one does nothing") {
+  // Column 3 has the given score in rows below 4 and lives in rows below 2; rows from 6 on have -inf there.
+  for (float bad : {float(kInfinity), std::numeric_limits<float>::quiet_NaN()}) {
+    Module module;
+    Value q = module.param(ParamKind::QIdx), kv = module.param(ParamKind::KvIdx),
+          score = module.param(ParamKind::Score);
+    auto number = [&](int value) { return module.constInt(Type::I32, value); };
+    auto below = [&](Value x, int bound) { return module.make(Op::Lt, Type::Bool, {x, number(bound)}); };
+    Value isColumn = module.make(Op::Eq, Type::Bool, {kv, number(3)});
+    Value low = module.make(Op::Select, Type::F32, {below(q, 6), score, module.constF32(-float(kInfinity))});
+    Value special = module.make(Op::Select, Type::F32, {below(q, 4), module.constF32(bad), low});
+    module.scoreMod = module.make(Op::Select, Type::F32, {isColumn, special, score});
+    Value isOther = module.make(Op::Not, Type::Bool, {isColumn});
+    Value mayLive = module.make(Op::Xor, Type::Bool, {below(q, 2), module.make(Op::Lt, Type::Bool, {number(3), q})});
+    module.maskMod = module.make(Op::Or, Type::Bool, {isOther, mayLive});
+
+    std::mt19937 random(7);
+    Tensor q4({1, 1, 8, 8}, random), k4({1, 1, 9, 8}, random), v4({1, 1, 9, 4}, random);
+    Strided qMemory(q4, DType::F32), kMemory(k4, DType::F32), vMemory(v4, DType::F32);
+    auto got = reference::attention(module, {}, {.q = qMemory.view, .k = kMemory.view, .v = vMemory.view});
+    REQUIRE(got);
+    for (size_t row = 0; row < 8; ++row) {
+      INFO("row " << row << " of a mod with " << bad);
+      const bool isBad = row < 2;
+      CHECK(std::isnan(got->lse[row]) == isBad);
+      CHECK(std::isnan(got->rowMax[row]) == isBad);
+      for (size_t i = 0; i < 4; ++i) CHECK(std::isnan(got->out[row * 4 + i]) == isBad);
+    }
+  }
+}
+
+TEST_CASE("a score beyond the range of f32 is infinite, as in kernels") {
+  float big[] = {1e30f, 1.0f}, v[] = {1.0f, 2.0f};
+  auto view = [](float* data) { return TensorView::contiguous(data, DType::F32, {1, 1, 2, 1}); };
+  auto got = reference::attention(Module(), {}, {.q = view(big), .k = view(big), .v = view(v), .scale = 1.0});
+  REQUIRE(got);
+  CHECK(std::isnan(got->lse[0])); // 1e60 and 1e30
+  CHECK(got->lse[1] == Approx(1e30));
+}
