@@ -74,6 +74,10 @@ Value cast(Context& context, Value scalar, Type type) {
   return scalar;
 }
 
+ir::Value stopGradient(Context& context, ir::Value value) {
+  return context.type(value) == Type::F32 ? context.make(Op::StopGradient, Type::F32, {value}) : value;
+}
+
 Value arith(Context& context, Op op, Value left, Value right) {
   Type type = promote(context, {left, right}, /*arithmetic=*/true);
   return context.make(op, type, {lift(context, left, type), lift(context, right, type)});

@@ -31,6 +31,8 @@ ir::Type promote(Context& context, llvm::ArrayRef<Value> scalars, bool arithmeti
 ir::Value lift(Context& context, Value scalar, ir::Type type);
 /// A scalar converted to one of the IR's types; a known one stays known.
 Value cast(Context& context, Value scalar, ir::Type type);
+/// The same value, through which no gradient passes; only f32 has one.
+ir::Value stopGradient(Context& context, ir::Value value);
 /// Two scalars through an operation of the kind Arith, in their common type; not both are known.
 Value arith(Context& context, ir::Op op, Value left, Value right);
 /// minimum, maximum of two scalars; NaN if one is.

@@ -1,5 +1,6 @@
 // Functions of numbers that choose, test, clamp and convert: where, clamp, abs, isnan, .to(dtype), ...
 #include "dsl/arithmetic.h"
+#include "dsl/arrays.h"
 #include "dsl/builtins.h"
 #include "dsl/known_numbers.h"
 #include "dsl/tracer.h"
@@ -107,6 +108,21 @@ Value typeAs(Tracer& tracer, const Bound& bound) {
 
 Value itself(Tracer&, const Bound& bound) { return bound[0]; }
 
+/// The same number or numbers, through which no gradient passes.
+Value detach(Tracer& tracer, const Bound& bound) {
+  Value value = decay(tracer, bound[0]);
+  if (value.isTraced()) return stopGradient(tracer, value.as<ir::Value>());
+  if (value.is<const Tensor*>()) {
+    auto* tensor = tracer.heap.make<Tensor>(*value.as<const Tensor*>());
+    tensor->isDetached = true;
+    return static_cast<const Tensor*>(tensor);
+  }
+  if (!value.is<const Array*>()) return value;
+  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Value> items) {
+    return items[0].isTraced() ? stopGradient(tracer, items[0].as<ir::Value>()) : items[0];
+  });
+}
+
 /// torch.full_like(input, value, dtype=None): a number of the input's type.
 Value fillLike(Tracer& tracer, const Bound& bound, Value value, size_t dtype) {
   NumberType type =
@@ -152,9 +168,9 @@ llvm::ArrayRef<Builtin> numberBuiltins() {
       {"half", kOnlyMethod, "input", convert<NumberType::F16>},
       {"bfloat16", kOnlyMethod, "input", convert<NumberType::BF16>},
       {"double", kOnlyMethod, "input", convert<NumberType::F64>},
-      {"item", kOnlyMethod, "input", itself},
+      {"item", kMethod, "input", detach},
       {"clone", kMethod | kTorch, "input", itself},
-      {"detach", kMethod, "input", itself},
+      {"detach", kMethod | kTorch, "input", detach},
       {"contiguous", kMethod, "input", itself},
       {"full_like", kTorch | kElementwise, "input, fill_value, dtype=, device=", fullLike},
       {"zeros_like", kTorch | kElementwise, "input, dtype=, device=", zerosLike},

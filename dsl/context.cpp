@@ -87,7 +87,8 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Trunc:
   case Op::Round:
   case Op::Sqrt:
-  case Op::Sum: return operand(0);
+  case Op::Sum:
+  case Op::StopGradient: return operand(0);
   case Op::Not:
   case Op::Eq:
   case Op::Ne:

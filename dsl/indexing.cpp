@@ -40,7 +40,9 @@ Value wholeTensor(Context& context, unsigned number) {
 ir::Value readElement(Context& context, const Tensor& tensor) {
   llvm::SmallVector<ir::Value, 4> indices;
   for (const Tensor::Axis& axis : tensor.axes) indices.push_back(*axis.index);
-  return context.make(Op::Load, ir::loadedType(context.module.tensors[tensor.number].dtype), indices, tensor.number);
+  ir::Value element =
+      context.make(Op::Load, ir::loadedType(context.module.tensors[tensor.number].dtype), indices, tensor.number);
+  return tensor.isDetached ? stopGradient(context, element) : element;
 }
 
 namespace {

@@ -145,6 +145,7 @@ struct Tensor {
   unsigned number = 0; ///< index into Module::tensors
   llvm::SmallVector<Axis, 4> axes;
   llvm::SmallVector<unsigned, 4> order; ///< free axes in the order of the view
+  bool isDetached = false;              ///< its elements pass no gradients
 };
 
 /// Names of a function's activation, of a comprehension, or of the module.

@@ -87,16 +87,18 @@ struct Compiler::Impl {
 namespace {
 
 struct Chosen {
-  Mod mod; ///< with pins applied
+  Mod mod; ///< with pins applied, and of its values alone
   kernels::Plan plan;
 };
 
 Expected<Chosen> choose(const Mod& mod, const KernelOptions& options) {
   Expected<Mod> pinned = options.pins.empty() ? Expected<Mod>(mod) : withPins(mod, options.pins);
   if (!pinned) return pinned.error();
-  Expected<kernels::Plan> plan = kernels::choosePlan(pinned->module(), options);
+  Expected<Mod> forward = forwardMod(*pinned);
+  if (!forward) return forward.error();
+  Expected<kernels::Plan> plan = kernels::choosePlan(forward->module(), options);
   if (!plan) return plan.error();
-  return Chosen{*std::move(pinned), *std::move(plan)};
+  return Chosen{*std::move(forward), *std::move(plan)};
 }
 
 struct Planned {

@@ -6,6 +6,7 @@
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
+#include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
 
 #include <fmt/format.h>
@@ -118,11 +119,20 @@ struct ModAccess {
     if (auto status = passes::runPipeline(module, options); !status) return status.error();
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
   }
+
+  static Expected<Mod> forwardMod(const Mod& mod) {
+    if (!passes::hasGradientStops(mod.module())) return mod;
+    ir::Module module = mod.module();
+    if (auto status = passes::removeGradientStops(module); !status) return status.error();
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
+  }
 };
 
 Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
   return ModAccess::withPins(mod, pins);
 }
+
+Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
 
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins) {
   auto check = [&](const std::string& name, double given) -> Status {

@@ -23,6 +23,10 @@ struct Mod::Impl {
 /// Errors: Blame::Environment for a name that the mod does not have, or a value that does not fit.
 Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins);
 
+/// The mod as forward kernels and block masks are made of it: without stop_gradient, which would stand in the way of
+/// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
+Expected<Mod> forwardMod(const Mod& mod);
+
 /// Whether a launch gives what was pinned; Blame::Environment naming the pin if not. A kernel that was compiled for
 /// other values would compute a wrong result. `bindings` are of `module`.
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins);

@@ -194,7 +194,9 @@ uint32_t Lowering::lowerValue(Value value) {
   case ir::TypeRule::Cast: return lowerCast(node);
   case ir::TypeRule::Load: return lowerGather(value);
   case ir::TypeRule::Sum: return lowerSum(node);
-  case ir::TypeRule::Float: return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(value);
+  case ir::TypeRule::Float:
+    if (node.op == Op::StopGradient) return exprOf[node.operands[0].id]; // a kernel that computes values alone
+    return node.op == Op::Div ? lowerDiv(node) : lowerSpelled(value);
   case ir::TypeRule::Arith:
   case ir::TypeRule::Int:
   case ir::TypeRule::Bits:

@@ -125,6 +125,7 @@ template <class Real> [[gnu::always_inline]] inline SlotOf<Real> ofReals(Op op, 
   case Op::Trunc: return real(std::trunc(a));
   case Op::Round: return real(std::nearbyint(a)); // the default rounding mode: half to even
   case Op::Pow: return real(std::pow(x, double(b)));
+  case Op::StopGradient: return real(a);
   default: return real(0); // not an operation on reals; the verifier refuses it
   }
 }

@@ -64,9 +64,11 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
   for (const char* name : {
            "pin",            // from here on, a pinned name is a constant
            "fold-constants", // no operation on constants alone
+           "gradient-stops", // they stand in the way of the rules of simplify
            "simplify",       //
            "cse",            // operands in one order: levels sees each value once, and counts its uses right
            "levels",         // may leave constants side by side
+           "gradient-stops", // simplify may have made some of them useless
            "simplify",       // keeps what levels made: no rule moves a term across a comparison or a cast
            "cse",            //
            "dce",            // the arena holds what the roots need and nothing else

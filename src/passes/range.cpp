@@ -161,6 +161,7 @@ Range widened(double lo, double hi) {
 bool isFinite(const Range& a) { return std::isfinite(a.realLo) && std::isfinite(a.realHi) && !a.mayBeNan; }
 
 Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
+  if (node.op == Op::StopGradient) return x[0];
   for (const Range& operand : x)
     if (!isFinite(operand) && node.op != Op::Min && node.op != Op::Max && node.op != Op::Neg)
       return Range::full(Type::F32);

@@ -295,7 +295,7 @@ DTYPES = {"bool": bool, "int32": int, "int64": int, "long": int, "int": int, "fl
 torch = module(
     "torch", inf=math.inf, nan=math.nan, pi=math.pi, e=math.e, Tensor=T, tensor=make_tensor, scalar_tensor=make_tensor,
     where=elementwise(lambda c, a, b: a if c else b), clamp=clamp, clip=clamp, div=div, dot=lambda a, b: (a * b).sum(),
-    max=extreme(max, max), min=extreme(min, min), masked_fill=T.masked_fill, stack=lambda rows: make_tensor(list(rows)),
+    max=extreme(max, max), min=extreme(min, min), masked_fill=T.masked_fill, detach=T.clone, stack=lambda rows: make_tensor(list(rows)),
     arange=lambda *args, **_: make_tensor(list(range(*args))), transpose=T.transpose,
     full_like=lambda x, v: T([type(x.data[0])(v)]), zeros_like=lambda x: T([type(x.data[0])(0)]),
     ones_like=lambda x: T([type(x.data[0])(1)]),

@@ -2,56 +2,89 @@
 #pragma once
 
 #include "ir/bindings.h"
+#include "ir/loops.h"
 #include "ir/semantics.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <optional>
 #include <vector>
 
 namespace attnc::test {
 
-/// `module` and `bindings` outlive it. Slow: it evaluates all values of the module with every call.
+/// `module` and `bindings` outlive it. Slow: it walks the module with every call.
 class ExactInterpreter {
 public:
-  ExactInterpreter(const ir::Module& module, const ir::Bindings& bindings) : module(module), bindings(bindings) {}
+  ExactInterpreter(const ir::Module& module, const ir::Bindings& bindings)
+      : module(module), bindings(bindings), open(ir::openLoops(module)) {}
 
   /// As those of ir::Interpreter.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return module.scoreMod ? evaluate(*module.scoreMod, {.real = score}, {b, h, q, kv}).real : score;
+    return module.scoreMod ? Walk(*this, {.real = score}, {b, h, q, kv}).valueOf(*module.scoreMod).real : score;
   }
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return !module.maskMod || evaluate(*module.maskMod, {.real = 0}, {b, h, q, kv}).integer != 0;
+    return !module.maskMod || Walk(*this, {.real = 0}, {b, h, q, kv}).valueOf(*module.maskMod).integer != 0;
   }
 
 private:
   using Slot = ir::SlotOf<double>;
 
-  Slot evaluate(ir::Value root, Slot score, std::array<int64_t, 4> coordinates) const {
-    std::vector<Slot> values;
-    for (uint32_t id = 0; id <= root.id; ++id) values.push_back(valueOf(module[{id}], values, score, coordinates));
-    return values.back();
-  }
+  /// The values of one call, each computed when it is first needed.
+  class Walk {
+  public:
+    Walk(const ExactInterpreter& of, Slot score, std::array<int64_t, 4> coordinates)
+        : module(of.module), bindings(of.bindings), open(of.open), score(score), coordinates(coordinates),
+          known(of.module.size()) {}
 
-  Slot valueOf(const ir::Node& node, const std::vector<Slot>& values, Slot score,
-               const std::array<int64_t, 4>& coordinates) const {
-    const bool isReal = node.type == ir::Type::F32;
-    auto operand = [&](size_t i) {
-      return i < node.operands.size() ? values[node.operands[i].id] : Slot{.integer = 0};
-    };
-    switch (node.op) {
-    case ir::Op::Const:
-      return isReal ? Slot{.real = std::bit_cast<float>(uint32_t(node.attr))} : Slot{.integer = node.attr};
-    case ir::Op::Param: return node.attr ? Slot{.integer = coordinates[size_t(node.attr) - 1]} : score;
-    case ir::Op::Dim: return {.integer = bindings.dims[node.attr]};
-    case ir::Op::Scalar: {
-      const ir::ScalarValue& scalar = bindings.scalars[node.attr];
-      return isReal ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer};
+    Slot valueOf(ir::Value value) {
+      if (!known[value.id]) known[value.id] = compute(module[value]);
+      return *known[value.id];
     }
-    case ir::Op::Load: return gather(bindings.tensors[node.attr], isReal, operand);
-    case ir::Op::Select: return operand(operand(0).integer ? 1 : 2);
-    default: return ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, operand(0), operand(1));
+
+  private:
+    Slot compute(const ir::Node& node) {
+      const bool isReal = node.type == ir::Type::F32;
+      auto operand = [&](size_t i) {
+        return i < node.operands.size() ? valueOf(node.operands[i]) : Slot{.integer = 0};
+      };
+      switch (node.op) {
+      case ir::Op::Const:
+        return isReal ? Slot{.real = std::bit_cast<float>(uint32_t(node.attr))} : Slot{.integer = node.attr};
+      case ir::Op::Param: return node.attr ? Slot{.integer = coordinates[size_t(node.attr) - 1]} : score;
+      case ir::Op::Dim: return {.integer = bindings.dims[node.attr]};
+      case ir::Op::Scalar: {
+        const ir::ScalarValue& scalar = bindings.scalars[node.attr];
+        return isReal ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer};
+      }
+      case ir::Op::Iter: return {.integer = round[ir::Loop::of(node).id]};
+      case ir::Op::Sum: return sum(node);
+      case ir::Op::Load: return gather(bindings.tensors[node.attr], isReal, operand);
+      case ir::Op::Select: return operand(operand(0).integer ? 1 : 2);
+      default: return ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, operand(0), operand(1));
+      }
     }
-  }
+
+    Slot sum(const ir::Node& node) {
+      const ir::Loop loop = ir::Loop::of(node);
+      Slot total = node.type == ir::Type::F32 ? Slot{.real = 0} : Slot{.integer = 0};
+      for (int64_t i = 0; i < loop.count; ++i) {
+        round[loop.id] = i;
+        for (uint32_t id = 0; id < known.size(); ++id)
+          if (open[id] & ir::only(loop)) known[id].reset(); // of the round before
+        total = ir::semantics::apply(ir::Op::Add, node.type, node.type, total, valueOf(node.operands[0]));
+      }
+      return total;
+    }
+
+    const ir::Module& module;
+    const ir::Bindings& bindings;
+    const std::vector<ir::LoopSet>& open;
+    Slot score;
+    std::array<int64_t, 4> coordinates;
+    std::array<int64_t, ir::kMaxLoops> round = {};
+    std::vector<std::optional<Slot>> known; // by Value::id
+  };
 
   template <class Index> static Slot gather(const TensorView& view, bool isReal, Index index) {
     if (view.elements() == 0) return {.integer = 0};
@@ -64,6 +97,7 @@ private:
 
   const ir::Module& module;
   const ir::Bindings& bindings;
+  std::vector<ir::LoopSet> open;
 };
 
 } // namespace attnc::test

@@ -3,7 +3,7 @@
 #include "mod_text.h"
 #include "options.h"
 
-#include "ir/ir.h"
+#include "api/mod_impl.h"
 #include "passes/gather_proofs.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,9 @@ std::string gathers(const ir::Module& module) {
 int runCheck(const ModOptions& options) {
   auto mod = options.load();
   if (!mod) return report(mod.error());
-  const ir::Module& module = mod->module();
+  auto forward = forwardMod(*mod);
+  if (!forward) return report(forward.error());
+  const ir::Module& module = forward->module();
   std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + capturesText(*mod) +
                      operationsText(module);
   text += gathers(module) + fmt::format("hash        {}\n", mod->hash());

@@ -120,6 +120,8 @@ int runExplain(ExplainOptions options) {
   if (kernel.arch.empty()) kernel.arch = archHere();
   if (!kernel.pins.empty()) mod = withPins(*mod, kernel.pins);
   if (!mod) return report(mod.error());
+  mod = forwardMod(*mod);
+  if (!mod) return report(mod.error());
   applyPins(*mod, kernel.pins, options);
   auto text = explain(*mod, options, kernel);
   if (!text) return report(text.error());

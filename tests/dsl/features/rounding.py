@@ -16,7 +16,7 @@ def bucket(distance):
 def score_mod(score, b, h, q_idx, kv_idx):
     near = bucket(torch.abs(q_idx * 3 - kv_idx * 2) + 1)
     step = torch.round(q_idx * STRIDE) + torch.floor(kv_idx * 0.7 / 0.7) + (kv_idx * 0.1 == 0.3) + kv_idx * 0.3 // 0.1
-    return score + near + step + (q_idx * scale / 0.3).int() + (score * 0 + 0.1 == 0.1)
+    return score + near + step + (q_idx * scale / 0.3).int() + (score.detach() * 0 + 0.1 == 0.1)
 
 
 def mask_mod(b, h, q_idx, kv_idx):

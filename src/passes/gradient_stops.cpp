@@ -1,0 +1,95 @@
+// In: any module. Out: no stop_gradient but those that a gradient of the score would meet on its way to the score that
+// the mod is given, or to an element of a captured float tensor. Masks, indices and conditions have no gradients, so
+// nothing is left in what only they need.
+//
+//   %0 = stop_gradient f32 %score
+//   %1 = lt f32 0.0, %0                 =>   %0 = lt f32 0.0, %score
+//   %2 = select f32 %1, %score, 0.0          %1 = select f32 %0, %score, 0.0
+#include "passes/gradient_stops.h"
+
+#include "passes/pass.h"
+#include "passes/pipeline.h"
+#include "passes/rebuild.h"
+
+namespace attnc::passes {
+namespace {
+
+using ir::Node;
+using ir::Op;
+using ir::Type;
+using ir::Value;
+
+/// Whether a gradient of the node can pass on to its f32 operands. Steps have none, nor has anything that is no f32.
+bool passesGradients(const Node& node) {
+  switch (node.op) {
+  case Op::StopGradient:
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round:
+  case Op::FloorDiv: return false;
+  default: return node.type == Type::F32;
+  }
+}
+
+/// Of every value, whether a gradient of the score arrives at it.
+std::vector<bool> reachedByGradients(const ir::Module& module) {
+  std::vector<bool> reached(module.size(), false);
+  if (module.scoreMod) reached[module.scoreMod->id] = true;
+  for (uint32_t id = uint32_t(module.size()); id-- > 0;)
+    if (reached[id] && passesGradients(module[{id}]))
+      for (Value operand : module[{id}].operands)
+        if (module[operand].type == Type::F32) reached[operand.id] = true;
+  return reached;
+}
+
+/// Of every value, whether it is a stop_gradient that hides something with a gradient from one that arrives.
+std::vector<bool> stopsThatMatter(const ir::Module& module) {
+  std::vector<bool> reached = reachedByGradients(module), matters(module.size(), false), carries(module.size(), false);
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    bool isScore = node.op == Op::Param && ir::ParamKind(node.attr) == ir::ParamKind::Score;
+    bool isElement = node.op == Op::Load && node.type == Type::F32;
+    bool isStop = node.op == Op::StopGradient;
+    carries[id] = isScore || isElement;
+    if (isStop && !reached[id]) carries[id] = carries[node.operands[0].id]; // it goes
+    if (isStop && reached[id]) matters[id] = carries[node.operands[0].id];
+    if (passesGradients(node))
+      for (Value operand : node.operands)
+        if (carries[operand.id] && module[operand].type == Type::F32) carries[id] = true;
+  }
+  return matters;
+}
+
+template <class Keeps> void dropStops(ir::Module& module, Keeps keeps) {
+  std::vector<bool> needed = reachable(module);
+  uint32_t id = 0;
+  module = rebuild(module, [&](ir::Module& out, const Node& node) {
+    while (!needed[id]) ++id;
+    bool isDropped = node.op == Op::StopGradient && !keeps(id);
+    ++id;
+    return isDropped ? node.operands[0] : keep(out, node);
+  });
+}
+
+} // namespace
+
+bool hasGradientStops(const ir::Module& module) {
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (module[{id}].op == Op::StopGradient) return true;
+  return false;
+}
+
+Status gradientStops(ir::Module& module, const PassContext&) {
+  if (!hasGradientStops(module)) return {};
+  std::vector<bool> matters = stopsThatMatter(module);
+  dropStops(module, [&](uint32_t id) { return matters[id]; });
+  return {};
+}
+
+Status removeGradientStops(ir::Module& module) {
+  dropStops(module, [](uint32_t) { return false; });
+  return runPipeline(module);
+}
+
+} // namespace attnc::passes

@@ -1,0 +1,15 @@
+// stop_gradient: which of them matter, and modules without any.
+#pragma once
+
+#include "attnc/error.h"
+#include "ir/ir.h"
+
+namespace attnc::passes {
+
+bool hasGradientStops(const ir::Module& module);
+
+/// The module for those who compute values alone: every stop_gradient is its operand, and the passes have run again, so
+/// that the result is that of a mod that never had one. Errors as of runPipeline().
+Status removeGradientStops(ir::Module& module);
+
+} // namespace attnc::passes
