@@ -134,7 +134,7 @@ Value stackRows(Tracer& tracer, llvm::ArrayRef<Value> rows) {
     }
     const Array& array = *toArray(tracer, row);
     if (i == 0) shape.append(array.shape.begin(), array.shape.end());
-    if (llvm::makeArrayRef(shape).drop_front() != llvm::makeArrayRef(array.shape)) tracer.fail(diag::raggedArray);
+    if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape)) tracer.fail(diag::raggedArray);
     items.insert(items.end(), array.items.begin(), array.items.end());
     if (items.size() > kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
   }

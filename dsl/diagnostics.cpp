@@ -112,10 +112,11 @@ std::string Diagnostics::render(Loc loc, const Diagnostic& diagnostic) const {
   sourceLine(loc, line, column, width, wide);
   std::string ascii;
   llvm::raw_string_ostream out(ascii);
+  using Ranges = llvm::ArrayRef<std::pair<unsigned, unsigned>>;
   std::pair<unsigned, unsigned> range(column, column + width);
   llvm::SourceMgr manager;
   llvm::SMDiagnostic(manager, llvm::SMLoc(), /*FN=*/"", diagnostic.line, int(column), llvm::SourceMgr::DK_Error,
-                     diagnostic.message, line, width > 1 ? llvm::makeArrayRef(range) : llvm::None)
+                     diagnostic.message, line, width > 1 ? Ranges(range) : Ranges())
       .print(nullptr, out, /*ShowColors=*/false);
   if (!diagnostic.hint.empty())
     llvm::SMDiagnostic("", llvm::SourceMgr::DK_Note, diagnostic.hint).print(nullptr, out, /*ShowColors=*/false);

@@ -174,7 +174,7 @@ Value chooseRow(Context& context, const Array& array, Value index) {
     for (size_t i = 0; i < inner; ++i) items[i] = select(context, isHere, array.items[row * inner + i], items[i]);
   }
   if (array.shape.size() == 1) return items[0];
-  return makeArray(context, llvm::makeArrayRef(array.shape).drop_front(), std::move(items));
+  return makeArray(context, llvm::ArrayRef<int64_t>(array.shape).drop_front(), std::move(items));
 }
 
 Value indexArray(Context& context, const Array& array, Value index) {

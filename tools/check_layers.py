@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that includes point one way and that third-party headers stay behind their fences.
+"""Checks that includes point one way, that third-party headers stay behind their fences, and that no name is used which
+only some of the LLVM releases that we build with have.
 
   python3 tools/check_layers.py [--root DIR]
 
-Prints each offending include and exits with 1 if there is any.
+Prints each offence and exits with 1 if there is any.
 """
 import argparse
 import pathlib
@@ -36,6 +37,12 @@ FENCES = {
     "templates/": ["src/api", "tests"],
     "tools/": ["tests"],
 }
+# In LLVM 14, gone from a later release: a build with 14 alone would not notice.
+UNPORTABLE = {
+    r"\bllvm::None\b|\bllvm::Optional\b": "use std::optional, or {} for an argument",
+    r"\bmakeArrayRef\b|\bmakeMutableArrayRef\b": "name the type: llvm::ArrayRef<T>(...)",
+    r"\.(?:starts|ends)with(?:_lower|_insensitive)?\(": "use std::string_view's",
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
@@ -60,7 +67,12 @@ def check(root):
             if path.suffix not in (".h", ".cpp", ".cu", ".cuh", ".def"):
                 continue
             folder = str(path.relative_to(root).parent)
-            for header in INCLUDE.findall(path.read_text()):
+            text = path.read_text()
+            for pattern, advice in UNPORTABLE.items():
+                for match in re.finditer(pattern, text):
+                    line = text.count("\n", 0, match.start()) + 1
+                    errors.append(f"{path.relative_to(root)}:{line}: {match.group()}: not in every LLVM; {advice}")
+            for header in INCLUDE.findall(text):
                 if top == "templates":
                     # A template is handed to NVRTC alone: it includes templates and the two generated headers.
                     inside = (root / "templates" / header).exists() or header.startswith("attnc_")

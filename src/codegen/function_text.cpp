@@ -188,7 +188,7 @@ private:
       } else if (expr.kind == Expr::Kind::Computed && (of.uses[id] > 1 || own[id].code.size() > kMaxNested) &&
                  !(!of.fills() && isRoot && id == of.roots[0])) {
         std::string local = locals.unique(expr.prefix, expr.name);
-        const char* qualifier = llvm::StringRef(expr.type).startswith("const ") ? "" : "const "; // pointers have one
+        const char* qualifier = expr.type.starts_with("const ") ? "" : "const "; // pointers have one
         state(expr, depth, fmt::format("{}{} {} = {}", qualifier, expr.type, local, own[id].code));
         own[id] = {local};
       }

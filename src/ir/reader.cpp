@@ -109,7 +109,7 @@ private:
   }
   bool take(StringRef wanted) {
     skipBlanks();
-    if (!line.substr(at).startswith(wanted)) return false;
+    if (!std::string_view(line.substr(at)).starts_with(wanted)) return false;
     at += wanted.size();
     return true;
   }
@@ -146,7 +146,7 @@ private:
 
   bool floatConstant(StringRef token, Value& result) {
     if (token == "nan") return constant(Type::F32, 0x7fc00000, result);
-    if (token.startswith("nan:0x")) {
+    if (std::string_view(token).starts_with("nan:0x")) {
       auto bits = number<uint32_t>(token.substr(6), 16);
       bool isNan = bits && (*bits & 0x7f800000) == 0x7f800000 && (*bits & 0x7fffff) != 0;
       return isNan ? constant(Type::F32, *bits, result) : fail("expected the bits of a NaN");
@@ -161,7 +161,7 @@ private:
   bool numberConstant(StringRef token, Value& result) {
     if (token.ltrim('-').empty()) return fail("expected an operand");
     if (token.find_first_of(".en") != StringRef::npos) return floatConstant(token, result);
-    bool isLong = token.endswith("L");
+    bool isLong = std::string_view(token).ends_with('L');
     auto value = number<int64_t>(isLong ? token.drop_back() : token);
     if (!value) return fail("expected an operand");
     if (!isLong && *value != int32_t(*value)) return fail("the constant does not fit into an i32");

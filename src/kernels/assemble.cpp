@@ -45,7 +45,7 @@ std::string modKey(ir::Module module, const codegen::ModOptions& options) {
   for (llvm::StringRef rest = text; !rest.empty();) {
     auto [line, tail] = rest.split('\n');
     rest = tail;
-    if (!line.startswith("#line ")) key += line.str() + "\n";
+    if (!std::string_view(line).starts_with("#line ")) key += line.str() + "\n";
   }
   return key;
 }

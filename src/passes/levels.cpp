@@ -169,8 +169,8 @@ private:
     // What heads know is added where it costs least: to the row if there is one, else to the column.
     if (!hasRow) rowEnd = parts.begin();
     Parts groups;
-    if (auto row = fold(family, node, llvm::makeArrayRef(parts.begin(), rowEnd))) groups.push_back(*row);
-    if (auto column = fold(family, node, llvm::makeArrayRef(rowEnd, columnEnd))) groups.push_back(*column);
+    if (auto row = fold(family, node, llvm::ArrayRef<Signed>(parts.begin(), rowEnd))) groups.push_back(*row);
+    if (auto column = fold(family, node, llvm::ArrayRef<Signed>(rowEnd, columnEnd))) groups.push_back(*column);
     groups.append(columnEnd, parts.end());
     return settle(node, *fold(family, node, groups));
   }

@@ -59,7 +59,7 @@ TEST_CASE("bindings come in the order of the module, whatever the order of the c
   CHECK(bindings->scalars[0].real == double(0.1f));
   CHECK(bindings->scalars[1].integer == -7);
   CHECK(bindings->scalars[2].integer == 1);
-  CHECK(llvm::makeArrayRef(bindings->dims) == llvm::ArrayRef<int64_t>({2, 4, 1, 5, 6, 3}));
+  CHECK(llvm::ArrayRef<int64_t>(bindings->dims) == llvm::ArrayRef<int64_t>({2, 4, 1, 5, 6, 3}));
 }
 
 TEST_CASE("binding a usual mod allocates nothing, since every launch binds") {
