@@ -52,6 +52,8 @@ llvm::ArrayRef<Builtin> operatorBuiltins();
 llvm::ArrayRef<Builtin> numberBuiltins();
 llvm::ArrayRef<Builtin> arrayBuiltins();
 
+/// An argument that has to be one number, known or traced.
+Value argument(Tracer& tracer, const Bound& bound, size_t i);
 /// The dtype that an argument names.
 NumberType dtypeArgument(Context& context, Value value);
 /// One of the IR's types for a dtype; an error for those that the IR does not compute in.

@@ -10,12 +10,12 @@
 
 namespace attnc::dsl {
 
+Value argument(Tracer& tracer, const Bound& bound, size_t i) { return scalar(tracer, bound[i], bound.builtin->name); }
+
 using ir::Op;
 using ir::Type;
 
 namespace {
-
-Value argument(Tracer& tracer, const Bound& bound, size_t i) { return scalar(tracer, bound[i], bound.builtin->name); }
 
 bool isFloat(Tracer& tracer, Value x) {
   return x.is<double>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == Type::F32);

@@ -13,8 +13,6 @@ using ir::Type;
 
 namespace {
 
-Value argument(Tracer& tracer, const Bound& bound, size_t i) { return scalar(tracer, bound[i], bound.builtin->name); }
-
 template <BinaryOp op> Value operate(Tracer& tracer, const Bound& bound) {
   return binary(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
 }

@@ -37,7 +37,7 @@ Value sum(Tracer& tracer, const Bound& bound) {
 }
 
 /// any, all: known items decide; traced ones are combined.
-template <bool isAll> Value anyAll(Tracer& tracer, const Bound& bound) {
+template <bool isAll> Value anyAllItems(Tracer& tracer, const Bound& bound) {
   std::optional<Value> traced;
   for (Value item : tracer.items(bound[0])) {
     item = decay(tracer, item);
@@ -215,8 +215,8 @@ llvm::ArrayRef<Builtin> pythonBuiltins() {
       {"min", kPython, "*values", pickExtreme<true>},
       {"max", kPython, "*values", pickExtreme<false>},
       {"sum", kPython, "iterable, start=", sum},
-      {"any", kPython, "iterable", anyAll<false>},
-      {"all", kPython, "iterable", anyAll<true>},
+      {"any", kPython, "iterable", anyAllItems<false>},
+      {"all", kPython, "iterable", anyAllItems<true>},
       {"callable", kPython, "value", isCallable},
       {"len", kPython, "value", len},
       {"range", kPython, "start, stop=, step=", range},

@@ -21,6 +21,7 @@
 namespace attnc::ir {
 
 enum class Type : uint8_t { Bool, I32, I64, F32 };
+constexpr bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
 
 enum class Op : uint8_t {
 #define OP(Name, text, arity, rule, cuda) Name,

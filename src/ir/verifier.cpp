@@ -11,8 +11,6 @@
 namespace attnc::ir {
 namespace {
 
-bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
-
 /// Whether the type may stand under the rule; for Compare and Test, the operands' type.
 bool admits(TypeRule rule, Type type) {
   switch (rule) {

@@ -22,8 +22,6 @@ constexpr int kMaxConditionDepth = 8;
 
 using Forms = llvm::SmallVector<LinearForm, 1>;
 
-bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
-
 void addForm(Forms& forms, const LinearForm& form) {
   if (!form.isNumber() && forms.size() < kMaxForms && !llvm::is_contained(forms, form)) forms.push_back(form);
 }

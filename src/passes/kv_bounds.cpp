@@ -21,8 +21,6 @@ constexpr size_t kMaxChoices = 3;  // the values grow by a factor of two with ea
 constexpr int kMaxSteps = 1 << 11; // shared conditions are walked again for each use; also bounds the depth
 constexpr int64_t kFarthest = int64_t(1) << 30;
 
-bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
-
 /// Columns from `begin` to the one before `end`; nothing if there are none.
 struct Span {
   Value begin, end;

@@ -35,8 +35,6 @@ using ir::Value;
 
 constexpr int64_t kExactInF32 = int64_t(1) << 24;
 
-bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
-
 /// The operation whose chains a node belongs to: Add for sums with signs. Const stands for none.
 Op familyOf(const Node& node) {
   switch (node.op) {

@@ -28,8 +28,6 @@ Direction join(Direction a, Direction b) {
   return b == Direction::Constant || a == b ? a : Direction::Unknown;
 }
 
-bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
-
 } // namespace
 
 /// A factor that is the same in every row and whose sign is known.

@@ -14,9 +14,9 @@ using ir::Value;
 
 constexpr size_t kMaxDepth = 64; // of the sum
 
-class Splitter {
+class RowSplitter {
 public:
-  explicit Splitter(const ir::Module& module)
+  explicit RowSplitter(const ir::Module& module)
       : module(module), levels(ir::levels(module)), needed(reachable(module)), uses(module.size(), 0) {
     for (uint32_t id = 0; id < module.size(); ++id)
       if (needed[id])
@@ -109,7 +109,7 @@ private:
 
 std::optional<RowShift> rowShift(const ir::Module& module) {
   if (!module.scoreMod) return std::nullopt;
-  return Splitter(module).run();
+  return RowSplitter(module).run();
 }
 
 } // namespace attnc::passes

@@ -15,9 +15,9 @@ using ir::Value;
 
 bool isOdd(Op op) { return op == Op::Tanh || op == Op::TanhApprox || op == Op::Sin || op == Op::Tan || op == Op::Erf; }
 
-class Splitter {
+class ScoreSplitter {
 public:
-  explicit Splitter(ir::Module& module) : module(module), levels(ir::levels(module)), userOf(module.size()) {
+  explicit ScoreSplitter(ir::Module& module) : module(module), levels(ir::levels(module)), userOf(module.size()) {
     std::vector<bool> needed = reachable(module);
     std::vector<int> uses(module.size(), 0);
     for (uint32_t id = 0; id < module.size(); ++id)
@@ -113,7 +113,7 @@ private:
 std::optional<ScaledScore> scaledScore(const ir::Module& module) {
   if (!module.scoreMod) return std::nullopt;
   ScaledScore scaled{module, {}, {}};
-  if (!Splitter(scaled.module).run(scaled.in, scaled.out)) return std::nullopt;
+  if (!ScoreSplitter(scaled.module).run(scaled.in, scaled.out)) return std::nullopt;
   return scaled;
 }
 

@@ -61,7 +61,6 @@ private:
   Value arg(Value v, unsigned i) const { return out[v].operands[i]; }
   Type typeOf(Value v) const { return out[v].type; }
   bool isConst(Value v) const { return out.isConst(v); }
-  bool isInt(Type type) const { return type == Type::I32 || type == Type::I64; }
   bool isNumber(Value v, int64_t number) const {
     return isConst(v) && typeOf(v) != Type::F32 && out.integer(v) == number;
   }

@@ -18,8 +18,6 @@
 namespace attnc::cli {
 namespace {
 
-constexpr int kBlock = 128; // of the block mask, both ways
-
 struct ExplainOptions {
   RunOptions run; // mod, kernel, input, sets, seed
   TargetOptions target;

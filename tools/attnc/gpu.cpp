@@ -11,8 +11,6 @@
 namespace attnc::cli {
 namespace {
 
-constexpr int kBlock = 128; // of the block mask, both ways
-
 /// Device copies of tensors; they live as long as this does.
 class DeviceTensors {
 public:

@@ -9,6 +9,9 @@
 
 namespace attnc::cli {
 
+/// Queries and keys of a block of the masks that the command makes.
+constexpr int kBlock = 128;
+
 /// Host memory, checked against each other and against the mod.
 struct Operands {
   HostTensor q, k, v;

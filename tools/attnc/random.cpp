@@ -13,7 +13,7 @@ namespace attnc::cli {
 namespace {
 
 constexpr int64_t kFreeExtent = 64;
-constexpr int64_t kMaxElements = int64_t(1) << 34;
+constexpr int64_t kMaxDrawn = int64_t(1) << 34;
 
 std::optional<int64_t> builtinExtent(const ProblemShape& problem, const std::string& name) {
   if (name == "B") return problem.batch;
@@ -84,7 +84,7 @@ Expected<HostTensor> Generator::tensor(const CaptureInfo& capture, std::map<std:
       value = *builtin;
     else if (!parseInteger(extent, value))
       value = freeDims.try_emplace(extent, kFreeExtent).first->second;
-    if (value < 0 || (value > 0 && elements > kMaxElements / value))
+    if (value < 0 || (value > 0 && elements > kMaxDrawn / value))
       return Error::environment(fmt::format("capture {}: too large to draw", inQuotes(capture.name)));
     elements *= std::max<int64_t>(value, 1);
     shape.push_back(value);
