@@ -16,3 +16,4 @@
 #include "attnc/kernel.h"
 #include "attnc/mod.h"
 #include "attnc/tensor.h"
+#include "attnc/version.h"

@@ -2,6 +2,8 @@
 #include "commands.h"
 #include "options.h"
 
+#include "attnc/version.h"
+
 #include <cstdio>
 #include <exception>
 #include <new>

@@ -8,6 +8,7 @@
 #include "text.h"
 #include "verify.h"
 
+#include "attnc/version.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>

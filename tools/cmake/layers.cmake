@@ -1,30 +1,54 @@
+# What every target of ours is compiled with, wherever it is built.
+function(attnc_settings target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ATTNC_BUNDLES} UNITY_BUILD_BATCH_SIZE 8)
+  # Wrap-around integers are part of the language (src/ir/ops.def), so the interpreter may rely on them.
+  target_compile_options(${target} PRIVATE -fwrapv)
+endfunction()
+
 # attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder.
 function(attnc_layer name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   add_library(attnc_${name} STATIC ${sources})
-  target_include_directories(attnc_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  target_include_directories(attnc_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(attnc_${name} PUBLIC ${ARGN})
+  attnc_settings(attnc_${name})
+endfunction()
+
+# attnc_public_library(names...): the library that users link, of the objects of all layers.
+function(attnc_public_library)
+  list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:attnc_\\1>" OUTPUT_VARIABLE objects)
+  add_library(attnc_library STATIC ${objects})
+  set_target_properties(attnc_library PROPERTIES OUTPUT_NAME attnc EXPORT_NAME attnc LINKER_LANGUAGE CXX)
+  target_compile_features(attnc_library PUBLIC cxx_std_20)
+  target_include_directories(attnc_library PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  target_link_libraries(attnc_library PRIVATE $<BUILD_INTERFACE:attnc_support>
+                                              $<INSTALL_INTERFACE:attnc::support> Threads::Threads ${CMAKE_DL_LIBS})
+  add_library(attnc::attnc ALIAS attnc_library)
 endfunction()
 
 # attnc_tool(name folder libs...): an executable of a folder's main.cpp, and a library <name>_parts of the other sources, for
 # the tests.
 function(attnc_tool name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main.cpp$")
   add_library(${name}_parts STATIC ${sources})
-  target_include_directories(${name}_parts PUBLIC ${CMAKE_SOURCE_DIR}/${folder})
+  target_include_directories(${name}_parts PUBLIC ${PROJECT_SOURCE_DIR}/${folder})
   target_link_libraries(${name}_parts PUBLIC ${ARGN})
-  target_compile_definitions(${name}_parts PUBLIC ATTNC_VERSION="${PROJECT_VERSION}")
   add_executable(${name} ${folder}/main.cpp)
   target_link_libraries(${name} PRIVATE ${name}_parts)
+  foreach(target ${name}_parts ${name})
+    attnc_settings(${target})
+  endforeach()
 endfunction()
 
 # Puts templates/ as text into a layer (src/kernels/embedded.h).
 function(attnc_embed_templates name)
-  file(GLOB_RECURSE templates CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/templates/*)
-  set(out ${CMAKE_BINARY_DIR}/embedded_templates.cpp)
-  set(script ${CMAKE_SOURCE_DIR}/tools/cmake/embed_templates.cmake)
+  file(GLOB_RECURSE templates CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/templates/*)
+  set(out ${PROJECT_BINARY_DIR}/embedded_templates.cpp)
+  set(script ${PROJECT_SOURCE_DIR}/tools/cmake/embed_templates.cmake)
   add_custom_command(OUTPUT ${out} DEPENDS ${templates} ${script}
-                     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR}/templates -DOUT=${out} -P ${script})
+                     COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}/templates -DOUT=${out} -P ${script})
   target_sources(attnc_${name} PRIVATE ${out})
 endfunction()
