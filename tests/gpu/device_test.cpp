@@ -11,7 +11,7 @@
 
 using namespace attnc;
 using namespace attnc::jit;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

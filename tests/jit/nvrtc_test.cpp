@@ -13,7 +13,7 @@
 using namespace attnc;
 using namespace attnc::jit;
 using namespace attnc::jit::test;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 
