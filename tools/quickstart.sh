@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh build
+cmake --build build --target attnc
 set -x
 build/attnc check dsl/mods/alibi.py
 build/attnc emit dsl/mods/alibi.py --stage cubin --kernel forward --arch sm_90a --head-dim 128 -o build/alibi.cubin

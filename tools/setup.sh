@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing (Debian 12, Ubuntu 22.04 and later), configures and builds. Idempotent.
+# Installs what is missing (Debian and Ubuntu) and configures. Idempotent.
 #   tools/setup.sh [build folder, default build]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ command -v g++ >/dev/null || missing g++
 command -v cmake >/dev/null || missing cmake
 command -v ninja >/dev/null || missing ninja-build
 command -v python3 >/dev/null || missing python3
-compgen -G '/usr/lib/llvm-*/lib/libLLVMSupport.a' >/dev/null || missing llvm-14-dev
+compgen -G '/usr/lib/llvm-*/lib/libLLVMSupport.a' >/dev/null || missing llvm-dev
 [ -e /usr/include/fmt/format.h ] || missing libfmt-dev
 [ -e /usr/include/nlohmann/json.hpp ] || missing nlohmann-json3-dev
 [ -e /usr/include/CLI/CLI.hpp ] || missing libcli11-dev
@@ -37,4 +37,3 @@ if [ $wheels = yes ]; then
 fi
 
 cmake -S . -B "$build" -G Ninja >/dev/null
-cmake --build "$build"

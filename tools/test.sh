@@ -3,4 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh build
+cmake --build build
 ctest --test-dir build --output-on-failure -j "$(nproc)"
