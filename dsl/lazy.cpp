@@ -148,7 +148,7 @@ const Array* lazyOf(Context& context, Value arrayLike) {
 Value indexLazy(Context& context, const Array& array, Value index) {
   const int64_t extent = array.shape[0];
   ir::Value at = axisIndex(context, index, extent);
-  llvm::ArrayRef<int64_t> left = llvm::makeArrayRef(array.shape).drop_front();
+  llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(array.shape).drop_front();
   Value element = replaced(context, *array.element, Replacement{axisLoop(left.size(), extent), at});
   return left.empty() ? element : Value(makeLazy(context, left, element));
 }

@@ -9,10 +9,6 @@ using namespace attnc::gputest;
 
 namespace {
 
-const char* const kLibrary[] = {"noop",         "causal",       "alibi",          "sliding_window",
-                                "prefix_lm",    "softcap",      "document",       "relative_bias",
-                                "learned_bias", "global_local", "softcap_approx", "neighborhood2d"};
-
 /// What a library mod's own arithmetic may add to the error of a score. tanh.approx is off by 2^-10.987 at most (PTX
 /// ISA), and a softcap multiplies that by its cap, drawn below 1.5. ALiBi's row term may be taken out of the scores and
 /// put back at the end of the row: each is then a difference of terms of up to a slope, drawn below 2.5, times the
@@ -65,20 +61,20 @@ void checkLibraryMod(const std::string& name, DType dtype, std::vector<ProblemSh
 
 TEST_CASE("all families agree with the reference on every library mod in bf16", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : kLibrary)
+  for (const std::string& name : libraryNames())
     for (int headDim : {64, 128})
       checkLibraryMod(name, DType::BF16, {std::begin(kShapes), std::end(kShapes)}, headDim, headDim);
 }
 
 TEST_CASE("all families agree with the reference on every library mod in fp16", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : kLibrary)
+  for (const std::string& name : libraryNames())
     checkLibraryMod(name, DType::F16, {std::begin(kShapes), std::end(kShapes)}, 128, 128);
 }
 
 TEST_CASE("all families agree with the reference on every library mod in fp32", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* name : kLibrary) checkLibraryMod(name, DType::F32, {std::begin(kShapes), std::end(kShapes)}, 64, 64);
+  for (const std::string& name : libraryNames()) checkLibraryMod(name, DType::F32, {std::begin(kShapes), std::end(kShapes)}, 64, 64);
 }
 
 TEST_CASE("every head dim that is a multiple of 8 works, also with another one for v", "[gpu]") {

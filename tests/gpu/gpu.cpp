@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -241,6 +242,15 @@ std::vector<double> toDoubles(const cli::HostTensor& tensor) {
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = ir::readElement(tensor.bytes.data(), tensor.dtype, int64_t(i)).real;
   return values;
+}
+
+std::vector<std::string> libraryNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods"))
+    if (entry.path().extension() == ".py") names.push_back(entry.path().stem().string());
+  REQUIRE_FALSE(names.empty());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines) {

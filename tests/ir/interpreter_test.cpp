@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <chrono>
+#include <ctime>
 #include <climits>
 #include <cmath>
 
@@ -219,14 +219,14 @@ TEST_CASE("a sliding window evaluates fast enough for the CPU reference") {
                            "%2 = le i32 %1, @window\n%3 = and bool %0, %2\nmask_mod -> %3");
   Interpreter interpreter(module, bound(module, Captures().set("window", 100), {.qLen = 4096, .kvLen = 4096}));
   int64_t live = 0;
-  auto start = std::chrono::steady_clock::now();
+  std::clock_t start = std::clock(); // of this process: other processes do not count
   for (int64_t q = 0; q < 4096; ++q)
     for (int64_t kv = 0; kv < 4096; ++kv) live += interpreter.mask(0, 0, q, kv);
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
   CHECK(live == 4096 * 101 - 100 * 101 / 2);
   INFO(4096.0 * 4096.0 / seconds / 1e6 << " million evaluations a second");
 #ifdef NDEBUG
-  CHECK(seconds < 4.0); // 0.14 s on an idle core; the bound leaves room for a loaded machine
+  CHECK(seconds < 4.0); // 0.14 s on an idle core; the bound leaves room for a slow machine
 #endif
 }
 

@@ -21,15 +21,9 @@ int getOnce(const CacheOptions& options, const SharedCounter& counter, int compi
 }
 
 void waitUntil(const std::function<bool()>& condition) {
-  for (int i = 0; i < 5000 && !condition(); ++i)
+  for (int i = 0; i < 300'000 && !condition(); ++i) // a machine may be that busy
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   REQUIRE(condition());
-}
-
-double secondsOf(const std::function<void()>& body) {
-  auto begin = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 } // namespace
@@ -50,30 +44,30 @@ TEST_CASE("processes compile different kernels in parallel", "[jit]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
-  double seconds = secondsOf([&] {
-    std::vector<pid_t> children;
-    for (int i = 0; i < 4; ++i)
-      children.push_back(startChild([&, i] { return getOnce(options, counter, 1000, i); }));
-    for (pid_t child : children)
-      CHECK(waitFor(child) == 0);
-  });
-  CHECK(counter.value() == 4);
-  CHECK(seconds < 3.0);
+  options.lockTimeoutMs = 600'000;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i)
+    children.push_back(startChild([&, i] { return getOnce(options, counter, 600'000, i); }));
+  waitUntil([&] { return counter.value() == 4; }); // all have begun, and none is going to end
+  for (pid_t child : children) {
+    ::kill(child, SIGKILL);
+    CHECK(waitFor(child) == -1);
+  }
 }
 
 TEST_CASE("a killed process that compiles does not block the next one", "[jit]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
-  pid_t holder = startChild([&] { return getOnce(options, counter, 60'000, 0); });
+  pid_t holder = startChild([&] { return getOnce(options, counter, 600'000, 0); });
   waitUntil([&] { return counter.value() == 1; });
+  options.lockTimeoutMs = 600'000; // waiting for that to pass would be too long for the test
   pid_t waiter = startChild([&] { return getOnce(options, counter, 0, 0); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(counter.value() == 1);
   ::kill(holder, SIGKILL);
   CHECK(waitFor(holder) == -1);
-  double seconds = secondsOf([&] { CHECK(waitFor(waiter) == 0); });
-  CHECK(seconds < 1.0);
+  CHECK(waitFor(waiter) == 0);
   CHECK(counter.value() == 2);
 }
 
@@ -81,7 +75,7 @@ TEST_CASE("a stopped process that compiles holds the others up for the time limi
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
-  pid_t holder = startChild([&] { return getOnce(options, counter, 60'000, 0); });
+  pid_t holder = startChild([&] { return getOnce(options, counter, 600'000, 0); });
   waitUntil([&] { return counter.value() == 1; });
   ::kill(holder, SIGSTOP);
   options.lockTimeoutMs = 100;
@@ -99,7 +93,7 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[jit]") {
   CacheOptions options = optionsFor(directory / "cache");
   options.maxBytes = 2000; // prunes all the time
   std::mt19937 random(7);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 300 || counter.value() <= 100; ++round) {
     pid_t child = startChild([&] {
       for (int job = 0;; ++job)
         if (getOnce(options, counter, 0, round + job % 8) != 0) return 1;
@@ -110,7 +104,6 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[jit]") {
     for (const std::string& file : entryFiles(directory.path()))
       REQUIRE(decodeEntry(readText(file)));
   }
-  CHECK(counter.value() > 100);
   // What the killed ones left is swept when it is old.
   CacheOptions user = optionsFor(directory / "cache");
   auto later = std::make_shared<ScriptedOps>([](int, const char*) { return 0; });
@@ -133,7 +126,7 @@ TEST_CASE("a child forked while its parent waits for a kernel can get that kerne
   std::thread waiter([&] { (void)cache.getOrCompile(sampleJob()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   pid_t child = startChild([&] {
-    ::alarm(10);
+    ::alarm(300);
     return cache.getOrCompile(sampleJob()) ? 0 : 1;
   });
   CHECK(waitFor(child) == 0);
