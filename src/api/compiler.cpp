@@ -202,8 +202,11 @@ Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) co
   }
   const BuiltKernel& kernel = **built;
   const std::vector<char>& cubin = kernel.compiled->cubin;
-  auto loaded = jit::LoadedKernel::load(
-      {{cubin.data(), cubin.size()}, kernel.plan.entry, kernel.plan.options.arch, kernel.plan.sharedBytes});
+  auto loaded = jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()},
+                                         .entry = kernel.plan.entry,
+                                         .arch = kernel.plan.options.arch,
+                                         .maxDynamicSharedBytes = kernel.plan.sharedBytes,
+                                         .variable = codegen::readsTensors(kernel.slots) ? codegen::kZeroVariable : ""});
   if (!loaded) return loaded.error();
   Expected<jit::DeviceInfo> device = jit::currentDevice();
   if (!device) return device.error();

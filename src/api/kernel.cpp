@@ -29,7 +29,7 @@ Status enqueue(const BuiltKernel& built, const jit::LoadedKernel& loaded, int64_
   uint64_t words[kMaxArgWords] = {};
   if (built.slots.size() > kMaxArgWords)
     return Error::environment("the mod captures more than a kernel's parameters hold", "capture fewer tensors");
-  codegen::packArgs(built.slots, *bindings, words);
+  codegen::packArgs(built.slots, *bindings, loaded.variable(), words);
   void* arguments[] = {&params, words};
   jit::LaunchShape shape;
   shape.grid[0] = unsigned(ctas);

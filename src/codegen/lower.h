@@ -35,7 +35,6 @@ private:
   struct AddressTerms;
   uint32_t lowerIndex(ir::Value load, unsigned axis);
   AddressTerms termsOf(ir::Value load);
-  uint32_t baseOf(ir::Value load);
   uint32_t addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const ir::Node& load);
 
   /// Appends, unless an expression with this text and these operands is there. The level becomes the join of the given

@@ -5,8 +5,8 @@
 // column both have a part, the row holds an address and the column an offset. What the index of a sum moves is added in
 // its loop, to the address that all rounds share.
 //
-// Indices that are not proved to lie inside are clamped. An empty tensor comes with a null address and strides of 0
-// (see packArgs), and is read as one element that is 0.
+// Indices that are not proved to lie inside are clamped. A tensor without elements comes as the address of a zero with
+// strides of 0 (see packArgs), so that any index reads 0.
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
@@ -99,24 +99,6 @@ Lowering::AddressTerms Lowering::termsOf(Value value) {
   return terms;
 }
 
-/// The address of element (0, ..., 0), or of a zero where the tensor may be empty.
-uint32_t Lowering::baseOf(Value value) {
-  const Node& load = module[value];
-  const ir::TensorCapture& tensor = module.tensors[load.attr];
-  std::string type = fmt::format("const {}*", elementType(tensor.dtype));
-  uint32_t data = addArg({Slot::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
-  bool mayBeEmpty = false;
-  for (unsigned axis = 0; axis < tensor.shape.size(); ++axis)
-    mayBeEmpty = mayBeEmpty || (tensor.shape[axis].isNamed && !intervals.provesInside(value, axis));
-  if (!mayBeEmpty) return data;
-  return add({.text = "or_zero({0})",
-              .operands = {data},
-              .type = type,
-              .prefix = "p_",
-              .name = tensor.name,
-              .line = load.line});
-}
-
 uint32_t Lowering::addSum(llvm::ArrayRef<uint32_t> terms, std::string type, const char* prefix, const Node& load) {
   Expr sum{.type = std::move(type), .prefix = prefix, .name = module.tensors[load.attr].name, .line = load.line};
   for (uint32_t term : terms) {
@@ -132,9 +114,9 @@ uint32_t Lowering::lowerGather(Value value) {
   for (const ir::Extent& extent : tensor.shape)
     if (isConstant(extent, 0)) return addLeaf(literal(load.type, 0), cType(load.type));
 
-  uint32_t address = baseOf(value);
+  std::string type = fmt::format("const {}*", elementType(tensor.dtype));
+  uint32_t address = addArg({Slot::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
   AddressTerms terms = termsOf(value);
-  std::string type = program.exprs[address].type;
   auto advance = [&](llvm::SmallVector<uint32_t, 4> by) {
     if (by.empty()) return;
     by.insert(by.begin(), address);

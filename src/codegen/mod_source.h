@@ -58,8 +58,15 @@ ir::Module moduleBehindHooks(const ir::Module& module, const ModOptions& options
 /// Never fails on a module that verifies. Equal modules give equal text.
 ModSource emitMod(const ir::Module& module, const ModOptions& options = {});
 
+/// The variable of compiled code (templates/mod/ops.cuh) that tensors without elements are read from.
+constexpr const char* kZeroVariable = "attnc_zero";
+
+/// Whether packArgs() needs a zero.
+bool readsTensors(llvm::ArrayRef<Slot> slots);
+
 /// Writes slots.size() words: the ModArgs of one launch. `bindings` belong to the module that the slots came from;
-/// tensors are in the memory of the device that runs the code. Allocates nothing.
-void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, uint64_t* words);
+/// tensors are in the memory of the device that runs the code, and so is `zero`: 8 aligned bytes of zeros. Allocates
+/// nothing.
+void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, const void* zero, uint64_t* words);
 
 } // namespace attnc::codegen

@@ -1,25 +1,33 @@
 // packArgs(): see mod_source.h.
 #include "codegen/mod_source.h"
 
+#include <llvm/ADT/STLExtras.h>
+
+#include <algorithm>
 #include <bit>
 
 namespace attnc::codegen {
 namespace {
 
-/// An empty tensor has no element to stand on: null and strides of 0 make generated code read its zero instead.
-uint64_t tensorWord(const Slot& slot, const TensorView& tensor) {
-  if (slot.kind == Slot::Kind::TensorSize) return uint32_t(tensor.shape[slot.axis]);
-  if (tensor.elements() == 0) return 0;
-  if (slot.kind == Slot::Kind::TensorStride) return uint64_t(tensor.stride[slot.axis]);
-  return reinterpret_cast<uintptr_t>(tensor.data);
+/// What is proved of a gather holds for KV_LEN >= 1, and kernels may evaluate column 0 where there is none.
+int32_t extentAsEvaluated(uint32_t dim, int64_t extent) {
+  const bool isColumns = dim == uint32_t(ir::BuiltinDim::KvLen);
+  return int32_t(isColumns ? std::max<int64_t>(extent, 1) : extent);
 }
 
-uint64_t wordOf(const Slot& slot, const ir::Bindings& bindings) {
+uint64_t tensorWord(const Slot& slot, const TensorView& tensor, const void* zero) {
+  if (slot.kind == Slot::Kind::TensorSize) return uint32_t(tensor.shape[slot.axis]);
+  const bool isEmpty = tensor.elements() == 0; // no element to stand on
+  if (slot.kind == Slot::Kind::TensorStride) return isEmpty ? 0 : uint64_t(tensor.stride[slot.axis]);
+  return reinterpret_cast<uintptr_t>(isEmpty ? zero : tensor.data);
+}
+
+uint64_t wordOf(const Slot& slot, const ir::Bindings& bindings, const void* zero) {
   switch (slot.kind) {
-  case Slot::Kind::Dim: return uint32_t(bindings.dims[slot.index]);
+  case Slot::Kind::Dim: return uint32_t(extentAsEvaluated(slot.index, bindings.dims[slot.index]));
   case Slot::Kind::TensorData:
   case Slot::Kind::TensorSize:
-  case Slot::Kind::TensorStride: return tensorWord(slot, bindings.tensors[slot.index]);
+  case Slot::Kind::TensorStride: return tensorWord(slot, bindings.tensors[slot.index], zero);
   case Slot::Kind::Scalar: break;
   }
   const ir::ScalarValue& scalar = bindings.scalars[slot.index];
@@ -28,8 +36,12 @@ uint64_t wordOf(const Slot& slot, const ir::Bindings& bindings) {
 
 } // namespace
 
-void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, uint64_t* words) {
-  for (const Slot& slot : slots) *words++ = wordOf(slot, bindings);
+bool readsTensors(llvm::ArrayRef<Slot> slots) {
+  return llvm::any_of(slots, [](const Slot& slot) { return slot.kind == Slot::Kind::TensorData; });
+}
+
+void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, const void* zero, uint64_t* words) {
+  for (const Slot& slot : slots) *words++ = wordOf(slot, bindings, zero);
 }
 
 } // namespace attnc::codegen

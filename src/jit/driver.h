@@ -32,6 +32,7 @@ namespace attnc::jit {
   X(cuLibraryLoadData)                                                                                                 \
   X(cuLibraryUnload)                                                                                                   \
   X(cuLibraryGetKernel)                                                                                                \
+  X(cuLibraryGetGlobal)                                                                                                \
   X(cuKernelGetFunction)                                                                                               \
   X(cuFuncGetAttribute)                                                                                                \
   X(cuFuncSetAttribute)                                                                                                \

@@ -14,6 +14,7 @@ struct LoadedKernel::Impl {
   const Driver* driver = nullptr;
   CUlibrary library = nullptr;
   CUfunction function = nullptr;
+  CUdeviceptr variable = 0;
   KernelAttributes attributes;
   pid_t process = ::getpid();
 
@@ -36,7 +37,13 @@ Status LoadedKernel::Impl::open(const LoadRequest& request) {
   CUresult found = driver->cuLibraryGetKernel(&kernel, library, request.entry.c_str());
   if (found == CUDA_ERROR_NOT_FOUND) return Error::internal(fmt::format("the cubin has no kernel `{}`", request.entry));
   if (Status ok = driver->check(found, "cuLibraryGetKernel"); !ok) return ok;
-  return driver->check(driver->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction");
+  if (Status ok = driver->check(driver->cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"); !ok) return ok;
+  if (request.variable.empty()) return {};
+  size_t bytes = 0;
+  found = driver->cuLibraryGetGlobal(&variable, &bytes, library, request.variable.c_str());
+  if (found == CUDA_ERROR_NOT_FOUND)
+    return Error::internal(fmt::format("the cubin has no variable `{}`", request.variable));
+  return driver->check(found, "cuLibraryGetGlobal");
 }
 
 Status LoadedKernel::Impl::prepare(const LoadRequest& request, const DeviceInfo& device) {
@@ -99,5 +106,7 @@ Status LoadedKernel::launch(const LaunchShape& shape, CUstream_st* stream, void*
 }
 
 const KernelAttributes& LoadedKernel::attributes() const { return impl->attributes; }
+
+const void* LoadedKernel::variable() const { return reinterpret_cast<const void*>(impl->variable); }
 
 } // namespace attnc::jit

@@ -22,6 +22,7 @@ struct LoadRequest {
   std::string entry;
   std::string arch;                  ///< that the cubin was compiled for
   int64_t maxDynamicSharedBytes = 0; ///< the most that a launch will ask for
+  std::string variable;              ///< of the cubin, `extern "C"`, whose address is wanted; empty: none
 };
 
 struct LaunchShape {
@@ -44,7 +45,7 @@ struct KernelAttributes {
 class LoadedKernel {
 public:
   /// Loads into the current context. Blame::Environment: no context, a cubin for another arch, more shared memory than
-  /// the device has, or any error of the driver. Blame::Internal: no such entry.
+  /// the device has, or any error of the driver. Blame::Internal: no such entry or variable.
   static Expected<LoadedKernel> load(const LoadRequest& request);
 
   /// Enqueues. `arguments`: one pointer to each parameter's value, which is copied before this returns. The current
@@ -52,6 +53,9 @@ public:
   Status launch(const LaunchShape& shape, CUstream_st* stream, void** arguments) const;
 
   const KernelAttributes& attributes() const;
+
+  /// Address of LoadRequest::variable in device memory, as long as the kernel lives; null if none was asked for.
+  const void* variable() const;
 
 private:
   struct Impl;

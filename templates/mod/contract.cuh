@@ -25,9 +25,10 @@
 //          base and compile-time offsets, so that a mod pays no integer conversion per row. Lengths are at most 2^24.
 //          A Row holds no more than score and mask read, so an array of them costs a kernel only what the mod needs.
 //   col    likewise per kv column; kv_float == (float)kv_idx. A kernel may call it twice for a column, before score and
-//          before mask: what one of them does not use is removed by the compiler, loads included. Without
-//          columns (kv_len 0) it is not called at all. For lanes past the end, whose index is clamped, a kernel may
-//          leave the float as it comes: it lies less than a tile past the end.
+//          before mask: what one of them does not use is removed by the compiler, loads included. For lanes past
+//          the end, whose index is clamped, a kernel may leave the float as it comes: it lies less than a tile past
+//          the end. Without columns (kv_len 0) a kernel may evaluate column 0 and drop what comes of it: ModArgs
+//          then say KV_LEN 1.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
 //          live block, masked or not; the results of dead lanes are ignored.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
@@ -35,8 +36,8 @@
 //          that gathers stay inside; what comes back for a clamped lane is not used.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.
 //
-// Indices of gathers are clamped into the tensor unless they are proved to lie inside, given the ranges above. An empty
-// tensor comes as a null address with strides of 0, and reads as 0.
+// Indices of gathers are clamped into the tensor unless they are proved to lie inside, given the ranges above. A tensor
+// without elements comes as the address of 8 bytes of zeros with strides of 0, so that every gather from it reads 0.
 //
 // A generated file carries `#line N "mod.py"` so that compiler messages and profilers point at the mod's text.
 #pragma once

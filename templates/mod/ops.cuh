@@ -310,12 +310,10 @@ ATTNC_DEVICE float load_f16(const unsigned short* address) { return widen_f16(lo
 ATTNC_DEVICE float load_bf16(const unsigned short* address) { return f32_bits(unsigned(load_once(address)) << 16); }
 ATTNC_DEVICE float load_f32(const float* address) { return load_once(address); }
 
-ATTNC_TABLE unsigned long long kZero = 0;
-
-/// The address itself, or that of a zero for null: an empty tensor reads as one element 0.
-template <class T> ATTNC_DEVICE const T* or_zero(const T* address) {
-  return address ? address : reinterpret_cast<const T*>(&kZero);
-}
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+/// What the host passes the address of for a tensor without elements; it looks for this name in the cubin.
+extern "C" __device__ unsigned long long attnc_zero = 0;
+#endif
 
 /// The index that is read: what lies outside [0, size) moves to the nearest end. 0 for an empty axis.
 ATTNC_DEVICE int clamp_index(int index, int size) { return max_of(min_of(index, size - 1), 0); }

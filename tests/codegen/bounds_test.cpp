@@ -131,7 +131,7 @@ void checkAll(const std::vector<Entry>& entries) {
     auto bindings = ir::bind(entry.module, entry.captures, entry.problem);
     REQUIRE(bindings);
     std::vector<uint64_t> words(entry.source.slots.size() + 1);
-    codegen::packArgs(entry.source.slots, *bindings, words.data());
+    codegen::packArgs(entry.source.slots, *bindings, &test::kZero, words.data());
     auto run = reinterpret_cast<RunBounds>(host.symbol(fmt::format("bounds_{}", i).c_str()));
     Checker(entry.module, *bindings, entry.problem, run, words).check(entry.isTight);
   }

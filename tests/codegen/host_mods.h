@@ -26,6 +26,9 @@ std::string inNamespace(const std::string& modText, const std::string& name);
 /// Reads a whole file; empty if there is none.
 std::string readFile(const std::string& path);
 
+/// What packArgs() is given for tensors without elements.
+inline constexpr uint64_t kZero = 0;
+
 class HostMods {
 public:
   using Run = void (*)(const uint64_t* args, const Sample* samples, int count, Outcome* outcomes);

@@ -9,6 +9,7 @@
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
+#include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/reader.h"
 #include "passes/pipeline.h"
@@ -46,7 +47,7 @@ std::vector<Sample> samplesOf(const ProblemShape& problem, uint64_t seed) {
 std::vector<Outcome> run(const HostMods& host, size_t mod, const codegen::ModSource& source,
                          const ir::Bindings& bindings, const std::vector<Sample>& samples) {
   std::vector<uint64_t> words(source.slots.size() + 1);
-  codegen::packArgs(source.slots, bindings, words.data());
+  codegen::packArgs(source.slots, bindings, &test::kZero, words.data());
   std::vector<Outcome> outcomes(samples.size());
   host.function(mod)(words.data(), samples.data(), int(samples.size()), outcomes.data());
   return outcomes;
@@ -200,6 +201,51 @@ TEST_CASE("gathers from empty and from strided tensors agree with the interprete
   REQUIRE(built);
   std::vector<Sample> samples = samplesOf(problem, 5);
   CHECK(judge(samples, run(host, 0, source, *bindings, samples), References(*module, *bindings), true) == kSamples);
+}
+
+TEST_CASE("without columns every library mod may be evaluated at column 0, and reads zeros there", "[codegen]") {
+  const ProblemShape problem{.batch = 1, .qHeads = 2, .kvHeads = 2, .qLen = 5, .kvLen = 0};
+  std::vector<test::LibraryMod> mods = test::libraryMods(problem);
+  HostMods host;
+  std::vector<codegen::ModSource> sources;
+  for (const test::LibraryMod& mod : mods) {
+    sources.push_back(codegen::emitMod(mod.module));
+    host.add(sources.back());
+  }
+  bool built = host.build();
+  INFO(host.log);
+  REQUIRE(built);
+  bool sawLearnedBias = false;
+  for (size_t i = 0; i < mods.size(); ++i) {
+    INFO(mods[i].name << "\n" << sources[i].text);
+    std::vector<Outcome> outcomes = run(host, i, sources[i], mods[i].bindings, {{0, 1, 4, 0, 2.5f}}); // no signal
+    if (mods[i].name != "learned_bias") continue;
+    sawLearnedBias = true;
+    CHECK(outcomes[0].score == 2.5f);
+  }
+  CHECK(sawLearnedBias);
+}
+
+TEST_CASE("what is proved of a gather holds for column 0 where there are no columns", "[codegen]") {
+  auto module = dsl::trace("table: f32[8]\n"
+                           "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                           "    return score + table[min(KV_LEN - 1 - kv_idx, 7)]\n",
+                           {});
+  REQUIRE(module);
+  REQUIRE(passes::runPipeline(*module));
+  codegen::ModSource source = codegen::emitMod(*module);
+  CHECK(source.text.find("clamp_index") == std::string::npos);
+  const float data[] = {1000, 1, 2, 3, 4, 5, 6, 7, 8}; // the table begins behind the first
+  Captures captures;
+  captures.set("table", TensorView::contiguous(const_cast<float*>(data + 1), DType::F32, {8}));
+  auto bindings = ir::bind(*module, captures, {.batch = 1, .qHeads = 1, .kvHeads = 1, .qLen = 1, .kvLen = 0});
+  REQUIRE(bindings);
+  HostMods host;
+  host.add(source);
+  bool built = host.build();
+  INFO(host.log << source.text);
+  REQUIRE(built);
+  CHECK(run(host, 0, source, *bindings, {{0, 0, 0, 0, 0.5f}})[0].score == 1.5f);
 }
 
 } // namespace attnc

@@ -63,7 +63,7 @@ Captures makeCaptures(LibraryMod& mod, std::mt19937& random) {
 
 } // namespace
 
-std::vector<LibraryMod> libraryMods() {
+std::vector<LibraryMod> libraryMods(const ProblemShape& problem) {
   std::vector<fs::path> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods"))
     if (entry.path().extension() == ".py") paths.push_back(entry.path());
@@ -78,9 +78,7 @@ std::vector<LibraryMod> libraryMods() {
     Status simplified = passes::runPipeline(*module, {.verify = true});
     INFO((simplified ? std::string() : simplified.error().message));
     REQUIRE(simplified);
-    LibraryMod mod{.name = path.stem().string(),
-                   .module = std::move(*module),
-                   .problem = {.batch = 2, .qHeads = 6, .kvHeads = 2, .qLen = 300, .kvLen = 300}};
+    LibraryMod mod{.name = path.stem().string(), .module = std::move(*module), .problem = problem};
     Captures captures = makeCaptures(mod, random);
     Expected<ir::Bindings> bindings = ir::bind(mod.module, captures, mod.problem);
     INFO((bindings ? std::string() : bindings.error().message));

@@ -19,6 +19,7 @@ struct LibraryMod {
 };
 
 /// All library mods, after the front end and the passes, by name.
-std::vector<LibraryMod> libraryMods();
+std::vector<LibraryMod> libraryMods(const ProblemShape& problem = {
+                                        .batch = 2, .qHeads = 6, .kvHeads = 2, .qLen = 300, .kvLen = 300});
 
 } // namespace attnc::test

@@ -138,7 +138,7 @@ TEST_CASE("a mod of hostile names and file names compiles and computes its sum",
     want += 3 + float(i) + 0.5f + 2 + 4;
   }
   std::vector<uint64_t> words(source.slots.size());
-  codegen::packArgs(source.slots, bindings, words.data());
+  codegen::packArgs(source.slots, bindings, &test::kZero, words.data());
   test::Sample sample{0, 0, 1, 2, 100};
   test::Outcome outcome;
   host.function(0)(words.data(), &sample, 1, &outcome);

@@ -22,7 +22,7 @@ TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]
                              {Slot::Kind::TensorStride, 0, 1, Type::I64}, {Slot::Kind::Scalar, 0, 0, Type::I32},
                              {Slot::Kind::Scalar, 1, 0, Type::F32},       {Slot::Kind::Scalar, 2, 0, Type::Bool}};
   std::vector<uint64_t> words(slots.size() + 1, 99);
-  packArgs(slots, bindings, words.data());
+  packArgs(slots, bindings, nullptr, words.data());
   CHECK(words[0] == 6);
   CHECK(words[1] == reinterpret_cast<uintptr_t>(data));
   CHECK(words[2] == 3);
@@ -34,7 +34,8 @@ TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]
   CHECK(words[8] == 99);
 }
 
-TEST_CASE("an empty tensor is passed as null with strides of 0", "[codegen]") {
+TEST_CASE("a tensor without elements is passed as the address of a zero with strides of 0", "[codegen]") {
+  const uint64_t zero = 0;
   float data = 0;
   ir::Bindings bindings;
   bindings.tensors.push_back(TensorView::contiguous(&data, DType::F32, {4, 0}));
@@ -43,10 +44,22 @@ TEST_CASE("an empty tensor is passed as null with strides of 0", "[codegen]") {
                              {Slot::Kind::TensorStride, 0, 0, Type::I64},
                              {Slot::Kind::TensorSize, 0, 0, Type::I32}};
   uint64_t words[3];
-  packArgs(slots, bindings, words);
-  CHECK(words[0] == 0);
+  packArgs(slots, bindings, &zero, words);
+  CHECK(words[0] == reinterpret_cast<uintptr_t>(&zero));
   CHECK(words[1] == 0);
   CHECK(words[2] == 4);
+}
+
+TEST_CASE("without columns the mod is told of one, which kernels may evaluate and drop", "[codegen]") {
+  ir::Bindings bindings;
+  bindings.dims = {2, 3, 4, 5, 0, 0};
+  std::vector<Slot> slots = {{Slot::Kind::Dim, 3, 0, Type::I32}, {Slot::Kind::Dim, 4, 0, Type::I32},
+                             {Slot::Kind::Dim, 5, 0, Type::I32}};
+  uint64_t words[3];
+  packArgs(slots, bindings, nullptr, words);
+  CHECK(words[0] == 5);
+  CHECK(words[1] == 1);
+  CHECK(words[2] == 0); // a free extent
 }
 
 } // namespace attnc

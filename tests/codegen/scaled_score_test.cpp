@@ -90,8 +90,8 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
         auto bindings = ir::bind(modules[i], captures, problem);
         if (!bindings) FAIL(bindings.error().message);
         uint64_t words[2][8] = {};
-        codegen::packArgs(plain[i].slots, *bindings, words[0]);
-        codegen::packArgs(scaled[i].slots, *bindings, words[1]);
+        codegen::packArgs(plain[i].slots, *bindings, &test::kZero, words[0]);
+        codegen::packArgs(scaled[i].slots, *bindings, &test::kZero, words[1]);
         float want = entry(2 * i)(words[0], 1, 5, 2, score), got = entry(2 * i + 1)(words[1], 1, 5, 2, score);
         INFO(expressions[i] << " cap " << cap << " score " << score << ": " << got << " for " << want << "\n"
                             << scaled[i].text);
@@ -126,7 +126,7 @@ extern "C" float shifted(const unsigned long long* words, int q, int kv, int ori
   auto bindings = ir::bind(module, captures, {.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 99, .kvLen = 99});
   REQUIRE(bindings);
   uint64_t words[8] = {};
-  codegen::packArgs(source.slots, *bindings, words);
+  codegen::packArgs(source.slots, *bindings, &test::kZero, words);
   for (int q : {0, 7, 98})
     for (int kv : {0, 6, 64, 98})
       for (int origin : {0, 64, -3})

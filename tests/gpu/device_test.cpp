@@ -15,7 +15,8 @@ using Catch::Contains;
 
 namespace {
 
-constexpr char kSource[] = "extern \"C\" __global__ void addSum(float* out, float value) {\n"
+constexpr char kSource[] = "extern \"C\" __device__ unsigned long long fortyTwo = 42;\n"
+                           "extern \"C\" __global__ void addSum(float* out, float value) {\n"
                            "  extern __shared__ float staged[];\n"
                            "  staged[threadIdx.x] = value;\n"
                            "  __syncthreads();\n"
@@ -104,6 +105,28 @@ TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memo
   CHECK(allEqual(*out, 256.0f));
   CHECK_FALSE(launchOnce(*kernel, *out, stream->get(), 2.0f, 100 << 10));
   CHECK_FALSE(out->upload(nullptr, 1, out->bytes()));
+}
+
+TEST_CASE("a variable of a cubin has an address in device memory", "[jit]") {
+  if (noGpu()) return;
+  auto context = DeviceContext::create();
+  REQUIRE(context);
+  const std::string arch = context->info().arch;
+  CompileResult result = compiled(arch);
+  LoadRequest wanted = request(result, arch, 512);
+  wanted.variable = "fortyTwo";
+  auto kernel = LoadedKernel::load(wanted);
+  INFO((kernel ? "" : kernel.error().message));
+  REQUIRE(kernel);
+  REQUIRE(kernel->variable());
+  CHECK(reinterpret_cast<uintptr_t>(kernel->variable()) % 8 == 0);
+  auto plain = LoadedKernel::load(request(result, arch, 512));
+  REQUIRE(plain);
+  CHECK_FALSE(plain->variable());
+  wanted.variable = "missing";
+  auto missing = LoadedKernel::load(wanted);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().blame == Blame::Internal);
 }
 
 TEST_CASE("the first launch of a kernel may be captured, and the graph replayed", "[jit]") {

@@ -1,11 +1,13 @@
 // Compiles every library mod through every template for every architecture, and looks at what ptxas says. No GPU
 // needed.
 #include "attnc/attnc.h"
+#include "codegen/mod_source.h"
 #include "jit/nvrtc.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <mutex>
@@ -170,4 +172,23 @@ TEST_CASE("long sums and angles of scores compile without spills or advisories i
     }
   }
   CHECK(text(findings(jobs)) == "");
+}
+
+TEST_CASE("every kernel with a captured tensor has the zero that a tensor without elements is read from", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  auto mod = Mod::parse("limits: i32[N]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < limits[h]\n");
+  REQUIRE(mod);
+  for (const Variant& variant : {Variant{"block-mask", {.kind = KernelKind::BlockMask}},
+                                 {"naive", {.family = Family::Naive, .headDim = 64}},
+                                 {"sm80", {.family = Family::Sm80, .headDim = 64}},
+                                 {"sm90", {.family = Family::Sm90, .headDim = 64}}}) {
+    INFO(variant.name);
+    KernelOptions options = variant.options;
+    options.arch = options.family == Family::Sm90 ? "sm_90a" : "sm_80";
+    auto kernel = compiler().compile(*mod, options);
+    REQUIRE(kernel);
+    const std::vector<char>& cubin = (*kernel)->cubin;
+    const std::string name = codegen::kZeroVariable + std::string(1, '\0');
+    CHECK(std::search(cubin.begin(), cubin.end(), name.begin(), name.end()) != cubin.end());
+  }
 }

@@ -32,7 +32,7 @@ struct Mod {
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
 #line 5 "document.py"
-    out.p_document_id = or_zero(args.t_document_id) + step(b, args.t_document_id_stride0);
+    out.p_document_id = args.t_document_id + step(b, args.t_document_id_stride0);
     return out;
   }
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
