@@ -8,8 +8,9 @@
 // not. Not: loading (loaded_kernel.h), attention, IR.
 //
 // The key names the build of the compiler. A disk hit needs that name without opening NVRTC, so the directory remembers
-// it under the stamp (device, inode, size, time) of the library. Where there is no NVRTC at all, a kernel of any build
-// that one of the directories remembers is served; so a machine without a toolkit runs from a pack.
+// it under the stamp of the library: its file (device, inode, size, time), and the one setting that it takes from the
+// environment. Where there is no NVRTC at all, a kernel of any build that one of the directories remembers is served; so
+// a machine without a toolkit runs from a pack.
 #pragma once
 
 #include "jit/cache_directory.h"

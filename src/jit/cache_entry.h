@@ -18,7 +18,7 @@ namespace attnc::jit {
 
 /// Raised when the meaning of a key or of a compile changes otherwise than through the job: old entries are then never
 /// found. The layout of the file has a number of its own.
-constexpr int kKeySchema = 1;
+constexpr int kKeySchema = 2;
 constexpr uint32_t kEntryFormat = 1;
 
 /// Larger files are neither written nor read. A large kernel with its PTX takes below 1 MiB.

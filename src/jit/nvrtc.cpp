@@ -36,6 +36,13 @@ constexpr const char* kForbiddenOptions[] = {"-I",
                                              "-fdevice-time-trace",
                                              "@"};
 
+constexpr char kReinstall[] = "reinstall NVRTC; libnvrtc-builtins.so must lie beside it";
+
+// Whether NVRTC compiles nothing at all because of that variable's value.
+bool refusesVersion(nvrtcResult status, const std::string& log) {
+  return status == NVRTC_ERROR_INVALID_OPTION && log.find("NV_NVVM_VERSION") != std::string::npos;
+}
+
 bool startsWith(const std::string& text, std::string_view prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
@@ -174,11 +181,14 @@ struct Nvrtc::Impl {
     library.nvrtcVersion(&major, &minor);
     Program program(library, CompileJob{.name = "identity.cu"});
     nvrtcResult status = program.compile({"--no-cache", fmt::format("--gpu-architecture=compute_{}", archs.front())});
-    if (status != NVRTC_SUCCESS)
+    const std::string log = program.log(), version = locator.nvvmVersionOf(library.path);
+    // With a refused version there is no banner, and no kernel will ever have this identity.
+    if (status != NVRTC_SUCCESS && !refusesVersion(status, log))
       return Error::environment(fmt::format("{} does not compile an empty program: {}\n{}", library.path,
-                                            library.nvrtcGetErrorString(status), program.log()),
-                                "reinstall NVRTC; libnvrtc-builtins.so must lie beside it");
+                                            library.nvrtcGetErrorString(status), log),
+                                kReinstall);
     identity = fmt::format("{}.{}{}", major, minor, banner(program.ptx()));
+    if (!version.empty()) *identity += " | NV_NVVM_VERSION=" + version;
     return *identity;
   }
 
@@ -199,10 +209,10 @@ struct Nvrtc::Impl {
   Error compileError(const NvrtcApi& library, const CompileJob& job, nvrtcResult status, const std::string& log) const {
     std::string message =
         fmt::format("NVRTC fails on {} for {}: {}\n{}", job.name, job.arch, library.nvrtcGetErrorString(status), log);
+    if (refusesVersion(status, log)) return Error::environment(message, "unset NV_NVVM_VERSION");
     switch (status) {
     case NVRTC_ERROR_OUT_OF_MEMORY: return Error::environment(message, "free some host memory");
-    case NVRTC_ERROR_BUILTIN_OPERATION_FAILURE:
-      return Error::environment(message, "reinstall NVRTC; libnvrtc-builtins.so must lie beside it");
+    case NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: return Error::environment(message, kReinstall);
     default: return Error::internal(message);
     }
   }
@@ -219,7 +229,7 @@ Nvrtc::Nvrtc(const Env& env, std::string path) : impl(std::make_unique<Impl>(Nvr
 Nvrtc::~Nvrtc() = default;
 
 std::optional<std::string> Nvrtc::stamp() const {
-  if (const NvrtcApi* api = impl->opened) return fileStamp(api->path);
+  if (const NvrtcApi* api = impl->opened) return impl->locator.stampOf(api->path);
   return impl->locator.stamp();
 }
 

@@ -31,7 +31,7 @@ public:
   std::optional<std::string> stamp() const override;
 
   /// Version and banner of the build, e.g. "13.0 | Compiler Build ID: CL-36424714 | Cuda compilation tools, release
-  /// 13.0, V13.0.88 | ...". nvrtcVersion() alone would not tell 13.0.48 from 13.0.88.
+  /// 13.0, V13.0.88 | ...", and NV_NVVM_VERSION if it is set. nvrtcVersion() alone would not tell 13.0.48 from 13.0.88.
   Expected<std::string> identity() override;
 
   /// Compute capabilities it compiles for: 80, 90, 100, ...

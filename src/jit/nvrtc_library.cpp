@@ -1,8 +1,11 @@
 #include "jit/nvrtc_library.h"
 
+#include "jit/fork_guard.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <sys/stat.h>
 
 #ifndef ATTNC_NVRTC_HINTS
@@ -63,6 +66,28 @@ Expected<NvrtcApi> bindFunctions(const DynamicLibrary& library) {
   return api;
 }
 
+// NV_NVVM_VERSION as each library of this process found it when it was loaded, by the stamp of the file. Guarded by
+// lockForkSafe(); never destroyed.
+std::map<std::string, std::string>& versionsAtLoad() {
+  static auto* versions = new std::map<std::string, std::string>;
+  return *versions;
+}
+
+std::optional<std::string> versionAtLoad(const std::string& path) {
+  auto stamp = fileStamp(path);
+  if (!stamp) return std::nullopt;
+  auto lock = lockForkSafe();
+  auto found = versionsAtLoad().find(*stamp);
+  return found == versionsAtLoad().end() ? std::nullopt : std::optional(found->second);
+}
+
+void rememberLoad(const std::string& path, const std::string& version) {
+  auto stamp = fileStamp(path);
+  if (!stamp) return;
+  auto lock = lockForkSafe();
+  versionsAtLoad().emplace(*stamp, version);
+}
+
 } // namespace
 
 std::optional<std::string> fileStamp(const std::string& path) {
@@ -72,22 +97,48 @@ std::optional<std::string> fileStamp(const std::string& path) {
                      status.st_mtim.tv_nsec);
 }
 
-NvrtcLocator::NvrtcLocator(std::string explicitPath, const Env& env) {
+NvrtcLocator::NvrtcLocator(std::string explicitPath, const Env& env) : nvvmVersion(env.nvvmVersion) {
   if (explicitPath.empty()) explicitPath = env.nvrtc;
   mayShare = explicitPath.empty();
   candidates = mayShare ? searchPath(env) : std::vector{inDirectory(explicitPath)};
 }
 
-std::optional<std::string> NvrtcLocator::stamp() const {
+std::optional<std::string> NvrtcLocator::likelyPath() const {
   if (mayShare)
-    if (auto library = DynamicLibrary::alreadyOpen(kSoname)) return fileStamp(library->path());
+    if (auto library = DynamicLibrary::alreadyOpen(kSoname)) return library->path();
   for (const std::string& candidate : candidates)
-    if (candidate.find('/') != std::string::npos)
-      if (auto found = fileStamp(candidate)) return found;
+    if (candidate.find('/') != std::string::npos && fileStamp(candidate)) return candidate;
   return std::nullopt;
 }
 
+std::optional<std::string> NvrtcLocator::stamp() const {
+  auto path = likelyPath();
+  return path ? stampOf(*path) : std::nullopt;
+}
+
+std::optional<std::string> NvrtcLocator::stampOf(const std::string& path) const {
+  auto file = fileStamp(path);
+  if (!file) return std::nullopt;
+  return fmt::format("{} NV_NVVM_VERSION={}", *file, nvvmVersionOf(path));
+}
+
+std::string NvrtcLocator::nvvmVersionOf(const std::string& path) const {
+  return versionAtLoad(path).value_or(nvvmVersion);
+}
+
 Expected<NvrtcApi> NvrtcLocator::open() const {
+  const std::string now = Env::read().nvvmVersion;
+  const auto path = likelyPath();
+  if (now != nvvmVersion && !(path && versionAtLoad(*path)))
+    return Error::environment(
+        fmt::format("NV_NVVM_VERSION is `{}`, and was `{}` when the compiler was made", now, nvvmVersion),
+        "set or unset it before that");
+  auto api = load();
+  if (api) rememberLoad(api->path, now);
+  return api;
+}
+
+Expected<NvrtcApi> NvrtcLocator::load() const {
   if (mayShare)
     if (auto library = DynamicLibrary::alreadyOpen(kSoname)) return bindFunctions(*library);
   std::string looked;

@@ -2,6 +2,9 @@
 //
 // In: an explicit path or the environment. Out: the table of functions, and the file they come from. Not: compiling
 // (nvrtc.h). Finding needs a few stat() calls; opening costs about 10 ms, so that the cache does without.
+//
+// NVRTC takes one setting from the environment that changes machine code: NV_NVVM_VERSION, which it reads when it is
+// loaded and never again.
 #pragma once
 
 #include "attnc/error.h"
@@ -47,15 +50,25 @@ class NvrtcLocator {
 public:
   NvrtcLocator(std::string explicitPath, const Env& env);
 
-  /// "dev:inode:size:mtime" of the file that open() would most likely open; nullopt if only ld.so knows it.
+  /// stampOf() the file that open() would most likely open; nullopt if only ld.so knows it.
   std::optional<std::string> stamp() const;
 
-  /// Blame::Environment: there is none that can be opened; the message says where it looked.
+  /// "dev:inode:size:mtime" of a file, and its NV_NVVM_VERSION; nullopt if there is none.
+  std::optional<std::string> stampOf(const std::string& path) const;
+
+  /// NV_NVVM_VERSION when this process loaded the library at `path`; before, that of the environment given.
+  std::string nvvmVersionOf(const std::string& path) const;
+
+  /// Blame::Environment: there is none that can be opened, and the message says where it looked; or NV_NVVM_VERSION is
+  /// no longer what stamp() told.
   Expected<NvrtcApi> open() const;
 
 private:
+  std::optional<std::string> likelyPath() const;
+  Expected<NvrtcApi> load() const;
   std::vector<std::string> candidates;
   bool mayShare; ///< a copy that is open already serves as well
+  std::string nvvmVersion;
 };
 
 /// The stamp of a regular file; nullopt if there is none.

@@ -267,3 +267,32 @@ TEST_CASE("a kernel of NVRTC comes back from the disk as it was", "[jit][nvrtc]"
   CHECK(second->result->log == first->result->log);
   CHECK(second->result->registers == first->result->registers);
 }
+
+TEST_CASE("in a process that has not loaded NVRTC: what NVRTC read of its environment counts", "[.]") {
+  ::unsetenv("NV_NVVM_VERSION");
+  Nvrtc early(Env::read());
+  auto before = early.stamp();
+  REQUIRE(before);
+  ::setenv("NV_NVVM_VERSION", "nvvm-latest", 1);
+  auto refused = early.identity(); // since its stamp is told
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().blame == Blame::Environment);
+  CHECK_THAT(refused.error().message, Contains("NV_NVVM_VERSION"));
+
+  Nvrtc loading(Env::read());
+  auto loaded = loading.identity();
+  REQUIRE(loaded);
+  CHECK_THAT(*loaded, Contains("NV_NVVM_VERSION=nvvm-latest"));
+  ::unsetenv("NV_NVVM_VERSION");
+  Nvrtc late(Env::read());
+  CHECK(late.stamp() != before);
+  CHECK(late.stamp() == loading.stamp());
+  auto same = late.identity();
+  REQUIRE(same);
+  CHECK(*same == *loaded);
+}
+
+TEST_CASE("what NVRTC read of its environment counts, not what stands there later", "[jit][nvrtc]") {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  CHECK(std::system(("'" + self + "' 'in a process that has not loaded NVRTC*'").c_str()) == 0);
+}
