@@ -63,8 +63,8 @@ struct CompiledKernel {
   int64_t staticSharedBytes = 0;
   int64_t dynamicSharedBytes = 0; ///< what the launch asks for
   std::vector<std::string> advisories; ///< of ptxas, C7504 and C7510..C7520: code that is silently slow
-  bool fromDisk = false;
-  double compileMs = 0; ///< 0 when it came from the cache
+  bool fromDisk = false; ///< the call that gave this read it from the disk cache
+  double compileMs = 0;  ///< what compiling took that call; 0 when it came from the cache, in memory or on disk
 };
 
 /// Operands of a forward launch, all device memory. The naive and sm80 families take any address and any strides over

@@ -1,6 +1,7 @@
 // From mods and options to kernels, through the memory cache, the disk cache and NVRTC.
 #include "api/kernel_impl.h"
 #include "api/mod_impl.h"
+#include "api/options_key.h"
 #include "jit/cache.h"
 #include "jit/device.h"
 #include "jit/nvrtc.h"
@@ -14,17 +15,6 @@
 
 namespace attnc {
 namespace {
-
-/// Everything of the options that makes another kernel, as text: with the mod's hash, the key of the memory cache.
-std::string optionsKey(const KernelOptions& options) {
-  std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", int(options.kind), int(options.family), options.arch,
-                  int(options.dtype), options.headDim, options.headDimV, options.blockSparse, options.maskQBlock,
-                  options.maskKvBlock, options.rowMax, options.tf32);
-  for (const auto& [name, value] : options.pins)
-    key += fmt::format(" {}={}", name, value);
-  return key;
-}
 
 jit::CompileJob compileJob(const kernels::Assembly& assembly) {
   const KernelSource& source = assembly.source;
@@ -80,8 +70,14 @@ struct Compiler::Impl {
       : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {
   }
 
+  /// A kernel, and how this call came by it.
+  struct Build {
+    std::shared_ptr<const BuiltKernel> kernel;
+    std::shared_ptr<const CompiledKernel> compiled;
+  };
+
   /// From memory, or assembled and compiled.
-  Expected<std::shared_ptr<const BuiltKernel>> build(const Mod& mod, const KernelOptions& options);
+  Expected<Build> build(const Mod& mod, const KernelOptions& options);
 };
 
 namespace {
@@ -126,23 +122,31 @@ Expected<KernelOptions> withArch(KernelOptions options) {
 
 } // namespace
 
-Expected<std::shared_ptr<const BuiltKernel>> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
+Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
   // Mods of equal IR may name their captures differently, and launches bind by name.
   std::string key = mod.hash() + " " + optionsKey(options);
   for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
   {
     std::lock_guard lock(mutex);
-    if (auto found = built.find(key); found != built.end()) return found->second;
+    if (auto found = built.find(key); found != built.end())
+      return Build{found->second, found->second->compiled};
   }
   Expected<Planned> planned = planKernel(mod, options);
   if (!planned) return planned.error();
   Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(planned->assembly));
   if (!cached) return cached.error();
   auto compiled = std::make_shared<const CompiledKernel>(compiledKernel(*cached, planned->plan));
+  auto again = compiled;
+  if (cached->origin != jit::Origin::Memory) {
+    CompiledKernel later = *compiled;
+    later.fromDisk = false;
+    later.compileMs = 0;
+    again = std::make_shared<const CompiledKernel>(std::move(later));
+  }
   auto kernel = std::make_shared<const BuiltKernel>(
-      BuiltKernel{planned->mod, planned->plan, std::move(planned->assembly.slots), std::move(compiled)});
+      BuiltKernel{planned->mod, planned->plan, std::move(planned->assembly.slots), std::move(again)});
   std::lock_guard lock(mutex);
-  return built.emplace(key, std::move(kernel)).first->second;
+  return Build{built.emplace(key, std::move(kernel)).first->second, std::move(compiled)};
 }
 
 Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(options)) {}
@@ -160,7 +164,7 @@ Expected<std::shared_ptr<const CompiledKernel>> Compiler::compile(const Mod& mod
   if (!complete) return complete.error();
   auto built = impl->build(mod, *complete);
   if (!built) return built.error();
-  return (*built)->compiled;
+  return built->compiled;
 }
 
 Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {
@@ -195,12 +199,12 @@ Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) co
   if (!built) return built.error();
   Expected<CUctx_st*> context = jit::currentContext();
   if (!context) return context.error();
-  const std::pair key{*context, built->get()};
+  const std::pair key{*context, built->kernel.get()};
   {
     std::lock_guard lock(impl->mutex);
     if (auto found = impl->loaded.find(key); found != impl->loaded.end()) return Kernel(found->second);
   }
-  const BuiltKernel& kernel = **built;
+  const BuiltKernel& kernel = *built->kernel;
   const std::vector<char>& cubin = kernel.compiled->cubin;
   auto loaded = jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()},
                                          .entry = kernel.plan.entry,
@@ -210,10 +214,13 @@ Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) co
   if (!loaded) return loaded.error();
   Expected<jit::DeviceInfo> device = jit::currentDevice();
   if (!device) return device.error();
-  auto held = std::make_shared<const Kernel::Impl>(
-      Kernel::Impl{*built, *std::move(loaded), {device->multiprocessors, device->l2Bytes}});
+  Kernel::Impl held{
+      built->kernel, built->compiled, *std::move(loaded), {device->multiprocessors, device->l2Bytes}};
+  auto first = std::make_shared<const Kernel::Impl>(held);
+  held.compiled = kernel.compiled;
   std::lock_guard lock(impl->mutex);
-  return Kernel(impl->loaded.emplace(key, std::move(held)).first->second);
+  impl->loaded.emplace(key, std::make_shared<const Kernel::Impl>(std::move(held)));
+  return Kernel(std::move(first));
 }
 
 } // namespace attnc

@@ -44,7 +44,7 @@ const Captures kNoCaptures;
 
 Kernel::Kernel(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
 
-const CompiledKernel& Kernel::compiled() const { return *impl->built->compiled; }
+const CompiledKernel& Kernel::compiled() const { return *impl->compiled; }
 
 const KernelOptions& Kernel::options() const { return impl->built->plan.options; }
 

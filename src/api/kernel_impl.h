@@ -18,11 +18,12 @@ struct BuiltKernel {
   Mod mod; ///< with pins applied
   kernels::Plan plan;
   std::vector<codegen::Slot> slots;
-  std::shared_ptr<const CompiledKernel> compiled;
+  std::shared_ptr<const CompiledKernel> compiled; ///< as it comes from memory
 };
 
 struct Kernel::Impl {
   std::shared_ptr<const BuiltKernel> built;
+  std::shared_ptr<const CompiledKernel> compiled; ///< as the call that gave this kernel came by it
   jit::LoadedKernel loaded;
   DeviceTraits device;
 };

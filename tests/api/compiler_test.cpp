@@ -1,10 +1,14 @@
 // The compiler's caches: what makes another kernel, and what does not. Needs NVRTC, no GPU.
+#include "api/options_key.h"
 #include "attnc/attnc.h"
 #include "jit/nvrtc.h"
 
 #include <catch2/catch.hpp>
 
 #include <filesystem>
+#include <set>
+#include <tuple>
+#include <type_traits>
 
 using namespace attnc;
 
@@ -53,6 +57,48 @@ TEST_CASE("a mod of equal IR is not compiled again, whatever its names, lines an
   REQUIRE(again);
   CHECK((*again)->fromDisk);
   CHECK((*again)->cubin == (*first)->cubin);
+}
+
+TEST_CASE("what compiling took is told to the call that it took it, not to later ones", "[api]") {
+  if (noNvrtc()) return;
+  const Directory directory;
+  const Compiler compiler(caching(directory));
+  const auto expect = [&](const Compiler& from, bool compiles, bool fromDisk) {
+    auto kernel = from.compile(mod(kText), options());
+    REQUIRE(kernel);
+    CHECK(((*kernel)->compileMs > 0) == compiles);
+    CHECK((*kernel)->fromDisk == fromDisk);
+    CHECK((*kernel)->cubin.size() > 0);
+  };
+  expect(compiler, true, false);
+  expect(compiler, false, false);
+  const Compiler other(caching(directory));
+  expect(other, false, true);
+  expect(other, false, false);
+}
+
+TEST_CASE("every member of the options is part of their key", "[api]") {
+  const KernelOptions plain = options();
+  std::set<std::string> keys{optionsKey(plain)};
+  KernelOptions changed = plain;
+  const auto change = [&](auto& field) {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_enum_v<Field>)
+      field = Field(int(field) + 1);
+    else if constexpr (std::is_same_v<Field, bool>)
+      field = !field;
+    else if constexpr (std::is_integral_v<Field>)
+      field += 8;
+    else if constexpr (std::is_same_v<Field, std::string>)
+      field += "a";
+    else
+      field["KV_LEN"] = 64;
+    CHECK(keys.insert(optionsKey(changed)).second);
+    changed = plain;
+    CHECK(optionsKey(changed) == optionsKey(plain));
+  };
+  std::apply([&](auto&... fields) { (change(fields), ...); }, fieldsOf(changed));
+  CHECK(keys.size() == 1 + std::tuple_size_v<decltype(fieldsOf(changed))>);
 }
 
 TEST_CASE("what is static makes another kernel", "[api]") {

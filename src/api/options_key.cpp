@@ -1,0 +1,30 @@
+#include "api/options_key.h"
+
+#include <fmt/format.h>
+
+#include <type_traits>
+
+namespace attnc {
+namespace {
+
+/// Texts are preceded by their length, so that no two lists of fields look alike.
+std::string textOf(const std::string& value) { return fmt::format("{}:{}", value.size(), value); }
+
+std::string textOf(const std::map<std::string, int64_t>& pins) {
+  std::string text = fmt::format("{}", pins.size());
+  for (const auto& [name, value] : pins) text += fmt::format(" {}={}", textOf(name), value);
+  return text;
+}
+
+template <class T> std::string textOf(T value) {
+  static_assert(std::is_enum_v<T> || std::is_integral_v<T>, "say how this option is written");
+  return fmt::format("{}", int64_t(value));
+}
+
+} // namespace
+
+std::string optionsKey(const KernelOptions& options) {
+  return std::apply([](const auto&... fields) { return ((textOf(fields) + " ") + ...); }, fieldsOf(options));
+}
+
+} // namespace attnc

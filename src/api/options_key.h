@@ -1,0 +1,26 @@
+// What makes a kernel another one, in one list.
+#pragma once
+
+#include "attnc/kernel.h"
+
+#include <string>
+#include <tuple>
+
+namespace attnc {
+
+// Every member of KernelOptions, in order. fieldsOf() does not compile with a member missing.
+#define ATTNC_KERNEL_OPTIONS                                                                                           \
+  kind, family, arch, dtype, headDim, headDimV, blockSparse, maskQBlock, maskKvBlock, rowMax, tf32, pins
+
+/// References to all members. `Options`: KernelOptions, const or not.
+template <class Options> auto fieldsOf(Options& options) {
+  auto& [ATTNC_KERNEL_OPTIONS] = options;
+  return std::tie(ATTNC_KERNEL_OPTIONS);
+}
+
+#undef ATTNC_KERNEL_OPTIONS
+
+/// All options as text: with the mod, the key of the kernels in memory. Different options, different keys.
+std::string optionsKey(const KernelOptions& options);
+
+} // namespace attnc
