@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -15,17 +16,24 @@ void parallelFor(int64_t count, const std::function<void(int64_t begin, int64_t 
   int64_t part = std::max<int64_t>(1, count / (threads * kPartsPerThread));
   std::atomic<int64_t> next{0};
   auto work = [&] {
-    for (int64_t begin = next.fetch_add(part); begin < count; begin = next.fetch_add(part))
-      body(begin, std::min(begin + part, count));
+    try {
+      for (int64_t begin = next.fetch_add(part); begin < count; begin = next.fetch_add(part))
+        body(begin, std::min(begin + part, count));
+    } catch (...) {
+      next = count; // nobody starts another part
+      throw;
+    }
   };
-  std::vector<std::thread> helpers;
+  // A future of std::async keeps what its thread throws, and joins it when it goes.
+  std::vector<std::future<void>> helpers;
+  helpers.reserve(size_t(threads));
   try {
-    for (int64_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+    for (int64_t i = 1; i < threads; ++i) helpers.push_back(std::async(std::launch::async, work));
   } catch (const std::system_error&) {
     // Where no more threads can be had, those there are do the work.
   }
   work();
-  for (std::thread& helper : helpers) helper.join();
+  for (std::future<void>& helper : helpers) helper.get();
 }
 
 } // namespace attnc::reference
