@@ -55,6 +55,10 @@ void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
     diagnostics.fail(loc, diag::redeclared, std::string_view(name));
   for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
     if (name == module.dims[i]) diagnostics.fail(loc, diag::captureIsDim, std::string_view(name));
+  if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures) {
+    diagnostics.report(loc, diag::tooManyCaptures, std::string_view(name), Count(ir::kMaxCaptures));
+    throw Abort{true};
+  }
   at = annotation.loc;
   if (auto type = scalarType(annotation)) {
     declared.insert(name);

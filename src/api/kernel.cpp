@@ -14,8 +14,11 @@
 namespace attnc {
 namespace {
 
-/// More than a kernel's parameters may hold (4 KiB, with the other parameters) never gets past the compiler.
-constexpr size_t kMaxArgWords = 448;
+/// ModArgs at their largest: an address, and of each axis a stride, a size and a free extent.
+constexpr size_t kMaxArgWords = ir::kBuiltinDims + ir::kMaxCaptures * (1 + 3 * TensorView::kMaxRank);
+/// What ptxas allows on every arch from sm_70 on.
+constexpr size_t kMaxParameterBytes = 32'764;
+static_assert(8 * kMaxArgWords + std::max(sizeof(ForwardParamsSm90), sizeof(BlockMaskParams)) <= kMaxParameterBytes);
 
 /// Enqueues with the parameters (params, ModArgs).
 template <class Params>
@@ -26,9 +29,8 @@ Status enqueue(const BuiltKernel& built, const jit::LoadedKernel& loaded, int64_
   if (Status status = checkPins(built.mod.module(), *bindings, built.plan.options.pins); !status) return status;
   if (ctas > std::numeric_limits<int32_t>::max())
     return Error::environment(fmt::format("{} CTAs are more than a grid holds", ctas), "split the batch");
-  uint64_t words[kMaxArgWords] = {};
-  if (built.slots.size() > kMaxArgWords)
-    return Error::environment("the mod captures more than a kernel's parameters hold", "capture fewer tensors");
+  uint64_t words[kMaxArgWords];
+  words[0] = 0; // read by nobody, where the mod captures nothing
   codegen::packArgs(built.slots, *bindings, loaded.variable(), words);
   void* arguments[] = {&params, words};
   jit::LaunchShape shape;

@@ -101,6 +101,10 @@ struct ScalarCapture {
 /// The type a gather from a tensor of this dtype has: f16, bf16, f32 -> f32; u8, i8, i16, i32 -> i32; i64; bool.
 Type loadedType(DType dtype);
 
+/// Tensors and scalars of a module together. However many axes and named extents they have, what is told of them at a
+/// launch then fits into the parameters of a kernel.
+constexpr size_t kMaxCaptures = 128;
+
 class Module {
 public:
   Module();

@@ -85,5 +85,18 @@ TEST_CASE("as many names as a text can hold are looked up soon", "[dsl][limits]"
   CHECK(outcome(text + "score + a19999").empty());
   std::string captures;
   for (int i = 0; i < 20000; ++i) captures += "t" + std::to_string(i) + ": f32[N" + std::to_string(i) + "]\n";
-  CHECK(outcome(captures + "score + t19999[0]").empty());
+  CHECK(outcome(captures + "score + t19999[0]") == "too-many-captures");
+}
+
+TEST_CASE("as many captures as a kernel's parameters always hold, and one more", "[dsl][limits]") {
+  const auto captures = [](size_t tensors, size_t scalars) {
+    std::string text;
+    for (size_t i = 0; i < tensors; ++i) text += "t" + std::to_string(i) + ": f32[N" + std::to_string(i) + "]\n";
+    for (size_t i = 0; i < scalars; ++i) text += "s" + std::to_string(i) + ": int\n";
+    return text + "score";
+  };
+  CHECK(outcome(captures(ir::kMaxCaptures, 0)).empty());
+  CHECK(outcome(captures(0, ir::kMaxCaptures)).empty());
+  CHECK(outcome(captures(ir::kMaxCaptures + 1, 0)) == "too-many-captures");
+  CHECK(outcome(captures(ir::kMaxCaptures / 2, ir::kMaxCaptures / 2 + 1)) == "too-many-captures");
 }

@@ -192,3 +192,51 @@ TEST_CASE("every kernel with a captured tensor has the zero that a tensor withou
     CHECK(std::search(cubin.begin(), cubin.end(), name.begin(), name.end()) != cubin.end());
   }
 }
+
+TEST_CASE("as many captures as a mod may have fit into the parameters of every kernel", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  // Of each tensor a kernel is told the address, six strides, six sizes, and six extents with names of their own.
+  std::string text, sum;
+  for (size_t i = 0; i < ir::kMaxCaptures; ++i) {
+    std::string dims, index, extents;
+    for (int axis = 0; axis < TensorView::kMaxRank; ++axis) {
+      dims += fmt::format("{}N{}_{}", axis ? ", " : "", i, axis);
+      index += axis ? ", h" : "h";
+      extents += fmt::format(" + N{}_{}", i, axis);
+    }
+    text += fmt::format("t{}: i32[{}]\n", i, dims);
+    sum += fmt::format("    x = x + t{}[{}]{}\n", i, index, extents);
+  }
+  auto mod = Mod::parse(text + "def mask_mod(b, h, q_idx, kv_idx):\n    x = q_idx\n" + sum + "    return x > kv_idx\n");
+  if (!mod) FAIL(mod.error().message);
+  for (const char* arch : {"sm_80", "sm_90a", "sm_120"})
+    for (const Variant& variant : variants()) {
+      if (variant.options.headDim != 64 && variant.options.kind == KernelKind::Forward) continue;
+      KernelOptions options = variant.options;
+      options.arch = arch;
+      if (options.family == Family::Sm90 && options.arch != "sm_90a") continue;
+      INFO(variant.name << " " << arch);
+      auto kernel = compiler().compile(*mod, options);
+      if (!kernel) FAIL(kernel.error().message);
+      const size_t words = codegen::emitMod(mod->module()).slots.size();
+      CHECK(words >= ir::kMaxCaptures * (1 + 3 * TensorView::kMaxRank));
+    }
+}
+
+TEST_CASE("the parameters of a kernel may take 32764 bytes on every arch", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  jit::Nvrtc nvrtc(jit::Env::read());
+  const auto compiles = [&](const char* arch, size_t bytes) {
+    jit::CompileJob job{.name = "parameters.cu", .arch = arch, .entry = "touch"};
+    job.source = fmt::format("struct Words {{ unsigned x[{}]; }};\n"
+                             "extern \"C\" __global__ void touch(const __grid_constant__ Words words) {{\n"
+                             "  *(unsigned*)(size_t)words.x[threadIdx.x] = 0;\n}}\n",
+                             bytes / 4);
+    return bool(nvrtc.compile(job));
+  };
+  for (const char* arch : {"sm_80", "sm_89", "sm_90a", "sm_100", "sm_120"}) {
+    INFO(arch);
+    CHECK(compiles(arch, 32764));
+    CHECK_FALSE(compiles(arch, 32768));
+  }
+}
