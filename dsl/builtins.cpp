@@ -3,6 +3,8 @@
 
 #include "dsl/arrays.h"
 
+#include <llvm/ADT/StringExtras.h>
+
 namespace attnc::dsl {
 
 namespace {
@@ -64,6 +66,12 @@ std::optional<NumberType> findDType(llvm::StringRef name, bool isTorch) {
   for (const DTypeName& dtype : kDTypes)
     if (dtype.isTorch == isTorch && name == dtype.name) return dtype.type;
   return std::nullopt;
+}
+
+std::optional<NumberType> findBareDType(llvm::StringRef name) {
+  if (auto type = findDType(name, /*isTorch=*/false)) return type;
+  bool hasWidth = !name.empty() && llvm::isDigit(name.back());
+  return hasWidth ? findDType(name, /*isTorch=*/true) : std::nullopt;
 }
 
 const char* dtypeName(NumberType type) {

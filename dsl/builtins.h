@@ -62,5 +62,8 @@ ir::Type computedType(Context& context, NumberType type);
 NumberType dtypeOf(Context& context, Value value);
 const char* dtypeName(NumberType type);
 std::optional<NumberType> findDType(llvm::StringRef name, bool isTorch);
+/// The dtype that a name stands for without a prefix: `f32`, and of torch's names those with a width (`float32`), which
+/// nobody takes for a variable.
+std::optional<NumberType> findBareDType(llvm::StringRef name);
 
 } // namespace attnc::dsl

@@ -192,6 +192,8 @@ Value isCallable(Tracer&, const Bound& bound) { return bound[0].isCallable(); }
 
 Value noopMask(Tracer&, const Bound&) { return true; }
 
+Value identityScore(Tracer&, const Bound& bound) { return bound[0]; }
+
 Value append(Tracer& tracer, const Bound& bound) {
   auto& items = bound[0].as<Sequence*>()->items;
   if (items.size() >= kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size() + 1), Count(kMaxItems));
@@ -236,6 +238,7 @@ llvm::ArrayRef<Builtin> pythonBuiltins() {
       {"and_masks", kPython | kFlex, "*masks", combineMasks<true>},
       {"or_masks", kPython | kFlex, "*masks", combineMasks<false>},
       {"noop_mask", kPython | kFlex, "b=, h=, q_idx=, kv_idx=", noopMask},
+      {"_identity", kFlex, "score, b, h, q_idx, kv_idx", identityScore},
       {"append", kListMethod, "list, value", append},
       {"extend", kListMethod, "list, iterable", extend},
   };

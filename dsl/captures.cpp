@@ -29,9 +29,9 @@ std::optional<DType> captureDType(NumberType type) {
   return std::nullopt;
 }
 
-/// The element type that `f32` or `torch.float32` names.
+/// The element type that `f32`, `float32` or `torch.float32` names.
 std::optional<NumberType> annotatedDType(const Expr& expr) {
-  if (const auto* name = dyn_cast<NameExpr>(&expr)) return findDType(name->name, /*isTorch=*/false);
+  if (const auto* name = dyn_cast<NameExpr>(&expr)) return findBareDType(name->name);
   const auto* member = dyn_cast<AttributeExpr>(&expr);
   const auto* base = member ? dyn_cast<NameExpr>(member->base) : nullptr;
   if (!base || base->name != "torch") return std::nullopt;

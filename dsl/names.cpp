@@ -1,6 +1,7 @@
 // In: names, attributes and imports. Out: the values they stand for.
 // A name is looked up in the function, the functions around it, the module, and last among what attnc knows: Python's
-// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, and the extents B H HKV Q_LEN KV_LEN.
+// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and functools (and `F`
+// for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
 #include "dsl/arithmetic.h"
 #include "dsl/arrays.h"
 #include "dsl/tracer.h"
@@ -33,6 +34,15 @@ const Place* findPlace(llvm::StringRef path) {
     if (path == place.path) return &place;
   return nullptr;
 }
+
+/// Modules that are known without an import, as people paste functions and leave the head of the file behind.
+constexpr struct {
+  const char* name;
+  const char* path;
+} kImported[] = {
+    {"torch", "torch"},         {"nn", "torch.nn"},       {"F", "torch.nn.functional"},
+    {"math", "math"},           {"functools", "functools"},
+};
 
 std::optional<Value> constant(llvm::StringRef name) {
   if (name == "inf") return std::numeric_limits<double>::infinity();
@@ -121,7 +131,10 @@ std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
   if (const Builtin* builtin = findBuiltin(name, kTorch)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kFlex)) return builtin;
   if (auto value = constant(name)) return value;
-  if (auto type = findDType(name, /*isTorch=*/false)) return DTypeValue{*type};
+  if (auto type = findBareDType(name)) return DTypeValue{*type};
+  if (const Builtin* builtin = findBuiltin(name, kFunctools)) return builtin;
+  for (auto& [known, path] : kImported)
+    if (name == known) return Namespace{path};
   if (name == "__name__") return makeStr("attnc");
   return std::nullopt;
 }

@@ -9,6 +9,7 @@ REQUEST: {"text", "defines": {name: literal}, "dims": {name: int}, "captures": {
 `torch` is the stub of torch_stub.py.
 """
 import ast
+import functools
 import json
 import math
 import sys
@@ -80,6 +81,8 @@ def environment(request):
     names.update({name: getattr(flex, name) for name in ("and_masks", "or_masks", "noop_mask")})
     names.update({name: getattr(torch, name) for name in ("tanh_approx", "where", "exp", "tanh", "minimum", "maximum",
                                                           "clamp", "inf", "nan", "pi")})
+    names.update({"torch": torch, "F": torch.nn.functional, "math": math, "functools": functools,
+                  "partial": functools.partial, "float32": torch.float32, "int32": torch.int32})
     for name, capture in request["captures"].items():
         names[name] = capture["value"] if "value" in capture else T(capture["data"], capture["shape"])
     names["bool"] = type("bool", (), {"__new__": lambda cls, x=False: x.bool() if isinstance(x, T) else bool(x),

@@ -124,6 +124,18 @@ TEST_CASE("the mod is found by name, by arity, or as the last expression", "[dsl
   CHECK(kinds("def helper(a, b, c, d): return a\ndef score_mod(s, b, h, q, k): return s\nmask_mod = None") == score);
 }
 
+TEST_CASE("modules, helpers and dtypes are known without an import, and a definition of the file wins",
+          "[dsl][tracer]") {
+  CHECK(Running("score_mod = lambda s, b, h, q, k: torch.where(q >= k, F.relu(s), math.pi)").score(-2, 0, 0, 1, 0) ==
+        0);
+  CHECK(Running("score_mod = _identity").score(7, 0, 0, 0, 0) == 7);
+  CHECK(Running("torch = 3\nF = 4\nmath = 5\nscore + torch + F + math").score(0, 0, 0, 0, 0) == 12);
+  CHECK(Running("def F(x): return x * 2\nscore_mod = lambda s, b, h, q, k: F(s)").score(3, 0, 0, 0, 0) == 6);
+  CHECK(Running("float32 = 2\nscore * float32").score(3, 0, 0, 0, 0) == 6);
+  CHECK(traced("t: float32[H]\nscore + t[h]").tensors[0].dtype == DType::F32);
+  CHECK(traced("partial: f32[F]\nmath: int\nscore + partial[h] + math").dims.back() == "F");
+}
+
 TEST_CASE("results are converted to what a mod returns", "[dsl][tracer]") {
   CHECK(Running("score_mod = lambda s, b, h, q, k: q").score(9, 0, 0, 3, 0) == 3);
   CHECK(Running("score_mod = lambda s, b, h, q, k: q > 2").score(9, 0, 0, 3, 0) == 1);
