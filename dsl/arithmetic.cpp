@@ -107,11 +107,7 @@ Value decay(Context& context, Value value) {
 
 Value scalar(Context& context, Value value, const char* what) {
   value = decay(context, value);
-  if (value.is<const Tensor*>()) {
-    const Tensor& tensor = *value.as<const Tensor*>();
-    context.fail(diag::tensorNeedsIndex, context.module.tensors[tensor.number].name, Count(tensor.axes.size()),
-                 Count(tensor.axes.size() - tensor.order.size()));
-  }
+  if (value.is<const Tensor*>()) failUnindexed(context, *value.as<const Tensor*>());
   if (!value.isNumber()) context.fail(diag::expectedNumber, what, context.describe(value));
   return value;
 }

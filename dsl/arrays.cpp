@@ -89,6 +89,23 @@ std::vector<Value> shapeOf(Context& context, Value arrayLike) {
   return shape;
 }
 
+void failUnindexed(Context& context, const Tensor& tensor) {
+  const ir::TensorCapture& capture = context.module.tensors[tensor.number];
+  if (tensor.order.size() < tensor.axes.size())
+    context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
+                 Count(tensor.axes.size() - tensor.order.size()));
+  // What is known along each extent; the parameters may have other names.
+  constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
+  std::string element = capture.name + "[";
+  for (const ir::Extent& extent : capture.shape) {
+    bool isPosition = extent.isNamed && extent.value < int64_t(ir::kBuiltinDims);
+    element += (element.back() == '[' ? "" : ", ") + std::string(isPosition ? kPositions[extent.value]
+                                                                 : !extent.isNamed && extent.value == 1 ? "0"
+                                                                                                        : "i");
+  }
+  context.fail(diag::wholeTensor, capture.name, element + "]");
+}
+
 const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items) {
   context.charge(1 + items.size() / 4);
   return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::move(items));
@@ -104,9 +121,7 @@ const Array* toArray(Context& context, Value value) {
   const Tensor& tensor = *value.as<const Tensor*>();
   llvm::SmallVector<int64_t, 2> shape;
   for (Value extent : shapeOf(context, value)) {
-    if (!extent.is<int64_t>())
-      context.fail(diag::tensorNeedsIndex, context.module.tensors[tensor.number].name, Count(tensor.axes.size()),
-                   Count(tensor.axes.size() - tensor.order.size()));
+    if (!extent.is<int64_t>()) failUnindexed(context, tensor);
     shape.push_back(extent.as<int64_t>());
   }
   std::vector<Value> items;

@@ -13,6 +13,9 @@ namespace attnc::dsl {
 const Array* toArray(Context& context, Value value);
 const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items);
 
+/// Reports that an element is needed and the tensor has axes left.
+[[noreturn]] void failUnindexed(Context& context, const Tensor& tensor);
+
 /// Applies `scalarFn` to the elements of the operands, broadcast as torch does: numbers to any shape, extents of 1 to
 /// any extent. At least one operand is array-like.
 Value broadcast(Context& context, llvm::ArrayRef<Value> operands,

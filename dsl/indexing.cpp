@@ -162,8 +162,25 @@ Value indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Value>
   return result;
 }
 
+/// The captured tensor that a value is computed from; null if there is none.
+const ir::TensorCapture* captureBehind(Context& context, Value value) {
+  if (!value.isTraced()) return nullptr;
+  std::vector<bool> needed(value.as<ir::Value>().id + 1, false);
+  needed.back() = true;
+  for (uint32_t id = uint32_t(needed.size()); id-- > 0;) {
+    if (!needed[id]) continue;
+    const ir::Node& node = context.module[{id}];
+    if (node.op == Op::Load) return &context.module.tensors[node.attr];
+    for (ir::Value operand : node.operands) needed[operand.id] = true;
+  }
+  return nullptr;
+}
+
 /// table[i] for a traced i: chains of selects, one for each element of a row. An index outside takes the last row.
 Value chooseRow(Context& context, const Array& array, Value index) {
+  if (array.items.size() > kMaxTableLookup)
+    if (const ir::TensorCapture* capture = captureBehind(context, array.items.front()))
+      context.fail(diag::tableOfCapture, Count(array.items.size()), capture->name, Count(kMaxTableLookup));
   if (array.items.empty() || array.items.size() > kMaxTableLookup)
     context.fail(diag::tableTooLarge, Count(array.items.size()), Count(kMaxTableLookup));
   size_t rows = size_t(array.shape[0]), inner = array.items.size() / rows;

@@ -50,6 +50,7 @@ public:
       else
         body.pop_back();
     }
+    tracer.text = &ast.body;
     tracer.runModule(body);
     checkDefines();
     find(body);
@@ -120,8 +121,14 @@ private:
         candidates.push_back({name, value, bindingOf(body, name)});
     if (candidates.size() > 1) {
       llvm::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.loc.begin < b.loc.begin; });
+      auto isScore = [](const Candidate& candidate) { return requiredArguments(candidate.function) == 5u; };
+      auto binding = [&](const Candidate& candidate) {
+        return (isScore(candidate) ? "`score_mod = " : "`mask_mod = ") + candidate.name.str() + "`";
+      };
+      std::string hint = binding(candidates[1]);
+      if (isScore(candidates[0]) != isScore(candidates[1])) hint = binding(candidates[0]) + " and " + hint;
       tracer.diagnostics.report(candidates[1].loc, diag::ambiguousMod, std::string_view(candidates[0].name),
-                                std::string_view(candidates[1].name));
+                                std::string_view(candidates[1].name), hint);
     }
     if (candidates.size() != 1) return;
     (*requiredArguments(candidates[0].function) == 5 ? score : mask) = candidates[0];

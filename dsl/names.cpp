@@ -1,9 +1,10 @@
 // In: names, attributes and imports. Out: the values they stand for.
 // A name is looked up in the function, the functions around it, the module, and last among what attnc knows: Python's
-// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and functools (and `F`
-// for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
+// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and functools (and
+// `F` for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
 #include "dsl/arithmetic.h"
 #include "dsl/arrays.h"
+#include "dsl/suggestions.h"
 #include "dsl/tracer.h"
 
 #include <cmath>
@@ -40,8 +41,7 @@ constexpr struct {
   const char* name;
   const char* path;
 } kImported[] = {
-    {"torch", "torch"},         {"nn", "torch.nn"},       {"F", "torch.nn.functional"},
-    {"math", "math"},           {"functools", "functools"},
+    {"torch", "torch"}, {"nn", "torch.nn"}, {"F", "torch.nn.functional"}, {"math", "math"}, {"functools", "functools"},
 };
 
 std::optional<Value> constant(llvm::StringRef name) {
@@ -60,20 +60,6 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
     return name == "flex_attention" || name == "create_block_mask" || name == "create_mask" || name == "BlockMask" ||
            name == "AuxRequest" || name == "_mask_mod_signature" || name == "_score_mod_signature";
   return false;
-}
-
-std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates) {
-  if (name.size() < 3) return ""; // everything is close to them
-  unsigned best = name.size() < 5 ? 2 : 3;
-  llvm::StringRef found;
-  for (llvm::StringRef candidate : candidates) {
-    unsigned distance = name.edit_distance(candidate, /*AllowReplacements=*/true, best);
-    if (distance < best) {
-      best = distance;
-      found = candidate;
-    }
-  }
-  return found.empty() ? "" : "did you mean `" + found.str() + "`?";
 }
 
 Value typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
@@ -116,12 +102,7 @@ Value Tracer::lookup(llvm::StringRef name) {
     if (around->function && around->function->locals.contains(name)) fail(diag::unboundLocal, std::string_view(name));
   }
   if (auto value = lookupBuiltin(name)) return *value;
-  std::vector<llvm::StringRef> candidates = builtinNames(kPython | kTorch);
-  for (Scope* around = scope; around; around = around->parent)
-    for (auto& [key, value] : around->names) candidates.push_back(key);
-  charge(candidates.size());
-  std::sort(candidates.begin(), candidates.end()); // the scopes' order is that of a hash table
-  fail(diag::undefinedName, std::string_view(name), closest(name, candidates));
+  undefined(name);
 }
 
 std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
@@ -158,8 +139,7 @@ Value Tracer::attribute(Value base, llvm::StringRef name) {
   if (base.is<Namespace>()) {
     Namespace space = base.as<Namespace>();
     if (auto value = member(space, name)) return *value;
-    fail(diag::unknownMember, space.path, std::string_view(name),
-         closest(name, builtinNames(findPlace(space.path)->builtins)));
+    noMember(at, space.path, name, builtinNames(findPlace(space.path)->builtins));
   }
   if (base.is<TypeInfo>()) return typeInfoMember(*this, base.as<TypeInfo>().type, name);
   unsigned places = 0;
@@ -201,9 +181,7 @@ void Tracer::runImport(const ImportStmt& stmt) {
     }
     Namespace space{findPlace(stmt.module)->path};
     auto value = member(space, imported.name);
-    if (!value)
-      diagnostics.fail(imported.loc, diag::unknownMember, space.path, std::string_view(imported.name),
-                       closest(imported.name, builtinNames(findPlace(space.path)->builtins)));
+    if (!value) noMember(imported.loc, space.path, imported.name, builtinNames(findPlace(space.path)->builtins));
     bind(name, imported.loc, *value);
   }
 }

@@ -43,6 +43,8 @@ public:
   void forEach(Value iterable, llvm::function_ref<bool(Value)> visit);
   std::vector<Value> items(Value iterable);
 
+  /// All statements of the text, for hints about what follows an error; null if there is no text.
+  const Block* text = nullptr;
   /// Names of the module that may not be bound again: captures, and names of extents.
   llvm::StringSet<> declared;
   /// The expression that the function called last returned.
@@ -92,6 +94,11 @@ private:
   Value attribute(Value base, llvm::StringRef name);
   std::optional<Value> property(Value base, llvm::StringRef name);
   void runImport(const ImportStmt& stmt);
+
+  // suggestions.cpp
+  [[noreturn]] void undefined(llvm::StringRef name);
+  [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,
+                             llvm::ArrayRef<llvm::StringRef> known);
 
   // captures.cpp
   void declare(llvm::StringRef name, const Expr& annotation);

@@ -42,6 +42,18 @@ Dependences dependencesOf(const ir::Module& module, Value value) {
   return result;
 }
 
+/// The extent along which a parameter counts.
+ir::BuiltinDim alongOf(ParamKind param) {
+  switch (param) {
+  case ParamKind::B: return ir::BuiltinDim::B;
+  case ParamKind::H: return ir::BuiltinDim::H;
+  case ParamKind::QIdx: return ir::BuiltinDim::QLen;
+  case ParamKind::KvIdx:
+  case ParamKind::Score: break;
+  }
+  return ir::BuiltinDim::KvLen;
+}
+
 /// Example problems: B, H, HKV, Q_LEN, KV_LEN, and the value of every free extent. Small ones first, for readable
 /// examples.
 constexpr int64_t kProblems[][6] = {
@@ -108,6 +120,12 @@ private:
     return "";
   }
 
+  /// The smallest extent that has this position.
+  int64_t shortest(size_t dim, int64_t position) const {
+    auto pinned = pins.find(module.dims[dim]);
+    return pinned == pins.end() ? position + 1 : pinned->second;
+  }
+
   std::string describe(std::array<int64_t, 4> coordinates, const ir::Bindings& bindings, int64_t at) const {
     std::string text;
     auto add = [&](llvm::StringRef name, int64_t value) {
@@ -115,8 +133,14 @@ private:
     };
     for (size_t dim = 0; dim < module.dims.size(); ++dim)
       if (uses.dims[dim]) add(module.dims[dim], bindings.dims[dim]);
-    for (ParamKind param : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
-      if (uses.param[size_t(param)]) add(ir::name(param), coordinates[size_t(param) - 1]);
+    for (ParamKind param : {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx}) {
+      if (!uses.param[size_t(param)]) continue;
+      // Beside another extent by name, a position says little unless one sees that it exists: Q_LEN = 9, q_idx = 8.
+      size_t along = size_t(alongOf(param));
+      bool isOther = extent.isNamed && extent.value != int64_t(along);
+      if (isOther && !uses.dims[along]) add(module.dims[along], shortest(along, coordinates[size_t(param) - 1]));
+      add(ir::name(param), coordinates[size_t(param) - 1]);
+    }
     if (text.empty()) text = "it always";
     std::string size = fmt::format("{}", sizeOf(bindings));
     if (extent.isNamed) size = fmt::format("{} = {}", module.dims[extent.value], size);

@@ -84,8 +84,13 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80 and its block mask") {
   auto fp32 = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,128,128");
   REQUIRE(fp32);
   CHECK(fp32->find("values") == std::string::npos);
-  CHECK_THAT(*fp32, Contains("sm90 takes bf16 and fp16") && Contains("all tiles: nothing is masked"));
+  CHECK_THAT(*fp32, Contains("sm90 takes bf16 and fp16") && Contains("all tiles: the mod masks nothing"));
   CHECK(blocks(*fp32, "full") == 1);
+  CHECK(fp32->find("cut by") == std::string::npos);
+  auto ragged = explain("--arch sm_90a --dtype fp32 --head-dim 64 --expr score --shape 1,1,1,200,128");
+  REQUIRE(ragged);
+  CHECK(blocks(*ragged, "partial") == 1);
+  CHECK_THAT(*ragged, Contains("cut by the ends of the lengths"));
 }
 
 TEST_CASE("explain takes the problem from a file") {

@@ -82,10 +82,16 @@ std::vector<Case> syntax() {
 std::vector<Case> namesAndCaptures() {
   return {
       {"undefined-name at 1:10", "q_idx >= kv_id"},
+      {"absent-function at 1:1", "isin(q_idx, 3)"},
+      {"absent-function at 1:1", "torch.isin(q_idx, 3)"},
+      {"undeclared-tensor at 1:10", "q_idx >= lengths[b]"},
+      {"undeclared-scalar at 1:10", "q_idx >= window"},
+      {"undefined-constant at 2:5", mask("if causal: return True\n return q_idx > 1")},
+      {"undefined-object at 1:9", "score * config.scale"},
       {"unbound-local at 2:6", mask("x = y\n y = 1\n return q_idx > x")},
       {"unknown-import at 1:8", "import numpy as np\nq_idx > 1"},
       {"unknown-import at 1:6", "from os.path import join\nq_idx > 1"},
-      {"unknown-member at 2:1", "import torch\ntorch.einsum(q_idx) > 1"},
+      {"unknown-member at 2:1", "import torch\ntorch.bincount(q_idx) > 1"},
       {"unknown-member at 1:18", "from math import sqqrt\nq_idx > 1"},
       {"unknown-attribute at 1:1", "q_idx.numpy() > 1"},
       {"redeclared at 2:1", "n: int\nn = 3\nq_idx > n"},
@@ -135,7 +141,9 @@ std::vector<Case> values() {
 std::vector<Case> tensorsAndArrays() {
   auto with = [](const std::string& text) { return kDeclarations + text; };
   return {
-      {"tensor-needs-index at 2:1", with("score + t")},
+      {"tensor-needs-index at 2:1", "w: f32[H, KV_LEN]\nscore + w[h]"},
+      {"whole-tensor at 2:1", with("score + t")},
+      {"table-of-capture at 3:9", "w: f32[256]\nu = w * 2\nscore + u[q_idx]"},
       {"too-many-indices at 2:9", with("score + t[1, 2, 3]")},
       {"bad-index at 2:9", with("score + t[h, 0.5]")},
       {"bad-index at 2:9", with("score + t[h, q_idx > 1]")},
@@ -235,6 +243,83 @@ TEST_CASE("a diagnostic shows the line, a caret and the hint", "[dsl]") {
   CHECK(found.file == "alibi.py");
   CHECK(found.hint == "did you mean `kv_idx`?");
   CHECK(found.rendered == module.error().message);
+}
+
+namespace {
+
+/// The hint of the first diagnostic.
+std::string hintOf(const std::string& text) {
+  auto module = dsl::trace(text);
+  REQUIRE_FALSE(module);
+  return module.error().diagnostics.at(0).hint;
+}
+
+/// What the hint proposes to declare, in a mod whose function has these parameters and statements.
+std::string declared(const std::string& body, const std::string& parameters = "b, h, q, kv") {
+  std::string hint = hintOf("def mod(" + parameters + "):\n " + body + "\n");
+  size_t begin = hint.find('`');
+  return begin == std::string::npos ? hint : hint.substr(begin + 1, hint.find('`', begin + 1) - begin - 1);
+}
+
+std::string declaredInScore(const std::string& body) { return declared(body, "score, b, h, q, kv"); }
+
+} // namespace
+
+TEST_CASE("the declaration of a tensor that is missing is told from its use", "[dsl]") {
+  CHECK(declared("return document_id[q] == document_id[kv]") == "document_id: i32[KV_LEN]");
+  CHECK(hintOf("q_idx >= lengths[b]") == "if it is a tensor given at launch, declare it: `lengths: i32[B]`");
+  CHECK(declared("return (q >= kv) & valid[b, kv]") == "valid: bool[B, KV_LEN]");
+  CHECK(declared("return valid[b][kv]") == "valid: bool[B, KV_LEN]");
+  CHECK(declared("return q >= kv and not valid[kv].item()") == "valid: bool[KV_LEN]");
+  CHECK(declared("return blocks[b, h, q // 128, kv // 128]") == "blocks: bool[B, H, N, M]");
+  CHECK(declared("return q - offset[b] >= kv") == "offset: i32[B]");
+  CHECK(declared("x = q - kv\n return table[x] > 0.5") == "table: f32[N]");
+  CHECK(declared("return (lambda i: starts[i])(kv) <= q") == "starts: i32[N]");
+  CHECK(declared("return kv < ends[block_of_row[q] + 1]") == "ends: i32[N]");
+  CHECK(hintOf("block_of_row: i32[Q_LEN]\nends: i32[N]\nq_idx < ends[rows[q_idx]]").find("`rows: i32[Q_LEN]`") !=
+        std::string::npos);
+  CHECK(declaredInScore("return score + bias[b, h, q, kv]") == "bias: f32[B, H, Q_LEN, KV_LEN]");
+  CHECK(declaredInScore("return score + slopes[h] * (kv - q)") == "slopes: f32[H]");
+  CHECK(declaredInScore("x = slopes[h] * (kv - q)\n return score + x") == "slopes: f32[H]");
+  CHECK(declaredInScore("return torch.where(keep[q], score, 0)") == "keep: bool[Q_LEN]");
+  CHECK(declaredInScore("return score + torch.where(q > kv, w[h, 0], w[h, 1])") == "w: f32[H, N]");
+  CHECK(declaredInScore("return score * torch.exp(w[h])") == "w: f32[H]");
+  CHECK(declaredInScore("return score" + repeat(" + 1", 500) + " + late[kv]") == "late: f32[KV_LEN]");
+}
+
+TEST_CASE("the declaration of a scalar that is missing is told from its use", "[dsl]") {
+  CHECK(hintOf("q_idx - kv_idx <= window") == "if it is a number given at launch, declare it: `window: int`; if it is "
+                                              "a constant, define it: `window = 8`");
+  CHECK(declared("return (q - kv <= window) | (kv < 4)") == "window: int");
+  CHECK(declared("return (q >= kv) | bidirectional") == "bidirectional: bool");
+  CHECK(declaredInScore("return cap * torch.tanh(score / cap)") == "cap: float");
+  CHECK(declaredInScore("return torch.where(enabled, score, score * 2)") == "enabled: bool");
+  CHECK(declaredInScore("return score + sum(range(steps))") == "steps = 8");
+  CHECK(declaredInScore("x = 2.0 if fast else 3.0\n return score * x") == "fast = True");
+  CHECK(hintOf("score * config.scale").find("declare or define `scale` at module level") != std::string::npos);
+}
+
+TEST_CASE("a hint does not propose what cannot stand there", "[dsl]") {
+  CHECK(hintOf("slopes: f32[H]\nscore + slops[h]") == "did you mean `slopes`?");
+  CHECK(hintOf("kv_ids[q_idx] > 1") == "if it is a tensor given at launch, declare it: `kv_ids: i32[Q_LEN]`");
+  CHECK(hintOf("tanhh(score)") == "did you mean `tanh`?");
+  CHECK(hintOf("print(score)").find("did you mean") == std::string::npos);
+  CHECK(hintOf("torch.isin(q_idx, 3)").find("did you mean") == std::string::npos);
+  CHECK(hintOf("score + tank") == "if it is a number given at launch, declare it: `tank: float`; if it is a constant, "
+                                  "define it: `tank = 1.0`");
+  CHECK(hintOf("x = f(2)\nq_idx > x").empty());
+}
+
+TEST_CASE("an unindexed tensor is told how to be indexed", "[dsl]") {
+  CHECK(hintOf("m: i64[B, 1, Q_LEN, KV_LEN]\nm.to(torch.bool) & (q_idx > 1)") ==
+        "index it first, and compute with the element: `m[b, 0, q_idx, kv_idx]`");
+}
+
+TEST_CASE("of two functions that could be the mod, the hint names each for what it is", "[dsl]") {
+  const std::string soft = "def soft(s, b, h, q, k): return s / 2\n", causal = "def causal(b, h, q, k): return q > k\n";
+  CHECK(hintOf(soft + "def hard(s, b, h, q, k): return s\n") == "say which: `score_mod = hard`");
+  CHECK(hintOf(causal + "def window(b, h, q, k): return q < k\n") == "say which: `mask_mod = window`");
+  CHECK(hintOf(soft + causal) == "say which: `score_mod = soft` and `mask_mod = causal`");
 }
 
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {

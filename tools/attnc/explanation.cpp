@@ -46,13 +46,14 @@ const char* whyNotSm90(const kernels::Plan& plan, const KernelOptions& asked) {
   return plan.options.arch == "sm_90a" ? "" : "; sm90 needs arch sm_90a";
 }
 
-std::string blocksText(const BlockMask& mask, const ProblemShape& problem) {
+std::string blocksText(const BlockMask& mask, const ProblemShape& problem, KvLoop loop) {
   const BlockMaskShape& shape = mask.shape();
   int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
   int64_t live = mask.liveBlocks(), full = mask.fullBlocks();
-  auto line = [&](const char* label, int64_t count) {
-    return fmt::format("            {:8}{:>12}  {:>7}\n", label, count, percent(double(count), double(all)));
+  auto line = [&](const char* label, int64_t count, const char* why = "") {
+    return fmt::format("            {:8}{:>12}  {:>7}{}\n", label, count, percent(double(count), double(all)), why);
   };
+  const char* whyPartial = loop == KvLoop::AllTiles && live > full ? "  cut by the ends of the lengths" : "";
   std::string scope = "every batch entry and head has its own";
   if (shape.batch == 1 && problem.batch > 1)
     scope = shape.heads == 1 && problem.qHeads > 1 ? "the same in all batch entries and heads"
@@ -60,12 +61,12 @@ std::string blocksText(const BlockMask& mask, const ProblemShape& problem) {
   else if (shape.heads == 1 && problem.qHeads > 1)
     scope = "the same in all heads";
   return fmt::format("blocks      {} of {} x {}; {}\n", all, shape.qBlock, shape.kvBlock, scope) + line("live", live) +
-         line("partial", live - full) + line("full", full) + line("empty", all - live);
+         line("partial", live - full, whyPartial) + line("full", full) + line("empty", all - live);
 }
 
 const char* loopText(KvLoop loop) {
   switch (loop) {
-  case KvLoop::AllTiles: return "all tiles: nothing is masked";
+  case KvLoop::AllTiles: return "all tiles: the mod masks nothing";
   case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
   case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
   }
@@ -110,7 +111,7 @@ std::string workText(const BlockMask& mask, const ProblemShape& problem, const k
   double dense = flopsPerPair * rows * double(problem.kvLen);
   double copies = double(problem.batch / shape.batch) * double(problem.qHeads / shape.heads);
   double live = flopsPerPair * copies * livePairs(mask.view());
-  return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(mask, problem) +
+  return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(mask, problem, loop) +
          fmt::format("FLOPs       {} dense, {} in live blocks ({})\n", flopsText(dense), flopsText(live),
                      percent(live, dense));
 }
