@@ -57,6 +57,7 @@ public:
   Reader(StringRef text, StringRef name) : text(text), fileName(name) {
     for (ParamKind param : {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
       params[ir::name(param)] = param;
+    for (const std::string& dim : module.dims) dims.try_emplace(dim, dims.size());
   }
 
   Expected<Module> run() {
@@ -206,13 +207,13 @@ private:
   bool parseOperand(StringRef token, Value& result) {
     if (token.consume_front("%")) return namedValue(token, result);
     if (token.consume_front("@")) {
-      for (unsigned i = 0; i < module.scalars.size(); ++i)
-        if (token == module.scalars[i].name) return result = module.scalar(i), true;
+      auto found = scalars.find(token);
+      if (found != scalars.end()) return result = module.scalar(found->second), true;
       return fail(fmt::format("scalar {} is not declared", token.str()));
     }
     if (token.consume_front("#")) {
-      for (unsigned i = 0; i < module.dims.size(); ++i)
-        if (token == module.dims[i]) return result = module.dim(i), true;
+      auto found = dims.find(token);
+      if (found != dims.end()) return result = module.dim(found->second), true;
       return fail(fmt::format("dim {} is not declared", token.str()));
     }
     if (token == "true" || token == "false") return constant(Type::Bool, token == "true", result);
@@ -255,7 +256,8 @@ private:
   bool dimStatement() {
     std::string name;
     if (!identifier(name)) return false;
-    if (llvm::is_contained(module.dims, name)) return fail(fmt::format("dim {} exists already", name));
+    if (!dims.try_emplace(name, unsigned(module.dims.size())).second)
+      return fail(fmt::format("dim {} exists already", name));
     module.dims.push_back(std::move(name));
     return true;
   }
@@ -268,8 +270,8 @@ private:
       result = {false, *value};
       return true;
     }
-    for (size_t dim = 0; dim < module.dims.size(); ++dim)
-      if (token == module.dims[dim]) return result = {true, int64_t(dim)}, true;
+    auto found = dims.find(token);
+    if (found != dims.end()) return result = {true, int64_t(found->second)}, true;
     at = start;
     return fail("expected an extent: a number or the name of a dim declared above");
   }
@@ -288,6 +290,7 @@ private:
       if (!extent(tensor.shape.back())) return false;
     }
     if (!tensor.shape.empty() && !expect("]")) return false;
+    tensors.try_emplace(tensor.name, unsigned(module.tensors.size()));
     module.tensors.push_back(std::move(tensor));
     return true;
   }
@@ -300,6 +303,7 @@ private:
     std::optional<Type> type = typeNamed(word());
     if (!type || *type == Type::I64) return at = start, fail("expected i32, f32 or bool");
     scalar.type = *type;
+    scalars.try_emplace(scalar.name, unsigned(module.scalars.size()));
     module.scalars.push_back(std::move(scalar));
     return true;
   }
@@ -315,11 +319,9 @@ private:
   bool loadOperands(Node& node) {
     skipBlanks();
     size_t start = at;
-    StringRef tensor = word();
-    node.attr = -1;
-    for (size_t i = 0; i < module.tensors.size(); ++i)
-      if (tensor == module.tensors[i].name) node.attr = int64_t(i);
-    if (node.attr < 0) return at = start, fail("expected the name of a tensor");
+    auto found = tensors.find(word());
+    if (found == tensors.end()) return at = start, fail("expected the name of a tensor");
+    node.attr = int64_t(found->second);
     return !take("[") || operands("]", node.operands);
   }
 
@@ -395,6 +397,7 @@ private:
   std::string error;
   Module module;
   llvm::StringMap<ParamKind> params;
+  llvm::StringMap<unsigned> dims, tensors, scalars; // by name, the index; of two with one name (an error) the first
   llvm::StringMap<Value> values;
 };
 

@@ -52,7 +52,7 @@ std::string write(const Folder& folder, const TensorMap& tensors) {
 TensorMap read(const std::string& path) {
   auto tensors = readSafetensors(path);
   if (!tensors) FAIL(tensors.error().message);
-  return *tensors;
+  return tensors->tensors;
 }
 
 /// Runs on the CPU with an output that is there already; expects exit code 3, the message, and the output untouched.

@@ -2,8 +2,10 @@
 #include "safetensors.h"
 
 #include "output_file.h"
+#include "support/cpu_time.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <filesystem>
@@ -23,9 +25,19 @@ std::string fileOf(const std::string& header, size_t dataBytes) {
   return file + header + std::string(dataBytes, '\1');
 }
 
-Expected<TensorMap> parse(const std::string& file) {
+Expected<TensorMap> parse(const std::string& file, const Wanted& wanted = wantAll) {
   std::istringstream stream(file);
-  return readSafetensors(stream, file.size(), "input.safetensors");
+  auto read = readSafetensors(stream, file.size(), "input.safetensors", wanted);
+  if (!read) return std::move(read).error();
+  return std::move(read->tensors);
+}
+
+/// A header of many tensors without elements.
+std::string largeHeader(int tensors) {
+  std::string header = "{";
+  for (int i = 0; i < tensors; ++i)
+    header += fmt::format(R"({}"model.layers.{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", i ? "," : "", i);
+  return header + "}";
 }
 
 TensorMap sample() {
@@ -51,10 +63,10 @@ TEST_CASE("what is written is read back") {
   REQUIRE(writeSafetensors(path, tensors, {{"made by", "a test"}}));
   auto read = readSafetensors(path);
   REQUIRE(read);
-  REQUIRE(read->size() == tensors.size());
+  REQUIRE(read->tensors.size() == tensors.size());
   for (const auto& [name, tensor] : tensors) {
     INFO(name);
-    const HostTensor& back = read->at(name);
+    const HostTensor& back = read->tensors.at(name);
     CHECK(back.dtype == tensor.dtype);
     CHECK(back.shape == tensor.shape);
     CHECK(back.bytes == tensor.bytes);
@@ -117,6 +129,10 @@ TEST_CASE("malformed files are refused with a message that says why") {
       {R"({"q":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
       {R"({"q":{"dtype":"F32","shape":["1"],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
       {R"({"q":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", 4, "nested too deeply"},
+      {R"({"q":{"dtype":"F32","shape":{"a":1},"data_offsets":[0,4]}})", 4, "nested too deeply"},
+      {R"({"q":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4, "tensor 'q': no dtype"},
+      {R"({"q":{"dtype":"F32","shape":[1],"data_offsets":true}})", 4, "tensor 'q': no pair"},
+      {R"({"q":{"dtype":"F8","shape":[1],"data_offsets":[0,18446744073709551615]}})", 4, "beyond the end of any file"},
       {R"({"q":{"dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4]}})", 4, "tensor 'q': 7 dimensions"},
       {R"({"q":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})", 4, "tensor 'q': an extent"},
       {R"({"q":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,4]}})", 4, "tensor 'q': its shape"},
@@ -161,12 +177,78 @@ TEST_CASE("lying header lengths allocate nothing") {
 }
 
 TEST_CASE("deeply nested headers end in a message") {
-  std::string header = "{\"q\":";
-  for (int i = 0; i < 1'000'000; ++i) header += "{\"q\":";
-  header += "0" + std::string(1'000'001, '}');
-  auto result = parse(fileOf(header, 0));
-  REQUIRE_FALSE(result);
-  CHECK_THAT(result.error().message, Catch::Contains("nested too deeply"));
+  for (const char* open : {"[", "{\"shape\":", "{\"__metadata__\":"}) {
+    std::string header = "{\"q\":{\"shape\":";
+    for (int i = 0; i < 1'000'000; ++i) header += open;
+    auto result = parse(fileOf(header, 0));
+    REQUIRE_FALSE(result);
+    CHECK_THAT(result.error().message, Catch::Contains("nested too deeply"));
+  }
+}
+
+TEST_CASE("the time for a header grows with its length, not with the square of it") {
+  auto read = [](int tensors) {
+    return [file = fileOf(largeHeader(tensors), 0), tensors] {
+      auto result = parse(file);
+      REQUIRE(result);
+      REQUIRE(result->size() == size_t(tensors));
+    };
+  };
+  CHECK(test::cpuSeconds(read(32'000)) < 24 * test::cpuSeconds(read(4'000)));
+}
+
+TEST_CASE("only what is wanted is read, and may be of a kind that attnc does not know") {
+  const std::string file = fileOf(R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},)"
+                                  R"("b":{"dtype":"U8","shape":[2],"data_offsets":[8,10]},)"
+                                  R"("c":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1],"data_offsets":[10,11]},)"
+                                  R"("d":{"dtype":"BOOL","shape":[1],"data_offsets":[11,12]}})",
+                                  11) +
+                           "\2";
+  auto some = [](const std::string& name) {
+    return name == "b" ? Want::Data : name == "d" ? Want::Shape : Want::Nothing;
+  };
+  std::istringstream seekable(file), pipe(file);
+  for (auto [stream, size] :
+       {std::pair(&seekable, std::optional<uint64_t>(file.size())), std::pair(&pipe, std::optional<uint64_t>())}) {
+    auto result = readSafetensors(*stream, size, "input.safetensors", some);
+    REQUIRE(result);
+    CHECK(result->names == std::vector<std::string>{"a", "b", "c", "d"});
+    REQUIRE(result->tensors.size() == 2);
+    CHECK(result->tensors["b"].bytes == std::vector<char>{1, 1});
+    CHECK(result->tensors["d"].shape == std::vector<int64_t>{1});
+    CHECK(result->tensors["d"].bytes.empty());
+  }
+  auto wants = [](const char* wanted) {
+    return [wanted](const std::string& name) { return name == wanted ? Want::Data : Want::Nothing; };
+  };
+  CHECK_THAT(parse(file, wants("a")).error().message, Catch::Contains("tensor 'a': dtype 'F64' is not supported"));
+  CHECK_THAT(parse(file, wants("c")).error().message, Catch::Contains("tensor 'c': 8 dimensions"));
+  CHECK_THAT(parse(file, wants("d")).error().message, Catch::Contains("tensor 'd': a BOOL"));
+}
+
+TEST_CASE("a stream whose length is not known is read to its end, and cut ones are refused") {
+  const std::string whole = fileOf(R"({"q":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
+                                   R"("r":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})",
+                                   5);
+  auto read = [](const std::string& file, const Wanted& wanted) {
+    std::istringstream stream(file);
+    return readSafetensors(stream, std::nullopt, "<stdin>", wanted);
+  };
+  auto nothing = [](const std::string&) { return Want::Nothing; };
+  for (const Wanted& wanted : {Wanted(wantAll), Wanted(nothing)}) {
+    CHECK(read(whole, wanted));
+    for (size_t size = 0; size < whole.size(); ++size) {
+      INFO("cut at " << size);
+      auto result = read(whole.substr(0, size), wanted);
+      REQUIRE_FALSE(result);
+      if (size < whole.size() - 5) continue;
+      CHECK_THAT(result.error().message,
+                 Catch::Contains("truncated") && Catch::Contains(size < whole.size() - 2 ? "'q'" : "'r'"));
+    }
+    auto longer = read(whole + "x", wanted);
+    REQUIRE_FALSE(longer);
+    CHECK_THAT(longer.error().message, Catch::Contains("bytes after the last tensor"));
+  }
 }
 
 TEST_CASE("padding and metadata are legal") {
@@ -187,7 +269,7 @@ TEST_CASE("a boolean is 0 or 1") {
   CHECK_THAT(result.error().message, Catch::Contains("tensor 'q'"));
 }
 
-TEST_CASE("only regular files are read") {
+TEST_CASE("a folder, a device and a file that is missing are refused") {
   Folder folder;
   CHECK_FALSE(readSafetensors(folder / "."));
   CHECK_FALSE(readSafetensors("/dev/zero"));

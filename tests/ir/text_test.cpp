@@ -3,9 +3,11 @@
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "ir/verifier.h"
+#include "support/cpu_time.h"
 #include "support/random_module.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 using namespace attnc;
 using namespace attnc::ir;
@@ -76,8 +78,7 @@ TEST_CASE("every f32 prints as a text that reads back to the same bits") {
   std::mt19937_64 random(1);
   std::vector<uint32_t> bits = {0,          0x80000000, 1,          0x80000001, 0x7f800000, 0xff800000,
                                 0x7fc00000, 0x7fc00001, 0xffc00000, 0x7f7fffff, 0x00800000, 0x3dcccccd};
-  for (int i = 0; i < 3000; ++i)
-    bits.push_back(uint32_t(random()));
+  for (int i = 0; i < 3000; ++i) bits.push_back(uint32_t(random()));
   for (uint32_t b : bits) {
     Module module;
     module.scoreMod = module.constant(Type::F32, b);
@@ -179,6 +180,23 @@ TEST_CASE("mutilated IR text never crashes the reader, and what it accepts verif
     REQUIRE(read(print(*module)));
   }
   CHECK(accepted > 100);
+}
+
+TEST_CASE("the time to read declarations and their uses grows with their number, not with the square of it") {
+  auto reads = [](int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += fmt::format("dim D{}\n", i);
+    for (int i = 0; i < count; ++i) text += fmt::format("tensor t{}: f32[D{}]\n", i, i);
+    for (int i = 0; i < count; ++i) text += fmt::format("scalar s{}: i32\n", i);
+    for (int i = 0; i < count; ++i)
+      text += fmt::format("%a{0} = add i32 @s{0}, #D{0}\n%l{0} = load f32 t{0}[%a{0}]\n", i);
+    return [text = std::move(text), count] {
+      auto module = read(text);
+      REQUIRE(module);
+      REQUIRE(module->scalars.size() == size_t(count));
+    };
+  };
+  CHECK(test::cpuSeconds(reads(32'000)) < 24 * test::cpuSeconds(reads(4'000)));
 }
 
 TEST_CASE("an empty text is the identity mod") {

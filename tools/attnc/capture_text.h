@@ -1,7 +1,7 @@
 // Captures as text: how declarations are shown, and how values on the command line are read.
 #pragma once
 
-#include "safetensors.h"
+#include "host_tensor.h"
 
 #include "attnc/block_mask.h"
 #include "attnc/mod.h"

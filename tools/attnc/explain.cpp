@@ -12,7 +12,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <variant>
 
 namespace attnc::cli {
@@ -39,8 +38,7 @@ void applyPins(const Mod& mod, const std::map<std::string, int64_t>& pins, Expla
     if (auto pin = pins.find(name); pin != pins.end()) *extent = pin->second;
   if (!options.shape) options.shape = shape;
 
-  std::set<std::string> given;
-  for (const std::string& assignment : options.run.sets) given.insert(splitAssignment(assignment).first);
+  const std::map<std::string, std::string> given = assignments("--set", options.run.sets);
   for (const CaptureInfo& capture : mod.captures())
     if (auto pin = pins.find(capture.name); pin != pins.end() && !given.count(capture.name))
       options.run.sets.push_back(fmt::format("{}={}", capture.name, pin->second));
@@ -49,7 +47,7 @@ void applyPins(const Mod& mod, const std::map<std::string, int64_t>& pins, Expla
 /// The problem, from the file or drawn; `kernel` receives what the file says about q, k and v.
 Expected<Operands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
   if (options.run.input.empty()) return drawCaptures(mod, options.run, *options.shape);
-  auto operands = findOperands(mod, options.run);
+  auto operands = findOperands(mod, options.run, Elements::OfMask);
   if (!operands) return operands;
   kernel.dtype = operands->q.dtype;
   kernel.headDim = int(operands->q.shape[3]);

@@ -15,15 +15,45 @@
 namespace attnc::cli {
 namespace {
 
+// Elements of captures, all together.
+constexpr int64_t kMaxDrawnToRun = int64_t(1) << 34;
+constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // seconds, and a gigabyte; explaining takes no longer
+
 [[noreturn]] void badSet(const std::string& assignment, const std::string& reason) {
   throw CLI::ValidationError("--set", inQuotes(assignment) + ": " + reason);
 }
 
+/// The captured tensors that mask_mod reads.
+std::set<std::string> tensorsOfMask(const ir::Module& module) {
+  std::set<std::string> names;
+  if (!module.maskMod) return names;
+  std::vector<bool> needed(module.maskMod->id + 1, false);
+  needed.back() = true;
+  for (uint32_t id = uint32_t(needed.size()); id-- > 0;) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    if (node.op == ir::Op::Load) names.insert(module.tensors[size_t(node.attr)].name);
+    for (ir::Value operand : node.operands) needed[operand.id] = true;
+  }
+  return names;
+}
+
+/// Which elements of captured tensors are found.
+class Needed {
+public:
+  Needed(const Mod& mod, Elements elements) : all(elements == Elements::All), ofMask(tensorsOfMask(mod.module())) {}
+  bool operator()(const std::string& capture) const { return all || ofMask.count(capture); }
+
+private:
+  bool all;
+  std::set<std::string> ofMask;
+};
+
 /// Collects the captures of one run.
 class Collector {
 public:
-  Collector(const Mod& mod, const RunOptions& options, TensorMap& file, Generator* generator)
-      : mod(mod), options(options), file(file), generator(generator) {}
+  Collector(const Mod& mod, const RunOptions& options, TensorMap& file, Generator* generator, const Needed& needed)
+      : mod(mod), options(options), file(file), generator(generator), needed(needed) {}
 
   Status collect(Operands& operands) {
     readSets();
@@ -42,12 +72,12 @@ private:
       if (generator) dims.insert(capture.extent.begin(), capture.extent.end());
     }
     for (const char* builtin : {"B", "H", "HKV", "Q_LEN", "KV_LEN"}) dims.erase(builtin);
-    for (const std::string& assignment : options.sets) {
-      auto [name, value] = splitAssignment(assignment);
+    for (const auto& [name, value] : assignments("--set", options.sets)) {
       if (captures.count(name)) {
-        sets[name] = assignment;
+        sets[name] = value;
         continue;
       }
+      const std::string assignment = name + "=" + value;
       if (!dims.count(name)) badSet(assignment, unknownName());
       int64_t extent = 0;
       if (!parseInteger(value, extent) || extent < 0) badSet(assignment, "an extent is a number from 0");
@@ -75,14 +105,15 @@ private:
       std::visit([&](auto value) { operands.captures.set(capture.name, value); }, generator->scalar(capture));
       return {};
     }
-    auto tensor = generator->tensor(capture, freeDims);
-    if (!tensor) return std::move(tensor).error();
-    operands.tensors[capture.name] = std::move(*tensor);
+    HostTensor tensor{capture.dtype, generator->shapeOf(capture, freeDims), {}};
+    if (needed(capture.name))
+      if (auto status = generator->fill(capture, tensor); !status) return status;
+    operands.tensors[capture.name] = std::move(tensor);
     return {};
   }
 
-  void set(const CaptureInfo& capture, const std::string& assignment, Operands& operands) {
-    const std::string text = splitAssignment(assignment).second;
+  void set(const CaptureInfo& capture, const std::string& text, Operands& operands) {
+    const std::string assignment = capture.name + "=" + text;
     if (capture.kind != CaptureInfo::Kind::Tensor) {
       std::string expected;
       auto value = parseScalar(capture, text, expected);
@@ -132,30 +163,43 @@ private:
   const RunOptions& options;
   TensorMap& file;
   Generator* generator;
+  const Needed& needed;
   std::map<std::string, std::string> sets;
   std::map<std::string, int64_t> freeDims;
 };
 
-Status takeOperand(TensorMap& file, const char* name, const std::string& path, HostTensor& target) {
-  auto found = file.find(name);
-  if (found != file.end()) {
-    target = std::move(found->second);
-    file.erase(found);
-    return {};
-  }
-  std::string names;
-  for (const auto& [other, tensor] : file) names += (names.empty() ? "" : ", ") + inQuotes(other);
-  return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(path), name),
-                            names.empty() ? "the file has no tensors" : "the file has " + names);
+/// Some of a file's names; a model has thousands.
+std::string namesText(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 12;
+  if (names.empty()) return "the file has no tensors";
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i ? ", " : "the file has ") + inQuotes(names[i]);
+  return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
-Status readOperands(const RunOptions& options, TensorMap& file, Operands& operands) {
-  auto read = readSafetensors(options.input);
+Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements, TensorMap& file,
+                    Operands& operands) {
+  const std::map<std::string, std::string> given = assignments("--set", options.sets);
+  std::map<std::string, Want> wants;
+  for (const CaptureInfo& capture : mod.captures())
+    if (!given.count(capture.name))
+      wants[capture.name] =
+          capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
+  for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
+  auto read = readSafetensors(options.input, [&](const std::string& name) {
+    auto found = wants.find(name);
+    return found == wants.end() ? Want::Nothing : found->second;
+  });
   if (!read) return std::move(read).error();
-  file = std::move(*read);
-  if (auto status = takeOperand(file, "q", options.input, operands.q); !status) return status;
-  if (auto status = takeOperand(file, "k", options.input, operands.k); !status) return status;
-  return takeOperand(file, "v", options.input, operands.v);
+  file = std::move(read->tensors);
+  for (auto [name, target] : {std::pair("q", &operands.q), std::pair("k", &operands.k), std::pair("v", &operands.v)}) {
+    auto node = file.extract(name);
+    if (node.empty())
+      return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(options.input), name),
+                                namesText(read->names));
+    *target = std::move(node.mapped());
+  }
+  return {};
 }
 
 void drawOperands(const RunOptions& options, Generator& generator, Operands& operands) {
@@ -184,17 +228,18 @@ Status checkOperands(const Mod& mod, Operands& operands) {
 
 } // namespace
 
-Expected<Operands> findOperands(const Mod& mod, const RunOptions& options) {
+Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
   Operands operands;
   TensorMap file;
   std::optional<Generator> generator;
+  const Needed needed(mod, elements);
   if (options.random) {
-    generator.emplace(options.seed, options.random->shape);
+    generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun);
     drawOperands(options, *generator, operands);
-  } else if (auto status = readOperands(options, file, operands); !status) {
+  } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status.error();
   }
-  Collector collector(mod, options, file, generator ? &*generator : nullptr);
+  Collector collector(mod, options, file, generator ? &*generator : nullptr, needed);
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkOperands(mod, operands); !status) return status.error();
   return operands;
@@ -204,8 +249,9 @@ Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const
   Operands operands;
   operands.problem = problem;
   TensorMap file;
-  Generator generator(options.seed, problem);
-  Collector collector(mod, options, file, &generator);
+  Generator generator(options.seed, problem, kMaxDrawnToExplain);
+  const Needed needed(mod, Elements::OfMask);
+  Collector collector(mod, options, file, &generator, needed);
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkCaptures(mod, operands); !status) return status.error();
   return operands;

@@ -12,6 +12,12 @@ namespace attnc::cli {
 /// Queries and keys of a block of the masks that the command makes.
 constexpr int kBlock = 128;
 
+/// Whose elements somebody is going to read.
+enum class Elements {
+  All,
+  OfMask, ///< captures that mask_mod reads; of all other tensors the shape alone is found, and they have no bytes
+};
+
 /// Host memory, checked against each other and against the mod.
 struct Operands {
   HostTensor q, k, v;
@@ -23,9 +29,10 @@ struct Operands {
 /// Finds every operand. A capture comes from --set if that names it, else from the file, else, with --random, from the
 /// generator. Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or shape. A --set that
 /// names nothing, or whose value does not fit, throws CLI::ValidationError.
-Expected<Operands> findOperands(const Mod& mod, const RunOptions& options);
+Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements = Elements::All);
 
-/// The same without q, k and v: what the mod captures in a problem of this shape. The file is not read.
+/// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
+/// read.
 Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
 
 } // namespace attnc::cli

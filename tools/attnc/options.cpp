@@ -39,7 +39,7 @@ Expected<Mod> ModOptions::load() const {
   if (path.empty() == expression.empty())
     throw CLI::ValidationError("MOD", "give a mod: either a file or --expr \"EXPRESSION\"");
   ParseOptions options;
-  for (const std::string& define : defines) options.defines.insert(splitAssignment(define));
+  options.defines = assignments("-D", defines);
   if (!path.empty()) return Mod::load(path, options);
   options.name = "<expr>";
   return Mod::parse(expression, options);
@@ -82,10 +82,10 @@ KernelOptions KernelFlags::toOptions() const {
   KernelOptions options;
   options.family = byName.at(family);
   options.tf32 = tf32;
-  for (const std::string& pin : pins) {
-    auto [name, text] = splitAssignment(pin);
+  for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
-    if (!parseInteger(text, value)) throw CLI::ValidationError("--pin", inQuotes(pin) + ": the value is no integer");
+    if (!parseInteger(text, value))
+      throw CLI::ValidationError("--pin", inQuotes(name + "=" + text) + ": the value is no integer");
     options.pins[name] = value;
   }
   return options;
@@ -108,15 +108,23 @@ DType dtypeOf(const std::string& spelling) {
   return spelling == "f16" ? DType::F16 : DType::F32;
 }
 
-std::pair<std::string, std::string> splitAssignment(const std::string& text) {
-  size_t equals = text.find('=');
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
 std::string checkAssignment(const std::string& text) {
   size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) return {};
   return inQuotes(text) + " is not of the form NAME=VALUE";
+}
+
+std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> values;
+  for (const std::string& text : texts) {
+    size_t equals = text.find('=');
+    std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+    auto [found, isNew] = values.emplace(name, value);
+    if (!isNew)
+      throw CLI::ValidationError(option, fmt::format("{} is given twice, as {} and as {}", inQuotes(name),
+                                                     inQuotes(found->second), inQuotes(value)));
+  }
+  return values;
 }
 
 std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names) {

@@ -50,10 +50,11 @@ const std::map<std::string, std::string>& dtypeSpellings();
 /// Precondition: a value of dtypeSpellings().
 DType dtypeOf(const std::string& spelling);
 
-/// Splits NAME=VALUE. Precondition: the text passed nameValue().
-std::pair<std::string, std::string> splitAssignment(const std::string& text);
 /// A CLI11 check: NAME=VALUE.
 std::string checkAssignment(const std::string& text);
+/// Values by name. Throws CLI::ValidationError for `option` where a name is given twice: none of its values would be
+/// more right than the other. Precondition: the texts passed checkAssignment().
+std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts);
 
 /// Numbers from 0 to ir::kMaxExtent, separated by commas, as many as `names` has ("B,H,HKV"). Throws
 /// CLI::ValidationError for `option`.

@@ -69,6 +69,11 @@ Status replaceFile(const std::string& path, const std::vector<std::string_view>&
 } // namespace
 
 Status writeWholeFile(const std::string& path, const std::vector<std::string_view>& pieces) {
+  if (path == "-") {
+    for (std::string_view piece : pieces)
+      if (!writeAll(STDOUT_FILENO, piece)) return cannotWrite("<stdout>");
+    return {};
+  }
   std::error_code ignored;
   auto status = std::filesystem::status(path, ignored);
   if (std::filesystem::is_directory(status))

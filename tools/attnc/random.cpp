@@ -13,7 +13,6 @@ namespace attnc::cli {
 namespace {
 
 constexpr int64_t kFreeExtent = 64;
-constexpr int64_t kMaxDrawn = int64_t(1) << 34;
 
 std::optional<int64_t> builtinExtent(const ProblemShape& problem, const std::string& name) {
   if (name == "B") return problem.batch;
@@ -57,8 +56,7 @@ HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   return tensor;
 }
 
-HostTensor Generator::integers(const CaptureInfo& capture, std::vector<int64_t> shape) {
-  HostTensor tensor = HostTensor::make(capture.dtype, std::move(shape));
+void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
   bool alongSequence =
       !capture.extent.empty() && (capture.extent.back() == "Q_LEN" || capture.extent.back() == "KV_LEN");
   int64_t most = std::min(std::max<int64_t>(1, problem.kvLen / 2), largest(capture.dtype));
@@ -72,43 +70,49 @@ HostTensor Generator::integers(const CaptureInfo& capture, std::vector<int64_t> 
       id += uniform(1, meanLength) == 1;
     reference::writeElement(tensor.bytes.data(), capture.dtype, i, double(alongSequence ? id : uniform(1, most)));
   }
-  return tensor;
 }
 
-Expected<HostTensor> Generator::tensor(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) {
+std::vector<int64_t> Generator::shapeOf(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) const {
   std::vector<int64_t> shape;
-  int64_t elements = 1;
   for (const std::string& extent : capture.extent) {
     int64_t value = 0;
     if (auto builtin = builtinExtent(problem, extent))
       value = *builtin;
     else if (!parseInteger(extent, value))
       value = freeDims.try_emplace(extent, kFreeExtent).first->second;
-    if (value < 0 || (value > 0 && elements > kMaxDrawn / value))
-      return Error::environment(fmt::format("capture {}: too large to draw", inQuotes(capture.name)));
-    elements *= std::max<int64_t>(value, 1);
     shape.push_back(value);
   }
-  switch (capture.dtype) {
-  case DType::Bool: {
-    HostTensor tensor = HostTensor::make(DType::Bool, std::move(shape));
-    for (char& byte : tensor.bytes) byte = char(uniform(0, 1));
-    return tensor;
+  return shape;
+}
+
+Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
+  bool isEmpty = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
+  int64_t elements = isEmpty ? 0 : 1;
+  for (int64_t extent : tensor.shape) {
+    if (!isEmpty && elements > elementsLeft / extent)
+      return Error::environment(
+          fmt::format("capture {} of shape {} is too large to draw", inQuotes(capture.name), shapeText(tensor.shape)),
+          "make the problem smaller, or give the tensor in a file");
+    elements *= extent;
   }
+  elementsLeft -= elements;
+  tensor.bytes.resize(size_t(elements * dtypeBytes(tensor.dtype)));
+  switch (capture.dtype) {
+  case DType::Bool:
+    for (char& byte : tensor.bytes) byte = char(uniform(0, 1));
+    return {};
   case DType::U8:
   case DType::I8:
   case DType::I16:
   case DType::I32:
-  case DType::I64: return integers(capture, std::move(shape));
+  case DType::I64: fillIntegers(capture, tensor); return {};
   case DType::F16:
   case DType::BF16:
   case DType::F32: break;
   }
-  HostTensor tensor = HostTensor::make(capture.dtype, std::move(shape));
   std::normal_distribution<double> draw(0, 0.5);
-  for (int64_t i = 0, count = tensor.elements(); i < count; ++i)
-    reference::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));
-  return tensor;
+  for (int64_t i = 0; i < elements; ++i) reference::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));
+  return {};
 }
 
 Captures::Value Generator::scalar(const CaptureInfo& capture) {

@@ -1,9 +1,10 @@
 // Random operands: q, k, v, and captures of which only the declaration is known.
 #pragma once
 
-#include "safetensors.h"
+#include "host_tensor.h"
 
 #include "attnc/block_mask.h"
+#include "attnc/error.h"
 #include "attnc/mod.h"
 
 #include <map>
@@ -18,23 +19,30 @@ extern const char* const kRandomHelp;
 /// Draws from one seed; the same calls in the same order give the same numbers.
 class Generator {
 public:
-  Generator(uint64_t seed, const ProblemShape& problem) : random(seed), problem(problem) {}
+  /// `mostElements`: of captured tensors, all together.
+  Generator(uint64_t seed, const ProblemShape& problem, int64_t mostElements)
+      : random(seed), problem(problem), elementsLeft(mostElements) {}
 
   /// Normally distributed, mean 0, variance 1; f32, f16 or bf16.
   HostTensor normal(DType dtype, std::vector<int64_t> shape);
 
-  /// A tensor as declared. `freeDims` gives extents for dims that are not built in, and receives those that it lacks.
-  Expected<HostTensor> tensor(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims);
+  /// The shape of a tensor as declared. `freeDims` gives extents for dims that are not built in, and receives those
+  /// that it lacks.
+  std::vector<int64_t> shapeOf(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) const;
+
+  /// Draws the elements of a tensor that has its dtype and shape. Blame::Environment if there are too many.
+  Status fill(const CaptureInfo& capture, HostTensor& tensor);
 
   /// A run-time scalar as declared.
   Captures::Value scalar(const CaptureInfo& capture);
 
 private:
-  HostTensor integers(const CaptureInfo& capture, std::vector<int64_t> shape);
+  void fillIntegers(const CaptureInfo& capture, HostTensor& tensor);
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
 
   std::mt19937_64 random;
   ProblemShape problem;
+  int64_t elementsLeft;
 };
 
 } // namespace attnc::cli

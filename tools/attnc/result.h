@@ -1,7 +1,7 @@
 // What one run gives, wherever it ran.
 #pragma once
 
-#include "safetensors.h"
+#include "host_tensor.h"
 
 #include <optional>
 #include <string>

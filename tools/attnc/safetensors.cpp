@@ -1,6 +1,7 @@
 #include "safetensors.h"
 
 #include "output_file.h"
+#include "safetensors_header.h"
 #include "text.h"
 
 #include <fmt/format.h>
@@ -9,16 +10,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <optional>
-#include <set>
+#include <iostream>
 
 namespace attnc::cli {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 16 << 20;     // about 100000 tensors; bounds what parsing takes
-constexpr int64_t kMaxElements = int64_t(1) << 46; // keeps every product of extents and sizes inside int64
+constexpr uint64_t kMaxHeaderBytes = 100'000'000; // as the format's own reader; bounds what parsing takes
 constexpr size_t kPrefixBytes = 8;
 
 struct DTypeSpelling {
@@ -42,26 +41,27 @@ std::optional<DType> dtypeOf(std::string_view text) {
   return std::nullopt;
 }
 
-/// A tensor as the header announces it.
-struct Entry {
-  std::string name;
-  DType dtype = DType::F32;
-  std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0; // bytes of the data section
-};
-
-/// Reads one stream, with the file's name at hand for messages.
+/// Reads one stream from front to back, with the file's name at hand for messages.
 class Reader {
 public:
-  Reader(std::istream& stream, uint64_t size, const std::string& name) : stream(stream), size(size), file(name) {}
+  Reader(std::istream& stream, std::optional<uint64_t> size, const std::string& name, const Wanted& wanted)
+      : stream(stream), size(size), file(name), wanted(wanted) {}
 
-  Expected<TensorMap> read() {
+  Expected<FileTensors> read() {
     auto header = readHeader();
     if (!header) return std::move(header).error();
-    auto entries = readEntries(*header);
+    auto entries = parseSafetensorsHeader(*header, file);
     if (!entries) return std::move(entries).error();
-    if (auto status = checkLayout(*entries); !status) return status.error();
-    return readData(*entries);
+    for (const TensorEntry& entry : *entries)
+      if (auto status = checkEntry(entry); !status) return status.error();
+    if (auto status = checkEnd(*entries); !status) return status.error();
+    FileTensors result;
+    for (const TensorEntry& entry : *entries) {
+      result.names.push_back(entry.name);
+      if (auto status = readTensor(entry, result.tensors); !status) return status.error();
+    }
+    if (!size && stream.peek() != std::char_traits<char>::eof()) return fail("bytes after the last tensor");
+    return result;
   }
 
 private:
@@ -73,159 +73,97 @@ private:
     return fail("tensor {}: {}", inQuotes(tensor), fmt::format(text, std::forward<Args>(args)...));
   }
 
-  bool readBytes(char* target, uint64_t count) {
-    stream.read(target, std::streamsize(count));
-    return uint64_t(stream.gcount()) == count;
+  /// Appends bytes; in parts, since a stream of unknown size may promise more than it has. How many there were.
+  template <class Bytes> uint64_t readBytes(Bytes& target, uint64_t count) {
+    constexpr uint64_t kPart = 16 << 20;
+    for (uint64_t left = count; left > 0;) {
+      uint64_t part = size ? left : std::min(left, kPart);
+      size_t have = target.size();
+      target.resize(have + part);
+      stream.read(target.data() + have, std::streamsize(part));
+      left -= part;
+      if (uint64_t(stream.gcount()) != part) return count - left - part + uint64_t(stream.gcount());
+    }
+    return count;
   }
 
-  Expected<Json> readHeader() {
-    unsigned char prefix[kPrefixBytes];
-    if (size < kPrefixBytes || !readBytes(reinterpret_cast<char*>(prefix), kPrefixBytes))
+  uint64_t skipBytes(uint64_t count) {
+    if (size) return stream.seekg(std::streamoff(count), std::ios::cur) ? count : 0; // the size has been checked
+    stream.ignore(std::streamsize(count));
+    return uint64_t(stream.gcount());
+  }
+
+  Expected<std::string> readHeader() {
+    std::string prefix, text;
+    if (readBytes(prefix, kPrefixBytes) != kPrefixBytes)
       return fail("no safetensors file: it ends inside the header length");
-    for (size_t i = 0; i < kPrefixBytes; ++i) headerBytes |= uint64_t(prefix[i]) << (8 * i);
+    uint64_t headerBytes = 0;
+    for (size_t i = 0; i < kPrefixBytes; ++i) headerBytes |= uint64_t(uint8_t(prefix[i])) << (8 * i);
     if (headerBytes > kMaxHeaderBytes)
       return fail("no safetensors file: a header of {} bytes is beyond the limit of {}", headerBytes, kMaxHeaderBytes);
-    if (headerBytes > size - kPrefixBytes)
+    uint64_t available = size ? std::min(headerBytes, *size - kPrefixBytes) : headerBytes;
+    if (available == headerBytes) available = readBytes(text, headerBytes);
+    if (available != headerBytes)
       return fail("truncated: the header has {} bytes, the file only {} after the header length", headerBytes,
-                  size - kPrefixBytes);
-    std::string text(headerBytes, '\0');
-    if (!readBytes(text.data(), headerBytes)) return fail("cannot be read");
+                  available);
     if (text.empty() || text[0] != '{') return fail("no safetensors file: the header is not a JSON object");
-    return parseHeader(text);
+    if (size) dataBytes = *size - kPrefixBytes - headerBytes;
+    return text;
   }
 
-  /// A JSON parser keeps one of two equal keys without a word; here that would be a wrong tensor.
-  Expected<Json> parseHeader(const std::string& text) const {
-    std::vector<std::set<std::string>> keys;
-    std::optional<std::string> duplicate;
-    bool tooDeep = false;
-    auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-      constexpr int kDeepest = 3; // header, tensor, shape
-      tooDeep |= depth > kDeepest;
-      if (tooDeep) return false;
-      if (event == Json::parse_event_t::object_start) keys.emplace_back();
-      if (event == Json::parse_event_t::object_end) keys.pop_back();
-      if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-        duplicate = parsed.get<std::string>();
-      return true;
-    };
-    Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
-    if (tooDeep) return fail("the header is nested too deeply");
-    if (header.is_discarded() || !header.is_object()) return fail("the header is not valid JSON");
-    if (duplicate) return fail("the header has the key {} twice", inQuotes(*duplicate));
-    return header;
-  }
-
-  Expected<std::vector<Entry>> readEntries(const Json& header) const {
-    std::vector<Entry> entries;
-    for (const auto& [name, fields] : header.items()) {
-      if (name == "__metadata__") {
-        if (auto status = checkMetadata(fields); !status) return status.error();
-        continue;
-      }
-      auto entry = readEntry(name, fields);
-      if (!entry) return std::move(entry).error();
-      entries.push_back(std::move(*entry));
+  /// Whether the bytes are as many as dtype and shape say; and for a tensor that is wanted, whether attnc can use it.
+  Status checkEntry(const TensorEntry& entry) const {
+    auto dtype = dtypeOf(entry.dtype);
+    if (dtype) {
+      uint64_t needed = uint64_t(dtypeBytes(*dtype));
+      for (int64_t extent : entry.shape) needed *= uint64_t(extent);
+      if (entry.end - entry.begin != needed)
+        return failAt(entry.name, "{} bytes of data, but {} of shape {} take {}", entry.end - entry.begin, entry.dtype,
+                      shapeText(entry.shape), needed);
     }
-    return entries;
-  }
-
-  Status checkMetadata(const Json& fields) const {
-    if (!fields.is_object()) return fail("__metadata__ is not a JSON object");
-    for (const auto& [key, value] : fields.items())
-      if (!value.is_string()) return fail("__metadata__: {} is not a string", inQuotes(key));
-    return {};
-  }
-
-  Expected<Entry> readEntry(const std::string& name, const Json& fields) const {
-    Entry entry;
-    entry.name = name;
-    if (!fields.is_object()) return failAt(name, "its header entry is not a JSON object");
-    for (const auto& [key, value] : fields.items())
-      if (key != "dtype" && key != "shape" && key != "data_offsets")
-        return failAt(name, "unknown field {} in its header entry", inQuotes(key));
-
-    if (!fields.contains("dtype") || !fields["dtype"].is_string()) return failAt(name, "no dtype in its header entry");
-    const auto& dtypeText = fields["dtype"].get_ref<const std::string&>();
-    auto dtype = dtypeOf(dtypeText);
+    if (wanted(entry.name) == Want::Nothing) return {};
     if (!dtype)
-      return failAt(name, "dtype {} is not supported (F32, F16, BF16, I64, I32, I16, I8, U8, BOOL are)",
-                    inQuotes(dtypeText));
-    entry.dtype = *dtype;
-    if (auto status = readShape(entry, fields); !status) return status.error();
-    if (auto status = readOffsets(entry, fields); !status) return status.error();
-    return entry;
-  }
-
-  Status readShape(Entry& entry, const Json& fields) const {
-    if (!fields.contains("shape") || !fields["shape"].is_array())
-      return failAt(entry.name, "no shape in its header entry");
-    const Json& shape = fields["shape"];
-    if (shape.size() > size_t(TensorView::kMaxRank))
-      return failAt(entry.name, "{} dimensions, at most {} are supported", shape.size(), TensorView::kMaxRank);
-    int64_t product = 1; // of extents taken as at least 1, so that strides fit as well
-    for (const Json& extent : shape) {
-      if (!extent.is_number_unsigned()) return failAt(entry.name, "an extent of its shape is not a whole number");
-      uint64_t value = extent.get<uint64_t>();
-      if (value > uint64_t(kMaxElements / product))
-        return failAt(entry.name, "its shape {} is too large", shape.dump());
-      product *= std::max<int64_t>(int64_t(value), 1);
-      entry.shape.push_back(int64_t(value));
-    }
+      return failAt(entry.name, "dtype {} is not supported (F32, F16, BF16, I64, I32, I16, I8, U8, BOOL are)",
+                    inQuotes(entry.dtype));
+    if (entry.shape.size() > size_t(TensorView::kMaxRank))
+      return failAt(entry.name, "{} dimensions, at most {} are supported", entry.shape.size(), TensorView::kMaxRank);
     return {};
   }
 
-  Status readOffsets(Entry& entry, const Json& fields) const {
-    const auto offsets = fields.find("data_offsets");
-    bool valid = offsets != fields.end() && offsets->is_array() && offsets->size() == 2 &&
-                 (*offsets)[0].is_number_unsigned() && (*offsets)[1].is_number_unsigned();
-    if (!valid) return failAt(entry.name, "no pair of data_offsets in its header entry");
-    entry.begin = (*offsets)[0].get<uint64_t>();
-    entry.end = (*offsets)[1].get<uint64_t>();
-    if (entry.begin > entry.end) return failAt(entry.name, "its data_offsets run backwards");
-    uint64_t needed = uint64_t(dtypeBytes(entry.dtype));
-    for (int64_t extent : entry.shape) needed *= uint64_t(extent);
-    if (entry.end - entry.begin != needed)
-      return failAt(entry.name, "{} bytes of data, but {} of shape {} take {}", entry.end - entry.begin,
-                    spelling(entry.dtype), shapeText(entry.shape), needed);
-    return {};
+  Error truncated(const TensorEntry& entry, uint64_t available) const {
+    return failAt(entry.name, "truncated: its data end at byte {} of the data section, which has {}", entry.end,
+                  available);
   }
 
-  /// The format has neither holes nor overlaps, and nothing after the last tensor.
-  Status checkLayout(std::vector<Entry>& entries) const {
-    std::sort(entries.begin(), entries.end(),
-              [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
-    uint64_t available = size - kPrefixBytes - headerBytes;
-    uint64_t position = 0;
-    for (const Entry& entry : entries) {
-      if (entry.begin < position) return failAt(entry.name, "its data overlaps the tensor before it");
-      if (entry.begin > position) return failAt(entry.name, "{} unused bytes before its data", entry.begin - position);
-      if (entry.end > available)
-        return failAt(entry.name, "truncated: its data end at byte {} of the data section, which has {}", entry.end,
-                      available);
-      position = entry.end;
-    }
-    if (position != available) return fail("{} bytes after the last tensor", available - position);
-    return {};
+  Status checkEnd(const std::vector<TensorEntry>& entries) const {
+    if (!dataBytes) return {};
+    for (const TensorEntry& entry : entries)
+      if (entry.end > *dataBytes) return truncated(entry, *dataBytes);
+    uint64_t end = entries.empty() ? 0 : entries.back().end;
+    return end == *dataBytes ? Status() : fail("{} bytes after the last tensor", *dataBytes - end);
   }
 
-  Expected<TensorMap> readData(const std::vector<Entry>& entries) {
-    TensorMap tensors;
-    for (const Entry& entry : entries) {
-      HostTensor& tensor = tensors[entry.name];
-      tensor = HostTensor::make(entry.dtype, entry.shape);
-      if (!readBytes(tensor.bytes.data(), tensor.bytes.size())) return failAt(entry.name, "cannot be read");
-      if (entry.dtype != DType::Bool) continue;
+  Status readTensor(const TensorEntry& entry, TensorMap& tensors) {
+    const uint64_t count = entry.end - entry.begin;
+    const Want want = wanted(entry.name);
+    HostTensor tensor;
+    uint64_t found = want == Want::Data ? readBytes(tensor.bytes, count) : skipBytes(count);
+    if (found != count) return truncated(entry, entry.begin + found);
+    if (want == Want::Nothing) return {};
+    tensor.dtype = *dtypeOf(entry.dtype);
+    tensor.shape = entry.shape;
+    if (tensor.dtype == DType::Bool)
       for (char byte : tensor.bytes)
         if (byte != 0 && byte != 1) return failAt(entry.name, "a BOOL that is neither 0 nor 1");
-    }
-    return tensors;
+    tensors[entry.name] = std::move(tensor);
+    return {};
   }
 
   std::istream& stream;
-  uint64_t size;
+  std::optional<uint64_t> size;
   const std::string& file;
-  uint64_t headerBytes = 0;
+  const Wanted& wanted;
+  std::optional<uint64_t> dataBytes; // of the data section, with a size
 };
 
 /// Names in the order of their data: wide types first, so that every tensor is aligned to its elements.
@@ -240,45 +178,25 @@ std::vector<const TensorMap::value_type*> dataOrder(const TensorMap& tensors) {
 
 } // namespace
 
-HostTensor HostTensor::make(DType dtype, std::vector<int64_t> shape) {
-  HostTensor tensor{dtype, std::move(shape), {}};
-  tensor.bytes.resize(size_t(tensor.elements() * dtypeBytes(dtype)));
-  return tensor;
-}
-
-int64_t HostTensor::elements() const {
-  int64_t count = 1;
-  for (int64_t extent : shape) count *= extent;
-  return count;
-}
-
-TensorView HostTensor::view() const {
-  TensorView view;
-  view.data = const_cast<char*>(bytes.data());
-  view.dtype = dtype;
-  view.rank = int(shape.size());
-  int64_t step = 1;
-  for (int axis = view.rank - 1; axis >= 0; --axis) {
-    view.shape[axis] = shape[axis];
-    view.stride[axis] = step;
-    step *= shape[axis];
-  }
-  return view;
-}
-
-Expected<TensorMap> readSafetensors(const std::string& path) {
+Expected<FileTensors> readSafetensors(const std::string& path, const Wanted& wanted) {
+  auto fail = [&](const std::string& reason) {
+    return Error::environment(fmt::format("cannot read {}: {}", inQuotes(path), reason));
+  };
+  if (path == "-") return readSafetensors(std::cin, std::nullopt, "<stdin>", wanted);
   std::error_code failure;
-  bool regular = std::filesystem::is_regular_file(path, failure);
-  uint64_t size = regular ? std::filesystem::file_size(path, failure) : 0;
-  if (failure) return Error::environment(fmt::format("cannot read {}: {}", inQuotes(path), failure.message()));
-  if (!regular) return Error::environment(fmt::format("cannot read {}: it is not a regular file", inQuotes(path)));
+  auto status = std::filesystem::status(path, failure);
+  std::optional<uint64_t> size;
+  if (std::filesystem::is_regular_file(status)) size = std::filesystem::file_size(path, failure);
+  if (failure) return fail(failure.message());
+  if (std::filesystem::is_directory(status)) return fail("it is a directory");
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) return Error::environment(fmt::format("cannot read {}: it cannot be opened", inQuotes(path)));
-  return readSafetensors(stream, size, path);
+  if (!stream) return fail("it cannot be opened");
+  return readSafetensors(stream, size, path, wanted);
 }
 
-Expected<TensorMap> readSafetensors(std::istream& stream, uint64_t size, const std::string& name) {
-  return Reader(stream, size, name).read();
+Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64_t> size, const std::string& name,
+                                      const Wanted& wanted) {
+  return Reader(stream, size, name, wanted).read();
 }
 
 Status writeSafetensors(const std::string& path, const TensorMap& tensors,

@@ -2,42 +2,44 @@
 // 8 bytes of header length, a JSON header, then the tensors' bytes, row-major, little endian.
 //
 // The reader trusts nothing: every length is checked against the file before anything is allocated, and every message
-// names the tensor. Not done here: whether the tensors fit the attention problem (operands.h).
+// names the tensor. It reads the bytes of the tensors that are wanted, and of no others: a file may be a model. Not
+// done here: whether the tensors fit the attention problem (operands.h).
 #pragma once
 
 #include "attnc/error.h"
-#include "attnc/tensor.h"
+#include "host_tensor.h"
 
 #include <cstdint>
+#include <functional>
 #include <istream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace attnc::cli {
 
-/// A dense row-major tensor in host memory that owns its bytes.
-struct HostTensor {
-  DType dtype = DType::F32;
-  std::vector<int64_t> shape; ///< at most TensorView::kMaxRank extents
-  std::vector<char> bytes;
+/// What somebody wants of a tensor of a file.
+enum class Want { Nothing, Shape, Data };
 
-  /// A tensor of zeros.
-  static HostTensor make(DType dtype, std::vector<int64_t> shape);
-  int64_t elements() const;
-  /// Borrowed: valid as long as this tensor lives unchanged. The data may be written through the view.
-  TensorView view() const;
+struct FileTensors {
+  TensorMap tensors;              ///< what was wanted; those of Want::Shape without bytes
+  std::vector<std::string> names; ///< of all tensors of the file, in the order of their data
 };
 
-using TensorMap = std::map<std::string, HostTensor, std::less<>>;
+using Wanted = std::function<Want(const std::string& name)>;
+inline Want wantAll(const std::string&) { return Want::Data; }
 
-/// Reads a file, whole. Errors: Blame::Environment naming the file and, where there is one, the tensor.
-Expected<TensorMap> readSafetensors(const std::string& path);
+/// Reads a file; "-" is stdin. Tensors that are not wanted may have any dtype and rank. Errors: Blame::Environment
+/// naming the file and, where there is one, the tensor.
+Expected<FileTensors> readSafetensors(const std::string& path, const Wanted& wanted = wantAll);
 
-/// The same from a stream that holds `size` bytes; `name` is the file's name in messages.
-Expected<TensorMap> readSafetensors(std::istream& stream, uint64_t size, const std::string& name);
+/// The same from a stream that holds `size` bytes, or ends somewhere; `name` is the file's name in messages. With a
+/// size the stream can seek.
+Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64_t> size, const std::string& name,
+                                      const Wanted& wanted = wantAll);
 
-/// Writes a file that appears whole or not at all. `metadata` goes into the header's `__metadata__`.
+/// Writes a file that appears whole or not at all; "-" is stdout. `metadata` goes into the header's `__metadata__`.
 Status writeSafetensors(const std::string& path, const TensorMap& tensors,
                         const std::map<std::string, std::string>& metadata = {});
 
