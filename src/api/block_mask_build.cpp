@@ -3,6 +3,7 @@
 #include "attnc/block_mask.h"
 
 #include "api/mask_shape.h"
+#include "api/tile_elements.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
 #include "passes/tile_verdict.h"
@@ -48,7 +49,8 @@ private:
     tile.qEnd = std::min(tile.qBegin + shape.qBlock, shape.qLen);
     tile.kvEnd = std::min(tile.kvBegin + shape.kvBlock, shape.kvLen);
     passes::Verdict verdict = intervals.judge(tile);
-    if (verdict == passes::Verdict::Undecided) verdict = evaluate(tile);
+    int64_t evaluations = 0;
+    if (verdict == passes::Verdict::Undecided) verdict = judgeElements(interpreter, tile, evaluations);
     switch (verdict) {
     case passes::Verdict::AlwaysFalse: return Block::Empty;
     case passes::Verdict::Undecided: return Block::Partial;
@@ -56,20 +58,6 @@ private:
     }
     bool whole = tile.qEnd - tile.qBegin == shape.qBlock && tile.kvEnd - tile.kvBegin == shape.kvBlock;
     return whole ? Block::Full : Block::Partial;
-  }
-
-  /// By elements; Undecided here means that some live and some do not.
-  passes::Verdict evaluate(const passes::Tile& tile) const {
-    const auto& [b, h, qBegin, qEnd, kvBegin, kvEnd] = tile;
-    bool first = interpreter.mask(b, h, qBegin, kvBegin);
-    // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.
-    if (interpreter.mask(b, h, qBegin, kvEnd - 1) != first || interpreter.mask(b, h, qEnd - 1, kvBegin) != first ||
-        interpreter.mask(b, h, qEnd - 1, kvEnd - 1) != first)
-      return passes::Verdict::Undecided;
-    for (int64_t q = qBegin; q < qEnd; ++q)
-      for (int64_t kv = kvBegin; kv < kvEnd; ++kv)
-        if (interpreter.mask(b, h, q, kv) != first) return passes::Verdict::Undecided;
-    return first ? passes::Verdict::AlwaysTrue : passes::Verdict::AlwaysFalse;
   }
 
   ir::Interpreter interpreter;

@@ -7,16 +7,8 @@ namespace {
 
 bool supportedBlock(int size) { return size == 64 || size == 128 || size == 256; }
 
-/// Whether mask_mod depends on a parameter of the mod's functions.
 bool maskDependsOn(const ir::Module& module, ir::ParamKind param) {
-  if (!module.maskMod) return false;
-  std::vector<bool> depends(module.maskMod->id + 1, false);
-  for (uint32_t id = 0; id < depends.size(); ++id) {
-    const ir::Node& node = module[{id}];
-    depends[id] = node.op == ir::Op::Param && ir::ParamKind(node.attr) == param;
-    for (ir::Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
-  }
-  return depends.back();
+  return module.maskMod && dependsOn(module, *module.maskMod, param);
 }
 
 Status checkExtent(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
@@ -30,6 +22,16 @@ Status checkExtent(const ir::Module& module, const char* name, ir::ParamKind par
 }
 
 } // namespace
+
+bool dependsOn(const ir::Module& module, ir::Value value, ir::ParamKind param) {
+  std::vector<bool> depends(value.id + 1, false);
+  for (uint32_t id = 0; id < depends.size(); ++id) {
+    const ir::Node& node = module[{id}];
+    depends[id] = node.op == ir::Op::Param && ir::ParamKind(node.attr) == param;
+    for (ir::Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
+  }
+  return depends.back();
+}
 
 Status checkShape(const BlockMaskShape& shape) {
   if (!supportedBlock(shape.qBlock) || !supportedBlock(shape.kvBlock))

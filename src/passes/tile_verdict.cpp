@@ -29,18 +29,23 @@ static Range rangeOf(const ir::Module& module, const ir::Node& node, llvm::Array
   return transfer(node, operands);
 }
 
-TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings) : module(&module) {
+TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings, llvm::ArrayRef<Value> toldValues)
+    : module(&module) {
   if (!module.maskMod) return;
   uint32_t root = module.maskMod->id;
-  std::vector<bool> needed(root + 1, false);
+  std::vector<bool> needed(root + 1, false), isTold(root + 1, false);
+  for (Value value : toldValues) {
+    told.push_back(value.id);
+    isTold[value.id] = true;
+  }
   needed[root] = true;
   for (uint32_t id = root + 1; id-- > 0;)
-    if (needed[id])
+    if (needed[id] && !isTold[id])
       for (Value operand : module[{id}].operands) needed[operand.id] = true;
   std::vector<ir::Level> levels = ir::levels(module);
   ranges.resize(root + 1);
   for (uint32_t id = 0; id <= root; ++id) {
-    if (!needed[id]) continue;
+    if (!needed[id] || isTold[id]) continue;
     const ir::Node& node = module[{id}];
     bool isLeaf = ir::info(node.op).rule == ir::TypeRule::Leaf;
     if (isLeaf) ranges[id] = leaf(id, bindings);
@@ -49,8 +54,9 @@ TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings) : m
   }
 }
 
-Verdict TileJudge::judge(const Tile& tile) const {
+Verdict TileJudge::judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges) const {
   if (!module->maskMod) return Verdict::AlwaysTrue;
+  for (size_t i = 0; i < told.size(); ++i) ranges[told[i]] = toldRanges[i];
   auto coordinate = [&](ParamKind param) {
     switch (param) {
     case ParamKind::Score: return Range::full(Type::F32);

@@ -25,17 +25,23 @@ struct Tile {
 /// The judge keeps what does not depend on the tile. Not thread-safe, not even as const: copy one per thread.
 class TileJudge {
 public:
-  /// `module` is verified and outlives the judge. Of `bindings`, scalars and dims are read, tensors are not.
-  TileJudge(const ir::Module& module, const ir::Bindings& bindings);
+  /// `module` is verified and outlives the judge. Of `bindings`, scalars and dims are read, tensors are not. `told`:
+  /// values whose range the caller knows better, having read the data, and tells with every tile.
+  TileJudge(const ir::Module& module, const ir::Bindings& bindings, llvm::ArrayRef<ir::Value> told = {});
 
-  /// AlwaysTrue without a mask_mod.
-  Verdict judge(const Tile& tile) const;
+  /// AlwaysTrue without a mask_mod. `toldRanges`: what the values that were announced can be in this tile, in their
+  /// order.
+  Verdict judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges = {}) const;
+
+  /// Operations that a judgement takes.
+  int64_t cost() const { return int64_t(steps.size() + told.size()); }
 
 private:
   Range leaf(uint32_t id, const ir::Bindings& bindings) const;
 
   const ir::Module* module;
-  std::vector<uint32_t> steps; ///< nodes that mask_mod needs and that depend on the tile
+  std::vector<uint32_t> told;
+  std::vector<uint32_t> steps; ///< nodes that mask_mod needs, that depend on the tile and that nobody tells
   mutable std::vector<Range> ranges;
 };
 

@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <regex>
+#include <sys/resource.h>
 
 using namespace attnc;
 using attnc::test::Folder;
@@ -41,12 +42,12 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 }
 
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
-  auto mask = BlockMask::build(mod, {}, problem, shape);
-  REQUIRE(mask);
+  auto bindings = ir::bind(mod.module(), {}, problem);
+  REQUIRE(bindings);
   kernels::Plan plan;
   plan.options.headDim = 64;
   plan.options.headDimV = 32;
-  return cli::workText(*mask, problem, plan, cli::KvLoop::BlockMask);
+  return cli::workText(takeCensus(mod.module(), *bindings, shape), problem, plan, cli::KvLoop::BlockMask);
 }
 
 } // namespace
@@ -149,6 +150,40 @@ TEST_CASE("FLOPs in live blocks leave out what lies past the lengths, and count 
   std::string own = work(*mod, problem, {.batch = 3, .heads = 4, .qLen = 130, .kvLen = 200});
   CHECK_THAT(own,
              Contains(expected) && Contains("blocks      48 of 128 x 128; every batch entry and head has its own"));
+}
+
+TEST_CASE("the largest problems are explained within a bound of memory") {
+  const std::string most = "--no-cache --arch sm_90a --shape 16777216,16777216,16777216,16777216,16777216 ";
+  for (const std::string& mod :
+       {std::string("--expr 'q_idx >= kv_idx'"), kMods + "sliding_window.py", kMods + "document.py",
+        kMods + "learned_bias.py", std::string("--expr '(q_idx * 7919 + kv_idx) % 10007 < 1 + b'")}) {
+    auto text = explain(most + mod);
+    if (!text) return;
+    INFO(*text);
+    CHECK_THAT(*text, Contains("Q_LEN 16777216, KV_LEN 16777216") && Contains("live") && Contains("FLOPs"));
+    CHECK((text->find("were sampled") != std::string::npos) == (text->find("about") != std::string::npos));
+  }
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  CHECK(usage.ru_maxrss < 2 << 20); // KiB, of the largest child: 2 GiB
+}
+
+TEST_CASE("what is estimated is called so") {
+  MaskCensus census{
+      .shape = {.qLen = 8192, .kvLen = 8192}, .blocks = 4096, .live = 1234.4, .full = 100.2, .pairs = 1e7};
+  kernels::Plan plan;
+  plan.options.headDim = plan.options.headDimV = 64;
+  ProblemShape problem{.qLen = 8192, .kvLen = 8192};
+  std::string exact = cli::workText(census, problem, plan, cli::KvLoop::BlockMask);
+  CHECK(exact.find("about") == std::string::npos);
+  CHECK(exact.find("sampled") == std::string::npos);
+  census.estimated = 4000;
+  census.sampled = 50;
+  std::string estimated = cli::workText(census, problem, plan, cli::KvLoop::BlockMask);
+  for (const char* part :
+       {"live      about 1230", "partial   about 1130", "full       about 100", "empty     about 2860",
+        "about 2.56 GFLOP in live blocks", "50 of 4000 undecided blocks (1.2 %) were sampled"})
+    CHECK_THAT(estimated, Contains(part));
 }
 
 TEST_CASE("a problem without rows has no blocks and no share of them") {

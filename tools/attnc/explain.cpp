@@ -4,6 +4,7 @@
 #include "mod_text.h"
 #include "operands.h"
 
+#include "api/mask_census.h"
 #include "api/mask_shape.h"
 #include "api/mod_impl.h"
 #include "jit/device.h"
@@ -100,11 +101,10 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   if (!plan) return std::move(plan).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
-  auto mask = BlockMask::build(mod, operands->captures, problem, smallestMask(mod.module(), problem, kBlock, kBlock));
-  if (!mask) return std::move(mask).error();
+  const MaskCensus census = takeCensus(mod.module(), *bindings, smallestMask(mod.module(), problem, kBlock, kBlock));
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + capturesText(mod) +
          kernelText(*plan, kernel, **compiled) + problemText(problem) + valuesText(operands->captures) +
-         workText(*mask, problem, *plan, *loop) + operationsText(mod.module()) +
+         workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
          scoreText(moduleInKernel(mod.module(), plan->options.family), *loop);
 }
 

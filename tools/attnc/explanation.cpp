@@ -7,7 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <vector>
 
 namespace attnc::cli {
@@ -17,25 +18,19 @@ namespace {
 std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
 
 std::string flopsText(double flops) {
-  if (flops >= 1e12) return fmt::format("{:.2f} TFLOP", flops * 1e-12);
-  if (flops >= 1e9) return fmt::format("{:.2f} GFLOP", flops * 1e-9);
-  return fmt::format("{:.3f} MFLOP", flops * 1e-6);
+  constexpr const char* kUnits[] = {"MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"};
+  size_t unit = 0;
+  double number = flops * 1e-6;
+  for (; number >= 1e3 && unit + 1 < std::size(kUnits); ++unit) number *= 1e-3;
+  if (number >= 1e6) return fmt::format("{:.2e} {}", number, kUnits[unit]);
+  return fmt::format("{:.{}f} {}", number, unit == 0 ? 3 : 2, kUnits[unit]);
 }
 
-/// Scores inside the live blocks of a mask, without what lies past the lengths.
-double livePairs(const BlockMaskView& mask) {
-  const BlockMaskShape& shape = mask.shape;
-  double pairs = 0;
-  for (int64_t row = 0; row < shape.batch * shape.heads * shape.qBlocks(); ++row) {
-    int64_t rows = std::min<int64_t>(shape.qBlock, shape.qLen - row % shape.qBlocks() * shape.qBlock);
-    auto add = [&](const int32_t* index, int32_t count) {
-      for (int32_t i = 0; i < count; ++i)
-        pairs += double(rows) * double(std::min<int64_t>(shape.kvBlock, shape.kvLen - index[i] * shape.kvBlock));
-    };
-    add(mask.partialIndex + row * mask.indexStride, mask.partialCount[row]);
-    add(mask.fullIndex + row * mask.indexStride, mask.fullCount[row]);
-  }
-  return pairs;
+/// A number of blocks; of estimated ones, three digits.
+std::string countText(double count, bool isEstimated) {
+  if (!isEstimated) return fmt::format("{:.0f}", count);
+  double unit = count < 1000 ? 1 : std::pow(10, std::floor(std::log10(count)) - 2);
+  return fmt::format("about {:.0f}", std::round(count / unit) * unit);
 }
 
 /// Why the catalogue leaves Hopper's own family aside on Hopper; empty where it does not.
@@ -46,22 +41,27 @@ const char* whyNotSm90(const kernels::Plan& plan, const KernelOptions& asked) {
   return plan.options.arch == "sm_90a" ? "" : "; sm90 needs arch sm_90a";
 }
 
-std::string blocksText(const BlockMask& mask, const ProblemShape& problem, KvLoop loop) {
-  const BlockMaskShape& shape = mask.shape();
-  int64_t all = shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks();
-  int64_t live = mask.liveBlocks(), full = mask.fullBlocks();
-  auto line = [&](const char* label, int64_t count, const char* why = "") {
-    return fmt::format("            {:8}{:>12}  {:>7}{}\n", label, count, percent(double(count), double(all)), why);
+std::string blocksText(const MaskCensus& census, const ProblemShape& problem, KvLoop loop) {
+  const BlockMaskShape& shape = census.shape;
+  const bool isEstimated = census.estimated > 0;
+  auto line = [&](const char* label, double count, const char* why = "") {
+    return fmt::format("            {:8}{:>12}  {:>7}{}\n", label, countText(count, isEstimated),
+                       percent(count, census.blocks), why);
   };
-  const char* whyPartial = loop == KvLoop::AllTiles && live > full ? "  cut by the ends of the lengths" : "";
+  const char* whyPartial = loop == KvLoop::AllTiles && census.live > census.full ? "  cut by the ends of the lengths" : "";
   std::string scope = "every batch entry and head has its own";
   if (shape.batch == 1 && problem.batch > 1)
     scope = shape.heads == 1 && problem.qHeads > 1 ? "the same in all batch entries and heads"
                                                    : "the same in all batch entries";
   else if (shape.heads == 1 && problem.qHeads > 1)
     scope = "the same in all heads";
-  return fmt::format("blocks      {} of {} x {}; {}\n", all, shape.qBlock, shape.kvBlock, scope) + line("live", live) +
-         line("partial", live - full, whyPartial) + line("full", full) + line("empty", all - live);
+  std::string text =
+      fmt::format("blocks      {:.0f} of {} x {}; {}\n", census.blocks, shape.qBlock, shape.kvBlock, scope) +
+      line("live", census.live) + line("partial", census.live - census.full, whyPartial) + line("full", census.full) +
+      line("empty", census.blocks - census.live);
+  if (!isEstimated) return text;
+  return text + fmt::format("            {:.0f} of {:.0f} undecided blocks ({}) were sampled\n",
+                            census.sampled, census.estimated, percent(census.sampled, census.estimated));
 }
 
 const char* loopText(KvLoop loop) {
@@ -103,17 +103,17 @@ std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, co
                             asked.family == Family::Auto ? "go to family sm80" : "are an error");
 }
 
-std::string workText(const BlockMask& mask, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop) {
-  const BlockMaskShape& shape = mask.shape();
+std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop) {
+  const BlockMaskShape& shape = census.shape;
   // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v.
   const double flopsPerPair = 2.0 * (plan.options.headDim + plan.options.headDimV);
   double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   double dense = flopsPerPair * rows * double(problem.kvLen);
-  double copies = double(problem.batch / shape.batch) * double(problem.qHeads / shape.heads);
-  double live = flopsPerPair * copies * livePairs(mask.view());
-  return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(mask, problem, loop) +
-         fmt::format("FLOPs       {} dense, {} in live blocks ({})\n", flopsText(dense), flopsText(live),
-                     percent(live, dense));
+  double copies = census.blocks > 0 ? double(problem.batch / shape.batch) * double(problem.qHeads / shape.heads) : 0;
+  double live = flopsPerPair * copies * census.pairs;
+  return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(census, problem, loop) +
+         fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
+                     census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));
 }
 
 ir::Module moduleInKernel(const ir::Module& module, Family family) {

@@ -1,6 +1,7 @@
 // What `attnc explain` says about a kernel and a problem, line by line. Here facts become text; explain.cpp finds them.
 #pragma once
 
+#include "api/mask_census.h"
 #include "attnc/block_mask.h"
 #include "attnc/kernel.h"
 #include "kernels/catalog.h"
@@ -19,8 +20,9 @@ enum class KvLoop {
 /// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
 std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
 
-/// Lines "KV loop", "blocks" and "FLOPs": the work that `mask` leaves of the problem.
-std::string workText(const BlockMask& mask, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
+/// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
+/// "about" in front of them.
+std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
 
 /// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
 /// know out of score_mod.

@@ -179,7 +179,7 @@ private:
 
 /// Sorts by position; the format has neither holes nor overlaps.
 Status checkLayout(std::vector<TensorEntry>& entries, const std::string& file) {
-  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
+  std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   uint64_t position = 0;

@@ -1,0 +1,303 @@
+// For each batch entry and head: regions of blocks are judged by intervals and cut in four while undecided, the largest
+// first; what is undecided at last is evaluated by elements, in a random order, so that those that the budget reaches
+// are a fair sample of the others.
+#include "api/mask_census.h"
+
+#include "api/tile_elements.h"
+#include "api/told_ranges.h"
+#include "reference/parallel.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <random>
+#include <vector>
+
+namespace attnc {
+namespace {
+
+using passes::Range;
+using passes::Verdict;
+
+constexpr uint64_t kSeed = 0x5eed; // any will do; the same everywhere
+
+/// Blocks [q << qLevel, (q + 1) << qLevel) x [kv << kvLevel, ...), as far as there are any.
+struct Region {
+  int32_t q = 0, kv = 0;
+  int8_t qLevel = 0, kvLevel = 0;
+};
+
+/// What blocks add up to.
+struct Sums {
+  double live = 0, full = 0, pairs = 0;
+
+  void add(const Sums& other, double weight = 1) {
+    live += weight * other.live;
+    full += weight * other.full;
+    pairs += weight * other.pairs;
+  }
+};
+
+/// What intervals tell of one batch entry and head.
+struct HeadCount {
+  Sums sums;                   // of the regions that are decided
+  std::vector<Region> open;    // single blocks that are not
+  std::deque<Region> unjudged; // what the budget left over
+  int64_t operations = 0;
+};
+
+int levelsOver(int64_t blocks) { return int(std::bit_width(uint64_t(std::max<int64_t>(blocks, 1) - 1))); }
+
+/// What all heads share.
+struct Problem {
+  const ir::Module& module;
+  const ir::Bindings& bindings;
+  const BlockMaskShape& shape;
+  std::vector<ToldValue> told;
+  std::vector<RangePyramid> shared; // of those that know no head; the others' are empty
+  std::vector<int64_t> heads;       // those that are looked at: b * shape.heads + h
+
+  passes::Tile tileOf(const Region& region, int64_t head) const {
+    passes::Tile tile{.b = head / shape.heads, .h = head % shape.heads};
+    tile.qBegin = (int64_t(region.q) << region.qLevel) * shape.qBlock;
+    tile.kvBegin = (int64_t(region.kv) << region.kvLevel) * shape.kvBlock;
+    tile.qEnd = std::min(tile.qBegin + (int64_t(shape.qBlock) << region.qLevel), shape.qLen);
+    tile.kvEnd = std::min(tile.kvBegin + (int64_t(shape.kvBlock) << region.kvLevel), shape.kvLen);
+    return tile;
+  }
+
+  int64_t qBlocksOf(const Region& region) const {
+    return std::min(int64_t(1) << region.qLevel, shape.qBlocks() - (int64_t(region.q) << region.qLevel));
+  }
+  int64_t kvBlocksOf(const Region& region) const {
+    return std::min(int64_t(1) << region.kvLevel, shape.kvBlocks() - (int64_t(region.kv) << region.kvLevel));
+  }
+  double blocksOf(const Region& region) const { return double(qBlocksOf(region)) * double(kvBlocksOf(region)); }
+
+  /// What the blocks of a region add up to, all of which are of one kind.
+  Sums sumsOf(const Region& region, Verdict verdict) const {
+    if (verdict == Verdict::AlwaysFalse) return {};
+    const passes::Tile tile = tileOf(region, 0);
+    const int64_t rows = tile.qEnd - tile.qBegin, columns = tile.kvEnd - tile.kvBegin;
+    Sums sums{.live = blocksOf(region), .pairs = double(rows) * double(columns)};
+    if (verdict == Verdict::AlwaysTrue) sums.full = double(rows / shape.qBlock) * double(columns / shape.kvBlock);
+    return sums;
+  }
+};
+
+/// Judges the regions of one batch entry and head by intervals.
+class HeadCounter {
+public:
+  HeadCounter(const Problem& problem, int64_t head)
+      : problem(problem), shape(problem.shape), head(head),
+        intervals(problem.module, problem.bindings, values(problem.told)), ranges(problem.told.size()) {
+    const int64_t b = head / shape.heads, h = head % shape.heads;
+    own.resize(problem.told.size());
+    for (size_t i = 0; i < own.size(); ++i)
+      if (problem.told[i].knowsHead)
+        own[i] = RangePyramid(problem.module, problem.bindings, problem.told[i], shape, b, h);
+  }
+
+  /// As far as `quota` operations go.
+  HeadCount count(int64_t quota) {
+    HeadCount result;
+    std::deque<Region>& regions = result.unjudged;
+    const int64_t cost = std::max<int64_t>(intervals.cost(), 4);
+    regions.push_back({0, 0, int8_t(levelsOver(shape.qBlocks())), int8_t(levelsOver(shape.kvBlocks()))});
+    for (; !regions.empty() && result.operations < quota; result.operations += cost) {
+      const Region region = regions.front();
+      regions.pop_front();
+      Verdict verdict = judge(region);
+      if (verdict != Verdict::Undecided)
+        result.sums.add(problem.sumsOf(region, verdict));
+      else if (region.qLevel == 0 && region.kvLevel == 0)
+        result.open.push_back(region);
+      else
+        split(region, regions);
+    }
+    return result;
+  }
+
+private:
+  static std::vector<ir::Value> values(const std::vector<ToldValue>& told) {
+    std::vector<ir::Value> list;
+    for (const ToldValue& value : told) list.push_back(value.value);
+    return list;
+  }
+
+  Verdict judge(const Region& region) {
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const ToldValue& told = problem.told[i];
+      const RangePyramid& pyramid = told.knowsHead ? own[i] : problem.shared[i];
+      bool isRow = told.level == ir::Level::Row;
+      ranges[i] = pyramid.of(isRow ? region.q : region.kv, isRow ? region.qLevel : region.kvLevel);
+    }
+    return intervals.judge(problem.tileOf(region, head), ranges);
+  }
+
+  /// Halves the longer side, or both.
+  void split(const Region& region, std::deque<Region>& parts) const {
+    const int qHalves = region.qLevel >= region.kvLevel ? 2 : 1, kvHalves = region.kvLevel >= region.qLevel ? 2 : 1;
+    for (int q = 0; q < qHalves; ++q)
+      for (int kv = 0; kv < kvHalves; ++kv) {
+        Region part{int32_t(region.q * qHalves + q), int32_t(region.kv * kvHalves + kv),
+                    int8_t(region.qLevel - (qHalves - 1)), int8_t(region.kvLevel - (kvHalves - 1))};
+        if (problem.qBlocksOf(part) > 0 && problem.kvBlocksOf(part) > 0) parts.push_back(part);
+      }
+  }
+
+  const Problem& problem;
+  const BlockMaskShape& shape;
+  const int64_t head;
+  passes::TileJudge intervals;
+  std::vector<RangePyramid> own; // of values that know the head; the others' are empty
+  std::vector<Range> ranges;     // what the values are in the region that is judged
+};
+
+struct OpenBlock {
+  Region block;
+  int32_t head = 0; // index into Problem::heads
+};
+
+/// What intervals leave open, in all heads.
+struct OpenBlocks {
+  std::vector<OpenBlock> order; // the blocks to visit, one after the other
+  double all = 0;               // blocks that are open
+  bool isSample = false;        // `order` is drawn from them; else it has them all
+};
+
+OpenBlocks openBlocks(const Problem& problem, const std::vector<HeadCount>& counts) {
+  constexpr int kMostSamples = 1 << 16;
+  OpenBlocks open;
+  std::vector<OpenBlock> regions;
+  std::vector<double> ends; // of the regions, counting blocks
+  for (size_t head = 0; head < counts.size(); ++head) {
+    for (const Region& block : counts[head].open) open.order.push_back({block, int32_t(head)});
+    for (const Region& region : counts[head].unjudged) regions.push_back({region, int32_t(head)});
+  }
+  open.all = double(open.order.size());
+  std::mt19937_64 random(kSeed);
+  if (regions.empty()) {
+    for (size_t i = open.order.size(); i > 1; --i) std::swap(open.order[i - 1], open.order[random() % i]);
+    return open;
+  }
+  for (const OpenBlock& region : regions) ends.push_back(open.all += problem.blocksOf(region.block));
+  open.isSample = true;
+  std::vector<OpenBlock> drawn;
+  for (int i = 0; i < kMostSamples; ++i) {
+    const double at = double(random() >> 11) * 0x1p-53 * open.all;
+    if (at < double(open.order.size())) {
+      drawn.push_back(open.order[size_t(at)]);
+      continue;
+    }
+    const auto [region, head] =
+        regions[size_t(std::upper_bound(ends.begin(), std::prev(ends.end()), at) - ends.begin())];
+    int64_t q = (int64_t(region.q) << region.qLevel) + int64_t(random() % uint64_t(problem.qBlocksOf(region)));
+    int64_t kv = (int64_t(region.kv) << region.kvLevel) + int64_t(random() % uint64_t(problem.kvBlocksOf(region)));
+    drawn.push_back({{int32_t(q), int32_t(kv), 0, 0}, head});
+  }
+  open.order = std::move(drawn);
+  return open;
+}
+
+struct Visits {
+  Sums sums;
+  int64_t blocks = 0, operations = 0;
+};
+
+/// Evaluates blocks by elements, in their order, as far as the budget goes; the very first one whatever it costs. Each
+/// of some parts of the list has a share of the budget, so that the result does not depend on the number of threads.
+Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_t budget) {
+  constexpr int64_t kMostParts = 32;
+  const int64_t cost = problem.module.maskMod ? operationsOf(problem.module, *problem.module.maskMod) : 1;
+  const int64_t blockCost = int64_t(problem.shape.qBlock) * problem.shape.kvBlock * cost;
+  const int64_t count = std::clamp<int64_t>(budget / blockCost, 1, kMostParts);
+  std::vector<Visits> parts(static_cast<size_t>(count));
+  reference::parallelFor(count, [&](int64_t first, int64_t last) {
+    const ir::Interpreter interpreter(problem.module, problem.bindings);
+    for (int64_t i = first; i < last; ++i) {
+      Visits& part = parts[size_t(i)];
+      for (size_t at = size_t(i); at < order.size(); at += size_t(count)) {
+        if (part.operations >= budget / count && at > 0) break;
+        const auto& [block, head] = order[at];
+        int64_t evaluations = 0;
+        Verdict verdict = judgeElements(interpreter, problem.tileOf(block, problem.heads[size_t(head)]), evaluations);
+        part.sums.add(problem.sumsOf(block, verdict));
+        part.operations += evaluations * cost;
+        ++part.blocks;
+      }
+    }
+  });
+  Visits all;
+  for (const Visits& part : parts) {
+    all.sums.add(part.sums);
+    all.blocks += part.blocks;
+    all.operations += part.operations;
+  }
+  return all;
+}
+
+/// How many batch entries and heads the budget allows to look at: each reads what it knows of the captures.
+int64_t headsWithin(const CensusBudget& budget, const ReadingCost& reading, int64_t heads) {
+  int64_t most = std::min(heads, budget.heads);
+  if (reading.head > 0) most = std::min(most, (budget.reading - reading.shared) / reading.head);
+  return most;
+}
+
+/// All heads, or some that are drawn: neighbours and equal distances may be alike.
+std::vector<int64_t> chosenHeads(int64_t count, int64_t heads) {
+  std::mt19937_64 random(kSeed);
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < count; ++i) chosen.push_back(count == heads ? i : int64_t(random() % uint64_t(heads)));
+  return chosen;
+}
+
+} // namespace
+
+MaskCensus takeCensus(const ir::Module& module, const ir::Bindings& bindings, const BlockMaskShape& shape,
+                      const CensusBudget& budget) {
+  MaskCensus census{.shape = shape};
+  const int64_t heads = shape.batch * shape.heads;
+  const double blocksPerHead = double(shape.qBlocks()) * double(shape.kvBlocks());
+  census.blocks = double(heads) * blocksPerHead;
+  if (census.blocks == 0) return census;
+
+  Problem problem{module, bindings, shape, toldValues(module), {}, {}};
+  ReadingCost reading = readingCost(problem.told, shape);
+  if (reading.head + reading.shared > budget.reading) {
+    problem.told.clear(); // too much to read even once: gathers are unknown
+    reading = {};
+  }
+  for (const ToldValue& told : problem.told)
+    problem.shared.push_back(told.knowsHead ? RangePyramid() : RangePyramid(module, bindings, told, shape, 0, 0));
+  problem.heads = chosenHeads(headsWithin(budget, reading, heads), heads);
+  const int64_t looked = int64_t(problem.heads.size());
+  std::vector<HeadCount> counts(problem.heads.size());
+  reference::parallelFor(looked, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      counts[size_t(i)] = HeadCounter(problem, problem.heads[size_t(i)]).count(budget.judging / looked);
+  });
+
+  const OpenBlocks open = openBlocks(problem, counts);
+  const Visits visits = visit(problem, open.order, budget.elements);
+  Sums sums;
+  if (visits.blocks > 0) sums.add(visits.sums, open.all / double(visits.blocks));
+  census.operations = reading.shared + looked * reading.head + visits.operations;
+  for (const HeadCount& count : counts) {
+    sums.add(count.sums);
+    census.operations += count.operations;
+  }
+  const double weight = double(heads) / double(looked);
+  census.live = weight * sums.live;
+  census.full = weight * sums.full;
+  census.pairs = weight * sums.pairs;
+  bool guessed = open.isSample || visits.blocks < int64_t(open.order.size());
+  census.estimated = guessed ? open.all : 0;
+  census.sampled = guessed ? double(visits.blocks) : 0;
+  if (looked == heads) return census;
+  census.sampled += double(looked) * blocksPerHead - census.estimated;
+  census.estimated = census.blocks;
+  return census;
+}
+
+} // namespace attnc

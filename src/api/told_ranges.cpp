@@ -1,0 +1,98 @@
+#include "api/told_ranges.h"
+
+#include "api/mask_shape.h"
+#include "ir/interpreter.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnc {
+
+using ir::Level;
+using ir::Op;
+using ir::Value;
+using passes::Range;
+
+namespace {
+
+Range rangeOf(ir::Type type, const ir::Slot& slot) {
+  if (type != ir::Type::F32) return Range::integers(type, slot.integer, slot.integer);
+  return std::isnan(slot.real) ? Range::full(type) : Range::reals(slot.real, slot.real);
+}
+
+} // namespace
+
+int64_t operationsOf(const ir::Module& module, Value value) {
+  std::vector<bool> needed(value.id + 1, false);
+  needed.back() = true;
+  int64_t count = 1;
+  for (uint32_t id = value.id + 1; id-- > 0;) {
+    if (!needed[id]) continue;
+    count += ir::info(module[{id}].op).rule != ir::TypeRule::Leaf;
+    for (Value operand : module[{id}].operands) needed[operand.id] = true;
+  }
+  return count;
+}
+
+std::vector<ToldValue> toldValues(const ir::Module& module) {
+  constexpr size_t kMost = 64; // what comes beyond is told nothing of, which is right as well
+  std::vector<ToldValue> told;
+  if (!module.maskMod) return told;
+  const uint32_t root = module.maskMod->id;
+  std::vector<bool> reads(root + 1, false), needed(root + 1, false);
+  for (uint32_t id = 0; id <= root; ++id) {
+    reads[id] = module[{id}].op == Op::Load;
+    for (Value operand : module[{id}].operands) reads[id] = reads[id] || reads[operand.id];
+  }
+  const std::vector<Level> levels = ir::levels(module);
+  needed[root] = true;
+  for (uint32_t id = root + 1; id-- > 0;) {
+    if (!needed[id]) continue;
+    const Value value{id};
+    if (reads[id] && levels[id] != Level::Element) {
+      if (told.size() == kMost) break;
+      bool knowsHead = dependsOn(module, value, ir::ParamKind::B) || dependsOn(module, value, ir::ParamKind::H);
+      told.push_back({value, levels[id], knowsHead, operationsOf(module, value)});
+      continue;
+    }
+    for (Value operand : module[value].operands) needed[operand.id] = true;
+  }
+  return told;
+}
+
+ReadingCost readingCost(llvm::ArrayRef<ToldValue> values, const BlockMaskShape& shape) {
+  ReadingCost cost;
+  for (const ToldValue& told : values) {
+    int64_t positions = told.level == Level::Row ? shape.qLen : told.level == Level::Column ? shape.kvLen : 1;
+    (told.knowsHead ? cost.head : cost.shared) += told.cost * positions;
+  }
+  return cost;
+}
+
+RangePyramid::RangePyramid(const ir::Module& module, const ir::Bindings& bindings, const ToldValue& told,
+                           const BlockMaskShape& shape, int64_t b, int64_t h) {
+  ir::Evaluator evaluator(module, bindings, told.value);
+  bool isRow = told.level == Level::Row, isColumn = told.level == Level::Column;
+  isSingle = !isRow && !isColumn;
+  int64_t length = isRow ? shape.qLen : isColumn ? shape.kvLen : 1;
+  int64_t block = isRow ? shape.qBlock : isColumn ? shape.kvBlock : 1;
+  std::vector<Range>& blocks = levels.emplace_back();
+  for (int64_t begin = 0; begin < length; begin += block) {
+    auto at = [&](int64_t position) {
+      return rangeOf(evaluator.type(), evaluator.evaluate(0, b, h, isRow ? position : 0, isColumn ? position : 0));
+    };
+    Range range = at(begin);
+    for (int64_t position = begin + 1; position < std::min(begin + block, length); ++position)
+      range = passes::join(range, at(position));
+    blocks.push_back(range);
+  }
+  while (levels.back().size() > 1) {
+    const std::vector<Range>& below = levels.back();
+    std::vector<Range> above;
+    for (size_t i = 0; i < below.size(); i += 2)
+      above.push_back(i + 1 < below.size() ? passes::join(below[i], below[i + 1]) : below[i]);
+    levels.push_back(std::move(above));
+  }
+}
+
+} // namespace attnc
