@@ -108,7 +108,7 @@ std::string Problem::text() const {
 
 Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
   const ProblemShape& s = problem.shape;
-  cli::Generator generator(problem.seed, s);
+  cli::Generator generator(problem.seed, s, /*mostElements=*/int64_t(1) << 30);
   const int64_t kvBatch = problem.kvBatchOne ? 1 : s.batch;
   Operands operands;
   operands.q = generator.normal(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDim});
@@ -117,8 +117,10 @@ Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string
   std::map<std::string, int64_t> freeDims;
   for (const CaptureInfo& capture : mod.captures()) {
     if (capture.kind == CaptureInfo::Kind::Tensor) {
-      operands.tensors[capture.name] = take(generator.tensor(capture, freeDims));
-      operands.captures.set(capture.name, operands.tensors[capture.name].view());
+      cli::HostTensor& tensor = operands.tensors[capture.name];
+      tensor = {.dtype = capture.dtype, .shape = generator.shapeOf(capture, freeDims)};
+      take(generator.fill(capture, tensor));
+      operands.captures.set(capture.name, tensor.view());
     } else if (auto given = scalars.find(capture.name); given != scalars.end()) {
       operands.captures.set(capture.name, given->second);
     } else {
