@@ -392,7 +392,7 @@ private:
       return Type::Int;
     }
     if (isFirst && (callee == "where" || callee == "masked_fill")) return Type::Bool;
-    if (callee.startswith("logical_")) return Type::Bool;
+    if (std::string_view(callee).starts_with("logical_")) return Type::Bool;
     for (const Builtin& row : floatBuiltins())
       if (callee == row.name) return Type::Real;
     for (const Expr* argument : user.arguments)

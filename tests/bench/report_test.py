@@ -144,7 +144,8 @@ class ReportTest(unittest.TestCase):
         sizes = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim")
         for case in json.loads((BENCH / "cases.json").read_text(encoding="utf-8")):
             with self.subTest(case=case["id"]):
-                named = Case(case["id"], case["kind"], case["variant"], tuple(case[size] for size in sizes))
+                rest = f"q_std{case['q_std']:g}" if "q_std" in case else ""
+                named = Case(case["id"], case["kind"], case["variant"], tuple(case[size] for size in sizes), rest)
                 self.assertEqual(Case.parse(case["id"]), named)
                 self.assertTrue((BENCH.parent / "dsl" / "mods" / f"{case['variant']}.py").exists())
 

@@ -120,7 +120,7 @@ TEST_CASE("check shows what a mod captures and which gathers are clamped") {
   for (const char* part : {"score_mod, mask_mod", "slopes: f32[H]", "1 head", "proven inside", "hash"})
     CHECK_THAT(alibi.out, Contains(part));
   Outcome document = attnc::test::attnc("check " + kMods + "document.py");
-  CHECK_THAT(document.out, Contains("document_id (line 11): clamped: q_idx = "));
+  CHECK_THAT(document.out, Contains("document_id (line 11): clamped: Q_LEN = 9, q_idx = 8 gives index 8, extent KV_LEN = 8"));
   CHECK_THAT(attnc::test::attnc("check " + kMods + "alibi.py -D CAUSAL=False").out, Contains("mask_mod: none"));
   CHECK_THAT(attnc::test::attnc("check --expr score").out, Contains("gathers     none"));
 }

@@ -19,6 +19,12 @@ struct Case {
   std::map<std::string, std::string> defines = {};
 };
 
+std::string manyCaptures(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "s" + std::to_string(i) + ": int\n";
+  return text + "score";
+}
+
 std::string repeat(const std::string& piece, size_t count) {
   std::string result;
   for (size_t i = 0; i < count; ++i) result += piece;
@@ -143,7 +149,7 @@ std::vector<Case> tensorsAndArrays() {
   return {
       {"tensor-needs-index at 2:1", "w: f32[H, KV_LEN]\nscore + w[h]"},
       {"whole-tensor at 2:1", with("score + t")},
-      {"table-of-capture at 3:9", "w: f32[256]\nu = w * 2\nscore + u[q_idx]"},
+      {"table-of-capture at 3:9", "w: f32[256]\nu = w * torch.arange(256)\nscore + u[q_idx]"},
       {"too-many-indices at 2:9", with("score + t[1, 2, 3]")},
       {"bad-index at 2:9", with("score + t[h, 0.5]")},
       {"bad-index at 2:9", with("score + t[h, q_idx > 1]")},
@@ -197,6 +203,7 @@ std::vector<Case> limits() {
       {"too-many-nodes at 3:30", mask("x = q_idx\n for i in range(100000): x = (x + i) ** h\n return x > 3")},
       {"too-many-items at 1:5", "x = [1] * 5000\nq_idx > 1"},
       {"string-too-long at 1:5", "x = \"" + repeat("s", 5000) + "\"\nq_idx > 1"},
+      {"too-many-captures at 129:1", manyCaptures(129)},
       {"calls-too-deep at 1:18", "def f(x): return f(x + 1)\nq_idx > f(1)"},
       {"eval-too-deep at 1:136", "def f(n): return " + repeat("(-", 90) + "f(n)" + repeat(")", 90) + "\nq_idx > f(1)"},
   };

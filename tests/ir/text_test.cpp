@@ -182,7 +182,7 @@ TEST_CASE("mutilated IR text never crashes the reader, and what it accepts verif
   CHECK(accepted > 100);
 }
 
-TEST_CASE("the time to read declarations and their uses grows with their number, not with the square of it") {
+TEST_CASE("the time to refuse too many declarations grows with their number, not with the square of it") {
   auto reads = [](int count) {
     std::string text;
     for (int i = 0; i < count; ++i) text += fmt::format("dim D{}\n", i);
@@ -190,10 +190,10 @@ TEST_CASE("the time to read declarations and their uses grows with their number,
     for (int i = 0; i < count; ++i) text += fmt::format("scalar s{}: i32\n", i);
     for (int i = 0; i < count; ++i)
       text += fmt::format("%a{0} = add i32 @s{0}, #D{0}\n%l{0} = load f32 t{0}[%a{0}]\n", i);
-    return [text = std::move(text), count] {
+    return [text = std::move(text)] {
       auto module = read(text);
-      REQUIRE(module);
-      REQUIRE(module->scalars.size() == size_t(count));
+      REQUIRE_FALSE(module);
+      REQUIRE_THAT(module.error().message, Catch::Contains("captures are more than"));
     };
   };
   CHECK(test::cpuSeconds(reads(32'000)) < 24 * test::cpuSeconds(reads(4'000)));
