@@ -187,19 +187,21 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head;
-  const int kv_head = h / p.group;
+  const Element* k = (const Element*)p.k + b * p.k_stride.batch + h / p.group * p.k_stride.head;
+  const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
   // NOTE: where lists take registers and rows are long, the addresses of heads are formed anew for each tile: kept, they
   // would make the main loop spill. Elsewhere that costs up to 7 %.
-  const auto head_of_kv = [&] { return kBlockSparse && kDimV > 64 ? ptx::opaque(kv_head) : kv_head; };
+  constexpr bool kFormAnew = kBlockSparse && kDimV > 64;
+  const int kv_head = h / p.group;
   const auto load_k = [&](KvTile tile) {
-    const int head = head_of_kv();
-    const Element* k = (const Element*)p.k + b * p.k_stride.batch + head * p.k_stride.head;
-    copy_tile_in<kBlockN, kHeadDimQk, kThreads>(k_tile, k, p.k_stride.row, tile.kv_start, p.kv_len, p.vectors);
+    const Element* head =
+        kFormAnew ? (const Element*)p.k + b * p.k_stride.batch + ptx::opaque(kv_head) * p.k_stride.head : k;
+    copy_tile_in<kBlockN, kHeadDimQk, kThreads>(k_tile, head, p.k_stride.row, tile.kv_start, p.kv_len, p.vectors);
   };
   const auto load_v = [&](KvTile tile) {
-    const int head = head_of_kv();
-    const Element* v = (const Element*)p.v + b * p.v_stride.batch + head * p.v_stride.head;
-    copy_tile_in<kBlockN, kHeadDimV, kThreads>(v_tile, v, p.v_stride.row, tile.kv_start, p.kv_len, p.vectors);
+    const Element* head =
+        kFormAnew ? (const Element*)p.v + b * p.v_stride.batch + ptx::opaque(kv_head) * p.v_stride.head : v;
+    copy_tile_in<kBlockN, kHeadDimV, kThreads>(v_tile, head, p.v_stride.row, tile.kv_start, p.kv_len, p.vectors);
   };
 
   const BlockWalk<kBlockN, kBlockSparse, Mod::kHasMaskMod> walk(p.lists, b, h, q_start, p.kv_len);
