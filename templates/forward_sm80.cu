@@ -189,9 +189,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head;
   const Element* k = (const Element*)p.k + b * p.k_stride.batch + h / p.group * p.k_stride.head;
   const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
-  // NOTE: where lists take registers and rows are long, the addresses of heads are formed anew for each tile: kept, they
-  // would make the main loop spill. Elsewhere that costs up to 7 %.
-  constexpr bool kFormAnew = kBlockSparse && kDimV > 64;
+  // NOTE: where S and O take most registers and lists some more, the addresses of heads are formed anew for each tile:
+  // kept, they would make the main loop spill. Elsewhere that costs up to 7 %.
+  constexpr bool kFormAnew = kBlockSparse && sizeof(ScoreTile) + sizeof(OutTile) > 128 * sizeof(float);
   const int kv_head = h / p.group;
   const auto load_k = [&](KvTile tile) {
     const Element* head =
