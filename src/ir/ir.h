@@ -116,6 +116,8 @@ public:
   std::vector<ScalarCapture> scalars;
   std::optional<Value> scoreMod; ///< f32
   std::optional<Value> maskMod;  ///< bool
+  /// A pass has moved masks from score_mod to mask_mod; for messages, not part of the identity.
+  bool liftsMasks = false;
 
   const Node& operator[](Value value) const { return nodes[value.id]; }
   size_t size() const { return nodes.size(); }

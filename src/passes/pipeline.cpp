@@ -65,6 +65,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
            "pin",            // from here on, a pinned name is a constant
            "fold-constants", // no operation on constants alone
            "gradient-stops", // they stand in the way of the rules of simplify
+           "lift-masks",     // before all that makes the mask simple
            "simplify",       //
            "cse",            // operands in one order: levels sees each value once, and counts its uses right
            "levels",         // may leave constants side by side

@@ -5,6 +5,7 @@ namespace attnc::passes {
 ir::Module declarationsOf(const ir::Module& module) {
   ir::Module result;
   result.sourceName = module.sourceName;
+  result.liftsMasks = module.liftsMasks;
   result.dims = module.dims;
   result.tensors = module.tensors;
   result.scalars = module.scalars;

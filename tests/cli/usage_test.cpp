@@ -122,7 +122,12 @@ TEST_CASE("check shows what a mod captures and which gathers are clamped") {
   Outcome document = attnc::test::attnc("check " + kMods + "document.py");
   CHECK_THAT(document.out, Contains("document_id (line 11): clamped: Q_LEN = 9, q_idx = 8 gives index 8, extent KV_LEN = 8"));
   CHECK_THAT(attnc::test::attnc("check " + kMods + "alibi.py -D CAUSAL=False").out, Contains("mask_mod: none"));
-  CHECK_THAT(attnc::test::attnc("check --expr score").out, Contains("gathers     none"));
+  Outcome plain = attnc::test::attnc("check --expr score");
+  CHECK_THAT(plain.out, Contains("gathers     none"));
+  CHECK(plain.out.find("lifted") == std::string::npos);
+  Outcome masked = attnc::test::attnc("check --expr 'where(q_idx >= kv_idx, score, -inf)'");
+  CHECK_THAT(masked.out, Contains("functions   score_mod, mask_mod") &&
+                             Contains("score_mod masks: lifted into mask_mod"));
 }
 
 TEST_CASE("every library mod is checked and emitted as ast, ir and cu") {

@@ -36,8 +36,8 @@ int runCheck(const ModOptions& options) {
   auto forward = forwardMod(*mod);
   if (!forward) return report(forward.error());
   const ir::Module& module = forward->module();
-  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + capturesText(*mod) +
-                     operationsText(module);
+  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + masksText(*mod) +
+                     capturesText(*mod) + operationsText(module);
   text += gathers(module) + fmt::format("hash        {}\n", mod->hash());
   auto status = printResult(text);
   return status ? kDone : report(status.error());

@@ -102,8 +102,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
   const MaskCensus census = takeCensus(mod.module(), *bindings, smallestMask(mod.module(), problem, kBlock, kBlock));
-  return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + capturesText(mod) +
-         kernelText(*plan, kernel, **compiled) + problemText(problem) + valuesText(operands->captures) +
+  return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
+         capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) + valuesText(operands->captures) +
          workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
          scoreText(moduleInKernel(mod.module(), plan->options.family), *loop);
 }

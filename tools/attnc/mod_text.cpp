@@ -16,6 +16,10 @@ const char* functionsText(const Mod& mod) {
   return mod.hasMaskMod() ? "mask_mod" : "none (the identity)";
 }
 
+const char* masksText(const Mod& mod) {
+  return mod.module().liftsMasks ? "masks       score_mod masks: lifted into mask_mod\n" : "";
+}
+
 std::string capturesText(const Mod& mod) {
   std::string text;
   for (const CaptureInfo& capture : mod.captures())

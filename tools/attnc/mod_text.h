@@ -13,6 +13,9 @@ namespace attnc::cli {
 /// "score_mod, mask_mod"
 const char* functionsText(const Mod& mod);
 
+/// The line that says where the masks of score_mod went; empty where it has none.
+const char* masksText(const Mod& mod);
+
 /// Lines "captures    slopes: f32[H]", one a capture.
 std::string capturesText(const Mod& mod);
 

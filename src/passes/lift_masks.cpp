@@ -1,0 +1,236 @@
+// In: any module, best after fold-constants. Out: where score_mod is -inf by a condition that does not ask for the
+// score, the condition has become a part of mask_mod, and score_mod is what it is elsewhere: a score of -inf is a
+// masked element.
+//
+//   score_mod -> select %c, %x, -inf                    =>   mask_mod -> %mask & %c, score_mod -> %x
+//   score_mod -> %x + select(%c, 0, -inf)               =>   mask_mod -> %mask & %c, score_mod -> %x
+//   score_mod -> select (%c & %x > 0), %x, -inf         =>   mask_mod -> %mask & %c, score_mod -> select (%x > 0), %x,
+//   -inf
+//
+// The infinity is followed through selects, sums, minima, and products with constants: whatever else they join, it
+// stays an infinity. (f32 has one exception: the sum of opposite infinities, or with NaN. The language says that such
+// an element is masked.) The score keeps its value wherever the element lives, but for the sign of a zero. Not:
+// functions that make a number of -inf (tanh, exp), maxima, large finite numbers.
+#include "passes/constants.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+#include <llvm/ADT/STLExtras.h>
+
+#include <array>
+#include <cmath>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Node;
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+/// The infinity that a value may be.
+enum Sign : uint8_t { kMinus, kPlus };
+Sign flip(Sign sign) { return sign == kMinus ? kPlus : kMinus; }
+
+class Lifter {
+public:
+  explicit Lifter(ir::Module& module)
+      : module(module), size(uint32_t(module.size())), yes(module.constBool(true)), no(module.constBool(false)),
+        depends(size, false) {
+    for (std::vector<bool>& signs : wanted) signs.assign(size, false);
+    for (std::vector<Lifted>& signs : lifted) signs.resize(size);
+    for (std::vector<Parts>& ways : parts) ways.resize(size);
+  }
+
+  /// Moves the roots; false if there was nothing to lift.
+  bool run() {
+    const Value root = *module.scoreMod;
+    want(root);
+    for (uint32_t id = 0; id <= root.id; ++id) {
+      const Node node = module[{id}];
+      depends[id] = node.op == Op::Param && ParamKind(node.attr) == ParamKind::Score;
+      for (Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
+      line = node.line;
+      if (node.type == Type::Bool && depends[id])
+        for (bool holds : {false, true}) parts[holds][id] = split({id}, node, holds);
+      for (Sign sign : {kMinus, kPlus})
+        if (wanted[sign][id]) lifted[sign][id] = lift({id}, node, sign);
+    }
+    const auto [lives, score] = lifted[kMinus][root.id];
+    if (lives == yes) return false;
+    module.maskMod = module.maskMod ? both(*module.maskMod, lives) : lives;
+    module.scoreMod = lives == no ? module.param(ParamKind::Score) : score;
+    return true;
+  }
+
+private:
+  /// A value that is infinite where `lives` does not hold, and `rest` where it does.
+  struct Lifted {
+    Value lives, rest;
+  };
+  /// A condition as free & rest, where free does not depend on the score.
+  struct Parts {
+    Value free, rest;
+  };
+
+  // ---- Conditions ----
+
+  Value make(Op op, Type type, llvm::ArrayRef<Value> operands) {
+    Node node{op, type, 0, {operands.begin(), operands.end()}, line};
+    std::optional<Value> folded = foldNode(module, node);
+    return folded ? *folded : keep(module, node);
+  }
+  Value negated(Value x) { return make(Op::Not, Type::Bool, {x}); }
+  Value both(Value x, Value y) {
+    if (x == yes || x == y || y == no) return y;
+    return y == yes || x == no ? x : make(Op::And, Type::Bool, {x, y});
+  }
+  Value either(Value x, Value y) {
+    if (x == no || x == y || y == yes) return y;
+    return y == no || x == yes ? x : make(Op::Or, Type::Bool, {x, y});
+  }
+  Value chosen(Value condition, Value x, Value y) {
+    if (x == y) return x;
+    if (y == no) return both(condition, x);
+    if (x == yes) return either(condition, y);
+    if (x == no) return both(negated(condition), y);
+    if (y == yes) return either(negated(condition), x);
+    return make(Op::Select, Type::Bool, {condition, x, y});
+  }
+
+  /// The condition, or its negation.
+  Parts partsOf(Value condition, bool holds) {
+    if (depends[condition.id]) return parts[holds][condition.id];
+    return {holds ? condition : negated(condition), yes};
+  }
+
+  Parts split(Value value, const Node& node, bool holds) {
+    if (node.op == Op::Not) return partsOf(node.operands[0], !holds);
+    if (node.op == (holds ? Op::And : Op::Or)) {
+      Parts a = partsOf(node.operands[0], holds), b = partsOf(node.operands[1], holds);
+      return {both(a.free, b.free), both(a.rest, b.rest)};
+    }
+    return {yes, holds ? value : negated(value)};
+  }
+
+  // ---- The way down: where an infinity would reach the root ----
+
+  void want(Value root) {
+    wanted[kMinus][root.id] = true;
+    for (uint32_t id = root.id + 1; id-- > 0;)
+      for (Sign sign : {kMinus, kPlus})
+        if (wanted[sign][id])
+          for (auto [operand, at] : sources({id}, sign)) wanted[at][operand.id] = true;
+  }
+
+  /// The operands whose infinity makes the value one, with the sign that they then have.
+  llvm::SmallVector<std::pair<Value, Sign>, 2> sources(Value value, Sign sign) const {
+    const Node& node = module[value];
+    const auto operand = [&](unsigned i) { return node.operands[i]; };
+    switch (node.op) {
+    case Op::Select: return {{operand(1), sign}, {operand(2), sign}};
+    case Op::Add: return {{operand(0), sign}, {operand(1), sign}};
+    case Op::Sub: return {{operand(0), sign}, {operand(1), flip(sign)}};
+    case Op::Neg: return {{operand(0), flip(sign)}};
+    case Op::Min:
+    case Op::Max:
+      if ((node.op == Op::Min) == (sign == kMinus)) return {{operand(0), sign}, {operand(1), sign}};
+      return {};
+    case Op::Mul:
+      for (unsigned i : {0u, 1u})
+        if (std::optional<Sign> kept = scaled(operand(i), sign)) return {{operand(1 - i), *kept}};
+      return {};
+    case Op::Div:
+      if (std::optional<Sign> kept = scaled(operand(1), sign)) return {{operand(0), *kept}};
+      return {};
+    default: return {}; // what keeps an infinity is listed
+    }
+  }
+
+  std::optional<Sign> scaled(Value factor, Sign sign) const {
+    if (!module.isConst(factor)) return std::nullopt;
+    const float number = module.f32(factor);
+    if (!std::isfinite(number) || number == 0) return std::nullopt;
+    return number > 0 ? sign : flip(sign);
+  }
+
+  // ---- The way up ----
+
+  Lifted lift(Value value, const Node& node, Sign sign) {
+    if (node.op == Op::Const) {
+      const float number = module.f32(value);
+      return {std::isinf(number) && std::signbit(number) == (sign == kMinus) ? no : yes, value};
+    }
+    if (node.op == Op::Select) return liftSelect(value, node, sign);
+    Lifted result{yes, value};
+    Node rest = node;
+    for (auto [operand, at] : sources(value, sign)) {
+      const Lifted& part = lifted[at][operand.id];
+      result.lives = both(result.lives, part.lives);
+      for (Value& one : rest.operands)
+        if (one == operand) one = part.rest;
+    }
+    if (result.lives != yes) result.rest = result.lives == no ? value : simplest(rest);
+    return result;
+  }
+
+  Lifted liftSelect(Value value, const Node& node, Sign sign) {
+    const Value condition = node.operands[0];
+    const Lifted a = lifted[sign][node.operands[1].id], b = lifted[sign][node.operands[2].id];
+    const auto select = [&](Value test, Value x, Value y) {
+      return x == y ? x : make(Op::Select, Type::F32, {test, x, y});
+    };
+    if (a.lives == yes && b.lives == yes) return {yes, value};
+    if (a.lives == b.lives) return {a.lives, select(condition, a.rest, b.rest)};
+    if (!depends[condition.id]) {
+      const Value lives = chosen(condition, a.lives, b.lives);
+      return {lives, a.lives == no ? b.rest : b.lives == no ? a.rest : select(condition, a.rest, b.rest)};
+    }
+    if (a.lives != no && b.lives != no) return {yes, value};
+    // One branch is infinite: what of the condition does not ask for the score is lifted.
+    const bool isFirst = b.lives == no;
+    const Lifted& branch = isFirst ? a : b;
+    const Parts part = partsOf(condition, isFirst);
+    const Value lives = both(part.free, branch.lives);
+    if (lives == yes) return {yes, value};
+    const Value infinite = node.operands[isFirst ? 2 : 1];
+    return {lives, part.rest == yes ? branch.rest : select(part.rest, branch.rest, infinite)};
+  }
+
+  /// The operation, but for sums with zero, whose sign alone they may change.
+  Value simplest(const Node& node) {
+    const auto isZero = [&](Value x) { return module.isConst(x) && module.f32(x) == 0; };
+    if (node.op == Op::Add && isZero(node.operands[0])) return node.operands[1];
+    if ((node.op == Op::Add || node.op == Op::Sub) && isZero(node.operands[1])) return node.operands[0];
+    return make(node.op, node.type, node.operands);
+  }
+
+  ir::Module& module;
+  const uint32_t size; // nodes of the module as given; of those alone, something is known below
+  const Value yes, no;
+  std::vector<bool> depends; // on the score
+  std::array<std::vector<bool>, 2> wanted;
+  std::array<std::vector<Lifted>, 2> lifted; // by sign
+  std::array<std::vector<Parts>, 2> parts;   // of conditions that depend on the score: negated, as they are
+  uint32_t line = 0;
+};
+
+bool hasInfinity(const ir::Module& module) {
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    if (node.op == Op::Const && node.type == Type::F32 && std::isinf(module.f32({id}))) return true;
+  }
+  return false;
+}
+
+} // namespace
+
+Status liftMasks(ir::Module& module, const PassContext&) {
+  if (!module.scoreMod || !hasInfinity(module)) return {};
+  if (Lifter(module).run()) module.liftsMasks = true;
+  module = rebuild(module, keep);
+  return {};
+}
+
+} // namespace attnc::passes
