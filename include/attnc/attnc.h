@@ -7,13 +7,14 @@
 //   auto status = kernel->forward({.q = q, .k = k, .v = v, .out = out}, nullptr, stream);
 //
 // Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
-// block_mask.h: which blocks live. kernel.h: compiling and launching. Nothing here needs CUDA headers; libcuda and
+// block_mask.h: which blocks live. kernel.h: compiling and launching. log.h: what is told beside results. Nothing here needs CUDA headers; libcuda and
 // libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
 #pragma once
 
 #include "attnc/block_mask.h"
 #include "attnc/error.h"
 #include "attnc/kernel.h"
+#include "attnc/log.h"
 #include "attnc/mod.h"
 #include "attnc/tensor.h"
 #include "attnc/version.h"

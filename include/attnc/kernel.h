@@ -3,6 +3,7 @@
 
 #include "attnc/block_mask.h"
 #include "attnc/error.h"
+#include "attnc/log.h"
 #include "attnc/mod.h"
 #include "attnc/tensor.h"
 
@@ -117,6 +118,10 @@ struct CompilerOptions {
   std::string cacheDirectory;                  ///< empty: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc
   std::optional<CacheMode> cacheMode;          ///< unset: ATTNC_CACHE_MODE, else ReadWrite
   std::string nvrtcPath;                       ///< empty: ATTNC_NVRTC, else the usual places
+  /// Is told what the compiler and its cache do, and, once each, why a cache directory is not used and which variables
+  /// of the environment make no sense. ATTNC_LOG gets the same lines. Called by the threads that call the Compiler,
+  /// perhaps several at once; it must not throw, nor call the Compiler.
+  LogSink log;
 };
 
 /// Options that serve operands of some layout.

@@ -45,8 +45,9 @@ CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Pl
   return kernel;
 }
 
-jit::CacheOptions cacheOptions(const jit::Env& env, const CompilerOptions& options) {
-  jit::CacheOptions cache = jit::CacheOptions::fromEnv(env);
+jit::CacheOptions cacheOptions(jit::Env env, const CompilerOptions& options) {
+  if (options.cacheMode) env.cacheMode.clear(); // not read, so not complained of
+  jit::CacheOptions cache = jit::CacheOptions::fromEnv(env, options.log);
   if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
   if (options.cacheMode) switch (*options.cacheMode) {
     case CompilerOptions::CacheMode::ReadWrite: cache.mode = jit::CacheMode::ReadWrite; break;

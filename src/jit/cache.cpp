@@ -51,9 +51,9 @@ std::string absolutePath(const std::string& path) {
 
 } // namespace
 
-CacheOptions CacheOptions::fromEnv(const Env& env) {
+CacheOptions CacheOptions::fromEnv(const Env& env, LogSink sink) {
   CacheOptions options;
-  options.log = Log(env.log);
+  options.log = Log(env.log, std::move(sink));
   options.dumpDirectory = env.dumpDir;
   options.directory = env.cacheDir.empty() ? defaultDirectory(env) : env.cacheDir;
   options.readOnlyDirectories = splitPaths(env.cacheReadOnlyDirs);
@@ -62,11 +62,11 @@ CacheOptions CacheOptions::fromEnv(const Env& env) {
   else if (env.cacheMode == "off")
     options.mode = CacheMode::Off;
   else if (!env.cacheMode.empty() && env.cacheMode != "rw")
-    options.log.line(fmt::format("ATTNC_CACHE_MODE `{}` is none of rw, ro, off; rw is used", env.cacheMode));
+    options.log.warn(fmt::format("ATTNC_CACHE_MODE is `{}`, none of rw, ro, off; rw is used", env.cacheMode));
   if (auto bytes = parseBytes(env.cacheMaxBytes))
     options.maxBytes = *bytes;
   else if (!env.cacheMaxBytes.empty())
-    options.log.line(fmt::format("ATTNC_CACHE_MAX_BYTES `{}` is not a size; 1G is used", env.cacheMaxBytes));
+    options.log.warn(fmt::format("ATTNC_CACHE_MAX_BYTES is `{}`, not a size such as 500M or 2G; 1G is used", env.cacheMaxBytes));
   return options;
 }
 
@@ -187,8 +187,11 @@ Expected<CachedKernel> Cache::Impl::compile(const CompileJob& job, const Digest&
   options.log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", job.name, job.arch,
                                compiled->ms, compiled->registers, compiled->spillBytes));
   auto result = std::make_shared<const CompileResult>(std::move(*compiled));
-  if (user && identity && user->publish({key, job.name, job.entry, job.arch, *identity, *result}))
-    pruner->afterPublish(result->cubin.size() + result->ptx.size() + result->log.size());
+  if (options.mode == CacheMode::ReadWrite && !user)
+    options.log.warn("kernels are not kept: none of ATTNC_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory");
+  if (user && identity)
+    if (uint64_t bytes = user->publish({key, job.name, job.entry, job.arch, *identity, *result}))
+      pruner->afterPublish(bytes);
   return CachedKernel{result, Origin::Compiled};
 }
 

@@ -38,8 +38,8 @@ struct CacheOptions {
   std::string dumpDirectory; ///< see dump.h; empty: none
   Log log;
 
-  /// What the environment asks for. A value that makes no sense is logged and the default taken.
-  static CacheOptions fromEnv(const Env& env);
+  /// What the environment asks for. A value that makes no sense is warned of and the default taken.
+  static CacheOptions fromEnv(const Env& env, LogSink sink = {});
 };
 
 /// Where a kernel came from.

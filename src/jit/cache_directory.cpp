@@ -33,6 +33,13 @@ void CacheDirectory::tell(const std::string& what, int error) const {
   if (!log.enabled()) return;
   const char* why = error == -EPERM ? "not private to this user, or not of the expected kind" : std::strerror(-error);
   log.line(fmt::format("cache {}: {}: {}", root, what, why));
+  if (error == -EPERM) warnIfUnsafe();
+}
+
+void CacheDirectory::warnIfUnsafe() const {
+  for (const std::string& path : {root, root + "/" + kVersion})
+    if (std::string why = whyUnsafe(path, trust); !why.empty())
+      return log.warn(fmt::format("the kernel cache {} is not used: {} {}", root, path == root ? "it" : path, why));
 }
 
 Fd CacheDirectory::openVersion(IfMissing ifMissing) {
@@ -80,18 +87,20 @@ int CacheDirectory::publishIn(const std::string& subdirectory, const std::string
   return publishFile(*ops, directory, name, bytes);
 }
 
-bool CacheDirectory::publish(const CacheEntry& entry) {
-  if (!writable()) return false;
+uint64_t CacheDirectory::publish(const CacheEntry& entry) {
+  if (!writable()) return 0;
   std::string bytes = encodeEntry(entry);
   int error =
       bytes.size() > kMaxEntryBytes ? -EFBIG : publishIn(subdirectoryOf(entry.key), fileNameOf(entry.key), bytes);
   if (error == 0) {
     ++counts.published;
-    return true;
+    return bytes.size();
   }
   ++counts.publishFailures;
   tell("entry " + entry.key.hex() + " not stored", error);
-  return false;
+  if (error != -EPERM && error != -EFBIG)
+    log.warn(fmt::format("the kernel cache {} stores nothing: {}", root, std::strerror(-error)));
+  return 0;
 }
 
 KeyLock::~KeyLock() {

@@ -4,10 +4,10 @@
 //   ROOT/locks/00 ... ff               flock()ed while a kernel with this first byte of the key is compiled; never
 //   removed ROOT/v1/ab/cdef....attnc           an entry (cache_entry.h); the name is the key in hexadecimal
 //   ROOT/v1/compilers/HASH             identity of the compiler whose stamp has this hash
-//   ROOT/v1/prune.lock, prune.stamp    see cache_prune.h
+//   ROOT/v1/prune.lock, prune.stamp, published    see cache_prune.h
 //
 // In: keys. Out: verified results, or a miss. Every failure is a miss or a failed publish; the counters and the log
-// tell them apart. Directories are opened anew for each operation, so that removing the cache under a running process
+// tell them apart, with one warning where the directory itself is to blame. Directories are opened anew for each operation, so that removing the cache under a running process
 // does no harm. A pack of compiled kernels is such a directory, copied; it serves as a read-only layer. flock() works
 // across the hosts of an NFS mount if the mount has locks; if not, hosts compile a kernel once each.
 #pragma once
@@ -54,8 +54,8 @@ public:
   /// The kernel of this key; nullopt: a miss. Marks the entry as used, at most once an hour.
   std::optional<CompileResult> find(const Digest& key);
 
-  /// Makes an entry visible, whole, to all processes. False: it was not stored, and the log says why.
-  bool publish(const CacheEntry& entry);
+  /// Makes an entry visible, whole, to all processes. The bytes of its file; 0: it was not stored, and the log says why.
+  uint64_t publish(const CacheEntry& entry);
 
   /// Waits until no other process compiles a kernel whose key has this first byte; at most `timeoutMs`.
   KeyLock lock(const Digest& key, int timeoutMs);
@@ -81,6 +81,7 @@ private:
   std::optional<std::string> readIdentity(const Fd& compilers, const std::string& name);
   void touchIfOld(ReadFile& file);
   void tell(const std::string& what, int error) const;
+  void warnIfUnsafe() const;
 
   std::shared_ptr<FileOps> ops;
   std::string root;

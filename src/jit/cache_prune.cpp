@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <fcntl.h>
+#include <optional>
+#include <string_view>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -16,6 +19,27 @@ constexpr int64_t kIntervalSeconds = 3600;
 constexpr int64_t kTemporarySeconds = 3600;
 constexpr size_t kMaxCompilers = 64;
 constexpr char kStamp[] = "prune.stamp";
+constexpr char kPublished[] = "published";
+constexpr size_t kRecordBytes = 16;
+constexpr size_t kMaxPublishedBytes = 4096 * kRecordBytes; // then a look is cheaper than reading on
+
+/// A line of `published`; the file is appended to, so all have one length.
+std::string recordOf(uint64_t bytes) { return fmt::format("{:>15}\n", std::min<uint64_t>(bytes, 999'999'999'999'999)); }
+
+/// nullopt: not lines of that kind.
+std::optional<uint64_t> sumOf(std::string_view records) {
+  if (records.size() % kRecordBytes) return std::nullopt;
+  uint64_t sum = 0;
+  for (; !records.empty(); records.remove_prefix(kRecordBytes)) {
+    std::string_view digits = records.substr(0, kRecordBytes - 1);
+    digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
+    uint64_t bytes = 0;
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
+    if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+    sum += bytes;
+  }
+  return sum;
+}
 
 bool isSubdirectory(const std::string& name) {
   if (name == kCompilers) return true;
@@ -49,21 +73,29 @@ struct CachePruner::Found {
 };
 
 void CachePruner::afterPublish(uint64_t publishedBytes) {
-  uint64_t since = publishedSince += publishedBytes;
-  if (since > maxBytes / 8 || dueByClock()) {
-    publishedSince = 0;
-    prune();
-  }
+  Fd version = directory.openVersion(IfMissing::Fail);
+  if (!version) return;
+  if (dueBySize(version, publishedBytes) || dueByClock(version)) prune();
 }
 
-bool CachePruner::dueByClock() {
+bool CachePruner::dueByClock(const Fd& version) {
   FileOps& ops = *directory.ops;
-  Fd version = directory.openVersion(IfMissing::Fail);
-  if (!version) return false;
   struct stat status;
   if (ops.statusAt(version.get(), kStamp, status) < 0) return true;
   int64_t age = ops.now() - status.st_mtim.tv_sec;
   return age > kIntervalSeconds || age < -kIntervalSeconds;
+}
+
+// Also if the sum is lost, damaged or long.
+bool CachePruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
+  FileOps& ops = *directory.ops;
+  Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
+  const std::string record = recordOf(publishedBytes);
+  if (!sum || ops.write(sum.get(), record.data(), record.size()) != int64_t(record.size())) return true;
+  ReadFile file;
+  if (readFile(ops, version, kPublished, directory.trust, kMaxPublishedBytes, file) < 0) return true;
+  std::optional<uint64_t> bytes = sumOf(file.bytes);
+  return !bytes || *bytes > maxBytes;
 }
 
 void CachePruner::look(const Fd& fd, const std::string& subdirectory, std::vector<Found>& entries,
@@ -143,10 +175,17 @@ PruneReport CachePruner::prune() {
   Fd lock(ops, ops.open(version.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock || ops.lock(lock.get(), LOCK_EX | LOCK_NB) < 0) return report;
   publishFile(ops, version, kStamp, "");
+  // What others publish from here on counts, whether the look below sees it or not.
+  publishFile(ops, version, kPublished, "");
   report.ran = true;
   std::vector<Found> entries;
   scan(version, entries, report);
   removeOldest(version, entries, report);
+  Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
+  const std::string record = recordOf(uint64_t(report.bytes));
+  // Without its first line the sum would be too small; with a line cut short it is due at once.
+  if (!sum || ops.write(sum.get(), record.data(), record.size()) != int64_t(record.size()))
+    ops.remove(version.get(), kPublished);
   forgetCompilers(version);
   if (report.removed || report.temporaries)
     directory.log.line(fmt::format("cache {}: pruned {} entries and {} temporary files; {} bytes remain",

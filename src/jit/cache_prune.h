@@ -3,11 +3,13 @@
 // In: a writable CacheDirectory, a cap in bytes. Out: the least recently used entries, temporary files older than an
 // hour, and all but the newest identities of compilers are removed. An entry that was replaced or used since it was
 // looked at stays. One process prunes at a time; the others do not wait. Not: other versions' subdirectories.
+//
+// A look at all entries takes milliseconds, so processes share a sum instead: the file `published` has a line of fixed
+// length for what the last look left, and one for each entry published since.
 #pragma once
 
 #include "jit/cache_directory.h"
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,8 +28,8 @@ class CachePruner {
 public:
   CachePruner(CacheDirectory& directory, uint64_t maxBytes) : directory(directory), maxBytes(maxBytes) {}
 
-  /// To be called after each publish: prunes at most once an hour over all processes, and whenever this process has
-  /// published an eighth of the cap since it pruned last.
+  /// To be called after each publish, with the bytes of the file: prunes if the directory may be above the cap, and once
+  /// an hour over all processes.
   void afterPublish(uint64_t publishedBytes);
 
   PruneReport prune();
@@ -38,11 +40,11 @@ private:
   void scan(const Fd& version, std::vector<Found>& entries, PruneReport& report);
   void removeOldest(const Fd& version, std::vector<Found>& entries, PruneReport& report);
   void forgetCompilers(const Fd& version);
-  bool dueByClock();
+  bool dueByClock(const Fd& version);
+  bool dueBySize(const Fd& version, uint64_t publishedBytes);
 
   CacheDirectory& directory;
   uint64_t maxBytes;
-  std::atomic<uint64_t> publishedSince{0};
 };
 
 } // namespace attnc::jit

@@ -59,6 +59,14 @@ std::string temporaryName() {
 
 } // namespace
 
+std::string whyUnsafe(const std::string& path, Trust trust) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0 || isPrivate(status, trust)) return {};
+  if (status.st_mode & (S_IWGRP | S_IWOTH))
+    return fmt::format("is writable by others (mode {:04o}); chmod go-w makes it private", status.st_mode & 07777);
+  return fmt::format("belongs to user {}, not to user {}", status.st_uid, ::geteuid());
+}
+
 Fd openRoot(FileOps& ops, const std::string& path, Trust trust, IfMissing ifMissing) {
   Fd fd = openExisting(ops, AT_FDCWD, path, 0, trust);
   if (fd || fd.get() != -ENOENT || ifMissing == IfMissing::Fail) return fd;

@@ -17,6 +17,10 @@ enum class Trust {
   SelfOrRoot, ///< also root's: what an administrator has installed
 };
 
+/// Why a directory is refused with -EPERM, as the end of a sentence about it: "is writable by others (mode 0777)"; empty
+/// if it is not. For messages: the directory may change meanwhile.
+std::string whyUnsafe(const std::string& path, Trust trust);
+
 enum class IfMissing { Fail, Create };
 
 /// Opens the directory at `path`, which may be reached through symbolic links (users link caches to scratch disks), and

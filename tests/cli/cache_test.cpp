@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 using namespace attnc::test;
@@ -66,4 +67,30 @@ TEST_CASE("NV_NVVM_VERSION keeps kernels apart, and a value that NVRTC refuses i
     CHECK_THAT(refused.err, Contains("NV_NVVM_VERSION"));
     CHECK_THAT(refused.err, !Contains("bug"));
   }
+}
+
+TEST_CASE("a cache that cannot be used is told once on stderr, and the command goes on") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  std::filesystem::create_directory(folder / "cache");
+  const Variable cache("ATTNC_CACHE_DIR", (folder / "cache").c_str());
+  const auto errorsWith = [](const char* name, const std::string& value, const std::string& options = "") {
+    const Variable variable(name, value.c_str());
+    const Outcome outcome = attnc::test::attnc(kEmit + options);
+    CHECK(outcome.exitCode == 0);
+    CHECK(outcome.out.size() > 1000);
+    return outcome.err;
+  };
+  CHECK(errorsWith("ATTNC_CACHE_MODE", "rw") == "");
+  CHECK(errorsWith("ATTNC_CACHE_MODE", "readonly") ==
+        "attnc: warning: ATTNC_CACHE_MODE is `readonly`, none of rw, ro, off; rw is used\n");
+  CHECK(errorsWith("ATTNC_CACHE_MAX_BYTES", "1 GB") ==
+        "attnc: warning: ATTNC_CACHE_MAX_BYTES is `1 GB`, not a size such as 500M or 2G; 1G is used\n");
+  CHECK(errorsWith("ATTNC_CACHE_MODE", "readonly", " --no-cache") == "");
+
+  std::filesystem::permissions(folder / "cache", std::filesystem::perms::all);
+  const std::string unsafe = errorsWith("ATTNC_LOG", folder / "log");
+  CHECK(unsafe == "attnc: warning: the kernel cache " + (folder / "cache") +
+                      " is not used: it is writable by others (mode 0777); chmod go-w makes it private\n");
+  CHECK_THAT(readFile(folder / "log"), Contains("warning: the kernel cache"));
 }

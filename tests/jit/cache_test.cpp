@@ -350,3 +350,87 @@ TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
   CHECK_FALSE(fs::exists(directory / "dump/outside.cuh"));
   CHECK(readText(directory / "log").find("compiled sample.cu for sm_90a") != std::string::npos);
 }
+
+namespace {
+
+/// Warnings that several jobs on a cache with these options draw.
+std::vector<std::string> warningsOf(CacheOptions options, std::shared_ptr<FileOps> ops = std::make_shared<FileOps>()) {
+  std::vector<std::string> warnings;
+  options.log = Log("", [&](LogLevel level, std::string_view line) {
+    if (level == LogLevel::Warning) warnings.emplace_back(line);
+  });
+  Cache cache(options, std::make_shared<FakeCompiler>(), std::move(ops));
+  for (int number : {0, 1, 2}) REQUIRE(cache.getOrCompile(sampleJob(number)));
+  return warnings;
+}
+
+} // namespace
+
+TEST_CASE("a directory that cannot be used is warned of once, with the reason", "[jit]") {
+  TempDirectory directory;
+  CacheOptions options = optionsFor(directory / "cache");
+  CHECK(warningsOf(options).empty());
+  CHECK(warningsOf(options).empty());
+  const std::string prefix = "the kernel cache " + (directory / "cache");
+  SECTION("its mode") {
+    REQUIRE(::chmod((directory / "cache").c_str(), 0777) == 0);
+    CHECK(warningsOf(options) == std::vector<std::string>{prefix + " is not used: it is writable by others (mode 0777); "
+                                                                   "chmod go-w makes it private"});
+  }
+  SECTION("the mode of a folder in it") {
+    REQUIRE(::chmod((directory / "cache/v1").c_str(), 0770) == 0);
+    CHECK(warningsOf(options) == std::vector<std::string>{prefix + " is not used: " + (directory / "cache/v1") +
+                                                          " is writable by others (mode 0770); chmod go-w makes it "
+                                                          "private"});
+  }
+  SECTION("its mode, where it is only read") {
+    REQUIRE(::chmod((directory / "cache").c_str(), 0777) == 0);
+    options.mode = CacheMode::ReadOnly;
+    CHECK(warningsOf(options).size() == 1);
+  }
+  SECTION("its owner") {
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown((directory / "cache").c_str(), 65534, 65534) == 0);
+    CHECK(warningsOf(options) ==
+          std::vector<std::string>{prefix + " is not used: it belongs to user 65534, not to user 0"});
+  }
+  SECTION("it is a file") {
+    options.directory = directory / "file";
+    writeText(options.directory, "");
+    CHECK(warningsOf(options) ==
+          std::vector<std::string>{"the kernel cache " + options.directory + " stores nothing: Not a directory"});
+  }
+  SECTION("its disk is full") {
+    fs::remove_all(directory / "cache/v1");
+    auto full =
+        std::make_shared<ScriptedOps>([](int, const char* name) { return std::string(name) == "write" ? ENOSPC : 0; });
+    CHECK(warningsOf(options, full) ==
+          std::vector<std::string>{prefix + " stores nothing: No space left on device"});
+  }
+  SECTION("there is none") {
+    options.directory.clear();
+    CHECK(warningsOf(options).size() == 1);
+    options.mode = CacheMode::Off;
+    CHECK(warningsOf(options).empty());
+  }
+  SECTION("it is switched off") {
+    REQUIRE(::chmod((directory / "cache").c_str(), 0777) == 0);
+    options.mode = CacheMode::Off;
+    CHECK(warningsOf(options).empty());
+  }
+}
+
+TEST_CASE("what goes to the sink goes to the file as well", "[jit]") {
+  TempDirectory directory;
+  std::string heard;
+  const Log log(directory / "log", [&](LogLevel level, std::string_view line) {
+    heard += (level == LogLevel::Warning ? "warning " : "event ") + std::string(line) + "\n";
+  });
+  log.line("one");
+  log.warn("two");
+  Log(log).warn("two");
+  CHECK(heard == "event one\nwarning two\n");
+  const std::string text = readText(directory / "log");
+  CHECK_THAT(text, Catch::Contains("] one\n"));
+  CHECK_THAT(text, Catch::EndsWith("] warning: two\n"));
+}

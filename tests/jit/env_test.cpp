@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+using namespace attnc;
 using namespace attnc::jit;
 
 TEST_CASE("the environment is read once into a struct", "[jit]") {
@@ -55,6 +56,25 @@ TEST_CASE("modes, sizes and lists are read, and nonsense gives the default", "[j
     CHECK(bytesOf(nonsense) == kDefault);
   env.cacheReadOnlyDirs = ":/a::/b:";
   CHECK(CacheOptions::fromEnv(env).readOnlyDirectories == std::vector<std::string>{"/a", "/b"});
+}
+
+TEST_CASE("a variable that makes no sense is warned of", "[jit]") {
+  std::vector<std::string> warnings;
+  const auto sink = [&](LogLevel level, std::string_view line) {
+    CHECK(level == LogLevel::Warning);
+    warnings.emplace_back(line);
+  };
+  Env env;
+  CacheOptions::fromEnv(env, sink);
+  env.cacheMode = "ro";
+  env.cacheMaxBytes = "2G";
+  CacheOptions::fromEnv(env, sink);
+  CHECK(warnings.empty());
+  env.cacheMode = "RO";
+  env.cacheMaxBytes = "2 GB";
+  CacheOptions::fromEnv(env, sink);
+  CHECK(warnings == std::vector<std::string>{"ATTNC_CACHE_MODE is `RO`, none of rw, ro, off; rw is used",
+                                             "ATTNC_CACHE_MAX_BYTES is `2 GB`, not a size such as 500M or 2G; 1G is used"});
 }
 
 TEST_CASE("a device's arch has the features of exactly that device", "[jit]") {

@@ -94,6 +94,9 @@ KernelOptions KernelFlags::toOptions() const {
 CompilerOptions KernelFlags::toCompilerOptions() const {
   CompilerOptions options;
   if (noCache) options.cacheMode = CompilerOptions::CacheMode::Off;
+  options.log = [](LogLevel level, std::string_view line) {
+    if (level == LogLevel::Warning) std::fprintf(stderr, "attnc: warning: %.*s\n", int(line.size()), line.data());
+  };
   return options;
 }
 
