@@ -14,6 +14,7 @@ namespace attnc {
 
 constexpr float kLog2e = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
+constexpr float kSmallestNormal = 1.17549435e-38f;
 
 ATTNC_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 

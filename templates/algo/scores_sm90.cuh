@@ -32,12 +32,16 @@ struct Place {
         head(Mod::head(args, work.b, work.h)) {
     scale = p.scale * scale_in<Mod>(args, head);
     factor = kLog2e * (kCallsScore<Mod> ? scale_out<Mod>(args, head) : p.scale);
+    if (factor == 0.f) factor = kSmallestNormal; // so that a dead product stays one
     slope = kLog2e * kv_slope<Mod>(args, head);
     if constexpr (kScoreIsSoftcap<Mod>) softcap = Softcap<kScoreIsTanh<Mod>>(scale, factor);
     const float q_float = float(q_first - origin);
 #pragma unroll
     for (int half = 0; half < 2; ++half) row[half] = Mod::row(args, head, b, h, q_idx(p, half), q_float + 8.f * half);
   }
+
+  /// What makes -inf of a score that is multiplied by `factor` after it was masked.
+  ATTNC_DEVICE float dead_product() const { return factor > 0.f ? negative_infinity() : -negative_infinity(); }
 
   /// The lane's first column of a step, and the same as the mod counts it.
   ATTNC_DEVICE int kv_first(Step step) const { return step.kv_start + int(threadIdx.x) % 4 * 2; }
@@ -156,6 +160,8 @@ ATTNC_DEVICE void cap_scores(ScoreTile& x, const Place& place, const float (&bia
 ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const ForwardParams& p, const ModArgs& args, const Place& place,
                                    Step step, const Mod::Col* columns, float bias0, float bias1) {
   const bool some_are_dead = step.flags & (kStepMasked | kStepTail);
+  // A mask that is evaluated score by score goes before the step to exponents, which hides some of it.
+  constexpr bool kMasksFirst = Mod::kHasMaskMod && !kRowsAreIntervals<Mod> && !kScoreIsSoftcap<Mod>;
   if constexpr (kScoreIsSoftcap<Mod>) {
     // Dead scores, whatever they are, must not touch the live ones beside them.
     if (some_are_dead) [[unlikely]]
@@ -168,6 +174,7 @@ ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const ForwardParams& p, const M
                       s = Mod::score(args, place.head, row, col, at, s * place.scale); // SEAM(score)
                     });
     }
+    if (kMasksFirst && some_are_dead) mask_scores<Mod>(x, p, args, place, step, columns, place.dead_product());
     const float shift = kScoreIsLinear<Mod> ? place.slope * place.kv_float(step) : 0.f;
     const float base[2] = {bias0 + shift, bias1 + shift};
 #pragma unroll
@@ -180,7 +187,7 @@ ATTNC_DEVICE void to_powers_of_two(ScoreTile& x, const ForwardParams& p, const M
           x[n][e] = x[n][e] * place.factor + base[e / 2];
       }
   }
-  if (some_are_dead) [[unlikely]]
+  if (!kMasksFirst && some_are_dead) [[unlikely]]
     mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
 }
 

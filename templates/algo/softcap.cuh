@@ -44,7 +44,6 @@ template <bool Accurate> struct Softcap {
 
   Softcap() = default;
   ATTNC_DEVICE Softcap(float in, float out) : in(in), out(out) {
-    constexpr float kSmallestNormal = 1.17549435e-38f;
     float factor = out * in, limit = -1.f;
     bool normal = true;
 #pragma unroll

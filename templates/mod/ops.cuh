@@ -7,8 +7,8 @@
 // On the device this file includes nothing; on the host it stands on <math.h>, so that tests run generated code
 // without a GPU. What has a formula here (tanh, sin, floor_div, ...) has one text for both; only `Machine` differs.
 // No function uses local memory. Errors are in units of the last place of the fp32 result, the largest over all fp32
-// inputs as measured on an sm_90 device; those without a word are CUDA's own (exp 2, log, log2, log1p, erf 1,
-// rsqrt 1.6, pow 4, sqrt and division correctly rounded).
+// inputs as measured on an sm_90 device; those without a word are CUDA's own (exp 2, log, log2, log1p 1,
+// erf 1.02, rsqrt 1.6, pow 4, sqrt and division correctly rounded).
 //
 // The namespace is attnc::mod, apart from the kernels' own helpers.
 #pragma once
