@@ -133,7 +133,7 @@ TEST_CASE("a mod of hostile names and file names compiles and computes its sum",
   float want = 100;
   for (size_t i = 0; i < names.size(); ++i) {
     bindings.tensors.push_back(TensorView::contiguous(data.data(), DType::F32, {3}));
-    bindings.scalars.push_back({0, double(i)});
+    bindings.scalars.push_back({0, float(i)});
     bindings.dims.push_back(3);
     want += 3 + float(i) + 0.5f + 2 + 4;
   }
