@@ -74,8 +74,7 @@ json::Object ask(json::Object request) {
   auto python = llvm::sys::findProgramByName("python3");
   REQUIRE(python);
   std::string script = std::string(ATTNC_SOURCE_DIR) + "/tests/dsl/oracle.py";
-  int status = llvm::sys::ExecuteAndWait(*python, {*python, script, in.str()}, /*Env=*/{},
-                                         {{}, out.str(), {}}, 60);
+  int status = llvm::sys::ExecuteAndWait(*python, {*python, script, in.str()}, /*Env=*/{}, {{}, out.str(), {}});
   std::string answer = readFile(out.c_str());
   llvm::sys::fs::remove(in);
   llvm::sys::fs::remove(out);
