@@ -36,38 +36,23 @@ std::string printConst(const Node& node) {
   return "?";
 }
 
-/// Prints a module; numbers the nodes that are not leaves in arena order.
+/// The index of the loop of an Iter or a Sum.
+std::string loop(const Node& node) { return fmt::format("%i{}:{}", Loop::of(node).id, Loop::of(node).count); }
+
 class Printer {
 public:
-  explicit Printer(const Module& module) : module(module), number(module.size(), 0) {
-    for (uint32_t id = 0, next = 0; id < module.size(); ++id)
-      if (!isLeaf(module[{id}])) number[id] = next++;
-  }
-
-  std::string operand(Value value) const {
-    const Node& node = module[value];
-    switch (node.op) {
-    case Op::Const: return printConst(node);
-    case Op::Param: return fmt::format("%{}", name(ParamKind(node.attr)));
-    case Op::Scalar: return fmt::format("@{}", module.scalars[node.attr].name);
-    case Op::Dim: return fmt::format("#{}", module.dims[node.attr]);
-    case Op::Iter: return loop(node);
-    default: return fmt::format("%{}", number[value.id]);
-    }
-  }
+  explicit Printer(const Module& module) : module(module), names(module) {}
 
   std::string all() const {
     std::string text = captures();
     for (uint32_t id = 0; id < module.size(); ++id)
       if (!isLeaf(module[{id}])) text += line(id);
-    if (module.scoreMod) text += fmt::format("score_mod -> {}\n", operand(*module.scoreMod));
-    if (module.maskMod) text += fmt::format("mask_mod -> {}\n", operand(*module.maskMod));
+    if (module.scoreMod) text += fmt::format("score_mod -> {}\n", names.of(*module.scoreMod));
+    if (module.maskMod) text += fmt::format("mask_mod -> {}\n", names.of(*module.maskMod));
     return text;
   }
 
 private:
-  static std::string loop(const Node& node) { return fmt::format("%i{}:{}", Loop::of(node).id, Loop::of(node).count); }
-
   std::string captures() const {
     std::string text;
     if (!module.sourceName.empty()) text += fmt::format("source {}\n", quoted(module.sourceName));
@@ -91,22 +76,39 @@ private:
     TypeRule rule = info(node.op).rule;
     bool namesOperandType = rule == TypeRule::Compare || rule == TypeRule::Test;
     Type type = namesOperandType ? module[node.operands[0]].type : node.type;
-    std::string text = fmt::format("%{} = {} {}", number[id], info(node.op).text, name(type));
+    std::string text = fmt::format("{} = {} {}", names.of({id}), info(node.op).text, name(type));
     bool isLoad = node.op == Op::Load;
     text += isLoad ? fmt::format(" {}", module.tensors[node.attr].name) : "";
     if (rule == TypeRule::Sum) text += fmt::format(" {},", loop(node));
     const char* open = isLoad ? "[" : " ";
-    for (size_t i = 0; i < node.operands.size(); ++i) text += (i ? ", " : open) + operand(node.operands[i]);
+    for (size_t i = 0; i < node.operands.size(); ++i) text += (i ? ", " : open) + names.of(node.operands[i]);
     if (isLoad && !node.operands.empty()) text += "]";
     if (node.line) text += fmt::format(" !{}", node.line);
     return text + "\n";
   }
 
   const Module& module;
-  std::vector<uint32_t> number;
+  OperandNames names;
 };
 
 } // namespace
+
+OperandNames::OperandNames(const Module& module) : module(module), number(module.size(), 0) {
+  for (uint32_t id = 0, next = 0; id < module.size(); ++id)
+    if (!isLeaf(module[{id}])) number[id] = next++;
+}
+
+std::string OperandNames::of(Value value) const {
+  const Node& node = module[value];
+  switch (node.op) {
+  case Op::Const: return printConst(node);
+  case Op::Param: return fmt::format("%{}", name(ParamKind(node.attr)));
+  case Op::Scalar: return fmt::format("@{}", module.scalars[node.attr].name);
+  case Op::Dim: return fmt::format("#{}", module.dims[node.attr]);
+  case Op::Iter: return loop(node);
+  default: return fmt::format("%{}", number[value.id]);
+  }
+}
 
 std::string printF32(float value) {
   if (std::isnan(value)) {
@@ -117,8 +119,6 @@ std::string printF32(float value) {
   std::string text = fmt::format("{}", value);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
-
-std::string printOperand(const Module& module, Value value) { return Printer(module).operand(value); }
 
 std::string print(const Module& module) { return Printer(module).all(); }
 

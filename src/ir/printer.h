@@ -25,8 +25,17 @@ namespace attnc::ir {
 
 std::string print(const Module& module);
 
-/// One value as print() writes an operand: "%3", "%q_idx", "@window", "0.5".
-std::string printOperand(const Module& module, Value value);
+/// Values as print() writes them where they are operands: "%3", "%q_idx", "@window", "0.5".
+class OperandNames {
+public:
+  /// Numbers the nodes that are not leaves in arena order. `module` outlives this object.
+  explicit OperandNames(const Module& module);
+  std::string of(Value value) const;
+
+private:
+  const Module& module;
+  std::vector<uint32_t> number;
+};
 
 /// A float so that it reads back to the same bits: shortest digits, always with '.', 'e', "inf" or "nan".
 std::string printF32(float value);

@@ -18,7 +18,8 @@ using ir::Value;
 namespace {
 
 constexpr size_t kMaxForms = 4;
-constexpr int kMaxConditionDepth = 8;
+constexpr int kMaxConditions = 32; // of a select, that are asked what they say
+constexpr size_t kMaxFacts = 16;   // that are kept of them
 
 using Forms = llvm::SmallVector<LinearForm, 1>;
 
@@ -246,23 +247,40 @@ Bounds Intervals::operation(const Node& node, llvm::ArrayRef<Bounds> operands, L
 
 // ---- Select: each branch counts under what the condition says ----
 
-/// Adds "smaller + gap <= larger" as a bound of each of the two.
+/// Adds "smaller + gap <= larger" as a bound of those of the two that are asked about.
 void Intervals::order(Value smaller, Value larger, int64_t gap, Facts& facts) {
-  Bounds below{Range::full(module[smaller].type), {}, {}}, above = below;
-  auto lessHi = [&](int64_t number) { below.range.hi = std::min(below.range.hi, number); };
-  auto moreLo = [&](int64_t number) { above.range.lo = std::max(above.range.lo, number); };
-  addPairs(uppers(of(larger), true), {LinearForm::number(-gap)}, 1, below.upper, lessHi);
-  addPairs(lowers(of(smaller), true), {LinearForm::number(gap)}, 1, above.lower, moreLo);
-  facts.push_back({smaller, std::move(below)});
-  facts.push_back({larger, std::move(above)});
+  const bool asksSmaller = facts.asksAbout(smaller), asksLarger = facts.asksAbout(larger);
+  if (asksSmaller) {
+    Bounds below{Range::full(module[smaller].type), {}, {}};
+    auto lessHi = [&](int64_t number) { below.range.hi = std::min(below.range.hi, number); };
+    addPairs(uppers(of(larger), true), {LinearForm::number(-gap)}, 1, below.upper, lessHi);
+    facts.known.push_back({smaller, std::move(below)});
+  }
+  if (asksLarger) {
+    Bounds above{Range::full(module[larger].type), {}, {}};
+    auto moreLo = [&](int64_t number) { above.range.lo = std::max(above.range.lo, number); };
+    addPairs(lowers(of(smaller), true), {LinearForm::number(gap)}, 1, above.lower, moreLo);
+    facts.known.push_back({larger, std::move(above)});
+  }
 }
 
-void Intervals::factsOf(Value condition, bool holds, Facts& facts, int depth) {
+/// What a condition says about a value and its operands.
+Intervals::Facts Intervals::factsOf(Value condition, bool holds, Value about) {
+  Facts facts{{about}, {}};
+  const Node& node = module[about];
+  facts.about.append(node.operands.begin(), node.operands.end());
+  int budget = kMaxConditions;
+  collectFacts(condition, holds, facts, budget);
+  return facts;
+}
+
+void Intervals::collectFacts(Value condition, bool holds, Facts& facts, int& budget) {
   const Node& node = module[condition];
-  if (depth > kMaxConditionDepth) return;
-  if (node.op == Op::Not) return factsOf(node.operands[0], !holds, facts, depth + 1);
+  if (--budget < 0 || facts.known.size() >= kMaxFacts) return;
+  ++asked;
+  if (node.op == Op::Not) return collectFacts(node.operands[0], !holds, facts, budget);
   if (node.op == (holds ? Op::And : Op::Or))
-    for (Value operand : node.operands) factsOf(operand, holds, facts, depth + 1);
+    for (Value operand : node.operands) collectFacts(operand, holds, facts, budget);
   if (ir::info(node.op).rule != ir::TypeRule::Compare || !isInt(module[node.operands[0]].type)) return;
   Value a = node.operands[0], b = node.operands[1];
   if (node.op == Op::Lt) holds ? order(a, b, 1, facts) : order(b, a, 0, facts);
@@ -275,7 +293,7 @@ void Intervals::factsOf(Value condition, bool holds, Facts& facts, int depth) {
 /// The bounds of a branch, narrowed by facts about itself or about its operands.
 Bounds Intervals::underFacts(Value value, const Facts& facts, Level level) {
   auto narrowed = [&](Value of, Bounds bounds) {
-    for (const Fact& fact : facts) {
+    for (const Fact& fact : facts.known) {
       if (fact.value != of) continue;
       bounds.range.lo = std::max(bounds.range.lo, fact.bounds.range.lo);
       bounds.range.hi = std::min(bounds.range.hi, fact.bounds.range.hi);
@@ -298,17 +316,16 @@ Bounds Intervals::underFacts(Value value, const Facts& facts, Level level) {
 }
 
 Bounds Intervals::select(const Node& node, Level level) {
-  const Range& condition = range(node.operands[0]);
-  if (condition.isSingle()) return of(node.operands[condition.lo ? 1 : 2]);
+  const Range& decided = range(node.operands[0]);
+  if (decided.isSingle()) return of(node.operands[decided.lo ? 1 : 2]);
   if (!isInt(node.type)) {
     llvm::SmallVector<Range, 3> ranges;
     for (Value operand : node.operands) ranges.push_back(range(operand));
     return {transfer(node, ranges), {}, {}};
   }
-  Facts whenTrue, whenFalse;
-  factsOf(node.operands[0], true, whenTrue, 0);
-  factsOf(node.operands[0], false, whenFalse, 0);
-  Bounds a = underFacts(node.operands[1], whenTrue, level), b = underFacts(node.operands[2], whenFalse, level);
+  const Value condition = node.operands[0], yes = node.operands[1], no = node.operands[2];
+  Bounds a = underFacts(yes, factsOf(condition, true, yes), level);
+  Bounds b = underFacts(no, factsOf(condition, false, no), level);
   Bounds result{join(a.range, b.range), {}, {}};
   commonUpper(a, b, level, result.upper);
   commonLower(a, b, level, result.lower);

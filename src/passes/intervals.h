@@ -13,6 +13,7 @@
 #include "passes/pass.h"
 #include "passes/range.h"
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/SmallVector.h>
 
 #include <vector>
@@ -40,19 +41,27 @@ public:
   /// Whether 0 <= index < extent for one axis of a load.
   bool provesInside(ir::Value load, unsigned axis);
 
+  /// Conditions of selects that were looked at so far: what the analysis spends beyond a walk over the module.
+  uint64_t conditionsAsked() const { return asked; }
+
 private:
   struct Fact {
     ir::Value value;
     Bounds bounds;
   };
-  using Facts = llvm::SmallVector<Fact, 4>;
+  struct Facts {
+    llvm::SmallVector<ir::Value, 4> about; ///< the values that are asked about
+    llvm::SmallVector<Fact, 4> known;
+    bool asksAbout(ir::Value value) const { return llvm::is_contained(about, value); }
+  };
 
   Bounds boundsOf(ir::Value value, const ir::Node& node, ir::Level level);
   Bounds leaf(const ir::Node& node) const;
   Bounds operation(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level) const;
   Bounds select(const ir::Node& node, ir::Level level);
   Bounds underFacts(ir::Value value, const Facts& facts, ir::Level level);
-  void factsOf(ir::Value condition, bool holds, Facts& facts, int depth);
+  Facts factsOf(ir::Value condition, bool holds, ir::Value about);
+  void collectFacts(ir::Value condition, bool holds, Facts& facts, int& budget);
   void order(ir::Value smaller, ir::Value larger, int64_t gap, Facts& facts);
   void symbolic(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level, Bounds& result) const;
   Range decideComparison(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level, Range range) const;
@@ -68,6 +77,7 @@ private:
   std::vector<std::optional<int64_t>> pinnedScalars;
   std::vector<Bounds> bounds;
   std::vector<ir::Level> levels;
+  uint64_t asked = 0;
 };
 
 } // namespace attnc::passes

@@ -1,6 +1,7 @@
 // Which kernel serves which layout, asked before anything is loaded. Needs no GPU: the arch is given.
 #include "api/forward_sm90.h"
 #include "attnc/attnc.h"
+#include "kernels/catalog.h"
 
 #include <catch2/catch.hpp>
 
@@ -171,6 +172,25 @@ TEST_CASE("the family that a layout gets decides whether a block mask pays", "[a
   args.q.stride[2] = 65;
   CHECK(wantsMask(causal, choiceFor(args).options));
   CHECK_FALSE(wantsMask(Mod::identity(), choiceFor(args).options));
+}
+
+TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
+  const std::string ids = "ids: i32[KV_LEN]\n";
+  for (const std::string condition : {"q_idx >= kv_idx", "ids[q_idx] == ids[kv_idx]"}) {
+    const Mod mask = mod((ids + condition).c_str());
+    const Mod score = mod((ids + "where(" + condition + ", score, -inf)").c_str());
+    CHECK(score.hasMaskMod());
+    for (Family family : {Family::Sm80, Family::Sm90}) {
+      const KernelOptions asked = options(family);
+      CHECK(wantsMask(score, asked) == wantsMask(mask, asked));
+      auto a = kernels::choosePlan(score.module(), asked), b = kernels::choosePlan(mask.module(), asked);
+      REQUIRE(a);
+      REQUIRE(b);
+      CHECK(a->blockM == b->blockM);
+      CHECK(a->blockN == b->blockN);
+      CHECK(a->stages == b->stages);
+    }
+  }
 }
 
 TEST_CASE("a pin that makes bounds of a mask makes a block mask needless", "[api]") {

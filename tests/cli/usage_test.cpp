@@ -126,8 +126,8 @@ TEST_CASE("check shows what a mod captures and which gathers are clamped") {
   CHECK_THAT(plain.out, Contains("gathers     none"));
   CHECK(plain.out.find("lifted") == std::string::npos);
   Outcome masked = attnc::test::attnc("check --expr 'where(q_idx >= kv_idx, score, -inf)'");
-  CHECK_THAT(masked.out, Contains("functions   score_mod, mask_mod") &&
-                             Contains("score_mod masks: lifted into mask_mod"));
+  CHECK_THAT(masked.out,
+             Contains("functions   score_mod, mask_mod") && Contains("score_mod masks: lifted into mask_mod"));
 }
 
 TEST_CASE("every library mod is checked and emitted as ast, ir and cu") {
