@@ -241,6 +241,14 @@ Expected<std::string> Nvrtc::identity() {
   return impl->askIdentity(**api);
 }
 
+Expected<std::string> Nvrtc::path() {
+  CompileScope scope;
+  if (!scope) return forkedError();
+  auto api = impl->open();
+  if (!api) return std::move(api).error();
+  return (*api)->path;
+}
+
 Expected<std::vector<int>> Nvrtc::supportedArchs() {
   CompileScope scope;
   if (!scope) return forkedError();

@@ -34,6 +34,9 @@ public:
   /// 13.0, V13.0.88 | ...", and NV_NVVM_VERSION if it is set. nvrtcVersion() alone would not tell 13.0.48 from 13.0.88.
   Expected<std::string> identity() override;
 
+  /// The library that is open.
+  Expected<std::string> path();
+
   /// Compute capabilities it compiles for: 80, 90, 100, ...
   Expected<std::vector<int>> supportedArchs();
 

@@ -6,6 +6,7 @@
 #include <llvm/ADT/StringRef.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace attnc::kernels {
 
@@ -16,7 +17,10 @@ struct Arch {
   int64_t sharedBytesPerCta() const; ///< largest dynamic shared memory of a CTA
 };
 
-/// Reads "sm_80", "sm_90a", ...; below sm_80 is refused.
+/// Those of GPUs that there are, from 80 on, in order.
+const std::vector<int>& knownCapabilities();
+
+/// Reads "sm_80", "sm_90a", ...; below sm_80 is refused, and so is a suffix that the GPU does not have.
 Expected<Arch> parseArch(llvm::StringRef text);
 
 } // namespace attnc::kernels
