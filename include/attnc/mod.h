@@ -46,6 +46,9 @@ public:
   /// file *.ir is read as IR text.
   static Expected<Mod> load(const std::string& path, ParseOptions options = {});
 
+  /// Reads IR text, as irText() writes it. `name` is the text's name in messages. Errors: Blame::Mod with diagnostics.
+  static Expected<Mod> parseIr(std::string_view text, std::string_view name = "<ir>");
+
   /// The mod that changes nothing.
   static Mod identity();
 

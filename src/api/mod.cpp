@@ -85,7 +85,11 @@ Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
   if (!isIrPath(path)) return parse(*text, options);
   if (!options.defines.empty())
     return Error::environment(fmt::format("'{}' is IR, which has no constants to define", path));
-  auto module = ir::read(*text, path);
+  return parseIr(*text, path);
+}
+
+Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
+  auto module = ir::read(text, name);
   if (!module) return std::move(module).error();
   if (auto status = passes::runPipeline(*module); !status) return status.error();
   return Mod(std::make_shared<const Impl>(std::move(*module), ""));
