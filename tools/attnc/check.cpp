@@ -1,5 +1,6 @@
 // `attnc check`: what is wrong with a mod, or else what attnc understood: functions, captures, levels, gathers.
 #include "commands.h"
+#include "language.h"
 #include "mod_text.h"
 #include "options.h"
 
@@ -43,17 +44,24 @@ int runCheck(const ModOptions& options) {
   return status ? kDone : report(status.error());
 }
 
+int printLanguage() {
+  auto status = printResult(kLanguage);
+  return status ? kDone : report(status.error());
+}
+
 } // namespace
 
 void addCheck(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<ModOptions>();
+  auto language = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("check", "Check a mod; show captures, levels, and which gathers are proven");
   options->addTo(*command);
+  command->add_flag("--language", *language, "Print the language of mods: what it has, and what operations mean");
   command->footer(
       "Operations are counted at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score. A gather that is not proven to stay inside its tensor is clamped.\n\n"
       "Example: attnc check alibi.py -D CAUSAL=False");
-  command->callback([options, &exitCode] { exitCode = runCheck(*options); });
+  command->callback([=, &exitCode] { exitCode = *language ? printLanguage() : runCheck(*options); });
 }
 
 } // namespace attnc::cli

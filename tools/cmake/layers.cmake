@@ -52,3 +52,14 @@ function(attnc_embed_templates name)
                      COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}/templates -DOUT=${out} -P ${script})
   target_sources(attnc_${name} PRIVATE ${out})
 endfunction()
+
+# Puts a text of the sources into a target, as the string that one of the target's headers declares.
+function(attnc_embed_text target file header namespace name)
+  set(text ${PROJECT_SOURCE_DIR}/${file})
+  set(out ${PROJECT_BINARY_DIR}/embedded_${name}.cpp)
+  set(script ${PROJECT_SOURCE_DIR}/tools/cmake/embed_text.cmake)
+  add_custom_command(OUTPUT ${out} DEPENDS ${text} ${script}
+                     COMMAND ${CMAKE_COMMAND} -DFILE=${text} -DHEADER=${header} -DNAMESPACE=${namespace} -DNAME=${name}
+                             -DOUT=${out} -P ${script})
+  target_sources(${target} PRIVATE ${out})
+endfunction()
