@@ -7,11 +7,13 @@
 
 namespace attnc::test {
 
-Outcome attnc(const std::string& arguments) {
+Outcome attnc(const std::string& arguments) { return shell("exec $ATTNC " + arguments); }
+
+Outcome shell(const std::string& line) {
   Folder folder;
-  std::string line =
-      std::string(ATTNC_COMMAND) + " " + arguments + " >" + folder / "out" + " 2>" + folder / "err" + " </dev/null";
-  int status = std::system(line.c_str());
+  std::string whole =
+      "ATTNC='" ATTNC_COMMAND "'; (" + line + "\n) >" + folder / "out" + " 2>" + folder / "err" + " </dev/null";
+  int status = std::system(whole.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, readFile(folder / "out"), readFile(folder / "err")};
 }
 
@@ -27,6 +29,8 @@ Folder::Folder() : path((std::filesystem::temp_directory_path() / "attnc-test-XX
 }
 
 Folder::~Folder() { std::filesystem::remove_all(path); }
+
+std::string Folder::name() const { return std::filesystem::path(path).filename().string(); }
 
 size_t Folder::files() const { return size_t(std::distance(std::filesystem::directory_iterator(path), {})); }
 

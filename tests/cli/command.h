@@ -13,6 +13,9 @@ struct Outcome {
 /// Runs `attnc ARGUMENTS` in a shell, without a terminal.
 Outcome attnc(const std::string& arguments);
 
+/// Runs a line in a shell, in which $ATTNC is the command, without a terminal.
+Outcome shell(const std::string& line);
+
 std::string readFile(const std::string& path);
 void writeFile(const std::string& path, const std::string& bytes);
 
@@ -22,6 +25,7 @@ public:
   Folder();
   ~Folder();
   std::string operator/(const std::string& name) const { return path + "/" + name; }
+  std::string name() const; ///< within the folder above
   size_t files() const;
 
 private:

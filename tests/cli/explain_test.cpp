@@ -123,10 +123,13 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
                          {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},
                          {2, causal + "--set window=3", "captures nothing"},
                          {1, "--expr 'q_idx >='", "<expr>:1:"},
-                         {3, causal + "--arch sm_00", "sm_00"},
-                         {3, causal + "--arch sm_80 --kernel-family sm90", "sm90"},
-                         {3, causal + "--shape 1,1,1,8,8 --pin KV_LEN=16", "KV_LEN"},
-                         {3, window + "--shape 1,1,1,8,8 --pin window=4 --set window=5", "window"},
+                         {2, causal + "--arch sm_00", "sm_00"},
+                         {2, causal + "--arch sm_80 --kernel-family sm90", "sm90"},
+                         {2, causal + "--shape 1,1,1,8,8 --pin KV_LEN=16", "KV_LEN"},
+                         {2, causal + "--pin LENGTH=16", "LENGTH"},
+                         {2, causal + "--seed -1", "--seed"},
+                         {2, window + "--shape 1,1,1,8,8 --pin window=4 --set window=5", "window"},
+                         {3, "--expr 'kv_idx < q_idx' --in /no/such/file", "/no/such/file"},
                          {3, "/no/such/mod.py", "/no/such/mod.py"}}) {
     INFO("attnc explain " << row.arguments);
     Outcome outcome = test::attnc("explain " + row.arguments);
@@ -189,6 +192,18 @@ TEST_CASE("what is estimated is called so") {
 TEST_CASE("a problem without rows has no blocks and no share of them") {
   std::string text = work(Mod::identity(), {.qLen = 0, .kvLen = 5}, {.qLen = 0, .kvLen = 5});
   CHECK_THAT(text, Contains("blocks      0 of 128 x 128") && Contains("0.000 MFLOP in live blocks (0.0 %)"));
+}
+
+TEST_CASE("spills are an advisory") {
+  kernels::Plan plan;
+  CompiledKernel compiled;
+  CHECK(cli::spillText(compiled).empty());
+  CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("0 bytes spilled") && Contains("advisories  none\n"));
+  compiled.spillBytes = 24;
+  compiled.advisories = {"C7510: something is slow"};
+  CHECK_THAT(cli::spillText(compiled), Contains("24 bytes of registers are spilled"));
+  CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("advisories  24 bytes of registers are spilled") &&
+                                                      Contains("\n            C7510: something is slow\n"));
 }
 
 TEST_CASE("operations are counted once, at their level, however many functions need them") {

@@ -39,7 +39,7 @@ TensorMap flatOperands(DType dtype = DType::F32) {
   TensorMap tensors;
   tensors["q"] = tensor(dtype, {1, 2, 4, 8}, zero);
   tensors["k"] = tensor(dtype, {1, 1, 6, 8}, zero);
-  tensors["v"] = tensor(dtype, {1, 1, 6, 2}, [](int64_t i) { return double(i / 2) + 100 * double(i % 2); });
+  tensors["v"] = tensor(dtype, {1, 1, 6, 16}, [](int64_t i) { return double(i / 16) + 100 * double(i % 16); });
   return tensors;
 }
 
@@ -83,14 +83,14 @@ TEST_CASE("equal scores average the live values") {
 
   TensorMap result = read(out);
   REQUIRE(result.size() == 3);
-  CHECK(result["out"].shape == std::vector<int64_t>{1, 2, 4, 2});
+  CHECK(result["out"].shape == std::vector<int64_t>{1, 2, 4, 16});
   CHECK(result["out"].dtype == DType::F32);
   CHECK(result["lse"].shape == std::vector<int64_t>{1, 2, 4});
   for (int64_t h = 0; h < 2; ++h)
     for (int64_t q = 0; q < 4; ++q) {
       double mean = q == 0 ? 0 : (double(q) - 1) / 2;
-      CHECK(at(result["out"], (h * 4 + q) * 2) == Approx(mean));
-      CHECK(at(result["out"], (h * 4 + q) * 2 + 1) == Approx(q == 0 ? 0 : mean + 100));
+      CHECK(at(result["out"], (h * 4 + q) * 16) == Approx(mean));
+      CHECK(at(result["out"], (h * 4 + q) * 16 + 1) == Approx(q == 0 ? 0 : mean + 100));
       CHECK(at(result["lse"], h * 4 + q) == Approx(q == 0 ? -INFINITY : std::log(double(q))));
       CHECK(at(result["row_max"], h * 4 + q) == (q == 0 ? -INFINITY : 0));
     }
@@ -104,7 +104,7 @@ TEST_CASE("the output has the dtype of q, and only what was asked for") {
     TensorMap result = read(out);
     REQUIRE(result.size() == 1);
     CHECK(result["out"].dtype == dtype);
-    CHECK(at(result["out"], 2 * 3) == 1.5);
+    CHECK(at(result["out"], 16 * 3) == 1.5);
   }
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("captures come from the file or from --set, scalars too") {
     Outcome outcome = test::attnc("run --device cpu " + folder / "m.py --in " + in + " --out " + out + sets);
     INFO(outcome.err);
     REQUIRE(outcome.exitCode == 0);
-    return at(read(out)["out"], 3 * 2); // q 3: mean of kv from 3 - window + 1 to last
+    return at(read(out)["out"], 3 * 16); // q 3: mean of kv from 3 - window + 1 to last
   };
   CHECK(run(" --set window=2 --set factor=0.5 --set flip=true --set last=4") == Approx(3));
   CHECK(run(" --set window=3 --set factor=0 --set flip=false --set last=5") == Approx(3));
@@ -136,14 +136,14 @@ TEST_CASE("captures come from the file or from --set, scalars too") {
 TEST_CASE("the scale is 1 / sqrt(D) unless given") {
   Folder folder;
   TensorMap tensors;
-  tensors["q"] = tensor(DType::F32, {1, 1, 1, 4}, [](int64_t) { return 1.0; });
-  tensors["k"] = tensor(DType::F32, {1, 1, 1, 4}, [](int64_t) { return 2.0; });
-  tensors["v"] = tensor(DType::F32, {1, 1, 1, 4}, [](int64_t) { return 1.0; });
+  tensors["q"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 1.0; });
+  tensors["k"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 2.0; });
+  tensors["v"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 1.0; });
   std::string in = write(folder, tensors), out = folder / "out.safetensors";
   REQUIRE(test::attnc("run --device cpu --expr score --lse --in " + in + " --out " + out).exitCode == 0);
+  CHECK(at(read(out)["lse"], 0) == Approx(8));
+  REQUIRE(test::attnc("run --device cpu --expr score --scale 0.125 --lse --in " + in + " --out " + out).exitCode == 0);
   CHECK(at(read(out)["lse"], 0) == Approx(4));
-  REQUIRE(test::attnc("run --device cpu --expr score --scale 0.25 --lse --in " + in + " --out " + out).exitCode == 0);
-  CHECK(at(read(out)["lse"], 0) == Approx(2));
 }
 
 TEST_CASE("every library mod runs on random operands and gives finite numbers") {
@@ -228,15 +228,15 @@ TEST_CASE("operands that do not fit are refused by name, and the output stays as
     expectRefused(tensors, causal, message);
   };
   spoil("k", tensor(DType::BF16, {1, 1, 6, 8}, zero), "k is bf16, q is f32");
-  spoil("v", tensor(DType::F16, {1, 1, 6, 2}, zero), "v is f16, q is f32");
+  spoil("v", tensor(DType::F16, {1, 1, 6, 16}, zero), "v is f16, q is f32");
   spoil("k", tensor(DType::F32, {1, 1, 6, 16}, zero), "head dims differ: q is [1, 2, 4, 8], k is [1, 1, 6, 16]");
   spoil("k", tensor(DType::F32, {1, 1, 5, 8}, zero), "lengths differ");
   spoil("k", tensor(DType::F32, {1, 2, 6, 8}, zero), "heads differ");
   spoil("q", tensor(DType::F32, {1, 2, 4, 4}, zero), "head dims differ");
   TensorMap tensors = flatOperands();
   tensors["k"] = tensor(DType::F32, {2, 1, 6, 8}, zero);
-  expectRefused(tensors, causal, "batches differ: k is [2, 1, 6, 8], v is [1, 1, 6, 2]");
-  tensors["v"] = tensor(DType::F32, {2, 1, 6, 2}, zero);
+  expectRefused(tensors, causal, "batches differ: k is [2, 1, 6, 8], v is [1, 1, 6, 16]");
+  tensors["v"] = tensor(DType::F32, {2, 1, 6, 16}, zero);
   expectRefused(tensors, causal, "batches differ: q is [1, 2, 4, 8], k is [2, 1, 6, 8]");
 }
 
@@ -285,8 +285,9 @@ TEST_CASE("an output that cannot be written is exit code 3") {
   }
 }
 
-TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify fail") {
-  const std::string run = "run --expr 'q_idx >= kv_idx' --random 1,1,1,8,8,8 ";
+TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify fail at once") {
+  Folder folder;
+  const std::string run = "run --expr 'q_idx >= kv_idx' --random 1,1,1,8,8,8 ", out = folder / "out.safetensors";
   Outcome cuda = test::attnc(run + "--device cuda");
   if (cuda.exitCode == 0) {
     WARN("SKIPPED: this machine has a GPU");
@@ -297,7 +298,101 @@ TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify f
   Outcome automatic = test::attnc(run);
   CHECK(automatic.exitCode == 0);
   CHECK_THAT(automatic.err, Contains("fp64 reference on the CPU"));
-  Outcome verify = test::attnc(run + "--verify");
+  // Before anything is read, computed or written: the operands are not even there.
+  Outcome verify = test::attnc("run --expr 'q_idx >= kv_idx' --in /no/such/file --verify --out " + out);
   CHECK(verify.exitCode == 3);
-  CHECK_THAT(verify.err, Contains("nothing to verify"));
+  CHECK(verify.out.empty());
+  CHECK_THAT(verify.err, Contains("attnc: error: --verify compares a GPU with the CPU") && !Contains("/no/such/file"));
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("the CPU refuses what a kernel would refuse") {
+  Folder folder;
+  auto zero = [](int64_t) { return 0.0; };
+  TensorMap tensors = flatOperands();
+  auto refused = [&](int exitCode, const std::string& arguments, const std::string& message) {
+    Outcome outcome = test::attnc("run --device cpu " + arguments);
+    INFO(arguments << "\n" << outcome.err);
+    CHECK(outcome.exitCode == exitCode);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains("attnc: error: ") && Contains(message));
+  };
+  const std::string causal = "--expr 'q_idx >= kv_idx' ", random = causal + "--random 1,1,1,8,8,8 ";
+  refused(2, random + "--dtype fp32 --kernel-family sm90", "sm90");
+  refused(2, random + "--tf32", "tf32");
+  refused(2, random + "--pin KV_LEN=16", "KV_LEN is 8, but the kernel was compiled with it pinned to 16");
+  refused(2, random + "--pin LENGTH=8", "no number 'LENGTH'");
+  refused(2, kMods + "sliding_window.py --random 1,1,1,8,8,8 --pin window=4 --set window=5", "window");
+  const std::string in = write(folder, tensors);
+  refused(3, causal + "--kernel-family sm90 --in " + in, "sm90");
+  refused(3, causal + "--pin Q_LEN=5 --in " + in, "Q_LEN is 4");
+  for (int64_t dim : {int64_t(12), int64_t(264)}) {
+    tensors["q"] = tensor(DType::F32, {1, 2, 4, dim}, zero);
+    tensors["k"] = tensor(DType::F32, {1, 1, 6, dim}, zero);
+    refused(3, causal + "--in " + write(folder, tensors), "head dim " + std::to_string(dim) + " is not supported");
+  }
+  tensors = flatOperands();
+  tensors["v"] = tensor(DType::F32, {1, 1, 6, 2}, zero);
+  refused(3, causal + "--in " + write(folder, tensors), "head dim 2 is not supported");
+  CHECK(test::attnc("run --device cpu " + random + "--kernel-family sm90 --pin KV_LEN=8").exitCode == 0);
+}
+
+TEST_CASE("what is pinned need not be set") {
+  const std::string run = "run --device cpu " + kMods + "sliding_window.py --random 1,1,1,64,64,8 ";
+  const Outcome pinned = test::attnc(run + "--pin window=3"), set = test::attnc(run + "--set window=3");
+  CHECK(pinned.exitCode == 0);
+  auto digest = [](const Outcome& outcome) { return outcome.out.substr(outcome.out.find("\nout")); };
+  CHECK(digest(pinned) == digest(set));
+}
+
+TEST_CASE("without a file for it, the result is told in a digest") {
+  Folder folder;
+  std::string in = write(folder, flatOperands());
+  Outcome outcome = test::attnc("run --device cpu --expr 'q_idx >= kv_idx + 1' --in " + in);
+  CHECK(outcome.exitCode == 0);
+  CHECK_THAT(outcome.out, Contains("\nlse         [1, 2, 4] f32: 0 to 1.099, 2 rows masked whole (-inf)\n"));
+  // Rows of mean 0, 0, 0.5 and 1, of which the first is masked: its out is 0; 100 d is added to the others.
+  CHECK_THAT(outcome.out, Contains("\nout         [1, 2, 4, 16] f32: mean 562.9, rms 762.8, largest magnitude 1501\n"));
+  CHECK_THAT(test::attnc("run --device cpu --expr score --random 1,1,1,0,4,8").out, Contains("no finite element"));
+  TensorMap tensors = flatOperands();
+  tensors["v"] = tensor(DType::F32, {1, 1, 6, 16}, [](int64_t i) { return i == 0 ? NAN : i == 1 ? INFINITY : 1.0; });
+  CHECK_THAT(test::attnc("run --device cpu --expr score --in " + write(folder, tensors)).out,
+             Contains("mean 1, rms 1, largest magnitude 1, 8 NaN, 8 infinite\n"));
+  CHECK(test::attnc("run --device cpu --expr score --in " + in + " --out " + folder / "o").out.find("\nlse") ==
+        std::string::npos);
+}
+
+TEST_CASE("operands come from stdin and results go to stdout where - is said") {
+  Folder folder;
+  TensorMap tensors = flatOperands();
+  tensors["unused"] = tensor(DType::U8, {3}, [](int64_t) { return 1.0; });
+  std::string in = write(folder, tensors), out = folder / "out.safetensors", piped = folder / "piped.safetensors";
+  const std::string run = "run --device cpu --expr 'q_idx >= kv_idx' --lse ";
+  REQUIRE(test::attnc(run + "--in " + in + " --out " + out).exitCode == 0);
+  Outcome outcome = test::shell("cat " + in + " | $ATTNC " + run + "--in - --out - > " + piped);
+  CHECK(outcome.exitCode == 0);
+  CHECK_THAT(outcome.err, Contains("operands ") && Contains("wrote       <stdout>"));
+  CHECK(readFile(piped) == readFile(out));
+  Outcome explained = test::shell("cat " + in + " | $ATTNC explain --arch sm_80 --expr 'q_idx >= kv_idx' --in -");
+  if (explained.err.find("nvrtc") == std::string::npos) CHECK_THAT(explained.out, Contains("H 2, HKV 1, Q_LEN 4"));
+  CHECK(test::shell("head -c 100 " + in + " | $ATTNC " + run + "--in - --out " + out).exitCode == 3);
+}
+
+TEST_CASE("an output onto the operands is refused, by whatever path") {
+  Folder folder;
+  const std::string in = write(folder, flatOperands()), before = readFile(in);
+  std::filesystem::create_symlink("in.safetensors", folder / "soft");
+  std::filesystem::create_hard_link(in, folder / "hard");
+  const std::string run = "$ATTNC run --device cpu --expr score ";
+  for (const std::string& out :
+       {in, folder / "../" + folder.name() + "/in.safetensors", folder / "soft", folder / "hard"}) {
+    INFO(out);
+    Outcome outcome = test::shell(run + "--in " + in + " --out " + out);
+    CHECK(outcome.exitCode == 2);
+    CHECK_THAT(outcome.err, Contains("--out: ") && Contains("is the input"));
+    CHECK(test::shell(run + "--in - --out " + out + " <" + in).exitCode == 2);
+    CHECK(test::shell(run + "--in " + in + " --out - >>" + out).exitCode == 2);
+    CHECK(readFile(in) == before);
+  }
+  CHECK(test::shell(run + "--in " + in + " --out " + folder / "other").exitCode == 0);
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
+#include <sstream>
 
 using namespace attnc::test;
 using Catch::Contains;
@@ -41,15 +43,65 @@ void expectFailures(int exitCode, const std::vector<Row>& rows) {
 } // namespace
 
 TEST_CASE("help and version go to stdout and succeed") {
-  Outcome version = attnc::test::attnc("--version");
-  CHECK(version.exitCode == 0);
-  CHECK_THAT(version.out, Catch::StartsWith("attnc 0."));
   for (const char* command : {"", "check ", "emit ", "explain ", "run "}) {
     Outcome help = attnc::test::attnc(std::string(command) + "--help");
     CHECK(help.exitCode == 0);
     CHECK_THAT(help.out, Contains("Example"));
     CHECK(help.err.empty());
+    for (const char* noise : {"->", " in {", "TEXT:", "[OPTIONS] OR"}) CHECK(help.out.find(noise) == std::string::npos);
   }
+}
+
+TEST_CASE("the version tells what attnc is built from and what it compiles with") {
+  Outcome version = attnc::test::attnc("--version");
+  CHECK(version.exitCode == 0);
+  CHECK(std::regex_match(version.out, std::regex("attnc [0-9.]+\nNVRTC [^\n]+\nLLVM [0-9.]+[^\n]*\n")));
+  Outcome none = shell("ATTNC_NVRTC=/no/such/libnvrtc.so.13 $ATTNC --version");
+  CHECK(none.exitCode == 0);
+  CHECK_THAT(none.out, Contains("NVRTC not usable: ") && Contains("not found") && Contains("ATTNC_NVRTC"));
+  if (version.out.find("not usable") == std::string::npos)
+    CHECK(std::regex_search(version.out, std::regex("NVRTC 1[0-9]\\.[0-9]+\\.[0-9]+ \\(CL-[0-9]+\\), .*libnvrtc")));
+}
+
+TEST_CASE("the mod that --help shows is one, and has the three kinds of numbers") {
+  const std::string help = attnc::test::attnc("--help").out;
+  Folder folder;
+  std::string mod;
+  std::istringstream lines(help.substr(0, help.find("-D SINK")));
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("    ", 0) == 0 || line.empty()) mod += line.empty() ? "\n" : line.substr(4) + "\n";
+  writeFile(folder / "m.py", mod);
+  INFO(mod);
+  Outcome outcome = attnc::test::attnc("check -D SINK=8 " + folder / "m.py");
+  CHECK(outcome.exitCode == 0);
+  CHECK_THAT(outcome.out, Contains("slopes: f32[H]") && Contains("window: int") && Contains("score_mod, mask_mod"));
+  CHECK_THAT(help, Contains("-D SINK=8") && Contains("--set window=9") && Contains("--pin KV_LEN=8192"));
+}
+
+TEST_CASE("the language is in the program") {
+  Outcome language = attnc::test::attnc("check --language");
+  CHECK(language.exitCode == 0);
+  CHECK(language.out == readFile(ATTNC_SOURCE_DIR "/dsl/SPEC.md"));
+  Folder folder;
+  writeFile(folder / "m.py", "class A: pass\n");
+  Outcome refused = attnc::test::attnc("check " + folder / "m.py");
+  CHECK(refused.exitCode == 1);
+  CHECK_THAT(refused.err, Contains("attnc check --language") && !Contains("SPEC.md"));
+}
+
+TEST_CASE("a result that cannot be written is exit code 3, that of --help and --version, too") {
+  Folder folder;
+  const std::string mod = folder / "m.py";
+  writeFile(mod, "q_idx >= kv_idx\n");
+  for (const std::string& command : std::vector<std::string>{
+           "--help", "--version", "run --help", "check " + mod, "check --language", "emit --stage ir " + mod,
+           "run --device cpu --random 1,1,1,4,4,8 " + mod, "run --device cpu --random 1,1,1,4,4,8 --out - " + mod})
+    for (const char* unusable : {">&-", ">/dev/full"}) {
+      INFO(command << " " << unusable);
+      Outcome outcome = shell("$ATTNC " + command + " " + unusable);
+      CHECK(outcome.exitCode == 3);
+      CHECK_THAT(outcome.err, Contains("attnc: error: cannot write") && Contains("stdout"));
+    }
 }
 
 TEST_CASE("a wrong mod is exit code 1 with the place") {
@@ -60,57 +112,193 @@ TEST_CASE("a wrong mod is exit code 1 with the place") {
                      {"check " + folder / "m.py", "m.py:2:"},
                      {"check " + folder / "m.ir", "m.ir:1:"},
                      {"emit --stage ir " + folder / "m.py", "m.py:2:"},
-                     {"run --random 1,1,1,8,8,8 " + folder / "m.py", "m.py:2:"},
-                     {"check " + kMods + "alibi.py -D SLOPE=3", "SLOPE"}});
+                     {"run --random 1,1,1,8,8,8 " + folder / "m.py", "m.py:2:"}});
 }
 
 TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
-  expectFailures(2, {{"", "subcommand"},
-                     {"frobnicate", "subcommand"},
-                     {"check", "MOD"},
-                     {"check " + kMods + "alibi.py --expr score", "MOD"},
-                     {"check --frobnicate", "--frobnicate"},
-                     {"check -D WINDOW " + kMods + "alibi.py", "NAME=VALUE"},
-                     {"emit " + kCausal, "--stage"},
-                     {"emit --stage sass " + kCausal, "sass"},
-                     {"emit --stage cu --head-dim 7 " + kCausal, "multiple of 8"},
-                     {"emit --stage cu --head-dim 264 " + kCausal, "multiple of 8"},
-                     {"emit --stage cu --head-dim-v many " + kCausal, "multiple of 8"},
-                     {"emit --stage cu --dtype fp64 " + kCausal, "fp64"},
-                     {"emit --stage cu --kernel sideways " + kCausal, "sideways"},
-                     {"emit --stage cu --kernel-family sm70 " + kCausal, "sm70"},
-                     {"emit --stage cu --pin KV_LEN=long " + kCausal, "KV_LEN=long"},
-                     {run, "--in FILE or --random"},
-                     {run + "--in a --random 1,1,1,1,1,8", "--in FILE or --random"},
-                     {run + "--in a --dtype bf16", "--random"},
-                     {run + "--random 1,1,1", "numbers B,H,HKV,Q_LEN,KV_LEN,D"},
-                     {run + "--random 1,2,3,4,5,a", "'a'"},
-                     {run + "--random 1,2,3,4,5,-8", "'-8'"},
-                     {run + "--random 1,3,2,4,5,8", "multiple of HKV"},
-                     {run + "--random 1,3,0,4,5,8", "multiple of HKV"},
-                     {run + "--random 1,1,1,4,5,0", "D must be"},
-                     {run + "--random 9999999,1,1,9999999,1,128", "2^34"},
-                     {run + "--random 1,1,1,8,8,8 --device tpu", "tpu"},
-                     {run + "--random 1,1,1,8,8,8 --device cpu --verify", "--verify"},
-                     {run + "--random 1,1,1,8,8,8 --set window", "NAME=VALUE"},
-                     {run + "--random 1,1,1,8,8,8 --set window=3", "captures nothing"},
-                     {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set widow=3", "window: int"},
-                     {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=3.5", "integer"},
-                     {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=9999999999", "integer"},
-                     {"run " + kMods + "softcap.py --random 1,1,1,8,8,8 --set cap=wide", "number"},
-                     {"run " + kMods + "alibi.py --random 1,1,1,8,8,8 --set slopes=1", "tensor"},
-                     {"run " + kMods + "alibi.py --random 1,1,1,8,8,8 --scale wide", "--scale"}});
+  expectFailures(
+      2, {{"", "no command is given; there are check, emit, explain, run"},
+          {"check", "MOD"},
+          {"check " + kMods + "alibi.py --expr score", "MOD"},
+          {"check - extra --expr score", "unexpected argument 'extra'"},
+          {"check " + kMods + "alibi.py -D SLOPE=3", "the mod has no constant `SLOPE`"},
+          {"check " + kMods + "alibi.py -D CAUSAL=x+", "expected an expression"},
+          {"check -D WINDOW " + kMods + "alibi.py", "NAME=VALUE"},
+          {"emit " + kCausal, "--stage"},
+          {"emit --stage sass " + kCausal, "sass"},
+          {"emit --stage cu --head-dim 7 " + kCausal, "multiple of 8"},
+          {"emit --stage cu --head-dim 264 " + kCausal, "multiple of 8"},
+          {"emit --stage cu --head-dim-v many " + kCausal, "multiple of 8"},
+          {"emit --stage cu --dtype fp64 " + kCausal, "fp64"},
+          {"emit --stage cu --kernel sideways " + kCausal, "sideways"},
+          {"emit --stage cu --kernel-family sm70 " + kCausal, "sm70"},
+          {"emit --stage cu --pin KV_LEN=long " + kCausal, "KV_LEN=long"},
+          {"emit --stage cu --pin KV_LEN=-1 " + kCausal, "KV_LEN=-1"},
+          {"emit --stage cu --pin KV_LEM=8 " + kCausal,
+           "number 'KV_LEM'; it has B, H, HKV, Q_LEN, KV_LEN; did you mean KV_LEN?"},
+          {"emit --stage ir --pin KV_LEM=8 " + kCausal, "KV_LEM"},
+          {"emit --stage cu --arch sm_00 " + kCausal, "'sm_00' is no architecture"},
+          {"emit --stage cu --arch sm_999 " + kCausal, "sm_80, sm_86"},
+          {"emit --stage cubin --arch sm_80a " + kCausal, "sm_80a"},
+          {"emit --stage cu --arch hopper " + kCausal, "hopper"},
+          {"emit --stage cu --arch sm_80 --kernel-family sm90 " + kCausal, "sm90"},
+          {"emit --stage cu --tf32 " + kCausal, "tf32"},
+          {"emit --stage cu --arch sm_80 --arch sm_89 " + kCausal, "attnc: error: --arch is given more than once"},
+          {"emit --stage cu -D A=1 -D B=2 -D A=1 " + kCausal, "-D: 'A' is given twice"},
+          {"emit --stage cu --pin KV_LEN=8 --pin KV_LEN=9 " + kCausal, "--pin: 'KV_LEN' is given twice"},
+          {run, "--in FILE or --random"},
+          {run + "--in a --random 1,1,1,1,1,8", "--in FILE or --random"},
+          {run + "--in a --dtype bf16", "--random"},
+          {run + "--random 1,1,1", "numbers B,H,HKV,Q_LEN,KV_LEN,D"},
+          {run + "--random 1,2,3,4,5,a", "'a'"},
+          {run + "--random 1,2,3,4,5,-8", "'-8'"},
+          {run + "--random 1,3,2,4,5,8", "multiple of HKV"},
+          {run + "--random 1,3,0,4,5,8", "multiple of HKV"},
+          {run + "--random 1,1,1,4,5,0", "multiple of 8"},
+          {run + "--random 1,1,1,4,5,12", "multiple of 8"},
+          {run + "--random 1,1,1,4,5,264", "multiple of 8"},
+          {run + "--random 9999999,1,1,9999999,1,128", "2^34"},
+          {run + "--random 1,1,1,8,8,8 --device tpu", "tpu"},
+          {run + "--random 1,1,1,8,8,8 --device cpu --verify", "--verify"},
+          {run + "--random 1,1,1,8,8,8 --set window", "NAME=VALUE"},
+          {run + "--random 1,1,1,8,8,8 --set window=3", "captures nothing"},
+          {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set widow=3", "window: int"},
+          {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=3.5", "integer"},
+          {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=9999999999", "integer"},
+          {"run " + kMods + "softcap.py --random 1,1,1,8,8,8 --set cap=wide", "number"},
+          {"run " + kMods + "alibi.py --random 1,1,1,8,8,8 --set slopes=1", "tensor"},
+          {run + "--random 1,1,1,8,8,8 --scale wide", "--scale"},
+          {run + "--random 1,1,1,8,8,8 --scale nan", "--scale"},
+          {run + "--random 1,1,1,8,8,8 --scale -inf", "--scale"},
+          {run + "--random 1,1,1,8,8,8 --scale 1e39", "--scale"},
+          {run + "--random 1,1,1,8,8,8 --seed -1", "--seed"},
+          {run + "--random 1,1,1,8,8,8 --seed 1e3", "--seed"},
+          {run + "--random 1,1,1,8,8,8 --seed 18446744073709551616", "2^64 - 1"},
+          {"run - --in -", "stdin can be read once"},
+          {"explain - --in -", "stdin can be read once"},
+          {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=3 --set window=4",
+           "--set: 'window' is given twice"}});
 }
 
 TEST_CASE("an environment that does not serve is exit code 3") {
   expectFailures(3, {{"check /no/such/mod.py", "/no/such/mod.py"},
                      {"check /tmp", "directory"},
-                     {"emit --stage ir " + kCausal + "-o /no/such/folder/a.ir", "/no/such/folder"},
-                     {"emit --stage cu --pin LENGTH=8 " + kCausal, "LENGTH"},
-                     {"emit --stage cu --arch sm_00 " + kCausal, "sm_00"}});
+                     {"emit --stage ir " + kCausal + "-o /no/such/folder/a.ir", "/no/such/folder"}});
+  Outcome closed = shell("$ATTNC check - <&-");
+  CHECK(closed.exitCode == 3);
+  CHECK_THAT(closed.err, Contains("attnc: error: cannot read stdin"));
   Outcome full = attnc::test::attnc("emit --stage ir " + kCausal + "-o /dev/full");
   CHECK(full.exitCode == 3);
+}
+
+TEST_CASE("what is unknown is named, with what is near") {
+  const std::string emit = "emit --stage cu " + kCausal;
+  expectFailures(
+      2, {{"chek m.py", "attnc: error: unknown command 'chek'; did you mean check?"},
+          {"Explian", "unknown command 'Explian'; did you mean explain?"},
+          {"frobnicate", "attnc: error: unknown command 'frobnicate'\n"},
+          {"--versoin", "unknown option '--versoin'; did you mean --version?"},
+          {"emit --stge ptx --expr score", "unknown option '--stge'; did you mean --stage?"},
+          {"emit --head_dims=64 --expr score --stage ir", "unknown option '--head_dims'; did you mean --head-dim?"},
+          {"run --expr score --rndom 1,1,1,8,8,8", "unknown option '--rndom'; did you mean --random?"},
+          {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\n"},
+          {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32; did you mean"},
+          {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90; did you mean sm90?"},
+          {"emit --stage cubim " + kCausal, "--stage: 'cubim' is none of ast, ir, cu, ptx, cubin; did you mean cubin?"},
+          {emit + "--kernel block", "--kernel: 'block' is none of forward, block-mask"},
+          {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
+           "--device: 'gpus' is none of auto, cuda, cpu; did you mean gpu?"}});
+}
+
+TEST_CASE("every error that has no place in a mod begins with attnc: error:") {
+  for (const char* arguments : {"", "chek", "check", "check --no", "emit --expr score", "emit --stage x --expr score",
+                                "run --expr score", "run --expr score --random 1", "check /no/such/mod.py",
+                                "check --expr score -D A=1", "explain --expr score --head-dim", "run --in x --out"}) {
+    Outcome outcome = attnc::test::attnc(arguments);
+    INFO(arguments << "\n" << outcome.err);
+    CHECK(outcome.exitCode >= 2);
+    CHECK_THAT(outcome.err, Catch::StartsWith("attnc: error: "));
+  }
+}
+
+TEST_CASE("enumerations take any case and the usual names") {
+  auto source = [](const std::string& options) {
+    Outcome outcome = attnc::test::attnc("emit " + kCausal + options);
+    INFO(options << "\n" << outcome.err);
+    CHECK(outcome.exitCode == 0);
+    return outcome.out;
+  };
+  const std::string half = source("--stage cu --arch sm_80 --dtype fp16"),
+                    brain = source("--stage cu --arch sm_80 --dtype bf16"),
+                    full = source("--stage cu --arch sm_80 --dtype fp32"), hopper = source("--stage cu --arch sm_90a");
+  CHECK(half != brain);
+  for (const char* name : {"f16", "float16", "HALF", "FP16"})
+    CHECK(source("--stage cu --arch sm_80 --dtype " + std::string(name)) == half);
+  for (const char* name : {"bfloat16", "BF16"})
+    CHECK(source("--stage cu --arch sm_80 --dtype " + std::string(name)) == brain);
+  for (const char* name : {"f32", "float32", "float"})
+    CHECK(source("--stage cu --arch sm_80 --dtype " + std::string(name)) == full);
+  for (const char* name : {"SM_90A", "sm90a", "compute_90a", "90a", "9.0a"})
+    CHECK(source("--stage CU --arch " + std::string(name)) == hopper);
+  CHECK(source("--stage cu --arch sm_80 --kernel block_mask") == source("--stage cuda --arch 8.0 --kernel Block-Mask"));
+  CHECK(source("--stage cu --arch sm_80 --kernel-family SM80") ==
+        source("--stage cu --arch sm_80 --kernel-family sm_80"));
+}
+
+TEST_CASE("native is the arch of the GPU, and exit code 3 without one") {
+  const std::string explain = "explain --arch native " + kCausal;
+  Outcome here = attnc::test::attnc(explain), emitted = attnc::test::attnc("emit --stage cu --arch Native " + kCausal);
+  if (here.exitCode == 0) {
+    CHECK_THAT(here.out, Contains(" for sm_"));
+    CHECK(emitted.exitCode == 0);
+    return;
+  }
+  for (const Outcome& outcome : {here, emitted}) {
+    CHECK(outcome.exitCode == 3);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Catch::StartsWith("attnc: error: "));
+  }
+}
+
+TEST_CASE("- is stdin and stdout") {
+  Folder folder;
+  writeFile(folder / "m.py", "N = 3\ndef mask_mod(b, h, q_idx, kv_idx): return q_idx >= kv_idx * N\n");
+  const std::string mod = folder / "m.py";
+  Outcome check = shell("$ATTNC check - -D N=5 < " + mod);
+  CHECK(check.exitCode == 0);
+  CHECK_THAT(check.out, Contains("<stdin>: ok"));
+  Outcome wrong = shell("echo 'q_idx >=' | $ATTNC check -");
+  CHECK(wrong.exitCode == 1);
+  CHECK_THAT(wrong.err, Contains("<stdin>:1:"));
+  // IR goes through a pipe as it goes through a file.
+  Outcome piped = shell("$ATTNC emit --stage ir -o - " + mod + " | $ATTNC emit --stage ir -");
+  CHECK(piped.exitCode == 0);
+  CHECK(piped.out == attnc::test::attnc("emit --stage ir " + mod).out);
+  Outcome defined = shell("$ATTNC emit --stage ir " + mod + " | $ATTNC check - -D N=5");
+  CHECK(defined.exitCode == 2);
+  CHECK_THAT(defined.err, Contains("IR has no constants"));
+  CHECK(shell("head -c 20000000 /dev/zero | tr '\\0' ' ' | $ATTNC check -").exitCode == 3);
+}
+
+TEST_CASE("an output onto the mod is refused, by whatever path") {
+  Folder folder;
+  const std::string mod = folder / "m.py", text = "q_idx >= kv_idx\n";
+  writeFile(mod, text);
+  std::filesystem::create_symlink("m.py", folder / "soft");
+  std::filesystem::create_hard_link(mod, folder / "hard");
+  for (const std::string& out : {mod, folder / "./m.py", folder / "soft", folder / "hard"}) {
+    INFO(out);
+    Outcome emit = attnc::test::attnc("emit --stage ir " + mod + " -o " + out);
+    CHECK(emit.exitCode == 2);
+    CHECK_THAT(emit.err, Contains("-o: ") && Contains("is the input"));
+    CHECK(attnc::test::attnc("run --device cpu --random 1,1,1,4,4,8 " + mod + " --out " + out).exitCode == 2);
+    CHECK(shell("$ATTNC emit --stage ir - -o " + out + " <" + mod).exitCode == 2);
+    CHECK(shell("$ATTNC emit --stage ir " + mod + " >>" + out).exitCode == 2);
+    CHECK(readFile(mod) == text);
+  }
+  CHECK(folder.files() == 3);
+  CHECK(attnc::test::attnc("emit --stage ir /dev/null -o /dev/null").exitCode == 1); // no mod, but nothing is lost
 }
 
 TEST_CASE("check shows what a mod captures and which gathers are clamped") {
@@ -167,6 +355,8 @@ TEST_CASE("options of emit reach the source") {
     CHECK(source(options) != plain);
   }
   CHECK(source("--arch sm_80 --dtype bf16 --head-dim 128 --kernel forward --kernel-family auto") == plain);
+  CHECK_THAT(attnc::test::attnc("emit --stage ir --expr 'kv_idx < KV_LEN - 7' --pin KV_LEN=4103").out,
+             Contains("4096") || Contains("4095"));
   const std::string pinned = "emit --stage cu --arch sm_80 --expr 'kv_idx < KV_LEN - 7' ";
   CHECK_THAT(attnc::test::attnc(pinned + "--pin KV_LEN=4103").out, Contains("4096") || Contains("4095"));
 }

@@ -19,11 +19,11 @@ struct EmitOptions {
   bool blockSparse = false;
 };
 
-KernelOptions kernelOptions(const EmitOptions& options) {
+Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
   KernelOptions kernel = options.kernel.toOptions();
   kernel.kind = options.kind == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
-  options.target.fill(kernel);
   kernel.blockSparse = options.blockSparse;
+  if (auto status = options.target.fill(kernel); !status) return status.error();
   return kernel;
 }
 
@@ -31,19 +31,22 @@ KernelOptions kernelOptions(const EmitOptions& options) {
 Expected<std::string> emit(const EmitOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return std::move(mod).error();
-  if (options.stage == "ir") return mod->irText();
   if (options.stage == "ast") {
     if (!mod->astText().empty()) return mod->astText();
     throw CLI::ValidationError("--stage", "a mod given as IR has no ast");
   }
+  mod = pinned(*mod, options.kernel);
+  if (!mod) return std::move(mod).error();
+  if (options.stage == "ir") return mod->irText();
 
   Compiler compiler(options.kernel.toCompilerOptions());
-  KernelOptions kernel = kernelOptions(options);
-  if (options.stage == "cu") {
-    auto source = compiler.source(*mod, kernel);
-    if (!source) return std::move(source).error();
-    return source->flattened();
-  }
+  auto chosen = kernelOptions(options);
+  if (!chosen) return std::move(chosen).error();
+  const KernelOptions& kernel = *chosen;
+  auto source = compiler.source(*mod, kernel);
+  if (!source) throwUsage("emit", source.error()); // nothing but the options decides whether there is a kernel
+  if (!source) return std::move(source).error();
+  if (options.stage == "cu") return source->flattened();
   auto compiled = compiler.compile(*mod, kernel);
   if (!compiled) return std::move(compiled).error();
   const CompiledKernel& result = **compiled;
@@ -54,6 +57,7 @@ int runEmit(const EmitOptions& options) {
   bool toStdout = options.output.empty() || options.output == "-";
   if (toStdout && options.stage == "cubin" && isatty(STDOUT_FILENO))
     throw CLI::ValidationError("--stage cubin", "a cubin is binary: give a file with -o, or redirect stdout");
+  refuseOntoInput("-o", toStdout ? "-" : options.output, {options.mod.path});
   auto bytes = emit(options);
   if (!bytes) return report(bytes.error());
   auto status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
@@ -70,15 +74,18 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->add_option("--stage", options->stage,
                    "ast: as parsed; ir: after all passes; cu: one self-contained CUDA "
                    "file; ptx; cubin")
+      ->type_name("STAGE")
       ->required()
-      ->check(CLI::IsMember({"ast", "ir", "cu", "ptx", "cubin"}));
+      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
   command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
+      ->type_name("KERNEL")
       ->capture_default_str()
-      ->check(CLI::IsMember({"forward", "block-mask"}));
+      ->transform(oneOf({{"forward", {"fwd"}}, {"block-mask", {"blockmask"}}}));
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
   options->kernel.addTo(*command);
-  command->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout")
+  command
+      ->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout, -")
       ->type_name("FILE");
   command->footer("Example: attnc emit alibi.py --stage ptx --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.ptx\n"
                   "Needs no GPU; ptx and cubin need libnvrtc.");

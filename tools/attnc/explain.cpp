@@ -30,29 +30,25 @@ std::string archHere() {
   return context ? context->info().arch : "sm_90a";
 }
 
-/// What is pinned need not be said twice: pinned lengths shape the problem, pinned scalars are set.
-void applyPins(const Mod& mod, const std::map<std::string, int64_t>& pins, ExplainOptions& options) {
+/// What is pinned need not be said twice: pinned lengths shape the problem.
+ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string, int64_t>& pins) {
+  if (options.shape) return *options.shape;
   ProblemShape shape{1, 16, 16, 8192, 8192};
   for (auto [name, extent] :
        {std::pair("B", &shape.batch), std::pair("H", &shape.qHeads), std::pair("HKV", &shape.kvHeads),
         std::pair("Q_LEN", &shape.qLen), std::pair("KV_LEN", &shape.kvLen)})
     if (auto pin = pins.find(name); pin != pins.end()) *extent = pin->second;
-  if (!options.shape) options.shape = shape;
-
-  const std::map<std::string, std::string> given = assignments("--set", options.run.sets);
-  for (const CaptureInfo& capture : mod.captures())
-    if (auto pin = pins.find(capture.name); pin != pins.end() && !given.count(capture.name))
-      options.run.sets.push_back(fmt::format("{}={}", capture.name, pin->second));
+  return shape;
 }
 
 /// The problem, from the file or drawn; `kernel` receives what the file says about q, k and v.
 Expected<Operands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
-  if (options.run.input.empty()) return drawCaptures(mod, options.run, *options.shape);
+  if (options.run.input.empty()) return drawCaptures(mod, options.run, shapeFor(options, kernel.pins));
   auto operands = findOperands(mod, options.run, Elements::OfMask);
   if (!operands) return operands;
-  kernel.dtype = operands->q.dtype;
-  kernel.headDim = int(operands->q.shape[3]);
-  kernel.headDimV = int(operands->v.shape[3]);
+  std::string arch = std::move(kernel.arch);
+  kernel = kernelOptions(options.run, *operands);
+  kernel.arch = std::move(arch);
   return operands;
 }
 
@@ -83,6 +79,12 @@ Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOp
   return masks ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
+/// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
+Error blamed(const ExplainOptions& options, Error error) {
+  if (options.run.input.empty()) throwUsage("explain", error);
+  return error;
+}
+
 /// Everything after the command line is understood. `mod` has its pins folded in.
 Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, KernelOptions kernel) {
   auto operands = findProblem(mod, options, kernel);
@@ -90,10 +92,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   const ProblemShape& problem = operands->problem;
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
-  if (auto status = checkPins(mod.module(), *bindings, kernel.pins); !status) return status.error();
+  if (auto status = checkPins(mod.module(), *bindings, kernel.pins); !status) return blamed(options, status.error());
 
   Compiler compiler(options.run.kernel.toCompilerOptions());
   kernel.maskQBlock = kernel.maskKvBlock = kBlock;
+  if (auto served = kernels::choosePlan(mod.module(), kernel); !served) return blamed(options, served.error());
   auto loop = kvLoop(compiler, mod, kernel);
   if (!loop) return std::move(loop).error();
   kernel.blockSparse = *loop == KvLoop::BlockMask;
@@ -103,22 +106,22 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   if (!compiled) return std::move(compiled).error();
   const MaskCensus census = takeCensus(mod.module(), *bindings, smallestMask(mod.module(), problem, kBlock, kBlock));
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) + valuesText(operands->captures) +
-         workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
+         capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) +
+         valuesText(operands->captures) + workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
          scoreText(moduleInKernel(mod.module(), plan->options.family), *loop);
 }
 
-int runExplain(ExplainOptions options) {
+int runExplain(const ExplainOptions& options) {
+  checkStdin(options.run);
   KernelOptions kernel = options.run.kernel.toOptions();
-  options.target.fill(kernel);
+  if (auto status = options.target.fill(kernel); !status) return report(status.error());
   auto mod = options.run.mod.load();
   if (!mod) return report(mod.error());
   if (kernel.arch.empty()) kernel.arch = archHere();
-  if (!kernel.pins.empty()) mod = withPins(*mod, kernel.pins);
+  mod = pinned(*mod, options.run.kernel);
   if (!mod) return report(mod.error());
   mod = forwardMod(*mod);
   if (!mod) return report(mod.error());
-  applyPins(*mod, kernel.pins, options);
   auto text = explain(*mod, options, kernel);
   if (!text) return report(text.error());
   auto status = printResult(*text);
@@ -136,17 +139,15 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
           },
           "The problem; default 1,16,16,8192,8192 and what is pinned")
       ->type_name("B,H,HKV,Q_LEN,KV_LEN");
-  command.add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does")
+  command
+      .add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
       ->type_name("FILE")
       ->excludes("--shape")
       ->excludes("--dtype")
       ->excludes("--head-dim")
       ->excludes("--head-dim-v");
-  command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str();
-  command.add_option("--set", options.run.sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
-      ->allow_extra_args(false)
-      ->type_name("NAME=VALUE")
-      ->check(checkAssignment);
+  command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+  addSets(command, options.run.sets);
   options.run.kernel.addTo(command);
 }
 
@@ -159,7 +160,10 @@ void addExplain(CLI::App& app, int& exitCode) {
   addOptions(*command, *options);
   command->footer(
       "Without --arch: that of the GPU, or sm_90a where there is none. Compiling needs libnvrtc, and no GPU.\n"
-      "Captures that neither --set nor a file gives are drawn, as run --random does (attnc run --help).\n"
+      "Captures that neither --set, --pin nor a file gives are drawn, as run --random does (attnc run --help).\n"
+      "Counts of blocks are exact unless \"about\" stands in front of them: then they come from a sample, whose size "
+      "is\n"
+      "told.\n"
       "Operations are those of the IR, at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score; the compiler may fuse some, and some take several instructions. What stands\n"
       "per score is less where the kernel moves factors and terms of the mod out of its inner loop, as sm90 does.\n\n"

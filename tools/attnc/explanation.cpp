@@ -60,8 +60,8 @@ std::string blocksText(const MaskCensus& census, const ProblemShape& problem, Kv
       line("live", census.live) + line("partial", census.live - census.full, whyPartial) + line("full", census.full) +
       line("empty", census.blocks - census.live);
   if (!isEstimated) return text;
-  return text + fmt::format("            {:.0f} of {:.0f} undecided blocks ({}) were sampled\n",
-                            census.sampled, census.estimated, percent(census.sampled, census.estimated));
+  return text + fmt::format("            {:.0f} of {:.0f} undecided blocks ({}) were sampled\n", census.sampled,
+                            census.estimated, percent(census.sampled, census.estimated));
 }
 
 const char* loopText(KvLoop loop) {
@@ -84,6 +84,14 @@ std::string perElementText(const OperationCount& count) {
 
 } // namespace
 
+std::string spillText(const CompiledKernel& compiled) {
+  if (compiled.spillBytes == 0) return "";
+  return fmt::format(
+      "{} bytes of registers are spilled to memory, which costs speed: the mod takes more registers than "
+      "the tile leaves",
+      compiled.spillBytes);
+}
+
 std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled) {
   std::string text =
       fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n", familyName(plan.options.family),
@@ -94,8 +102,10 @@ std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, co
   if (plan.stages) text += fmt::format("; {} stages of K and V, {} of Q", plan.stages, plan.qStages);
   text += fmt::format("\nresources   {} registers, {} bytes spilled, {} bytes of shared memory\n", compiled.registers,
                       compiled.spillBytes, compiled.staticSharedBytes + compiled.dynamicSharedBytes);
+  std::vector<std::string> all = compiled.advisories;
+  if (std::string spills = spillText(compiled); !spills.empty()) all.insert(all.begin(), spills);
   std::string advisories;
-  for (const std::string& advisory : compiled.advisories)
+  for (const std::string& advisory : all)
     advisories += fmt::format("{:12}{}\n", advisories.empty() ? "advisories" : "", advisory);
   text += advisories.empty() ? "advisories  none\n" : advisories;
   if (plan.options.family != Family::Sm90) return text + "layouts     any strides, the last one 1\n";

@@ -17,6 +17,9 @@ enum class KvLoop {
   BlockMask, ///< lists of blocks, given at launch
 };
 
+/// What spills cost; empty where there are none.
+std::string spillText(const CompiledKernel& compiled);
+
 /// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
 std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
 

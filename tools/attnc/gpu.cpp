@@ -1,7 +1,8 @@
 #include "gpu.h"
 
+#include "explanation.h"
+
 #include "api/mask_shape.h"
-#include "api/mod_impl.h"
 #include "ir/ir.h"
 
 #include <fmt/format.h>
@@ -81,10 +82,7 @@ public:
 
 private:
   KernelOptions baseOptions() const {
-    KernelOptions kernel = options.kernel.toOptions();
-    kernel.dtype = operands.q.dtype;
-    kernel.headDim = int(operands.q.shape[3]);
-    kernel.headDimV = int(operands.v.shape[3]);
+    KernelOptions kernel = kernelOptions(options, operands);
     kernel.maskQBlock = kernel.maskKvBlock = kBlock;
     return kernel;
   }
@@ -125,7 +123,7 @@ private:
       *view = *allocated;
     }
     bool all = options.verify;
-    if (all || options.lse) args.lse = lse;
+    if (all || options.lse || options.output.empty()) args.lse = lse; // the digest tells it
     if (all || options.rowMax) args.rowMax = rowMax;
     return {};
   }
@@ -187,6 +185,7 @@ private:
 
   void describeForward(const Kernel& kernel, const std::string& whyNotSm90, float ms) {
     const CompiledKernel& compiled = kernel.compiled();
+    result.warning = spillText(compiled);
     summary += fmt::format("forward     family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
                            familyName(kernel.options().family), whyNotSm90.empty() ? "" : " (" + whyNotSm90 + ")",
                            compiled.registers, compiled.spillBytes, ms, compileText(compiled));
@@ -211,10 +210,7 @@ private:
 
 Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
                              const RunOptions& options) {
-  // With its pins folded in, a mask may need no lists, or those of one head.
-  auto pinned = withPins(mod, options.kernel.toOptions().pins);
-  if (!pinned) return std::move(pinned).error();
-  return GpuRun(context, *pinned, operands, options).run();
+  return GpuRun(context, mod, operands, options).run();
 }
 
 } // namespace attnc::cli

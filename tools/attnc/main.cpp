@@ -1,18 +1,33 @@
 // The command `attnc`. The subcommands do the work; here they are put together, and what escapes them is told.
 #include "commands.h"
 #include "options.h"
+#include "version.h"
 
 #include "attnc/version.h"
 
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 namespace {
 
 constexpr const char* kDescription = R"(attnc: an attention compiler. A mod in, CUDA kernels out.
 
-A mod is a file with a score_mod and/or a mask_mod, written as for FlexAttention, or one expression (--expr).)";
+A mod is a file with a score_mod and/or a mask_mod, written as for FlexAttention, with what it captures declared; or one
+expression (--expr). `attnc check --language` prints the language.
+
+    slopes: f32[H]                      # a captured tensor
+    window: int                         # a captured number
+    SINK = 4                            # a constant
+
+    def score_mod(score, b, h, q_idx, kv_idx):
+        return score + slopes[h] * (kv_idx - q_idx)
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        return (q_idx >= kv_idx) & ((q_idx - kv_idx <= window) | (kv_idx < SINK))
+
+-D SINK=8 overrides a constant; --set window=9 gives a capture, at launch; --pin KV_LEN=8192 compiles a value in.)";
 
 constexpr const char* kFooter = R"(Examples:
   attnc check alibi.py
@@ -22,13 +37,18 @@ constexpr const char* kFooter = R"(Examples:
   attnc run --expr "q_idx >= kv_idx" --random 2,8,2,1024,1024,128 --verify
 
 Exit codes: 0 done; 1 the mod is wrong; 2 wrong usage; 3 the environment (no GPU, unreadable file, shape mismatch,
-missing capture); 4 a bug in attnc. Results go to stdout, messages to stderr.)";
+missing capture); 4 a bug in attnc. Results go to stdout, messages to stderr; for a file, - is stdin or stdout.)";
+
+int print(const std::string& text) {
+  auto status = attnc::cli::printResult(text);
+  return status ? attnc::cli::kDone : attnc::cli::report(status.error());
+}
 
 int run(int argc, char** argv) {
   int exitCode = attnc::cli::kDone;
   CLI::App app(kDescription, "attnc");
   app.footer(kFooter);
-  app.set_version_flag("--version", "attnc " ATTNC_VERSION);
+  app.set_version_flag("--version", attnc::cli::versionText, "Print the versions of attnc, NVRTC and LLVM, and exit");
   app.require_subcommand(1);
   attnc::cli::addCheck(app, exitCode);
   attnc::cli::addEmit(app, exitCode);
@@ -36,10 +56,19 @@ int run(int argc, char** argv) {
   attnc::cli::addRun(app, exitCode);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return print(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    return print(version.what());
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? attnc::cli::kDone : attnc::cli::kUsageWrong;
+    return attnc::cli::reportUsage(app, error);
   }
   return exitCode;
+}
+
+int outOfMemory() {
+  std::fputs("attnc: error: out of memory\n", stderr);
+  return attnc::cli::kEnvironmentWrong;
 }
 
 } // namespace
@@ -48,8 +77,9 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
-    std::fputs("attnc: error: out of memory\n", stderr);
-    return attnc::cli::kEnvironmentWrong;
+    return outOfMemory();
+  } catch (const std::length_error&) {
+    return outOfMemory(); // a size beyond what a container can ever have
   } catch (const std::exception& error) {
     std::fprintf(stderr, "attnc: error: %s\nthis is a bug in attnc, please report it with the mod\n", error.what());
     return attnc::cli::kInternalError;

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <climits>
 #include <set>
 
 namespace attnc::cli {
@@ -98,9 +100,14 @@ private:
     }
     if (auto found = file.find(capture.name); found != file.end())
       return takeFromFile(capture, found->second, operands);
+    if (auto pin = pins.find(capture.name); pin != pins.end() && capture.kind != CaptureInfo::Kind::Tensor) {
+      setPinned(capture, pin->second, operands);
+      return {};
+    }
     if (!generator)
-      return Error::environment(fmt::format("capture {} is missing: {} has no such tensor and no --set gives it",
-                                            inQuotes(declaration(capture)), inQuotes(options.input)));
+      return Error::environment(
+          fmt::format("capture {} is missing: {} has no such tensor, and neither --set nor --pin gives it",
+                      inQuotes(declaration(capture)), inQuotes(options.input)));
     if (capture.kind != CaptureInfo::Kind::Tensor) {
       std::visit([&](auto value) { operands.captures.set(capture.name, value); }, generator->scalar(capture));
       return {};
@@ -126,6 +133,14 @@ private:
     auto tensor = parseElement(capture.dtype, text);
     if (!tensor) badSet(assignment, fmt::format("the value does not fit {}", dtypeName(capture.dtype)));
     operands.tensors[capture.name] = std::move(*tensor);
+  }
+
+  /// What is pinned need not be said twice.
+  void setPinned(const CaptureInfo& capture, int64_t value, Operands& operands) const {
+    if (capture.kind == CaptureInfo::Kind::Bool)
+      operands.captures.set(capture.name, value != 0);
+    else
+      operands.captures.set(capture.name, value);
   }
 
   /// Scalars may stand in the file as tensors of one element.
@@ -164,6 +179,7 @@ private:
   TensorMap& file;
   Generator* generator;
   const Needed& needed;
+  const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
   std::map<std::string, std::string> sets;
   std::map<std::string, int64_t> freeDims;
 };
@@ -228,6 +244,11 @@ Status checkOperands(const Mod& mod, Operands& operands) {
 
 } // namespace
 
+void checkStdin(const RunOptions& options) {
+  if (options.input == "-" && options.mod.path == "-")
+    throw CLI::ValidationError("--in", "stdin can be read once, and the mod comes from there");
+}
+
 Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
   Operands operands;
   TensorMap file;
@@ -255,6 +276,15 @@ Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkCaptures(mod, operands); !status) return status.error();
   return operands;
+}
+
+KernelOptions kernelOptions(const RunOptions& options, const Operands& operands) {
+  auto headDim = [](const HostTensor& tensor) { return int(std::min<int64_t>(tensor.shape[3], INT_MAX)); };
+  KernelOptions kernel = options.kernel.toOptions();
+  kernel.dtype = operands.q.dtype;
+  kernel.headDim = headDim(operands.q);
+  kernel.headDimV = headDim(operands.v);
+  return kernel;
 }
 
 } // namespace attnc::cli

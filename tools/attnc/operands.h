@@ -26,13 +26,16 @@ struct Operands {
   ProblemShape problem;
 };
 
-/// Finds every operand. A capture comes from --set if that names it, else from the file, else, with --random, from the
-/// generator. Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or shape. A --set that
-/// names nothing, or whose value does not fit, throws CLI::ValidationError.
+/// Finds every operand. A capture comes from --set if that names it, else from the file, else from --pin, else, with
+/// --random, from the generator. Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or
+/// shape. A --set that names nothing, or whose value does not fit, throws CLI::ValidationError.
 Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements = Elements::All);
 
 /// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
 /// read.
 Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+
+/// What a kernel for these operands is compiled for, but for the arch.
+KernelOptions kernelOptions(const RunOptions& options, const Operands& operands);
 
 } // namespace attnc::cli

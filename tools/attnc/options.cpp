@@ -3,30 +3,68 @@
 #include "commands.h"
 #include "text.h"
 
-#include "ir/bindings.h"
+#include "api/mod_impl.h"
+#include "ir/ir.h"
+#include "jit/device.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
 
-const std::map<std::string, std::string> kFamilies = {
-    {"auto", "auto"}, {"naive", "naive"}, {"sm80", "sm80"}, {"sm90", "sm90"}};
+constexpr std::pair<const char*, Family> kFamilies[] = {
+    {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}};
 
-std::string checkHeadDim(const std::string& text) {
-  int value = 0;
-  if (CLI::detail::lexical_cast(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
-  return "head dim " + text + " must be a multiple of 8 from 8 to 256";
+/// A text on stdin is no mod beyond this; the limit keeps a wrong pipe from filling memory.
+constexpr size_t kMaxTextBytes = 16 << 20;
+
+Expected<std::string> readStdin() {
+  std::string text;
+  char chunk[1 << 14];
+  for (;;) {
+    ssize_t count = ::read(STDIN_FILENO, chunk, sizeof(chunk));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Error::environment(std::string("cannot read stdin: ") + std::strerror(errno));
+    if (count == 0) return text;
+    text.append(chunk, size_t(count));
+    if (text.size() > kMaxTextBytes)
+      return Error::environment(fmt::format("stdin: more than {} bytes are no mod", kMaxTextBytes));
+  }
+}
+
+/// IR text as `attnc emit` writes it. No mod begins so.
+bool isIrText(const std::string& text) { return text.rfind("source \"", 0) == 0; }
+
+bool isIrPath(const std::string& path) { return std::filesystem::path(path).extension() == ".ir"; }
+
+Expected<Mod> loadStdin(const ParseOptions& options) {
+  auto text = readStdin();
+  if (!text) return std::move(text).error();
+  if (!isIrText(*text)) return Mod::parse(*text, options);
+  if (!options.defines.empty()) throw CLI::ValidationError("-D", "IR has no constants to define");
+  return Mod::parseIr(*text, options.name);
+}
+
+/// A define that the mod does not take is wrong on the command line, not in the mod.
+void throwDefineErrors(const Error& error) {
+  for (const Diagnostic& diagnostic : error.diagnostics)
+    if (diagnostic.file.rfind("<-D ", 0) == 0) {
+      std::string hint = diagnostic.hint.empty() ? "" : "; " + diagnostic.hint;
+      throw CLI::ValidationError(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.message + hint);
+    }
 }
 
 } // namespace
 
 void ModOptions::addTo(CLI::App& command) {
-  command.add_option("mod", path, "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir)")
+  command.add_option("mod", path, "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
       ->type_name("MOD");
   command.add_option("--expr", expression, "The mod as one expression, e.g. \"q_idx >= kv_idx\" or \"score * 0.5\"");
   command.add_option("-D,--define", defines, "Override a constant of the mod: NAME=VALUE, VALUE a Python literal")
@@ -40,36 +78,47 @@ Expected<Mod> ModOptions::load() const {
     throw CLI::ValidationError("MOD", "give a mod: either a file or --expr \"EXPRESSION\"");
   ParseOptions options;
   options.defines = assignments("-D", defines);
-  if (!path.empty()) return Mod::load(path, options);
-  options.name = "<expr>";
-  return Mod::parse(expression, options);
+  options.name = path == "-" ? "<stdin>" : "<expr>";
+  if (isIrPath(path) && !defines.empty()) throw CLI::ValidationError("-D", "IR has no constants to define");
+  auto mod = path == "-"    ? loadStdin(options)
+             : path.empty() ? Mod::parse(expression, options)
+                            : Mod::load(path, options);
+  if (!mod) throwDefineErrors(mod.error());
+  return mod;
 }
 
 void TargetOptions::addTo(CLI::App& command) {
-  CLI::Option* option = command.add_option("--arch", arch, "GPU architecture: sm_80, sm_89, sm_90a, ...");
+  CLI::Option* option =
+      command.add_option("--arch", arch, "GPU architecture: sm_80, sm_89, sm_90a, ...; native: that of the GPU here")
+          ->type_name("ARCH")
+          ->transform(architecture());
   if (!arch.empty()) option->capture_default_str();
-  command.add_option("--dtype", dtype, "Of q, k, v and out: bf16, fp16, fp32")
-      ->capture_default_str()
-      ->transform(CLI::CheckedTransformer(dtypeSpellings()));
+  addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32");
   command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256")
       ->capture_default_str()
       ->check(checkHeadDim);
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
 }
 
-void TargetOptions::fill(KernelOptions& kernel) const {
+Status TargetOptions::fill(KernelOptions& kernel) const {
   kernel.arch = arch;
   kernel.dtype = dtypeOf(dtype);
   kernel.headDim = headDim;
   kernel.headDimV = headDimV;
+  if (arch != "native") return {};
+  auto context = jit::DeviceContext::create();
+  if (!context) return std::move(context).error();
+  kernel.arch = context->info().arch;
+  return {};
 }
 
 void KernelFlags::addTo(CLI::App& command) {
   command.add_option("--kernel-family", family, "Which template: auto, naive, sm80, sm90")
+      ->type_name("FAMILY")
       ->capture_default_str()
-      ->transform(CLI::IsMember(kFamilies));
+      ->transform(oneOf({{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}}));
   command.add_flag("--tf32", tf32, "fp32 operands: one TF32 product instead of three (1e-3 instead of 1e-6)");
-  command.add_option("--pin", pins, "Fold a length into the kernel, e.g. KV_LEN=8192")
+  command.add_option("--pin", pins, "Fold a length or a number into the kernel, e.g. KV_LEN=8192")
       ->allow_extra_args(false)
       ->type_name("NAME=N")
       ->check(checkAssignment);
@@ -77,10 +126,9 @@ void KernelFlags::addTo(CLI::App& command) {
 }
 
 KernelOptions KernelFlags::toOptions() const {
-  static const std::map<std::string, Family> byName = {
-      {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}};
   KernelOptions options;
-  options.family = byName.at(family);
+  for (auto [name, value] : kFamilies)
+    if (family == name) options.family = value;
   options.tf32 = tf32;
   for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
@@ -100,64 +148,52 @@ CompilerOptions KernelFlags::toCompilerOptions() const {
   return options;
 }
 
-const std::map<std::string, std::string>& dtypeSpellings() {
-  static const std::map<std::string, std::string> spellings = {
-      {"bf16", "bf16"}, {"fp16", "f16"}, {"f16", "f16"}, {"fp32", "f32"}, {"f32", "f32"}};
-  return spellings;
-}
-
-DType dtypeOf(const std::string& spelling) {
-  if (spelling == "bf16") return DType::BF16;
-  return spelling == "f16" ? DType::F16 : DType::F32;
-}
-
-std::string checkAssignment(const std::string& text) {
-  size_t equals = text.find('=');
-  if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) return {};
-  return inQuotes(text) + " is not of the form NAME=VALUE";
-}
-
-std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts) {
-  std::map<std::string, std::string> values;
-  for (const std::string& text : texts) {
-    size_t equals = text.find('=');
-    std::string name = text.substr(0, equals), value = text.substr(equals + 1);
-    auto [found, isNew] = values.emplace(name, value);
-    if (!isNew)
-      throw CLI::ValidationError(option, fmt::format("{} is given twice, as {} and as {}", inQuotes(name),
-                                                     inQuotes(found->second), inQuotes(value)));
+Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
+  const std::map<std::string, int64_t> pins = kernel.toOptions().pins;
+  if (pins.empty()) return mod;
+  std::vector<std::string> names = mod.module().dims;
+  for (const ir::ScalarCapture& scalar : mod.module().scalars) names.push_back(scalar.name);
+  for (const auto& [name, value] : pins) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    std::string near = nearest(name, names);
+    throw CLI::ValidationError("--pin", fmt::format("the mod has no extent and no number {}; it has {}{}",
+                                                    inQuotes(name), fmt::join(names, ", "),
+                                                    near.empty() ? "" : fmt::format("; did you mean {}?", near)));
   }
-  return values;
+  auto result = withPins(mod, pins);
+  if (!result) throwUsage("--pin", result.error());
+  return result;
 }
 
-std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names) {
-  auto fail = [&](const std::string& reason) { return CLI::ValidationError(option, inQuotes(text) + ": " + reason); };
-  std::vector<int64_t> numbers;
-  for (const std::string& part : CLI::detail::split(text, ',')) {
-    int64_t value = 0;
-    if (!parseInteger(part, value) || value < 0 || value > ir::kMaxExtent)
-      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), ir::kMaxExtent));
-    numbers.push_back(value);
-  }
-  if (numbers.size() != CLI::detail::split(names, ',').size()) throw fail("needed are the numbers " + names);
-  return numbers;
+CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help) {
+  return command.add_option("--dtype", dtype, help)
+      ->type_name("DTYPE")
+      ->capture_default_str()
+      ->transform(
+          oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}}));
 }
 
-ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents) {
-  ProblemShape shape{extents[0], extents[1], extents[2], extents[3], extents[4]};
-  if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0)
-    throw CLI::ValidationError(option, inQuotes(text) + ": H must be a multiple of HKV");
-  return shape;
+DType dtypeOf(const std::string& name) {
+  if (name == "bf16") return DType::BF16;
+  return name == "fp16" ? DType::F16 : DType::F32;
+}
+
+void addSets(CLI::App& command, std::vector<std::string>& sets) {
+  command.add_option("--set", sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE")
+      ->check(checkAssignment);
 }
 
 const char* familyName(Family family) {
-  switch (family) {
-  case Family::Auto: return "auto";
-  case Family::Naive: return "naive";
-  case Family::Sm80: return "sm80";
-  case Family::Sm90: return "sm90";
-  }
+  for (auto [name, value] : kFamilies)
+    if (value == family) return name;
   return "?";
+}
+
+void throwUsage(const char* option, const Error& error) {
+  if (error.blame != Blame::Environment) return;
+  throw CLI::ValidationError(option, error.message + (error.remedy.empty() ? "" : "; " + error.remedy));
 }
 
 int report(const Error& error) {

@@ -1,5 +1,7 @@
-// Options that subcommands share: which mod, which kernel; and how errors are told.
+// Options that subcommands share: which mod, which kernel; and how errors and results are told.
 #pragma once
+
+#include "usage.h"
 
 #include "attnc/kernel.h"
 #include "attnc/mod.h"
@@ -8,28 +10,31 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attnc::cli {
 
-/// Where the mod's text comes from: a path, or the text itself.
+/// Where the mod's text comes from: a path ("-": stdin), or the text itself.
 struct ModOptions {
   std::string path, expression;
   std::vector<std::string> defines; // NAME=VALUE
 
   void addTo(CLI::App& command);
-  /// Reads and checks the mod. Throws CLI::Error unless exactly one of path and expression is given.
+  /// Reads and checks the mod. Throws CLI::Error unless exactly one of path and expression is given, and for defines
+  /// that the mod does not have.
   Expected<Mod> load() const;
 };
 
 /// What a kernel is compiled for where there are no operands to tell.
 struct TargetOptions {
-  std::string arch; ///< empty: the command finds one
+  std::string arch; ///< empty: the command finds one; "native": that of the GPU
   std::string dtype = "bf16";
   int headDim = 128, headDimV = 0;
 
   void addTo(CLI::App& command);
-  void fill(KernelOptions& kernel) const;
+  /// Blame::Environment: there is no GPU whose arch "native" could be.
+  Status fill(KernelOptions& kernel) const;
 };
 
 /// What is static in a forward kernel and not known from the operands.
@@ -45,29 +50,26 @@ struct KernelFlags {
   CompilerOptions toCompilerOptions() const;
 };
 
-/// "bf16", "fp16", "fp32" (and the spellings of mods: "f16", "f32"); for use as CLI11 transform.
-const std::map<std::string, std::string>& dtypeSpellings();
-/// Precondition: a value of dtypeSpellings().
-DType dtypeOf(const std::string& spelling);
+/// The mod with its pins folded in. Throws CLI::ValidationError for a pin that names nothing or does not fit.
+Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel);
 
-/// A CLI11 check: NAME=VALUE.
-std::string checkAssignment(const std::string& text);
-/// Values by name. Throws CLI::ValidationError for `option` where a name is given twice: none of its values would be
-/// more right than the other. Precondition: the texts passed checkAssignment().
-std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts);
+/// Adds --dtype, whose value becomes one that dtypeOf() takes.
+CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help);
+/// Precondition: "bf16", "fp16" or "fp32".
+DType dtypeOf(const std::string& name);
 
-/// Numbers from 0 to ir::kMaxExtent, separated by commas, as many as `names` has ("B,H,HKV"). Throws
-/// CLI::ValidationError for `option`.
-std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names);
-/// Five numbers B, H, HKV, Q_LEN, KV_LEN. Throws CLI::ValidationError where H is no multiple of HKV.
-ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents);
+/// Adds --set: NAME=VALUE, any number of them.
+void addSets(CLI::App& command, std::vector<std::string>& sets);
 
 const char* familyName(Family family);
+
+/// Throws an error whose cause stands on the command line alone, as wrong usage; does nothing else.
+void throwUsage(const char* option, const Error& error);
 
 /// Tells an error on stderr; gives the exit code that its blame asks for.
 int report(const Error& error);
 
-/// Writes to stdout and flushes; a failure (a full disk behind a redirection) is Blame::Environment.
+/// Writes to stdout and flushes; a failure (a full disk behind a redirection, a closed stream) is Blame::Environment.
 Status printResult(std::string_view text);
 
 } // namespace attnc::cli

@@ -13,6 +13,7 @@ struct RunResult {
   HostTensor lse;      ///< f32 [B, H, Q_LEN]
   HostTensor rowMax;   ///< f32 [B, H, Q_LEN]
   std::string summary; ///< lines about the device, the kernel and times, for a person
+  std::string warning; ///< what makes the kernel slow; may be empty
 };
 
 } // namespace attnc::cli

@@ -1,5 +1,6 @@
 // `attnc run`: attention over tensors of a file or drawn at random, on the GPU or by the fp64 reference.
 #include "commands.h"
+#include "digest.h"
 #include "gpu.h"
 #include "operands.h"
 #include "random.h"
@@ -8,7 +9,9 @@
 #include "text.h"
 #include "verify.h"
 
+#include "api/mod_impl.h"
 #include "attnc/version.h"
+#include "kernels/catalog.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>
@@ -16,6 +19,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
@@ -27,7 +31,7 @@ RandomProblem parseRandom(const std::string& text) {
   std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
   RandomProblem problem{shapeOf(kOption, text, numbers), numbers[5]};
   const ProblemShape& shape = problem.shape;
-  if (problem.headDim < 1) throw fail("D must be at least 1");
+  if (std::string wrong = checkHeadDim(fmt::to_string(problem.headDim)); !wrong.empty()) throw fail(wrong);
   constexpr double kMaxElements = 1ll << 34;
   for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})
     if (double(shape.batch) * length * double(problem.headDim) > kMaxElements)
@@ -74,84 +78,107 @@ Status writeResult(RunResult& result, const RunOptions& options) {
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
-/// The GPU's context; null for the CPU. `exitCode` becomes kEnvironmentWrong where something asked for needs a GPU and
-/// there is none.
-Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& options, int& exitCode) {
+/// The GPU's context; null for the CPU.
+Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& options) {
   if (options.device == "cpu") return std::unique_ptr<jit::DeviceContext>();
   auto context = jit::DeviceContext::create();
   if (context) return std::make_unique<jit::DeviceContext>(std::move(*context));
+  if (options.verify)
+    return Error::environment("--verify compares a GPU with the CPU, and there is none: " + context.error().message,
+                              "without --verify, --device cpu computes the fp64 reference");
   if (options.device == "cuda") return std::move(context).error();
-  std::string message = "attnc: note: using the fp64 reference on the CPU: " + context.error().message + "\n";
-  if (options.verify) {
-    message += "attnc: error: nothing to verify without a GPU\n";
-    exitCode = kEnvironmentWrong;
-  }
-  std::fputs(message.c_str(), stderr);
+  std::fputs(("attnc: note: using the fp64 reference on the CPU: " + context.error().message + "\n").c_str(), stderr);
   return std::unique_ptr<jit::DeviceContext>();
 }
 
+/// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.
+Status checkServed(const Mod& pinned, const Operands& operands, const RunOptions& options) {
+  KernelOptions kernel = kernelOptions(options, operands);
+  kernel.arch = kernel.family == Family::Sm90 ? "sm_90a" : "sm_80"; // one that the family runs on
+  if (auto plan = kernels::choosePlan(pinned.module(), kernel); !plan) return plan.error();
+  auto bindings = ir::bind(pinned.module(), operands.captures, operands.problem);
+  return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
+}
+
+/// Where the lines for a person go: results that are written to stdout have it for themselves.
+Status tell(const RunOptions& options, const std::string& text) {
+  if (options.output != "-") return printResult(text);
+  std::fputs(text.c_str(), stderr);
+  return {};
+}
+
 /// Everything after the command line is understood.
-Status runSteps(const RunOptions& options, int& exitCode) {
+Status runSteps(const RunOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return std::move(mod).error();
+  auto pinnedMod = pinned(*mod, options.kernel);
+  if (!pinnedMod) return std::move(pinnedMod).error();
+  auto context = chooseDevice(options);
+  if (!context) return std::move(context).error();
   auto operands = findOperands(*mod, options);
   if (!operands) return std::move(operands).error();
-  auto context = chooseDevice(options, exitCode);
-  if (!context) return std::move(context).error();
-  auto result = *context ? runOnGpu(**context, *mod, *operands, options) : runOnCpu(*mod, *operands, options);
+  if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
+    if (options.random) throwUsage("run", served.error()); // no file has a say in it
+    return served;
+  }
+  auto result = *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);
   if (!result) return std::move(result).error();
+  if (!result->warning.empty()) std::fputs(("attnc: warning: " + result->warning + "\n").c_str(), stderr);
   std::string summary = describeOperands(*operands) + result->summary;
-  if (*context && options.verify) {
+  if (options.output.empty()) summary += digestText(*result);
+  if (options.verify) {
     auto want = runReference(*mod, *operands, options);
     if (!want) return std::move(want).error();
     Verification verification = verify(*mod, *operands, options, *result, *want);
     summary += verification.text();
     if (!verification.holds()) {
-      if (auto status = printResult(summary); !status) return status;
+      if (auto status = tell(options, summary); !status) return status;
       return Error::internal("the GPU's result differs from the fp64 reference; nothing is written");
     }
   }
   if (!options.output.empty()) {
     if (auto status = writeResult(*result, options); !status) return status;
-    summary += "wrote       " + options.output + "\n";
+    summary += "wrote       " + (options.output == "-" ? "<stdout>" : options.output) + "\n";
   }
-  return printResult(summary);
+  return tell(options, summary);
 }
 
 int runRun(const RunOptions& options) {
   if (options.input.empty() == !options.random) throw CLI::ValidationError("run", "give either --in FILE or --random");
   if (options.device == "cpu" && options.verify)
     throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
-  int exitCode = kDone;
-  auto status = runSteps(options, exitCode);
-  return status ? exitCode : report(status.error());
+  checkStdin(options);
+  if (options.output == "-" && isatty(STDOUT_FILENO))
+    throw CLI::ValidationError("--out", "safetensors are binary: give a file, or redirect stdout");
+  refuseOntoInput("--out", options.output, {options.input, options.mod.path});
+  auto status = runSteps(options);
+  return status ? kDone : report(status.error());
 }
 
 void addOptions(CLI::App& command, RunOptions& options) {
   options.mod.addTo(command);
-  command.add_option("--in", options.input, "safetensors file with q, k, v [B, H, S, D] and the captured tensors")
+  command
+      .add_option("--in", options.input,
+                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors; -: stdin")
       ->type_name("FILE");
   command
-      .add_option("--out", options.output, "safetensors file for out (and lse, row_max); appears whole or not at all")
+      .add_option("--out", options.output,
+                  "safetensors file for out (and lse, row_max); appears whole or not at all. -: stdout, and all other "
+                  "lines go to stderr. Without it a digest of the result is printed")
       ->type_name("FILE");
   command
       .add_option_function<std::string>(
           "--random", [&options](const std::string& text) { options.random = parseRandom(text); },
           "Draw the operands instead")
       ->type_name("B,H,HKV,Q_LEN,KV_LEN,D");
-  command.add_option("--dtype", options.dtype, "Of random q, k, v: bf16, fp16, fp32")
-      ->capture_default_str()
-      ->transform(CLI::CheckedTransformer(dtypeSpellings()))
-      ->needs("--random");
-  command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str();
-  command.add_option("--set", options.sets, "Give a capture its value: NAME=VALUE, for scalars and 0-d tensors")
-      ->allow_extra_args(false)
-      ->type_name("NAME=VALUE")
-      ->check(checkAssignment);
-  command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)");
+  addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32")->needs("--random");
+  command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
+  addSets(command, options.sets);
+  command.add_option("--scale", options.scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
   command.add_option("--device", options.device, "auto: the GPU, or the fp64 reference where there is none; cuda; cpu")
+      ->type_name("DEVICE")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cuda", "cpu"}));
+      ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
   command.add_flag("--lse", options.lse, "Write lse, too: f32 [B, H, Q_LEN], natural log");

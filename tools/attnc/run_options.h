@@ -29,4 +29,7 @@ struct RunOptions {
   bool verify = false, lse = false, rowMax = false, noBlockMask = false;
 };
 
+/// Throws CLI::ValidationError where both the mod and the operands are to come from stdin.
+void checkStdin(const RunOptions& options);
+
 } // namespace attnc::cli

@@ -35,7 +35,7 @@ const char* spelling(DType dtype) {
   return "?";
 }
 
-std::optional<DType> dtypeOf(std::string_view text) {
+std::optional<DType> spelledDType(std::string_view text) {
   for (const DTypeSpelling& row : kSpellings)
     if (row.text == text) return row.dtype;
   return std::nullopt;
@@ -113,7 +113,7 @@ private:
 
   /// Whether the bytes are as many as dtype and shape say; and for a tensor that is wanted, whether attnc can use it.
   Status checkEntry(const TensorEntry& entry) const {
-    auto dtype = dtypeOf(entry.dtype);
+    auto dtype = spelledDType(entry.dtype);
     if (dtype) {
       uint64_t needed = uint64_t(dtypeBytes(*dtype));
       for (int64_t extent : entry.shape) needed *= uint64_t(extent);
@@ -150,7 +150,7 @@ private:
     uint64_t found = want == Want::Data ? readBytes(tensor.bytes, count) : skipBytes(count);
     if (found != count) return truncated(entry, entry.begin + found);
     if (want == Want::Nothing) return {};
-    tensor.dtype = *dtypeOf(entry.dtype);
+    tensor.dtype = *spelledDType(entry.dtype);
     tensor.shape = entry.shape;
     if (tensor.dtype == DType::Bool)
       for (char byte : tensor.bytes)

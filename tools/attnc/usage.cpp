@@ -1,0 +1,224 @@
+#include "usage.h"
+
+#include "commands.h"
+#include "text.h"
+
+#include "ir/bindings.h"
+#include "jit/nvrtc.h"
+#include "kernels/arch.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/StringRef.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace attnc::cli {
+namespace {
+
+std::string lowered(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = c == '_' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+/// "; did you mean 'x'?", or nothing.
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string near = nearest(word, candidates);
+  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+}
+
+std::string archNames() {
+  std::string names;
+  for (int capability : kernels::knownCapabilities()) {
+    names += fmt::format("{}sm_{}", names.empty() ? "" : ", ", capability);
+    if (capability == 90) names += "a";
+  }
+  return names;
+}
+
+/// Whether attnc knows this GPU, or else NVRTC, which may be newer.
+bool isKnownArch(const std::string& name) {
+  auto arch = kernels::parseArch(name);
+  if (!arch) return false;
+  const std::vector<int>& known = kernels::knownCapabilities();
+  if (std::find(known.begin(), known.end(), arch->capability) != known.end()) return true;
+  auto supported = jit::Nvrtc(jit::Env::read()).supportedArchs();
+  return supported && std::find(supported->begin(), supported->end(), arch->capability) != supported->end();
+}
+
+/// A regular file's identity; nothing for whatever else, which writing does not lose.
+std::optional<std::pair<dev_t, ino_t>> fileOf(const std::string& path, int standardStream) {
+  struct stat status;
+  int failed = path == "-" ? ::fstat(standardStream, &status) : ::stat(path.c_str(), &status);
+  if (failed || !S_ISREG(status.st_mode)) return std::nullopt;
+  return std::pair(status.st_dev, status.st_ino);
+}
+
+std::vector<std::string> optionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> commandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+std::string unknownText(const CLI::App& app, const CLI::App* command, const std::string& word) {
+  if (word.size() > 1 && word[0] == '-') {
+    std::string name = word.substr(0, word.find('='));
+    return fmt::format("unknown option {}{}", inQuotes(name), suggestion(name, optionNames(command ? *command : app)));
+  }
+  if (!command) return fmt::format("unknown command {}{}", inQuotes(word), suggestion(word, commandNames(app)));
+  return fmt::format("unexpected argument {}: {} takes one mod", inQuotes(word), command->get_name());
+}
+
+} // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string wanted = lowered(word);
+  unsigned best = unsigned(wanted.size() + 2) / 3 + 1; // a third of the word may be wrong
+  std::string found;
+  for (const std::string& candidate : candidates) {
+    unsigned distance = llvm::StringRef(wanted).edit_distance(lowered(candidate), /*AllowReplacements=*/true, best);
+    if (distance >= best) continue;
+    best = distance;
+    found = candidate;
+  }
+  return found;
+}
+
+CLI::Validator oneOf(std::vector<Choice> choices) {
+  auto choose = [choices = std::move(choices)](std::string& text) -> std::string {
+    std::string names;
+    std::vector<std::string> spellings;
+    for (const auto& [name, aliases] : choices) {
+      names += (names.empty() ? "" : ", ") + name;
+      std::vector<std::string> all = aliases;
+      all.push_back(name);
+      for (const std::string& spelling : all) {
+        if (lowered(text) != lowered(spelling)) continue;
+        text = name;
+        return "";
+      }
+      spellings.insert(spellings.end(), all.rbegin(), all.rend());
+    }
+    return fmt::format("{} is none of {}{}", inQuotes(text), names, suggestion(text, spellings));
+  };
+  return CLI::Validator(choose, "");
+}
+
+CLI::Validator architecture() {
+  auto canonical = [](std::string& text) -> std::string {
+    std::string name = lowered(text);
+    if (name == "native") return text = name, "";
+    llvm::StringRef rest = name;
+    if (!rest.consume_front("sm")) rest.consume_front("compute");
+    rest.consume_front("-");
+    std::string digits = rest.str();
+    digits.erase(std::remove(digits.begin(), digits.end(), '.'), digits.end());
+    if (!isKnownArch("sm_" + digits))
+      return fmt::format("{} is no architecture that attnc or NVRTC knows; known are native, {}", inQuotes(text),
+                         archNames());
+    text = "sm_" + digits;
+    return "";
+  };
+  return CLI::Validator(canonical, "");
+}
+
+std::string checkHeadDim(const std::string& text) {
+  int64_t value = 0;
+  if (parseInteger(text, value) && value >= 8 && value <= 256 && value % 8 == 0) return {};
+  return "head dim " + inQuotes(text) + " must be a multiple of 8 from 8 to 256";
+}
+
+std::string checkSeed(const std::string& text) {
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return inQuotes(text) + " is no whole number from 0 to 2^64 - 1";
+}
+
+std::string checkScale(const std::string& text) {
+  double value = 0;
+  if (parseNumber(text, value) && std::isfinite(float(value))) return {};
+  return inQuotes(text) + " is no finite number that fits into f32";
+}
+
+std::string checkAssignment(const std::string& text) {
+  size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && equals + 1 < text.size()) return {};
+  return inQuotes(text) + " is not of the form NAME=VALUE";
+}
+
+std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> values;
+  for (const std::string& text : texts) {
+    size_t equals = text.find('=');
+    std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+    auto [found, isNew] = values.emplace(name, value);
+    if (!isNew)
+      throw CLI::ValidationError(option, fmt::format("{} is given twice, as {} and as {}", inQuotes(name),
+                                                     inQuotes(found->second), inQuotes(value)));
+  }
+  return values;
+}
+
+std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names) {
+  auto fail = [&](const std::string& reason) { return CLI::ValidationError(option, inQuotes(text) + ": " + reason); };
+  std::vector<int64_t> numbers;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    int64_t value = 0;
+    if (!parseInteger(part, value) || value < 0 || value > ir::kMaxExtent)
+      throw fail(fmt::format("{} is no number from 0 to {}", inQuotes(part), ir::kMaxExtent));
+    numbers.push_back(value);
+  }
+  if (numbers.size() != CLI::detail::split(names, ',').size()) throw fail("needed are the numbers " + names);
+  return numbers;
+}
+
+ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents) {
+  ProblemShape shape{extents[0], extents[1], extents[2], extents[3], extents[4]};
+  if (shape.kvHeads < 1 || shape.qHeads % shape.kvHeads != 0)
+    throw CLI::ValidationError(option, inQuotes(text) + ": H must be a multiple of HKV");
+  return shape;
+}
+
+void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs) {
+  auto target = fileOf(output, STDOUT_FILENO);
+  if (!target) return;
+  for (const std::string& input : inputs)
+    if (!input.empty() && fileOf(input, STDIN_FILENO) == target)
+      throw CLI::ValidationError(
+          option, fmt::format("{} is the input {}, which would be lost", inQuotes(output), inQuotes(input)));
+}
+
+int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App* command = chosen.empty() ? nullptr : chosen.front();
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  std::string message = error.what();
+  if (size_t at = message.find(": At Most 1 required"); at != std::string::npos)
+    message = message.substr(0, at) + " is given more than once";
+  if (!unknown.empty())
+    message = unknownText(app, command, unknown.front()); // which explains what is missing, if anything is
+  else if (!command)
+    message = "no command is given; there are " + CLI::detail::join(commandNames(app), ", ");
+  std::string help = command ? command->get_name() + " --help" : "--help";
+  std::fputs(fmt::format("attnc: error: {}\nhint: `attnc {}` tells what there is\n", message, help).c_str(), stderr);
+  return kUsageWrong;
+}
+
+} // namespace attnc::cli

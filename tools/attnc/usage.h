@@ -1,0 +1,56 @@
+// What the command line may say, and how it is told what it may not.
+//
+// Wrong usage is a thrown CLI::Error until it reaches main.cpp, which tells it by reportUsage().
+#pragma once
+
+#include "attnc/kernel.h"
+
+#include <CLI/CLI.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attnc::cli {
+
+/// The candidate that `word` is a misspelling of, in any case; "" if none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// A value of an enumeration, and other names for it.
+struct Choice {
+  std::string name;
+  std::vector<std::string> aliases;
+};
+
+/// A CLI11 transform: one of the choices in any case, with '_' for '-' or the other way round; becomes its name.
+CLI::Validator oneOf(std::vector<Choice> choices);
+
+/// A CLI11 transform: "sm_90a", "SM90A", "compute_90a", "90a", "9.0a" become "sm_90a", and "native" stays. Refused is
+/// what neither attnc nor the NVRTC that it finds has heard of.
+CLI::Validator architecture();
+
+// CLI11 checks; they give a message, or "".
+std::string checkHeadDim(const std::string& text);
+std::string checkSeed(const std::string& text);       ///< 0 .. 2^64 - 1
+std::string checkScale(const std::string& text);      ///< a finite f32
+std::string checkAssignment(const std::string& text); ///< NAME=VALUE
+
+/// Values by name. Throws CLI::ValidationError for `option` where a name is given twice: none of its values would be
+/// more right than the other. Precondition: the texts passed checkAssignment().
+std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts);
+
+/// Numbers from 0 to ir::kMaxExtent, separated by commas, as many as `names` has ("B,H,HKV"). Throws
+/// CLI::ValidationError for `option`.
+std::vector<int64_t> parseExtents(const char* option, const std::string& text, const std::string& names);
+/// Five numbers B, H, HKV, Q_LEN, KV_LEN. Throws CLI::ValidationError where H is no multiple of HKV.
+ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents);
+
+/// Throws CLI::ValidationError for `option` if `output` is the same file as one of the inputs, by whatever path or
+/// link: writing it would lose what is read. "-" is stdin or stdout.
+void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs);
+
+/// Tells wrong usage on stderr: what is unknown by name, with what is near it. Gives the exit code.
+int reportUsage(const CLI::App& app, const CLI::ParseError& error);
+
+} // namespace attnc::cli

@@ -1,0 +1,39 @@
+#include "version.h"
+
+#include "attnc/version.h"
+#include "jit/nvrtc.h"
+
+#include <fmt/format.h>
+#include <llvm/Config/llvm-config.h>
+
+namespace attnc::cli {
+namespace {
+
+/// "13.0.88 (CL-36424714)" of "13.0 | Compiler Build ID: CL-36424714 | Cuda compilation tools, release 13.0, V13.0.88".
+std::string buildOf(const std::string& identity) {
+  auto after = [&](const std::string& label) {
+    size_t at = identity.find(label);
+    if (at == std::string::npos) return std::string();
+    at += label.size();
+    return identity.substr(at, identity.find_first_of(" |", at) - at);
+  };
+  std::string version = after(", V"), build = after("Build ID: ");
+  if (version.empty()) version = identity.substr(0, identity.find(' '));
+  return build.empty() ? version : fmt::format("{} ({})", version, build);
+}
+
+std::string nvrtcText() {
+  jit::Nvrtc nvrtc(jit::Env::read());
+  auto identity = nvrtc.identity();
+  auto path = nvrtc.path();
+  if (identity && path) return fmt::format("NVRTC {}, {}\n", buildOf(*identity), *path);
+  const Error& error = identity ? path.error() : identity.error();
+  std::string message = error.message.substr(0, error.message.find("; looked for"));
+  return fmt::format("NVRTC not usable: {} ({})\n", message, error.remedy);
+}
+
+} // namespace
+
+std::string versionText() { return "attnc " ATTNC_VERSION "\n" + nvrtcText() + "LLVM " LLVM_VERSION_STRING "\n"; }
+
+} // namespace attnc::cli
