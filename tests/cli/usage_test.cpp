@@ -261,7 +261,7 @@ TEST_CASE("native is the arch of the GPU, and exit code 3 without one") {
   }
 }
 
-TEST_CASE("- is stdin and stdout") {
+TEST_CASE("a file named - is stdin or stdout") {
   Folder folder;
   writeFile(folder / "m.py", "N = 3\ndef mask_mod(b, h, q_idx, kv_idx): return q_idx >= kv_idx * N\n");
   const std::string mod = folder / "m.py";
