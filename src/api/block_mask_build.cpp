@@ -49,8 +49,7 @@ private:
     tile.qEnd = std::min(tile.qBegin + shape.qBlock, shape.qLen);
     tile.kvEnd = std::min(tile.kvBegin + shape.kvBlock, shape.kvLen);
     passes::Verdict verdict = intervals.judge(tile);
-    int64_t evaluations = 0;
-    if (verdict == passes::Verdict::Undecided) verdict = judgeElements(interpreter, tile, evaluations);
+    if (verdict == passes::Verdict::Undecided) verdict = judgeElements(interpreter, tile).verdict;
     switch (verdict) {
     case passes::Verdict::AlwaysFalse: return Block::Empty;
     case passes::Verdict::Undecided: return Block::Partial;

@@ -203,6 +203,7 @@ OpenBlocks openBlocks(const Problem& problem, const std::vector<HeadCount>& coun
 struct Visits {
   Sums sums;
   int64_t blocks = 0, operations = 0;
+  bool isWhole = true; // all elements of a block count that had to be evaluated
 };
 
 /// Evaluates blocks by elements, in their order, as far as the budget goes; the very first one whatever it costs. Each
@@ -220,15 +221,15 @@ Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_
       for (size_t at = size_t(i); at < order.size(); at += size_t(count)) {
         if (part.operations >= budget / count && at > 0) break;
         const auto& [block, head] = order[at];
-        int64_t evaluations = 0;
-        Verdict verdict = judgeElements(interpreter, problem.tileOf(block, problem.heads[size_t(head)]), evaluations);
-        part.sums.add(problem.sumsOf(block, verdict));
-        part.operations += evaluations * cost;
+        const passes::Tile tile = problem.tileOf(block, problem.heads[size_t(head)]);
+        const ElementsSeen seen = judgeElements(interpreter, tile, budget / cost);
+        part.sums.add(problem.sumsOf(block, seen.verdict));
+        part.operations += seen.evaluations * cost;
         ++part.blocks;
       }
     }
   });
-  Visits all;
+  Visits all{.isWhole = blockCost <= budget};
   for (const Visits& part : parts) {
     all.sums.add(part.sums);
     all.blocks += part.blocks;
@@ -291,7 +292,7 @@ MaskCensus takeCensus(const ir::Module& module, const ir::Bindings& bindings, co
   census.live = weight * sums.live;
   census.full = weight * sums.full;
   census.pairs = weight * sums.pairs;
-  bool guessed = open.isSample || visits.blocks < int64_t(open.order.size());
+  bool guessed = open.isSample || visits.blocks < int64_t(open.order.size()) || (visits.blocks > 0 && !visits.isWhole);
   census.estimated = guessed ? open.all : 0;
   census.sampled = guessed ? double(visits.blocks) : 0;
   if (looked == heads) return census;

@@ -19,7 +19,7 @@ namespace attnc {
 struct CensusBudget {
   int64_t reading = int64_t(1) << 28;  ///< to evaluate what rows and columns know of captured data
   int64_t judging = int64_t(1) << 24;  ///< to judge regions by intervals
-  int64_t elements = int64_t(1) << 30; ///< to evaluate blocks by elements; one block is, whatever it costs
+  int64_t elements = int64_t(1) << 30; ///< to evaluate blocks by elements
   int64_t heads = 4096;                ///< batch entries times heads that are looked at
 };
 

@@ -1,21 +1,28 @@
 #include "api/tile_elements.h"
 
+#include <utility>
+
 namespace attnc {
 
-passes::Verdict judgeElements(const ir::Interpreter& interpreter, const passes::Tile& tile, int64_t& evaluations) {
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const passes::Tile& tile, int64_t most) {
   const auto& [b, h, qBegin, qEnd, kvBegin, kvEnd] = tile;
-  auto lives = [&, b = b, h = h](int64_t q, int64_t kv) {
-    ++evaluations;
-    return interpreter.mask(b, h, q, kv);
+  ElementsSeen seen;
+  // Whether to go on: not after the last that may be evaluated, and not once the tile is known to be mixed.
+  auto goesOn = [&, b = b, h = h](int64_t q, int64_t kv) {
+    if (seen.evaluations == most) return false;
+    auto verdict = interpreter.mask(b, h, q, kv) ? passes::Verdict::AlwaysTrue : passes::Verdict::AlwaysFalse;
+    bool isMixed = seen.evaluations++ > 0 && verdict != seen.verdict;
+    seen.verdict = isMixed ? passes::Verdict::Undecided : verdict;
+    return !isMixed;
   };
-  bool first = lives(qBegin, kvBegin);
   // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.
-  if (lives(qBegin, kvEnd - 1) != first || lives(qEnd - 1, kvBegin) != first || lives(qEnd - 1, kvEnd - 1) != first)
-    return passes::Verdict::Undecided;
+  for (auto [q, kv] : {std::pair(qBegin, kvBegin), std::pair(qBegin, kvEnd - 1), std::pair(qEnd - 1, kvBegin),
+                       std::pair(qEnd - 1, kvEnd - 1)})
+    if (!goesOn(q, kv)) return seen;
   for (int64_t q = qBegin; q < qEnd; ++q)
     for (int64_t kv = kvBegin; kv < kvEnd; ++kv)
-      if (lives(q, kv) != first) return passes::Verdict::Undecided;
-  return first ? passes::Verdict::AlwaysTrue : passes::Verdict::AlwaysFalse;
+      if (!goesOn(q, kv)) return seen;
+  return seen;
 }
 
 } // namespace attnc

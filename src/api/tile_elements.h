@@ -4,9 +4,17 @@
 #include "ir/interpreter.h"
 #include "passes/tile_verdict.h"
 
+#include <cstdint>
+
 namespace attnc {
 
-/// Undecided here means that some elements live and some do not. `evaluations` grows by the evaluations it took.
-passes::Verdict judgeElements(const ir::Interpreter& interpreter, const passes::Tile& tile, int64_t& evaluations);
+/// What the elements of a tile say.
+struct ElementsSeen {
+  passes::Verdict verdict = passes::Verdict::Undecided; ///< Undecided: some live and some do not, or none was evaluated
+  int64_t evaluations = 0;
+};
+
+/// Evaluates elements until the tile is known, or `most` of them: then the verdict is of those.
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const passes::Tile& tile, int64_t most = INT64_MAX);
 
 } // namespace attnc

@@ -2,8 +2,10 @@
 
 #include "api/mask_shape.h"
 #include "ir/interpreter.h"
+#include "ir/loops.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace attnc {
@@ -23,15 +25,31 @@ Range rangeOf(ir::Type type, const ir::Slot& slot) {
 } // namespace
 
 int64_t operationsOf(const ir::Module& module, Value value) {
+  const std::vector<ir::LoopSet> open = ir::openLoops(module);
+  std::array<double, ir::kMaxLoops> rounds{};
+  for (uint32_t id = 0; id <= value.id; ++id)
+    if (module[{id}].op == Op::Sum) {
+      const ir::Loop loop = ir::Loop::of(module[{id}]);
+      rounds[loop.id] = std::max(rounds[loop.id], double(loop.count));
+    }
+  auto times = [&](ir::LoopSet loops) {
+    double product = 1;
+    for (; loops; loops &= loops - 1) product *= rounds[ir::innermost(loops)];
+    return product;
+  };
   std::vector<bool> needed(value.id + 1, false);
   needed.back() = true;
-  int64_t count = 1;
+  double count = 1;
   for (uint32_t id = value.id + 1; id-- > 0;) {
     if (!needed[id]) continue;
-    count += ir::info(module[{id}].op).rule != ir::TypeRule::Leaf;
-    for (Value operand : module[{id}].operands) needed[operand.id] = true;
+    const ir::Node& node = module[{id}];
+    if (node.op == Op::Sum)
+      count += times(open[id] | ir::only(ir::Loop::of(node)));
+    else if (ir::info(node.op).rule != ir::TypeRule::Leaf)
+      count += times(open[id]);
+    for (Value operand : node.operands) needed[operand.id] = true;
   }
-  return count;
+  return int64_t(std::min(count, double(kMostOperations)));
 }
 
 std::vector<ToldValue> toldValues(const ir::Module& module) {

@@ -173,6 +173,25 @@ TEST_CASE("what the budget does not reach is estimated, and said to be") {
   }
 }
 
+TEST_CASE("an operation of a sum counts in each of its rounds") {
+  // 1000 rounds of a product and an addition, for every element of one block: 33 million operations.
+  Mod mod = parse("table: i32[KV_LEN, 1000]\nwhole: i32[Q_LEN, 1000]\n"
+                  "def mask_mod(b, h, q, kv):\n    return (whole[q] * table[kv]).sum() >= 0\n");
+  ProblemShape problem{.qLen = 128, .kvLen = 128};
+  DrawnCaptures drawn(mod, problem, 3, 5);
+  const BlockMaskShape shape{.qLen = 128, .kvLen = 128};
+  MaskCensus all = census(mod, drawn.captures, problem, shape);
+  CHECK(all.estimated == 0);
+  CHECK(all.full == 1);
+  CHECK(all.operations > 128 * 128 * 2000);
+  for (int64_t most : {int64_t(1'000'000), int64_t(100)}) {
+    MaskCensus some = census(mod, drawn.captures, problem, shape, {.elements = most});
+    CHECK(some.estimated == 1);
+    CHECK(some.operations < most + 1000);
+    CHECK(some.live == 1);
+  }
+}
+
 TEST_CASE("of very many heads some are looked at") {
   Mod mod = parse("ends: i32[H]\ndef mask_mod(b, h, q, kv): return kv < ends[h]\n");
   constexpr int64_t kHeads = 100'000;
