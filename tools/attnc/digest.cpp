@@ -47,7 +47,8 @@ std::string digestText(const RunResult& result) {
     text += "no finite element";
   else
     text += fmt::format("mean {:.4g}, rms {:.4g}, largest magnitude {:.4g}", out.sum / double(out.finite),
-                        std::sqrt(out.squares / double(out.finite)), std::max(-out.least, out.greatest));
+                        std::sqrt(out.squares / double(out.finite)),
+                        std::max(std::abs(out.least), std::abs(out.greatest)));
   text += counted(out.nan, "NaN") + counted(out.above + out.below, "infinite");
   text += fmt::format("\nlse         {} f32: ", shapeText(result.lse.shape));
   text += lse.finite == 0 ? "no finite element" : fmt::format("{:.4g} to {:.4g}", lse.least, lse.greatest);
