@@ -10,7 +10,6 @@
 #include "ir/element.h"
 #include "jit/device.h"
 #include "reference/compare.h"
-#include "reference/convert.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -48,7 +47,7 @@ std::vector<uint16_t> randomNormal(int64_t count, DType dtype, uint64_t seed, fl
     std::mt19937_64 bits(seed * 1000 + uint64_t(thread));
     std::normal_distribution<float> normal(0, std);
     for (int64_t i = count * thread / threads; i < count * (thread + 1) / threads; ++i)
-      values[size_t(i)] = dtype == DType::F16 ? reference::toF16(normal(bits)) : reference::toBf16(normal(bits));
+      values[size_t(i)] = dtype == DType::F16 ? ir::toF16(normal(bits)) : ir::toBf16(normal(bits));
   };
   std::vector<std::thread> pool;
   for (int64_t thread = 0; thread < threads; ++thread)

@@ -1,4 +1,4 @@
-// Elements of tensors in host memory, decoded: the number formats that C++ has no type for.
+// Elements of tensors in host memory, read and written: the number formats that C++ has no type for.
 #pragma once
 
 #include "attnc/tensor.h"
@@ -48,5 +48,13 @@ inline Slot readElement(const void* data, DType dtype, int64_t offset) {
   }
   return {.integer = 0};
 }
+
+/// Rounds once, to nearest with ties to even; too large a number gives an infinity, NaN stays NaN.
+uint16_t toBf16(double value);
+uint16_t toF16(double value);
+
+/// Writes `value` as the element `offset` elements after `data`, which is host memory. Floats round as above;
+/// `dtype` F32, F16 or BF16. Integers and bools take the integer nearest to zero (precondition: it fits).
+void writeElement(void* data, DType dtype, int64_t offset, double value);
 
 } // namespace attnc::ir

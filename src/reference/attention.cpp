@@ -3,7 +3,6 @@
 #include "ir/bindings.h"
 #include "ir/element.h"
 #include "ir/interpreter.h"
-#include "reference/convert.h"
 #include "reference/parallel.h"
 
 #include <fmt/format.h>
@@ -176,7 +175,7 @@ void store(const std::vector<double>& values, const TensorView& target) {
   for (double value : values) {
     int64_t offset = 0;
     for (int axis = 0; axis < target.rank; ++axis) offset += position[axis] * target.stride[axis];
-    writeElement(target.data, target.dtype, offset, value);
+    ir::writeElement(target.data, target.dtype, offset, value);
     for (int axis = target.rank - 1; axis >= 0 && ++position[axis] == target.shape[axis]; --axis) position[axis] = 0;
   }
 }

@@ -3,7 +3,6 @@
 #include "safetensors.h"
 
 #include "ir/element.h"
-#include "reference/convert.h"
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +24,7 @@ const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
 
 HostTensor tensor(DType dtype, std::vector<int64_t> shape, const std::function<double(int64_t)>& element) {
   HostTensor result = HostTensor::make(dtype, std::move(shape));
-  for (int64_t i = 0; i < result.elements(); ++i) reference::writeElement(result.bytes.data(), dtype, i, element(i));
+  for (int64_t i = 0; i < result.elements(); ++i) ir::writeElement(result.bytes.data(), dtype, i, element(i));
   return result;
 }
 

@@ -1,7 +1,6 @@
 #include "verify.h"
 
 #include "ir/element.h"
-#include "reference/convert.h"
 
 #include <catch2/catch.hpp>
 
@@ -28,7 +27,7 @@ struct Fixture {
     for (HostTensor* tensor : {&operands.q, &operands.k, &operands.v}) {
       *tensor = HostTensor::make(dtype, {1, 2, 40, 16});
       for (int64_t i = 0; i < tensor->elements(); ++i)
-        reference::writeElement(tensor->bytes.data(), dtype, i, draw(random));
+        ir::writeElement(tensor->bytes.data(), dtype, i, draw(random));
     }
     auto computed = reference::attention(mod.module(), {},
                                          {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()});
@@ -44,7 +43,7 @@ struct Fixture {
   Verification run() const { return verify(mod, operands, options, got, want); }
 
   static void put(HostTensor& tensor, int64_t index, double value) {
-    reference::writeElement(tensor.bytes.data(), tensor.dtype, index, value);
+    ir::writeElement(tensor.bytes.data(), tensor.dtype, index, value);
   }
   static double get(const HostTensor& tensor, int64_t index) {
     return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;

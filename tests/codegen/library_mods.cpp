@@ -2,6 +2,7 @@
 
 #include "codegen/host_mods.h"
 #include "dsl/frontend.h"
+#include "ir/element.h"
 #include "passes/pipeline.h"
 
 #include <catch2/catch.hpp>
@@ -22,7 +23,7 @@ void fillRandomly(std::vector<char>& bytes, DType dtype, std::mt19937& random) {
     float real = float(int(random() % 2001) - 1000) / 256;
     bool isFloat = ir::loadedType(dtype) == ir::Type::F32;
     uint16_t half = uint16_t(random() % 0x7c00);
-    uint16_t bf16 = uint16_t(std::bit_cast<uint32_t>(real) >> 16);
+    uint16_t bf16 = ir::toBf16(real);
     std::memset(&bytes[at], 0, size_t(dtypeBytes(dtype)));
     if (!isFloat) bytes[at] = char(dtype == DType::Bool ? small & 1 : small);
     if (dtype == DType::F32) std::memcpy(&bytes[at], &real, 4);

@@ -1,11 +1,10 @@
 #include "dsl/tracing.h"
 
+#include "ir/element.h"
 #include "ir/verifier.h"
 
 #include <catch2/catch.hpp>
 
-#include <bit>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -29,30 +28,6 @@ std::vector<std::string> problems(const std::string& text, const std::map<std::s
   return result;
 }
 
-namespace {
-
-/// Writes a number as an element of this dtype; it is exact in it.
-void store(char* to, DType dtype, double value) {
-  auto put = [&](auto element) { std::memcpy(to, &element, sizeof(element)); };
-  switch (dtype) {
-  case DType::Bool:
-  case DType::U8: return put(uint8_t(value));
-  case DType::I8: return put(int8_t(value));
-  case DType::I16: return put(int16_t(value));
-  case DType::I32: return put(int32_t(value));
-  case DType::I64: return put(int64_t(value));
-  case DType::F32: return put(float(value));
-  case DType::BF16: return put(uint16_t(std::bit_cast<uint32_t>(float(value)) >> 16));
-  case DType::F16: { // normal numbers and zero
-    uint32_t bits = std::bit_cast<uint32_t>(float(value));
-    uint32_t half = value == 0 ? 0 : (((bits >> 23 & 0xff) - 112) << 10) | (bits >> 13 & 0x3ff);
-    return put(uint16_t(bits >> 16 & 0x8000 | half));
-  }
-  }
-}
-
-} // namespace
-
 TensorView Running::makeTensor(const ir::TensorCapture& capture, std::mt19937& random) {
   TensorView view;
   view.dtype = capture.dtype;
@@ -73,7 +48,7 @@ TensorView Running::makeTensor(const ir::TensorCapture& capture, std::mt19937& r
                    : capture.dtype == DType::Bool ? random() % 2
                                                   : random() % 7;
     values.push_back(value);
-    store(memory.back().data() + i * dtypeBytes(capture.dtype), capture.dtype, value);
+    ir::writeElement(memory.back().data(), capture.dtype, i, value);
   }
   return view;
 }

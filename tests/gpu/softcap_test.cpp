@@ -2,7 +2,6 @@
 #include "gpu.h"
 
 #include "ir/element.h"
-#include "reference/convert.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +24,7 @@ struct Capped {
   void setRow(cli::HostTensor& tensor, int64_t row, float first, float others) {
     auto* values = reinterpret_cast<uint16_t*>(tensor.bytes.data());
     for (int64_t i = 0; i < problem.headDim; ++i)
-      values[row * problem.headDim + i] = reference::toBf16(i == 0 ? first : others);
+      values[row * problem.headDim + i] = ir::toBf16(i == 0 ? first : others);
   }
   float first(const cli::HostTensor& tensor, int64_t row) const {
     return float(ir::readElement(tensor.bytes.data(), DType::BF16, row * problem.headDim).real);

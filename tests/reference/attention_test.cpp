@@ -1,5 +1,5 @@
 #include "reference/attention.h"
-#include "reference/convert.h"
+#include "ir/element.h"
 
 #include <catch2/catch.hpp>
 

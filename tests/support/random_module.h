@@ -10,6 +10,7 @@
 
 #include "attnc/block_mask.h"
 #include "ir/bindings.h"
+#include "ir/element.h"
 #include "ir/ir.h"
 
 #include <bit>
@@ -99,8 +100,7 @@ private:
                                               std::numeric_limits<float>::quiet_NaN()};
     int64_t integer = interestingInteger();
     float real = pick(kReals);
-    uint16_t bf16 = uint16_t(std::bit_cast<uint32_t>(real) >> 16), f16 = uint16_t(below(0x10000));
-    if (std::isnan(real)) bf16 = 0x7fc0;
+    uint16_t bf16 = ir::toBf16(real), f16 = uint16_t(below(0x10000));
     switch (dtype) {
     case DType::Bool: *at = char(below(2)); break;
     case DType::U8:

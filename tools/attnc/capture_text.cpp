@@ -3,7 +3,6 @@
 #include "text.h"
 
 #include "ir/element.h"
-#include "reference/convert.h"
 
 #include <fmt/format.h>
 
@@ -59,7 +58,7 @@ std::optional<HostTensor> parseElement(DType dtype, const std::string& text) {
   if (isFloat(dtype)) {
     double value = 0;
     if (!parseNumber(text, value)) return std::nullopt;
-    reference::writeElement(tensor.bytes.data(), dtype, 0, value);
+    ir::writeElement(tensor.bytes.data(), dtype, 0, value);
     return tensor;
   }
   int64_t value = 0;

@@ -2,7 +2,7 @@
 
 #include "text.h"
 
-#include "reference/convert.h"
+#include "ir/element.h"
 
 #include <fmt/format.h>
 
@@ -52,7 +52,7 @@ HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   HostTensor tensor = HostTensor::make(dtype, std::move(shape));
   std::normal_distribution<double> draw;
   for (int64_t i = 0, count = tensor.elements(); i < count; ++i)
-    reference::writeElement(tensor.bytes.data(), dtype, i, draw(random));
+    ir::writeElement(tensor.bytes.data(), dtype, i, draw(random));
   return tensor;
 }
 
@@ -68,7 +68,7 @@ void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
       id = 0;
     else if (alongSequence && id < largest(capture.dtype))
       id += uniform(1, meanLength) == 1;
-    reference::writeElement(tensor.bytes.data(), capture.dtype, i, double(alongSequence ? id : uniform(1, most)));
+    ir::writeElement(tensor.bytes.data(), capture.dtype, i, double(alongSequence ? id : uniform(1, most)));
   }
 }
 
@@ -111,7 +111,7 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   case DType::F32: break;
   }
   std::normal_distribution<double> draw(0, 0.5);
-  for (int64_t i = 0; i < elements; ++i) reference::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));
+  for (int64_t i = 0; i < elements; ++i) ir::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));
   return {};
 }
 

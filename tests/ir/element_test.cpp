@@ -1,5 +1,3 @@
-#include "reference/convert.h"
-
 #include "ir/element.h"
 
 #include <catch2/catch.hpp>
@@ -8,7 +6,7 @@
 #include <limits>
 
 using namespace attnc;
-using namespace attnc::reference;
+using namespace attnc::ir;
 
 namespace {
 

@@ -1,11 +1,8 @@
-#include "reference/convert.h"
+#include "ir/element.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 
-namespace attnc::reference {
+namespace attnc::ir {
 namespace {
 
 /// The nearest number with `fractionBits` bits after the leading one, or a multiple of the smallest subnormal below
@@ -55,4 +52,4 @@ void writeElement(void* data, DType dtype, int64_t offset, double value) {
   }
 }
 
-} // namespace attnc::reference
+} // namespace attnc::ir
