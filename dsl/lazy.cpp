@@ -202,11 +202,7 @@ ir::Module withoutElements(const ir::Module& module) {
   const std::vector<ir::LoopSet> open = ir::openLoops(module);
   const ir::LoopSet axes = ~ir::LoopSet(0) << ir::kMaxLoops;
   if (llvm::none_of(open, [&](ir::LoopSet loops) { return loops & axes; })) return module;
-  ir::Module out;
-  out.sourceName = module.sourceName;
-  out.dims = module.dims;
-  out.tensors = module.tensors;
-  out.scalars = module.scalars;
+  ir::Module out = module.declarations();
   std::vector<ir::Value> now(module.size());
   for (uint32_t id = 0; id < module.size(); ++id) {
     if (open[id] & axes) continue;
@@ -214,8 +210,7 @@ ir::Module withoutElements(const ir::Module& module) {
     for (ir::Value& operand : node.operands) operand = now[operand.id];
     now[id] = out.make(node.op, node.type, node.operands, node.attr, node.line);
   }
-  if (module.scoreMod) out.scoreMod = now[module.scoreMod->id];
-  if (module.maskMod) out.maskMod = now[module.maskMod->id];
+  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// In: a parsed text. Out: Module::scoreMod and Module::maskMod.
+// In: a parsed text. Out: the outputs `score` and `mask` of the module.
 //
 // A mod is what the names score_mod and mask_mod are bound to; without them, the one function of the text that takes 5
 // (score) or 4 (mask) positional arguments; or the expression that ends the text.
@@ -162,7 +162,7 @@ private:
     value = decay(tracer, value);
     if (value.is<NoneValue>()) tracer.fail(diag::returnsNone, name);
     if (!value.isNumber()) tracer.fail(diag::scoreResult, name, tracer.describe(value));
-    module.scoreMod = lift(tracer, value, ir::Type::F32);
+    module.setOutput(ir::kScore, lift(tracer, value, ir::Type::F32));
   }
 
   void setMask(std::string_view name, Value value) {
@@ -170,7 +170,7 @@ private:
     if (value.is<NoneValue>()) tracer.fail(diag::returnsNone, name);
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
     if (!isBool) tracer.fail(diag::maskResult, name, tracer.describe(value));
-    module.maskMod = lift(tracer, value, ir::Type::Bool);
+    module.setOutput(ir::kMask, lift(tracer, value, ir::Type::Bool));
   }
 
   /// An expression with the five names: a score_mod if it asks for `score`, a mask_mod if it yields a bool.

@@ -175,7 +175,8 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
   Expected<Chosen> chosen = choose(mod, *complete);
   if (!chosen) return chosen.error();
   const ir::Module& module = chosen->mod.module();
-  const bool masks = module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  const bool masks = mask && !(module.isConst(*mask) && module.integer(*mask));
   return masks && !(chosen->plan.options.family == Family::Sm90 && passes::hasBounds(module));
 }
 

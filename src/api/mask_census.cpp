@@ -210,7 +210,8 @@ struct Visits {
 /// of some parts of the list has a share of the budget, so that the result does not depend on the number of threads.
 Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_t budget) {
   constexpr int64_t kMostParts = 32;
-  const int64_t cost = problem.module.maskMod ? operationsOf(problem.module, *problem.module.maskMod) : 1;
+  const std::optional<ir::Value> mask = problem.module.output(ir::kMask);
+  const int64_t cost = mask ? operationsOf(problem.module, *mask) : 1;
   const int64_t blockCost = int64_t(problem.shape.qBlock) * problem.shape.kvBlock * cost;
   const int64_t count = std::clamp<int64_t>(budget / blockCost, 1, kMostParts);
   std::vector<Visits> parts(static_cast<size_t>(count));

@@ -1,5 +1,7 @@
 #include "api/mask_shape.h"
 
+#include "ir/walk.h"
+
 #include <fmt/format.h>
 
 namespace attnc {
@@ -8,7 +10,8 @@ namespace {
 bool supportedBlock(int size) { return size == 64 || size == 128 || size == 256; }
 
 bool maskDependsOn(const ir::Module& module, ir::ParamKind param) {
-  return module.maskMod && dependsOn(module, *module.maskMod, param);
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  return mask && ir::paramsOf(module, *mask).contains(param);
 }
 
 Status checkExtent(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
@@ -22,16 +25,6 @@ Status checkExtent(const ir::Module& module, const char* name, ir::ParamKind par
 }
 
 } // namespace
-
-bool dependsOn(const ir::Module& module, ir::Value value, ir::ParamKind param) {
-  std::vector<bool> depends(value.id + 1, false);
-  for (uint32_t id = 0; id < depends.size(); ++id) {
-    const ir::Node& node = module[{id}];
-    depends[id] = node.op == ir::Op::Param && ir::ParamKind(node.attr) == param;
-    for (ir::Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
-  }
-  return depends.back();
-}
 
 Status checkShape(const BlockMaskShape& shape) {
   if (!supportedBlock(shape.qBlock) || !supportedBlock(shape.kvBlock))

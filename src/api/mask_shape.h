@@ -14,9 +14,6 @@ Status checkShape(const BlockMaskShape& shape);
 /// mask_mod tells batches or heads apart: one mask would be wrong for all but the first.
 Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape);
 
-/// Whether a value depends on a parameter of the mod's functions.
-bool dependsOn(const ir::Module& module, ir::Value value, ir::ParamKind param);
-
 /// The smallest mask that serves the problem: batch or heads are 1 where mask_mod does not depend on them.
 BlockMaskShape smallestMask(const ir::Module& module, const ProblemShape& problem, int qBlock, int kvBlock);
 

@@ -102,8 +102,8 @@ Mod Mod::identity() {
 }
 
 const std::string& Mod::name() const { return impl->module.sourceName; }
-bool Mod::hasScoreMod() const { return impl->module.scoreMod.has_value(); }
-bool Mod::hasMaskMod() const { return impl->module.maskMod.has_value(); }
+bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value(); }
+bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
 std::string Mod::astText() const {
   if (impl->text.empty()) return {};

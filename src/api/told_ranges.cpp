@@ -1,8 +1,8 @@
 #include "api/told_ranges.h"
 
-#include "api/mask_shape.h"
 #include "ir/interpreter.h"
 #include "ir/loops.h"
+#include "ir/walk.h"
 
 #include <algorithm>
 #include <array>
@@ -37,8 +37,7 @@ int64_t operationsOf(const ir::Module& module, Value value) {
     for (; loops; loops &= loops - 1) product *= rounds[ir::innermost(loops)];
     return product;
   };
-  std::vector<bool> needed(value.id + 1, false);
-  needed.back() = true;
+  const std::vector<bool> needed = ir::neededBy(module, value);
   double count = 1;
   for (uint32_t id = value.id + 1; id-- > 0;) {
     if (!needed[id]) continue;
@@ -47,7 +46,6 @@ int64_t operationsOf(const ir::Module& module, Value value) {
       count += times(open[id] | ir::only(ir::Loop::of(node)));
     else if (ir::info(node.op).rule != ir::TypeRule::Leaf)
       count += times(open[id]);
-    for (Value operand : node.operands) needed[operand.id] = true;
   }
   return int64_t(std::min(count, double(kMostOperations)));
 }
@@ -55,25 +53,22 @@ int64_t operationsOf(const ir::Module& module, Value value) {
 std::vector<ToldValue> toldValues(const ir::Module& module) {
   constexpr size_t kMost = 64; // what comes beyond is told nothing of, which is right as well
   std::vector<ToldValue> told;
-  if (!module.maskMod) return told;
-  const uint32_t root = module.maskMod->id;
-  std::vector<bool> reads(root + 1, false), needed(root + 1, false);
-  for (uint32_t id = 0; id <= root; ++id) {
+  const std::optional<Value> root = module.output(ir::kMask);
+  if (!root) return told;
+  std::vector<bool> reads(module.size(), false);
+  for (uint32_t id = 0; id <= root->id; ++id) {
     reads[id] = module[{id}].op == Op::Load;
     for (Value operand : module[{id}].operands) reads[id] = reads[id] || reads[operand.id];
   }
   const std::vector<Level> levels = ir::levels(module);
-  needed[root] = true;
-  for (uint32_t id = root + 1; id-- > 0;) {
-    if (!needed[id]) continue;
+  const std::vector<ir::ParamSet> params = ir::paramsOf(module);
+  auto isTold = [&](Value value) { return reads[value.id] && levels[value.id] != Level::Element; };
+  const std::vector<bool> needed = ir::neededBy(module, *root, isTold);
+  for (uint32_t id = root->id + 1; id-- > 0 && told.size() < kMost;) {
     const Value value{id};
-    if (reads[id] && levels[id] != Level::Element) {
-      if (told.size() == kMost) break;
-      bool knowsHead = dependsOn(module, value, ir::ParamKind::B) || dependsOn(module, value, ir::ParamKind::H);
-      told.push_back({value, levels[id], knowsHead, operationsOf(module, value)});
-      continue;
-    }
-    for (Value operand : module[value].operands) needed[operand.id] = true;
+    if (!needed[id] || !isTold(value)) continue;
+    bool knowsHead = params[id].contains(ir::ParamKind::B) || params[id].contains(ir::ParamKind::H);
+    told.push_back({value, levels[id], knowsHead, operationsOf(module, value)});
   }
   return told;
 }

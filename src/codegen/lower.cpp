@@ -1,6 +1,8 @@
 // lower(): see program.h. Gathers are in lower_gather.cpp.
 #include "codegen/lower.h"
 
+#include "ir/walk.h"
+
 #include <llvm/Support/MathExtras.h>
 
 #include <fmt/format.h>
@@ -27,8 +29,6 @@ const char* cType(Type type) {
 }
 
 namespace {
-
-bool isScore(const Node& node) { return node.op == Op::Param && ir::ParamKind(node.attr) == ir::ParamKind::Score; }
 
 /// The spellings "a; b" of ops.def: a for bool and f32, b for integers that may wrap.
 std::string spelling(Op op, bool mayWrap) {
@@ -120,7 +120,8 @@ uint32_t Lowering::lowerCast(const Node& node) {
 uint32_t Lowering::lowerDiv(const Node& node) {
   Value divisor = node.operands[1];
   uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
-  bool ofScores = dependsOnScore[node.operands[0].id] || dependsOnScore[divisor.id];
+  bool ofScores =
+      llvm::any_of(node.operands, [&](Value operand) { return params[operand.id].contains(ir::ParamKind::Score); });
   if (module.isConst(divisor)) {
     std::optional<float> inverse = exactEnoughReciprocal(module.f32(divisor));
     if (ofScores && inverse)
@@ -210,16 +211,10 @@ uint32_t Lowering::lowerValue(Value value) {
 
 /// Lowers what `root` needs. Operands come before their users in the arena.
 uint32_t Lowering::lowerRoot(Value root) {
-  std::vector<bool> needed(root.id + 1, false);
-  needed[root.id] = true;
-  for (uint32_t id = root.id + 1; id-- > 0;)
-    if (needed[id])
-      for (Value operand : module[{id}].operands) needed[operand.id] = true;
+  const std::vector<bool> needed = ir::neededBy(module, root);
   for (uint32_t id = 0; id <= root.id; ++id) {
     if (!needed[id] || exprOf[id] != kNotLowered) continue;
     const Node& node = module[{id}];
-    dependsOnScore[id] = isScore(node);
-    for (Value operand : node.operands) dependsOnScore[id] = dependsOnScore[id] || dependsOnScore[operand.id];
     uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
     if (expr.type.empty()) expr.type = cType(node.type);
@@ -230,17 +225,17 @@ uint32_t Lowering::lowerRoot(Value root) {
 }
 
 Lowering::Lowering(const ir::Module& of, size_t firstAdded)
-    : module(of), firstAdded(firstAdded), intervals(of), exprOf(of.size(), kNotLowered),
-      dependsOnScore(of.size(), false) {
+    : module(of), firstAdded(firstAdded), intervals(of), exprOf(of.size(), kNotLowered), params(ir::paramsOf(of)) {
   uint32_t number = 0;
   for (uint32_t id = 0; id < of.size(); ++id)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
 }
 
 Program Lowering::run(llvm::ArrayRef<Value> hooks) {
-  if (module.scoreMod && !isScore(module[*module.scoreMod])) program.score = lowerRoot(*module.scoreMod);
-  bool allLive = module.maskMod && module.isConst(*module.maskMod) && module.integer(*module.maskMod) != 0;
-  if (module.maskMod && !allLive) program.mask = lowerRoot(*module.maskMod);
+  const std::optional<Value> score = module.output(ir::kScore), mask = module.output(ir::kMask);
+  if (score && !isScore(module, *score)) program.score = lowerRoot(*score);
+  bool allLive = mask && module.isConst(*mask) && module.integer(*mask) != 0;
+  if (mask && !allLive) program.mask = lowerRoot(*mask);
   for (Value hook : hooks) program.hooks.push_back(lowerRoot(hook));
   return std::move(program);
 }

@@ -51,7 +51,7 @@ private:
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
   std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; leaves have none of their own
-  std::vector<bool> dependsOnScore; // by IR value
+  std::vector<ir::ParamSet> params; // by IR value: what it depends on
   std::map<std::pair<std::string, std::vector<uint32_t>>, uint32_t> exprWith;
   std::map<std::tuple<Slot::Kind, uint32_t, uint32_t>, uint32_t> argOf;
   Names argNames;

@@ -114,14 +114,10 @@ void nameFields(const Program& program, Fields& fields) {
 
 std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {members.begin(), members.end()}; }
 
-bool isScore(const ir::Module& module, ir::Value value) {
-  return module[value].op == ir::Op::Param && ir::ParamKind(module[value].attr) == ir::ParamKind::Score;
-}
-
 /// Whether score_mod adds the column's term of `shifted` to the score, and nothing else.
 bool isLinear(const passes::RowShift& shifted) {
   const ir::Module& module = shifted.module;
-  const ir::Node& sum = module[*module.scoreMod];
+  const ir::Node& sum = module[*module.output(ir::kScore)];
   if (sum.op != ir::Op::Add) return false;
   ir::Value x = sum.operands[0], y = sum.operands[1];
   return (isScore(module, x) && y.id == shifted.column.id) || (isScore(module, y) && x.id == shifted.column.id);
@@ -156,7 +152,7 @@ struct Extras {
   std::string tanhText() const {
     if (!scaled) return "";
     const ir::Module& module = scaled->module;
-    const ir::Node& node = module[*module.scoreMod];
+    const ir::Node& node = module[*module.output(ir::kScore)];
     if ((node.op != ir::Op::Tanh && node.op != ir::Op::TanhApprox) || !isScore(module, node.operands[0])) return "";
     return fmt::format("  static constexpr bool {} = true;\n",
                        node.op == ir::Op::Tanh ? "kScoreIsTanh" : "kScoreIsTanhApprox");

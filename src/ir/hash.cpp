@@ -11,7 +11,7 @@
 namespace attnc::ir {
 namespace {
 
-constexpr char kVersion[] = "attnc-ir-2";
+constexpr char kVersion[] = "attnc-ir-3";
 constexpr uint32_t kUnnumbered = std::numeric_limits<uint32_t>::max();
 
 class Writer {
@@ -23,11 +23,19 @@ public:
     captures();
     std::string head = std::move(out);
     out.clear();
-    int64_t score = root(module.scoreMod), mask = root(module.maskMod);
+    std::vector<int64_t> values;
+    for (const Output& output : module.outputs()) values.push_back(root(output.value));
     std::string nodes = std::move(out);
     out = std::move(head);
-    integer(score);
-    integer(mask);
+    integer(int64_t(values.size()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const Output& output = module.outputs()[i];
+      text(output.name);
+      for (ParamKind param : kParams)
+        if (output.params.contains(param)) text(name(param));
+      text("");
+      integer(values[i]);
+    }
     text(nodes);
     return std::move(out);
   }
@@ -56,11 +64,10 @@ private:
     for (const ScalarCapture& scalar : module.scalars) text(name(scalar.type));
   }
 
-  /// Writes what a root needs and returns its number; -1 for no root. The walk keeps its own stack: a chain of
+  /// Writes what an output's value needs and returns its number. The walk keeps its own stack: a chain of
   /// operations may be longer than the program's stack is deep.
-  int64_t root(std::optional<Value> value) {
-    if (!value) return -1;
-    llvm::SmallVector<std::pair<Value, unsigned>, 32> path = {{*value, 0}};
+  int64_t root(Value value) {
+    llvm::SmallVector<std::pair<Value, unsigned>, 32> path = {{value, 0}};
     while (!path.empty()) {
       auto& [at, next] = path.back();
       const Node& node = module[at];
@@ -71,7 +78,7 @@ private:
       if (number[at.id] == kUnnumbered) write(at);
       path.pop_back();
     }
-    return number[value->id];
+    return number[value.id];
   }
 
   void write(Value value) {

@@ -7,8 +7,8 @@
 
 namespace attnc::ir {
 
-/// The bytes that are hashed: a version, the captures, the roots, and the nodes that the roots need in the order of a
-/// depth-first walk from score_mod, then mask_mod. Every field is length-prefixed or of fixed width, little endian.
+/// The bytes that are hashed: a version, the captures, the outputs, and the nodes that these need in the order of a
+/// depth-first walk from one output after the other. Every field is length-prefixed or of fixed width, little endian.
 /// Names, source lines, the source's file name and dead nodes do not occur. Captures and free dims stand for themselves
 /// by their place in the declarations (unused ones count too): that is the order in which a kernel takes its arguments,
 /// so equal bytes mean interchangeable kernels. The pass order-captures makes the place independent of the mod's text.

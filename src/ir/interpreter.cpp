@@ -4,6 +4,7 @@
 
 #include "ir/loops.h"
 #include "ir/semantics.h"
+#include "ir/walk.h"
 
 #include <algorithm>
 #include <array>
@@ -14,16 +15,6 @@ namespace {
 
 constexpr size_t kOps = size_t(Op::Sum) + 1;
 constexpr size_t kTypes = 4;
-
-/// Marks what `root` needs; operands come before their users, so one backward walk does.
-std::vector<bool> neededBy(const Module& module, Value root) {
-  std::vector<bool> needed(root.id + 1, false);
-  needed[root.id] = true;
-  for (uint32_t id = root.id + 1; id-- > 0;)
-    if (needed[id])
-      for (Value operand : module[{id}].operands) needed[operand.id] = true;
-  return needed;
-}
 
 } // namespace
 
@@ -98,7 +89,7 @@ struct Tape {
 
   uint32_t leaf(const Node& node) {
     switch (node.op) {
-    case Op::Param: return uint32_t(node.attr); // Evaluator::Fixed has ParamKind's order
+    case Op::Param: return uint32_t(node.attr); // see Evaluator::slotOf
     case Op::Dim: return newSlot({.integer = bindings.dims[node.attr]});
     case Op::Iter: return newSlot();
     case Op::Scalar: {
@@ -151,7 +142,7 @@ struct Tape {
   }
 
   void build(Value root) {
-    std::vector<bool> needed = neededBy(module, root);
+    const std::vector<bool> needed = neededBy(module, root);
     std::vector<Level> level = levels(module);
     for (uint32_t id = 0; id <= root.id; ++id)
       if (needed[id] && !open[id]) add(id, byLevel[std::min(size_t(level[id]), byLevel.size() - 1)]);
@@ -166,24 +157,24 @@ struct Tape {
 };
 
 Evaluator::Evaluator(const Module& module, const Bindings& bindings, Value root)
-    : rootType(module[root].type), slots(kFixed, Slot{.integer = 0}) {
+    : rootType(module[root].type), slots(kParamCount, Slot{.integer = 0}) {
   Tape{module, bindings, *this}.build(root);
 }
 
 void Evaluator::setHead(int64_t b, int64_t h) const {
-  slots[kB].integer = lastB = b;
-  slots[kH].integer = lastH = h;
+  slotOf(ParamKind::B).integer = lastB = b;
+  slotOf(ParamKind::H).integer = lastH = h;
   run(0, headEnd);
 }
 
 void Evaluator::setRow(int64_t q) const {
-  slots[kQ].integer = lastQ = q;
+  slotOf(ParamKind::QIdx).integer = lastQ = q;
   run(headEnd, rowEnd);
 }
 
 Interpreter::Interpreter(const Module& module, const Bindings& bindings) : module(&module), bindings(bindings) {
-  if (module.scoreMod) scoreMod.emplace(module, bindings, *module.scoreMod);
-  if (module.maskMod) maskMod.emplace(module, bindings, *module.maskMod);
+  if (auto root = module.output(kScore)) ofScore.emplace(module, bindings, *root);
+  if (auto root = module.output(kMask)) ofMask.emplace(module, bindings, *root);
 }
 
 double Interpreter::value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {

@@ -35,8 +35,8 @@ public:
     } else if (q != lastQ) {
       setRow(q);
     }
-    slots[kKv].integer = kv;
-    slots[kScore].real = score;
+    slotOf(ParamKind::KvIdx).integer = kv;
+    slotOf(ParamKind::Score).real = score;
     run(rowEnd, steps.size());
     return slots[root];
   }
@@ -64,7 +64,8 @@ private:
     int64_t count;
   };
   friend struct Tape;
-  enum Fixed : uint32_t { kScore, kB, kH, kQ, kKv, kFixed };
+  /// The first slots are the parameters'.
+  Slot& slotOf(ParamKind param) const { return slots[size_t(param)]; }
 
   void run(size_t begin, size_t end) const {
     for (size_t at = begin; at < end; ++at) steps[at].apply(steps[at], *this);
@@ -82,30 +83,34 @@ private:
   mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // no coordinate: nothing is computed yet
 };
 
-/// A module's functions. Not thread-safe: copy one per thread.
+/// A module's outputs. Not thread-safe: copy one per thread.
 class Interpreter {
 public:
   /// `module` is verified and outlives the interpreter; `bindings` are for it and are copied.
   Interpreter(const Module& module, const Bindings& bindings);
 
-  /// score_mod of the score as an f32; `score` itself, unrounded, where the module has none.
+  /// The output `score`, of the score as an f32; `score` itself, unrounded, where the module has none.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return scoreMod ? scoreMod->evaluate(float(score), b, h, q, kv).real : score;
+    return ofScore ? ofScore->evaluate(float(score), b, h, q, kv).real : score;
   }
 
-  /// mask_mod; true where the module has none.
+  /// The output `mask`; true where the module has none.
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return !maskMod || maskMod->evaluate(0, b, h, q, kv).integer != 0;
+    return !ofMask || ofMask->evaluate(0, b, h, q, kv).integer != 0;
   }
 
   /// Any value, as a double (exact for bool, i32, f32). Slow: it compiles the value anew; keep an Evaluator to ask
   /// often.
   double value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const;
+  /// Any output of the module, likewise.
+  double output(llvm::StringRef name, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+    return value(*module->output(name), score, b, h, q, kv);
+  }
 
 private:
   const Module* module;
   Bindings bindings;
-  std::optional<Evaluator> scoreMod, maskMod;
+  std::optional<Evaluator> ofScore, ofMask;
 };
 
 } // namespace attnc::ir

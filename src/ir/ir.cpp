@@ -3,6 +3,7 @@
 #include "ir/loops.h"
 
 #include <llvm/ADT/Hashing.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <bit>
 #include <cassert>
@@ -15,38 +16,6 @@ const OpInfo& info(Op op) {
 #include "ir/ops.def"
   };
   return table[size_t(op)];
-}
-
-const char* name(Type type) {
-  switch (type) {
-  case Type::Bool: return "bool";
-  case Type::I32: return "i32";
-  case Type::I64: return "i64";
-  case Type::F32: return "f32";
-  }
-  return "?";
-}
-
-const char* name(ParamKind param) {
-  switch (param) {
-  case ParamKind::Score: return "score";
-  case ParamKind::B: return "b";
-  case ParamKind::H: return "h";
-  case ParamKind::QIdx: return "q_idx";
-  case ParamKind::KvIdx: return "kv_idx";
-  }
-  return "?";
-}
-
-const char* name(Level level) {
-  switch (level) {
-  case Level::Launch: return "launch";
-  case Level::Head: return "head";
-  case Level::Row: return "row";
-  case Level::Column: return "column";
-  case Level::Element: return "element";
-  }
-  return "?";
 }
 
 Type loadedType(DType dtype) {
@@ -65,6 +34,37 @@ Type loadedType(DType dtype) {
 }
 
 Module::Module() : dims{"B", "H", "HKV", "Q_LEN", "KV_LEN"} {}
+
+Module Module::declarations() const {
+  Module result;
+  result.sourceName = sourceName;
+  result.liftsMasks = liftsMasks;
+  result.dims = dims;
+  result.tensors = tensors;
+  result.scalars = scalars;
+  return result;
+}
+
+std::optional<Value> Module::output(llvm::StringRef name) const {
+  for (const Output& output : allOutputs)
+    if (output.name == name) return output.value;
+  return std::nullopt;
+}
+
+void Module::setOutput(llvm::StringRef name, ParamSet params, Value value) {
+  auto rank = [](llvm::StringRef name) {
+    const OutputRole* role = roleNamed(name);
+    return std::pair(role ? size_t(role - kRoles) : std::size(kRoles), name);
+  };
+  auto at = llvm::find_if(allOutputs, [&](const Output& output) { return rank(output.name) >= rank(name); });
+  if (at == allOutputs.end() || at->name != name) at = allOutputs.insert(at, Output{name.str(), {}, {}});
+  at->params = params;
+  at->value = value;
+}
+
+void Module::dropOutput(llvm::StringRef name) {
+  llvm::erase_if(allOutputs, [&](const Output& output) { return output.name == name; });
+}
 
 Value Module::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t attr, uint32_t line) {
   assert((info(op).arity < 0 || size_t(info(op).arity) == operands.size()) && "wrong number of operands");
@@ -92,31 +92,16 @@ float Module::f32(Value value) const {
   return std::bit_cast<float>(uint32_t(nodes[value.id].attr));
 }
 
-Level join(Level a, Level b) {
-  if (a == b) return a;
-  if (a > b) std::swap(a, b);
-  // Launch and Head lie outside everything; Row beside Column is known per element only.
-  return a <= Level::Head ? b : Level::Element;
-}
-
-Level levelOf(ParamKind param) {
-  switch (param) {
-  case ParamKind::Score: return Level::Element;
-  case ParamKind::B:
-  case ParamKind::H: return Level::Head;
-  case ParamKind::QIdx: return Level::Row;
-  case ParamKind::KvIdx: return Level::Column;
-  }
-  return Level::Element;
+Level levelOf(const Node& node, llvm::ArrayRef<Level> levels) {
+  Level level = node.op == Op::Param ? levelOf(ParamKind(node.attr)) : Level::Launch;
+  for (Value operand : node.operands) level = join(level, levels[operand.id]);
+  return level;
 }
 
 std::vector<Level> levels(const Module& module) {
-  std::vector<Level> result(module.size(), Level::Launch);
-  for (uint32_t id = 0; id < module.size(); ++id) {
-    const Node& node = module[{id}];
-    if (node.op == Op::Param) result[id] = levelOf(ParamKind(node.attr));
-    for (Value operand : node.operands) result[id] = join(result[id], result[operand.id]);
-  }
+  std::vector<Level> result;
+  result.reserve(module.size());
+  for (uint32_t id = 0; id < module.size(); ++id) result.push_back(levelOf(module[{id}], result));
   const std::vector<LoopSet> open = openLoops(module);
   for (uint32_t id = uint32_t(module.size()); id-- > 0;)
     for (Value operand : module[{id}].operands)

@@ -1,12 +1,14 @@
 // The IR: a typed, pure, hash-consed DAG of scalar operations, in one basic block.
 //
-// A Module holds one mod file after tracing: what it captures, and the values that score_mod and mask_mod return.
-// Nodes live in an arena and are named by Value, an index into it. Operands always come before their users, so that
-// walking the arena in order is a topological walk. make() returns the existing node when an equal one is there, which
-// makes equality of values equality of indices. Passes add nodes and move the roots; dce() compacts the arena.
+// A Module holds one mod file after tracing: what it captures, and its outputs: the score that score_mod returns, the
+// mask that mask_mod returns, and whatever else is computed of them. Nodes live in an arena and are named by Value, an
+// index into it. Operands always come before their users, so that walking the arena in order is a topological walk.
+// make() returns the existing node when an equal one is there, which makes equality of values equality of indices.
+// Passes add nodes and move the outputs to them; dce() compacts the arena.
 #pragma once
 
 #include "attnc/tensor.h"
+#include "ir/outputs.h"
 
 #include <llvm/ADT/ArrayRef.h>
 #include <llvm/ADT/DenseMap.h>
@@ -19,9 +21,6 @@
 #include <vector>
 
 namespace attnc::ir {
-
-enum class Type : uint8_t { Bool, I32, I64, F32 };
-constexpr bool isInt(Type type) { return type == Type::I32 || type == Type::I64; }
 
 enum class Op : uint8_t {
 #define OP(Name, text, arity, rule, cuda) Name,
@@ -39,18 +38,6 @@ struct OpInfo {
   const char* cuda;
 };
 const OpInfo& info(Op op);
-const char* name(Type type);
-
-/// What a mod's functions are called with. `Score` exists in score_mod alone.
-enum class ParamKind : uint8_t { Score, B, H, QIdx, KvIdx };
-const char* name(ParamKind param);
-
-/// Index of a node in its module.
-struct Value {
-  uint32_t id = 0;
-  friend bool operator==(Value a, Value b) { return a.id == b.id; }
-  friend bool operator!=(Value a, Value b) { return a.id != b.id; }
-};
 
 struct Node {
   Op op;
@@ -114,10 +101,21 @@ public:
   std::vector<std::string> dims; ///< kBuiltinDims built-in names, then the free ones
   std::vector<TensorCapture> tensors;
   std::vector<ScalarCapture> scalars;
-  std::optional<Value> scoreMod; ///< f32
-  std::optional<Value> maskMod;  ///< bool
   /// A pass has moved masks from score_mod to mask_mod; for messages, not part of the identity.
   bool liftsMasks = false;
+
+  /// The same declarations, without nodes and outputs.
+  Module declarations() const;
+
+  /// In one order however they were set: those with a role as in kRoles, then the others by name.
+  llvm::ArrayRef<Output> outputs() const { return allOutputs; }
+  /// The value of the output of this name (or role); nothing if there is none.
+  std::optional<Value> output(llvm::StringRef name) const;
+  /// Adds the output, or replaces the one of this name.
+  void setOutput(llvm::StringRef name, ParamSet params, Value value);
+  void setOutput(const OutputRole& role, Value value) { setOutput(role.name, role.params, value); }
+  /// Removes the output of this name (or role), if there is one.
+  void dropOutput(llvm::StringRef name);
 
   const Node& operator[](Value value) const { return nodes[value.id]; }
   size_t size() const { return nodes.size(); }
@@ -129,30 +127,30 @@ public:
   Value constBool(bool value) { return constant(Type::Bool, value); }
   Value constInt(Type type, int64_t value) { return constant(type, type == Type::I32 ? int32_t(value) : value); }
   Value constF32(float value);
-  Value param(ParamKind param) {
-    return make(Op::Param, param == ParamKind::Score ? Type::F32 : Type::I32, {}, int64_t(param));
-  }
+  Value param(ParamKind param) { return make(Op::Param, typeOf(param), {}, int64_t(param)); }
   Value dim(unsigned index) { return make(Op::Dim, Type::I32, {}, index); }
   Value scalar(unsigned index) { return make(Op::Scalar, scalars[index].type, {}, index); }
   Value iter(Loop loop) { return make(Op::Iter, Type::I32, {}, loop.attr()); }
 
   bool isConst(Value value) const { return nodes[value.id].op == Op::Const; }
+  bool isParam(Value value, ParamKind param) const {
+    return nodes[value.id].op == Op::Param && nodes[value.id].attr == int64_t(param);
+  }
   /// The number a Const holds. Preconditions: isConst(value) and the fitting type.
   float f32(Value value) const;
   int64_t integer(Value value) const { return nodes[value.id].attr; }
 
 private:
+  std::vector<Output> allOutputs;
   std::vector<Node> nodes;
   llvm::DenseMap<uint64_t, llvm::SmallVector<uint32_t, 1>> index; // content hash -> candidates
 };
 
-/// Where a value becomes known. Row and Column are both outside Element and inside Head.
-enum class Level : uint8_t { Launch, Head, Row, Column, Element };
-const char* name(Level level);
-/// The outermost level at which values of both levels are known.
-Level join(Level a, Level b);
-/// The level at which a parameter is known.
-Level levelOf(ParamKind param);
+/// Whether the value is the score that the mod is given, unchanged.
+inline bool isScore(const Module& module, Value value) { return module.isParam(value, ParamKind::Score); }
+
+/// The level of a node, from those of its operands by Value::id; of what is inside a sum, as if it were outside.
+Level levelOf(const Node& node, llvm::ArrayRef<Level> levels);
 /// Level at which every node of the module is computed, indexed by Value::id: launch (scalars, dims), head (b, h), row
 /// (q_idx), column (kv_idx), element (score, or row and column together). What depends on the index of a sum is
 /// computed with the sum.

@@ -39,6 +39,13 @@ std::string printConst(const Node& node) {
 /// The index of the loop of an Iter or a Sum.
 std::string loop(const Node& node) { return fmt::format("%i{}:{}", Loop::of(node).id, Loop::of(node).count); }
 
+std::string list(ParamSet params) {
+  std::string text;
+  for (ParamKind param : kParams)
+    if (params.contains(param)) text += fmt::format("{}{}", text.empty() ? "" : ", ", name(param));
+  return text;
+}
+
 class Printer {
 public:
   explicit Printer(const Module& module) : module(module), names(module) {}
@@ -47,8 +54,8 @@ public:
     std::string text = captures();
     for (uint32_t id = 0; id < module.size(); ++id)
       if (!isLeaf(module[{id}])) text += line(id);
-    if (module.scoreMod) text += fmt::format("score_mod -> {}\n", names.of(*module.scoreMod));
-    if (module.maskMod) text += fmt::format("mask_mod -> {}\n", names.of(*module.maskMod));
+    for (const Output& output : module.outputs())
+      text += fmt::format("output {}({}) -> {}\n", output.name, list(output.params), names.of(output.value));
     return text;
   }
 

@@ -9,12 +9,12 @@
 //   %2 = load f32 slopes[%h]
 //   %3 = load f32 weights[%h, %i0:16]      %i0:16: index of the loop 0, which has 16 rounds
 //   %4 = sum f32 %i0:16, %3                sum over that index
-//   score_mod -> %4
-//   mask_mod -> %1
+//   output score(score, b, h, q_idx, kv_idx) -> %4      an output, with the parameters it may depend on
+//   output mask(b, h, q_idx, kv_idx) -> %1
 //
-// Leaves stand where they are used: %score %b %h %q_idx %kv_idx; %i0:16; @name, a run-time scalar; #NAME, an extent; true,
-// false; 7 (i32), 7L (i64), 0.5, inf, nan, nan:0x7fc00001 (f32, always with a point, an exponent or a name). All nodes
-// of the arena but leaves are written, in order, dead ones too. `;` starts a comment.
+// Leaves stand where they are used: %score %b %h %q_idx %kv_idx; %i0:16; @name, a run-time scalar; #NAME, an extent;
+// true, false; 7 (i32), 7L (i64), 0.5, inf, nan, nan:0x7fc00001 (f32, always with a point, an exponent or a name). All
+// nodes of the arena but leaves are written, in order, dead ones too. `;` starts a comment.
 #pragma once
 
 #include "ir/ir.h"

@@ -55,8 +55,7 @@ bool isBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 class Reader {
 public:
   Reader(StringRef text, StringRef name) : text(text), fileName(name) {
-    for (ParamKind param : {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx})
-      params[ir::name(param)] = param;
+    for (ParamKind param : kParams) params[ir::name(param)] = param;
     for (const std::string& dim : module.dims) dims.try_emplace(dim, dims.size());
   }
 
@@ -308,11 +307,28 @@ private:
     return true;
   }
 
-  bool rootStatement(std::optional<Value>& root) {
+  bool parameters(ParamSet& result) {
+    if (!expect("(")) return false;
+    for (bool more = !take(")"); more;) {
+      std::string name;
+      if (!identifier(name)) return false;
+      auto param = params.find(name);
+      if (param == params.end()) return at -= name.size(), fail(fmt::format("there is no parameter {}", name));
+      result |= {param->second};
+      more = take(",");
+      if (!more && !expect(")")) return false;
+    }
+    return true;
+  }
+
+  bool outputStatement() {
+    std::string name;
+    ParamSet params;
     Value value;
-    if (root) return fail("the function has a value already");
-    if (!expect("->") || !operand(value)) return false;
-    root = value;
+    if (!identifier(name)) return false;
+    if (module.output(name)) return at -= name.size(), fail(fmt::format("output {} exists already", name));
+    if (!parameters(params) || !expect("->") || !operand(value)) return false;
+    module.setOutput(name, params, value);
     return true;
   }
 
@@ -385,10 +401,9 @@ private:
     if (keyword == "dim") return dimStatement() && expectEnd();
     if (keyword == "tensor") return tensorStatement() && expectEnd();
     if (keyword == "scalar") return scalarStatement() && expectEnd();
-    if (keyword == "score_mod") return rootStatement(module.scoreMod) && expectEnd();
-    if (keyword == "mask_mod") return rootStatement(module.maskMod) && expectEnd();
+    if (keyword == "output") return outputStatement() && expectEnd();
     at = start;
-    return fail("expected source, dim, tensor, scalar, score_mod, mask_mod or %name =");
+    return fail("expected source, dim, tensor, scalar, output or %name =");
   }
 
   StringRef text, fileName, line;

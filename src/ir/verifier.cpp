@@ -2,6 +2,7 @@
 #include "ir/verifier.h"
 
 #include "ir/loops.h"
+#include "ir/walk.h"
 
 #include <fmt/format.h>
 
@@ -57,8 +58,8 @@ std::string checkLeaf(const Module& module, const Node& node) {
   switch (node.op) {
   case Op::Const: return checkConst(node);
   case Op::Param:
-    if (!inRange || node.attr > int64_t(ParamKind::KvIdx)) return "a param does not exist";
-    if (node.type != (ParamKind(node.attr) == ParamKind::Score ? Type::F32 : Type::I32))
+    if (!inRange || node.attr >= int64_t(kParamCount)) return "a param does not exist";
+    if (node.type != typeOf(ParamKind(node.attr)))
       return fmt::format("param {} has type {}", name(ParamKind(node.attr)), name(node.type));
     return "";
   case Op::Scalar:
@@ -174,8 +175,9 @@ std::string checkCaptures(const Module& module) {
 /// Sums bind the indices that they mention, and lie inside one another by their ids.
 std::string checkSums(const Module& module) {
   const std::vector<LoopSet> open = openLoops(module);
-  for (const auto& root : {module.scoreMod, module.maskMod})
-    if (root && open[root->id]) return fmt::format("a root depends on %i{} outside its sum", innermost(open[root->id]));
+  for (const Output& output : module.outputs())
+    if (LoopSet loops = open[output.value.id])
+      return fmt::format("output {} depends on %i{} outside its sum", output.name, innermost(loops));
   for (uint32_t id = 0; id < module.size(); ++id) {
     const Node& node = module[{id}];
     if (node.op != Op::Sum) continue;
@@ -189,14 +191,29 @@ std::string checkSums(const Module& module) {
   return "";
 }
 
-std::string checkRoots(const Module& module) {
-  for (const auto& root : {module.scoreMod, module.maskMod})
-    if (root && root->id >= module.size()) return "a root is not a node";
-  if (module.scoreMod && module[*module.scoreMod].type != Type::F32)
-    return fmt::format("score_mod has type {}, not f32", name(module[*module.scoreMod].type));
-  if (module.maskMod && module[*module.maskMod].type != Type::Bool)
-    return fmt::format("mask_mod has type {}, not bool", name(module[*module.maskMod].type));
-  if (module.maskMod && dependsOnScore(module, *module.maskMod)) return "mask_mod depends on score";
+/// What the readers of a well-known output rely on.
+std::string checkRole(const Output& output, Type type) {
+  const OutputRole* role = roleNamed(output.name);
+  if (!role) return "";
+  if (type != role->type)
+    return fmt::format("output {} has type {}, not {}", output.name, name(type), name(role->type));
+  for (ParamKind param : kParams)
+    if (output.params.contains(param) && !role->params.contains(param))
+      return fmt::format("output {} cannot have the parameter {}", output.name, name(param));
+  return "";
+}
+
+std::string checkOutputs(const Module& module) {
+  for (const Output& output : module.outputs()) {
+    if (!isIdentifier(output.name)) return fmt::format("'{}' is not a name", output.name);
+    if (output.value.id >= module.size()) return fmt::format("the value of output {} is not a node", output.name);
+    if (std::string finding = checkRole(output, module[output.value].type); !finding.empty()) return finding;
+  }
+  const std::vector<ParamSet> params = paramsOf(module);
+  for (const Output& output : module.outputs())
+    for (ParamKind param : kParams)
+      if (params[output.value.id].contains(param) && !output.params.contains(param))
+        return fmt::format("output {} depends on {}, which is none of its parameters", output.name, name(param));
   return "";
 }
 
@@ -208,7 +225,7 @@ std::string checkModule(const Module& module) {
       if (operand.id >= id) return fmt::format("node {} uses node {}, which does not come before it", id, operand.id);
     if (std::string finding = checkNode(module, node); !finding.empty()) return fmt::format("node {}: {}", id, finding);
   }
-  if (std::string finding = checkRoots(module); !finding.empty()) return finding;
+  if (std::string finding = checkOutputs(module); !finding.empty()) return finding;
   return checkSums(module);
 }
 
@@ -223,16 +240,6 @@ bool isIdentifier(llvm::StringRef text) {
   auto isStart = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   if (text.empty() || !isStart(text[0])) return false;
   return llvm::all_of(text, [&](char c) { return isStart(c) || (c >= '0' && c <= '9'); });
-}
-
-bool dependsOnScore(const Module& module, Value value) {
-  std::vector<bool> depends(value.id + 1, false);
-  for (uint32_t id = 0; id <= value.id; ++id) {
-    const Node& node = module[{id}];
-    depends[id] = node.op == Op::Param && node.attr == int64_t(ParamKind::Score);
-    for (Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
-  }
-  return depends[value.id];
 }
 
 std::optional<std::string> verifyNode(const Module& module, const Node& node) {

@@ -15,10 +15,7 @@ std::optional<std::string> verify(const Module& module);
 /// The same for one node that is not in the module yet; its operands are.
 std::optional<std::string> verifyNode(const Module& module, const Node& node);
 
-/// Whether `value` depends on the parameter `score`.
-bool dependsOnScore(const Module& module, Value value);
-
-/// Whether a text is a name as Python spells it (ASCII only): captures and dims have such names.
+/// Whether a text is a name as Python spells it (ASCII only): captures, dims and outputs have such names.
 bool isIdentifier(llvm::StringRef text);
 
 } // namespace attnc::ir

@@ -43,14 +43,12 @@ bool takesAngles(const ir::Module& module) {
 }
 
 Weight weightOf(const ir::Module& module, const KernelOptions& options) {
-  const auto isScore = [&](ir::Value value) {
-    return module[value].op == ir::Op::Param && ir::ParamKind(module[value].attr) == ir::ParamKind::Score;
-  };
-  const bool scoreChanges = module.scoreMod && !isScore(*module.scoreMod);
+  const std::optional<ir::Value> score = module.output(ir::kScore);
+  const bool scoreChanges = score && !isScore(module, *score);
   if (ir::hasLoad(module, ir::Level::Element) || takesAngles(module)) return Weight::Heavy;
   if (ir::hasLoad(module, ir::Level::Column)) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
-  const bool maskIsLight = !module.maskMod || (module.tensors.empty() && module.size() <= kLightMask);
+  const bool maskIsLight = !module.output(ir::kMask) || (module.tensors.empty() && module.size() <= kLightMask);
   return options.rowMax || scoreChanges || !maskIsLight ? Weight::Medium : Weight::Light;
 }
 

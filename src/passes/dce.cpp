@@ -1,4 +1,4 @@
-// In: any module. Out: the same without the nodes that no root needs, in the same order. Not: unused captures, which
+// In: any module. Out: the same without the nodes that no output needs, in the same order. Not: unused captures, which
 // the user declared and binds.
 #include "passes/pass.h"
 #include "passes/rebuild.h"

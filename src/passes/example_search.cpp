@@ -69,14 +69,14 @@ struct ExampleSearch::Sample {
   ir::Extent extent;
   uint64_t cost;                     ///< operations of one evaluation
   llvm::SmallVector<size_t, 4> dims; ///< that it uses, in order
-  bool usesParam[5] = {};
+  ir::ParamSet params;
 
   bool usesDim(size_t dim) const { return llvm::is_contained(dims, dim); }
 };
 
 ExampleSearch::ExampleSearch(const ir::Module& module, const Pins& pins)
-    : module(module), pins(pins), open(ir::openLoops(module)), dataOf(module.size(), kNone), needsScore(module.size(), false),
-      seen(module.size(), 0), now(module.size()) {
+    : module(module), pins(pins), open(ir::openLoops(module)), dataOf(module.size(), kNone),
+      params(ir::paramsOf(module)), seen(module.size(), 0), now(module.size()) {
   for (const auto& problem : kProblems) {
     auto& dims = problems.emplace_back().dims;
     for (size_t dim = 0; dim < module.dims.size(); ++dim) {
@@ -87,16 +87,12 @@ ExampleSearch::ExampleSearch(const ir::Module& module, const Pins& pins)
   for (uint32_t id = 0; id < module.size(); ++id) {
     const ir::Node& node = module[{id}];
     if (node.op == Op::Load || node.op == Op::Scalar) dataOf[id] = id;
-    needsScore[id] = node.op == Op::Param && ParamKind(node.attr) == ParamKind::Score;
-    for (Value operand : node.operands) {
-      dataOf[id] = std::min(dataOf[id], dataOf[operand.id]);
-      needsScore[id] = needsScore[id] || needsScore[operand.id];
-    }
+    for (Value operand : node.operands) dataOf[id] = std::min(dataOf[id], dataOf[operand.id]);
   }
 }
 
 std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t allowed) {
-  if (needsScore[index.id]) return "the index depends on score, which may be anything";
+  if (params[index.id].contains(ParamKind::Score)) return "the index depends on score, which may be anything";
   if (uint32_t data = dataOf[index.id]; data != kNone) {
     const ir::Node& node = module[{data}];
     return fmt::format("the index depends on {}, which may be anything",
@@ -120,7 +116,7 @@ std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t a
     for (uint32_t id : needed) {
       const ir::Node& node = module[{id}];
       if (node.op == Op::Dim) sample.dims.push_back(size_t(node.attr));
-      if (node.op == Op::Param) sample.usesParam[node.attr] = true;
+      if (node.op == Op::Param) sample.params |= {ParamKind(node.attr)};
     }
     llvm::sort(sample.dims);
     for (size_t problem = 0; problem < problems.size() && spent < end; ++problem) {
@@ -169,7 +165,7 @@ std::string ExampleSearch::tryProblem(const Sample& sample, size_t problem, uint
     return llvm::SaturatingMultiplyAdd(sample.cost, points, kSetUp);
   };
   for (size_t i = 0; i < 4; ++i)
-    along[i] = positions(dims[size_t(alongOf(kCoordinates[i]))], sample.usesParam[size_t(kCoordinates[i])]);
+    along[i] = positions(dims[size_t(alongOf(kCoordinates[i]))], sample.params.contains(kCoordinates[i]));
   if (cost() > allowed) // the corners alone
     for (std::vector<int64_t>& at : along)
       if (at.size() > 2) at = {at.front(), at.back()};
@@ -204,7 +200,7 @@ std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t
   const ir::Extent& extent = sample.extent;
   for (size_t dim : sample.dims) add(module.dims[dim], dims[dim]);
   for (ParamKind param : kCoordinates) {
-    if (!sample.usesParam[size_t(param)]) continue;
+    if (!sample.params.contains(param)) continue;
     // Beside another extent by name, one must see that the position exists: Q_LEN = 9, q_idx = 8.
     size_t along = size_t(alongOf(param));
     int64_t position = coordinates[size_t(param) - 1];

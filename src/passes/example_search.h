@@ -41,9 +41,9 @@ private:
   std::vector<ir::Bindings> problems; // extents of the example problems
   std::vector<ir::LoopSet> open;      // by Value::id: the sums that it is inside of
   std::vector<uint32_t> dataOf;       // by Value::id: the first load or scalar that the value needs, or none
-  std::vector<bool> needsScore;
-  std::vector<uint32_t> seen; // by Value::id: the last search that needed the value
-  std::vector<ir::Value> now; // by Value::id: what stands for it in the module of the index alone
+  std::vector<ir::ParamSet> params;   // by Value::id: what the value depends on
+  std::vector<uint32_t> seen;         // by Value::id: the last search that needed the value
+  std::vector<ir::Value> now;         // by Value::id: what stands for it in the module of the index alone
   std::vector<uint32_t> needed;
   uint32_t searches = 0;
   uint64_t spent = 0;

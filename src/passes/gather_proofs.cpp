@@ -31,7 +31,7 @@ std::string boundsText(const ir::Module& module, const ir::OperandNames& names, 
 
 std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins, uint64_t* work) {
   std::vector<GatherProof> proofs;
-  std::vector<bool> needed = reachable(module);
+  const std::vector<bool> needed = ir::neededByOutputs(module);
   Intervals intervals(module, pins);
   const ir::OperandNames names(module);
   // Indices that are not proved, by value and extent: what was found for one of them.

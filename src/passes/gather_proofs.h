@@ -21,9 +21,10 @@ struct GatherProof {
 /// What the search for counter-examples may do for all indices of a module, in operations: some tenths of a second.
 inline constexpr uint64_t kMaxExampleWork = uint64_t(1) << 22;
 
-/// All indices of all loads that the roots need, in the order of the arena. An index that is not proven must be clamped
-/// by whoever reads the tensor. Costs: at most kMaxExampleWork operations for counter-examples, beside what is linear
-/// in the module; `work`, if given, receives how many. Intervals::provesInside answers for one index without any.
+/// All indices of all loads that the outputs need, in the order of the arena. An index that is not proven must be
+/// clamped by whoever reads the tensor. Costs: at most kMaxExampleWork operations for counter-examples, beside what is
+/// linear in the module; `work`, if given, receives how many. Intervals::provesInside answers for one index without
+/// any.
 std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins = {}, uint64_t* work = nullptr);
 
 } // namespace attnc::passes

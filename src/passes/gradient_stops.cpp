@@ -32,15 +32,11 @@ bool passesGradients(const Node& node) {
   }
 }
 
-/// Of every value, whether a gradient of the score arrives at it.
+/// Of every f32 value, whether a gradient of the score arrives at it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {
-  std::vector<bool> reached(module.size(), false);
-  if (module.scoreMod) reached[module.scoreMod->id] = true;
-  for (uint32_t id = uint32_t(module.size()); id-- > 0;)
-    if (reached[id] && passesGradients(module[{id}]))
-      for (Value operand : module[{id}].operands)
-        if (module[operand].type == Type::F32) reached[operand.id] = true;
-  return reached;
+  llvm::SmallVector<Value, 1> score;
+  if (auto value = module.output(ir::kScore)) score.push_back(*value);
+  return ir::neededBy(module, score, [&](Value value) { return !passesGradients(module[value]); });
 }
 
 /// Of every value, whether it is a stop_gradient that hides something with a gradient from one that arrives.
@@ -48,10 +44,9 @@ std::vector<bool> stopsThatMatter(const ir::Module& module) {
   std::vector<bool> reached = reachedByGradients(module), matters(module.size(), false), carries(module.size(), false);
   for (uint32_t id = 0; id < module.size(); ++id) {
     const Node& node = module[{id}];
-    bool isScore = node.op == Op::Param && ir::ParamKind(node.attr) == ir::ParamKind::Score;
     bool isElement = node.op == Op::Load && node.type == Type::F32;
     bool isStop = node.op == Op::StopGradient;
-    carries[id] = isScore || isElement;
+    carries[id] = isScore(module, {id}) || isElement;
     if (isStop && !reached[id]) carries[id] = carries[node.operands[0].id]; // it goes
     if (isStop && reached[id]) matters[id] = carries[node.operands[0].id];
     if (passesGradients(node))
@@ -62,7 +57,7 @@ std::vector<bool> stopsThatMatter(const ir::Module& module) {
 }
 
 template <class Keeps> void dropStops(ir::Module& module, Keeps keeps) {
-  std::vector<bool> needed = reachable(module);
+  const std::vector<bool> needed = ir::neededByOutputs(module);
   uint32_t id = 0;
   module = rebuild(module, [&](ir::Module& out, const Node& node) {
     while (!needed[id]) ++id;

@@ -339,10 +339,8 @@ const Bounds& Intervals::of(Value value) {
   while (bounds.size() <= value.id) {
     Value at{uint32_t(bounds.size())};
     const Node& node = module[at];
-    Level level = node.op == Op::Param ? ir::levelOf(ir::ParamKind(node.attr)) : Level::Launch;
-    for (Value operand : node.operands) level = ir::join(level, levels[operand.id]);
-    levels.push_back(level);
-    bounds.push_back(boundsOf(at, node, level));
+    levels.push_back(ir::levelOf(node, levels));
+    bounds.push_back(boundsOf(at, node, levels.back()));
   }
   return bounds[value.id];
 }

@@ -29,11 +29,11 @@ using MaybeSpan = std::optional<Span>;
 
 class BoundsFinder {
 public:
-  explicit BoundsFinder(ir::Module& module)
-      : module(module), levels(ir::levels(module)), intervals(module), monotony(module, intervals) {}
+  BoundsFinder(ir::Module& module, Value root)
+      : module(module), root(root), levels(ir::levels(module)), intervals(module), monotony(module, intervals) {}
 
   MaybeSpan run() {
-    collectChoices(*module.maskMod);
+    collectChoices(root);
     if (choices.size() > kMaxChoices || steps > kMaxSteps) return std::nullopt;
     return tryChoices(0);
   }
@@ -217,7 +217,7 @@ private:
   }
 
   MaybeSpan tryChoices(size_t decided) {
-    if (decided == choices.size()) return spanOf(*module.maskMod, true);
+    if (decided == choices.size()) return spanOf(root, true);
     Value choice = choices[decided];
     assumed[choice.id] = true;
     MaybeSpan whenTrue = tryChoices(decided + 1);
@@ -228,6 +228,7 @@ private:
   }
 
   ir::Module& module;
+  const Value root;
   std::vector<Level> levels; // of the module as given
   Intervals intervals;
   Monotony monotony;
@@ -240,9 +241,10 @@ private:
 } // namespace
 
 std::optional<KvBounds> kvBounds(const ir::Module& module) {
-  if (!module.maskMod) return std::nullopt;
+  const std::optional<Value> root = module.output(ir::kMask);
+  if (!root) return std::nullopt;
   KvBounds bounds{module, {}, {}};
-  BoundsFinder finder(bounds.module);
+  BoundsFinder finder(bounds.module, *root);
   MaybeSpan span = finder.run();
   if (!span || finder.isAll(*span)) return std::nullopt;
   std::optional<KvEdge> begin = finder.edge(span->begin), end = finder.edge(span->end);

@@ -53,7 +53,7 @@ Op familyOf(const Node& node) {
 
 /// Marks nodes whose only user continues their chain, by Value::id.
 std::vector<bool> linksOf(const ir::Module& module) {
-  std::vector<bool> needed = reachable(module);
+  const std::vector<bool> needed = ir::neededByOutputs(module);
   std::vector<int> uses(module.size(), 0);
   std::vector<bool> isLink(module.size(), false);
   for (uint32_t id = 0; id < module.size(); ++id) {
@@ -66,8 +66,7 @@ std::vector<bool> linksOf(const ir::Module& module) {
       if (!continues) uses[operand.id] += 2;
     }
   }
-  for (const auto& root : {module.scoreMod, module.maskMod})
-    if (root) isLink[root->id] = false;
+  for (const ir::Output& output : module.outputs()) isLink[output.value.id] = false;
   return isLink;
 }
 
@@ -101,9 +100,7 @@ private:
   Level levelOf(Value value) {
     while (levels.size() <= value.id) {
       const Node& node = out[{uint32_t(levels.size())}];
-      Level level = node.op == Op::Param ? ir::levelOf(ir::ParamKind(node.attr)) : Level::Launch;
-      for (Value operand : node.operands) level = ir::join(level, levels[operand.id]);
-      levels.push_back(level);
+      levels.push_back(ir::levelOf(node, levels));
       open.push_back(ir::openLoopsOf(node, open));
     }
     return open[value.id] ? Level::Element : levels[value.id];
@@ -305,7 +302,7 @@ private:
 
 Status levels(ir::Module& module, const PassContext& context) {
   std::vector<bool> isLink = linksOf(module);
-  std::vector<bool> needed = reachable(module);
+  const std::vector<bool> needed = ir::neededByOutputs(module);
   std::optional<Regrouper> regrouper;
   uint32_t id = 0;
   module = rebuild(module, [&](ir::Module& out, const Node& node) {

@@ -2,10 +2,9 @@
 // score, the condition has become a part of mask_mod, and score_mod is what it is elsewhere: a score of -inf is a
 // masked element.
 //
-//   score_mod -> select %c, %x, -inf                    =>   mask_mod -> %mask & %c, score_mod -> %x
-//   score_mod -> %x + select(%c, 0, -inf)               =>   mask_mod -> %mask & %c, score_mod -> %x
-//   score_mod -> select (%c & %x > 0), %x, -inf         =>   mask_mod -> %mask & %c, score_mod -> select (%x > 0), %x,
-//   -inf
+//   score = select %c, %x, -inf             =>   mask = %mask & %c, score = %x
+//   score = %x + select(%c, 0, -inf)        =>   mask = %mask & %c, score = %x
+//   score = select (%c & %x > 0), %x, -inf  =>   mask = %mask & %c, score = select (%x > 0), %x, -inf
 //
 // The infinity is followed through selects, sums, minima, and products with constants: whatever else they join, it
 // stays an infinity. (f32 has one exception: the sum of opposite infinities, or with NaN. The language says that such
@@ -35,32 +34,30 @@ Sign flip(Sign sign) { return sign == kMinus ? kPlus : kMinus; }
 
 class Lifter {
 public:
-  explicit Lifter(ir::Module& module)
-      : module(module), size(uint32_t(module.size())), yes(module.constBool(true)), no(module.constBool(false)),
-        depends(size, false) {
+  Lifter(ir::Module& module, Value root)
+      : module(module), root(root), size(uint32_t(module.size())), params(ir::paramsOf(module)),
+        yes(module.constBool(true)), no(module.constBool(false)) {
     for (std::vector<bool>& signs : wanted) signs.assign(size, false);
     for (std::vector<Lifted>& signs : lifted) signs.resize(size);
     for (std::vector<Parts>& ways : parts) ways.resize(size);
   }
 
-  /// Moves the roots; false if there was nothing to lift.
+  /// Moves the outputs; false if there was nothing to lift.
   bool run() {
-    const Value root = *module.scoreMod;
-    want(root);
+    want();
     for (uint32_t id = 0; id <= root.id; ++id) {
       const Node node = module[{id}];
-      depends[id] = node.op == Op::Param && ParamKind(node.attr) == ParamKind::Score;
-      for (Value operand : node.operands) depends[id] = depends[id] || depends[operand.id];
       line = node.line;
-      if (node.type == Type::Bool && depends[id])
+      if (node.type == Type::Bool && dependsOnScore({id}))
         for (bool holds : {false, true}) parts[holds][id] = split({id}, node, holds);
       for (Sign sign : {kMinus, kPlus})
         if (wanted[sign][id]) lifted[sign][id] = lift({id}, node, sign);
     }
     const auto [lives, score] = lifted[kMinus][root.id];
     if (lives == yes) return false;
-    module.maskMod = module.maskMod ? both(*module.maskMod, lives) : lives;
-    module.scoreMod = lives == no ? module.param(ParamKind::Score) : score;
+    const std::optional<Value> mask = module.output(ir::kMask);
+    module.setOutput(ir::kMask, mask ? both(*mask, lives) : lives);
+    module.setOutput(ir::kScore, lives == no ? module.param(ParamKind::Score) : score);
     return true;
   }
 
@@ -73,6 +70,8 @@ private:
   struct Parts {
     Value free, rest;
   };
+
+  bool dependsOnScore(Value value) const { return params[value.id].contains(ParamKind::Score); }
 
   // ---- Conditions ----
 
@@ -101,7 +100,7 @@ private:
 
   /// The condition, or its negation.
   Parts partsOf(Value condition, bool holds) {
-    if (depends[condition.id]) return parts[holds][condition.id];
+    if (dependsOnScore(condition)) return parts[holds][condition.id];
     return {holds ? condition : negated(condition), yes};
   }
 
@@ -116,7 +115,7 @@ private:
 
   // ---- The way down: where an infinity would reach the root ----
 
-  void want(Value root) {
+  void want() {
     wanted[kMinus][root.id] = true;
     for (uint32_t id = root.id + 1; id-- > 0;)
       for (Sign sign : {kMinus, kPlus})
@@ -183,7 +182,7 @@ private:
     };
     if (a.lives == yes && b.lives == yes) return {yes, value};
     if (a.lives == b.lives) return {a.lives, select(condition, a.rest, b.rest)};
-    if (!depends[condition.id]) {
+    if (!dependsOnScore(condition)) {
       const Value lives = chosen(condition, a.lives, b.lives);
       return {lives, a.lives == no ? b.rest : b.lives == no ? a.rest : select(condition, a.rest, b.rest)};
     }
@@ -207,9 +206,10 @@ private:
   }
 
   ir::Module& module;
+  const Value root;    // of the score
   const uint32_t size; // nodes of the module as given; of those alone, something is known below
+  const std::vector<ir::ParamSet> params;
   const Value yes, no;
-  std::vector<bool> depends; // on the score
   std::array<std::vector<bool>, 2> wanted;
   std::array<std::vector<Lifted>, 2> lifted; // by sign
   std::array<std::vector<Parts>, 2> parts;   // of conditions that depend on the score: negated, as they are
@@ -227,8 +227,9 @@ bool hasInfinity(const ir::Module& module) {
 } // namespace
 
 Status liftMasks(ir::Module& module, const PassContext&) {
-  if (!module.scoreMod || !hasInfinity(module)) return {};
-  if (Lifter(module).run()) module.liftsMasks = true;
+  const std::optional<Value> score = module.output(ir::kScore);
+  if (!score || !hasInfinity(module)) return {};
+  if (Lifter(module, *score).run()) module.liftsMasks = true;
   module = rebuild(module, keep);
   return {};
 }

@@ -1,6 +1,6 @@
-// In: any module. Out: tensors, scalars and free extents in the order in which a walk from the roots first meets them,
-// unused ones after them as declared. So the order of a kernel's arguments, and with it the module's hash, does not
-// depend on the order of the declarations in the mod. Runs last: values are numbered as the other passes left them.
+// In: any module. Out: tensors, scalars and free extents in the order in which a walk from the outputs first meets
+// them, unused ones after them as declared. So the order of a kernel's arguments, and with it the module's hash, does
+// not depend on the order of the declarations in the mod. Runs last: values are numbered as the other passes left them.
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -31,12 +31,10 @@ struct Order {
   }
 };
 
-/// Visits what a root needs, operands before users, in the order of operands (not of the arena, which follows the
+/// Visits what an output needs, operands before users, in the order of operands (not of the arena, which follows the
 /// text).
-void visit(const ir::Module& module, std::optional<Value> root, std::vector<bool>& seen, Order& tensors, Order& scalars,
-           Order& dims) {
-  if (!root) return;
-  std::vector<std::pair<Value, unsigned>> path = {{*root, 0}};
+void visit(const ir::Module& module, Value root, std::vector<bool>& seen, Order& tensors, Order& scalars, Order& dims) {
+  std::vector<std::pair<Value, unsigned>> path = {{root, 0}};
   while (!path.empty()) {
     auto& [value, next] = path.back();
     const ir::Node& node = module[value];
@@ -60,8 +58,7 @@ Status orderCaptures(ir::Module& module, const PassContext&) {
   Order tensors(module.tensors.size()), scalars(module.scalars.size()), dims(module.dims.size());
   for (unsigned dim = 0; dim < ir::kBuiltinDims; ++dim) dims.meet(dim);
   std::vector<bool> seen(module.size(), false);
-  visit(module, module.scoreMod, seen, tensors, scalars, dims);
-  visit(module, module.maskMod, seen, tensors, scalars, dims);
+  for (const ir::Output& output : module.outputs()) visit(module, output.value, seen, tensors, scalars, dims);
   tensors.meetAll();
   scalars.meetAll();
   for (int64_t tensor : tensors.byPlace)
@@ -69,7 +66,7 @@ Status orderCaptures(ir::Module& module, const PassContext&) {
       if (extent.isNamed) dims.meet(extent.value);
   dims.meetAll();
 
-  ir::Module declared = declarationsOf(module);
+  ir::Module declared = module.declarations();
   declared.tensors = tensors.applied(module.tensors);
   declared.scalars = scalars.applied(module.scalars);
   declared.dims = dims.applied(module.dims);

@@ -72,7 +72,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
            "gradient-stops", // simplify may have made some of them useless
            "simplify",       // keeps what levels made: no rule moves a term across a comparison or a cast
            "cse",            //
-           "dce",            // the arena holds what the roots need and nothing else
+           "dce",            // the arena holds what the outputs need and nothing else
            "order-captures", // declarations in canonical order: the hash does not depend on the mod's text
        })
     order.push_back(*findPass(name));

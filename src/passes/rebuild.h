@@ -1,23 +1,17 @@
-// Rebuilding: how passes write a module anew. Nodes that no root needs do not come along.
+// Rebuilding: how passes write a module anew. Nodes that no output needs do not come along.
 #pragma once
 
-#include "ir/ir.h"
+#include "ir/walk.h"
 
 #include <vector>
 
 namespace attnc::passes {
 
-/// A module with the same declarations and no nodes.
-ir::Module declarationsOf(const ir::Module& module);
-
-/// Marks the nodes that the roots need, by Value::id.
-std::vector<bool> reachable(const ir::Module& module);
-
 /// Writes the module anew: `rewrite(out, node)` gets each needed node in order, with its operands as values of `out`,
 /// and returns what stands for it in `out`.
 template <class Rewrite> ir::Module rebuild(const ir::Module& module, Rewrite&& rewrite) {
-  ir::Module out = declarationsOf(module);
-  std::vector<bool> needed = reachable(module);
+  ir::Module out = module.declarations();
+  const std::vector<bool> needed = ir::neededByOutputs(module);
   std::vector<ir::Value> now(module.size());
   for (uint32_t id = 0; id < module.size(); ++id) {
     if (!needed[id]) continue;
@@ -25,8 +19,7 @@ template <class Rewrite> ir::Module rebuild(const ir::Module& module, Rewrite&& 
     for (ir::Value& operand : node.operands) operand = now[operand.id];
     now[id] = rewrite(out, static_cast<const ir::Node&>(node));
   }
-  if (module.scoreMod) out.scoreMod = now[module.scoreMod->id];
-  if (module.maskMod) out.maskMod = now[module.maskMod->id];
+  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
   return out;
 }
 

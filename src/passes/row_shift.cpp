@@ -16,17 +16,17 @@ constexpr size_t kMaxDepth = 64; // of the sum
 
 class RowSplitter {
 public:
-  explicit RowSplitter(const ir::Module& module)
-      : module(module), levels(ir::levels(module)), needed(reachable(module)), uses(module.size(), 0) {
+  RowSplitter(const ir::Module& module, Value root)
+      : module(module), root(root), levels(ir::levels(module)), uses(module.size(), 0) {
+    const std::vector<bool> needed = ir::neededByOutputs(module);
     for (uint32_t id = 0; id < module.size(); ++id)
       if (needed[id])
         for (Value operand : module[{id}].operands) ++uses[operand.id];
-    ++uses[module.scoreMod->id];
-    if (module.maskMod) ++uses[module.maskMod->id];
+    for (const ir::Output& output : module.outputs()) ++uses[output.value.id];
   }
 
   std::optional<RowShift> run() {
-    if (!find(*module.scoreMod, false)) return std::nullopt;
+    if (!find(root, false)) return std::nullopt;
     RowShift result{module, {}, {}, {}};
     ir::Module& out = result.module;
     auto product = [&](Value x, Value y) { return out.make(Op::Mul, Type::F32, {x, y}, 0, line); };
@@ -42,7 +42,7 @@ public:
       node.operands[operand] = now;
       now = keep(out, node);
     }
-    out.scoreMod = now;
+    out.setOutput(ir::kScore, now);
     return result;
   }
 
@@ -95,10 +95,10 @@ private:
   }
 
   const ir::Module& module;
+  const Value root;
   std::vector<Level> levels;
-  std::vector<bool> needed;
-  std::vector<int> uses;                                 // by Value::id, of the two functions
-  llvm::SmallVector<std::pair<Value, unsigned>, 4> path; // from score_mod to the penalty: a sum, and which operand
+  std::vector<int> uses;                                 // by Value::id, outputs among them
+  llvm::SmallVector<std::pair<Value, unsigned>, 4> path; // from the root to the penalty: a sum, and which operand
   std::optional<Value> slope;
   Value kv, q;
   bool isReversed = false, isSubtracted = false;
@@ -108,8 +108,9 @@ private:
 } // namespace
 
 std::optional<RowShift> rowShift(const ir::Module& module) {
-  if (!module.scoreMod) return std::nullopt;
-  return RowSplitter(module).run();
+  const std::optional<Value> root = module.output(ir::kScore);
+  if (!root) return std::nullopt;
+  return RowSplitter(module, *root).run();
 }
 
 } // namespace attnc::passes

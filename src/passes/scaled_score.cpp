@@ -17,22 +17,24 @@ bool isOdd(Op op) { return op == Op::Tanh || op == Op::TanhApprox || op == Op::S
 
 class ScoreSplitter {
 public:
-  explicit ScoreSplitter(ir::Module& module) : module(module), levels(ir::levels(module)), userOf(module.size()) {
-    std::vector<bool> needed = reachable(module);
+  ScoreSplitter(ir::Module& module, Value root)
+      : module(module), root(root), levels(ir::levels(module)), userOf(module.size()) {
+    const std::vector<bool> needed = ir::neededByOutputs(module);
     std::vector<int> uses(module.size(), 0);
     for (uint32_t id = 0; id < module.size(); ++id)
       if (needed[id])
         for (Value operand : module[{id}].operands)
           userOf[operand.id] = uses[operand.id]++ ? std::nullopt : std::optional(Value{id});
+    for (const ir::Output& output : module.outputs()) userOf[output.value.id] = std::nullopt;
   }
 
-  /// Moves the root of score_mod to f.
+  /// Moves the output to f.
   bool run(std::optional<Value>& in, std::optional<Value>& out) {
     Value inner = takeIn(in);
     Value body = takeOut(in, out, inner);
     if (!in && !out) return false;
     if (body == inner) return false; // score_mod is a product with the score, one operation as it is
-    module.scoreMod = withScoreFor(inner, body);
+    module.setOutput(ir::kScore, withScoreFor(inner, body));
     return true;
   }
 
@@ -41,8 +43,7 @@ private:
   Value make(Op op, Value x, Value y) { return module.make(op, Type::F32, {x, y}, 0, line); }
 
   std::optional<Value> onlyUser(Value value) const {
-    if (value.id >= userOf.size() || value == *module.scoreMod) return std::nullopt; // the score may be made just now
-    return userOf[value.id];
+    return value.id < userOf.size() ? userOf[value.id] : std::nullopt; // the score may be made just now
   }
 
   /// Follows the score through products and quotients with what heads know; `in` collects these.
@@ -64,17 +65,17 @@ private:
 
   /// The value below the factor of the root. The sign of the factor goes into `in`.
   Value takeOut(std::optional<Value>& in, std::optional<Value>& out, Value inner) {
-    const Node root = module[*module.scoreMod];
-    if (root.op != Op::Mul || *module.scoreMod == inner) return *module.scoreMod;
-    bool isFirst = isHead(root.operands[0]);
-    Value factor = root.operands[isFirst ? 0 : 1], body = root.operands[isFirst ? 1 : 0];
-    if (!isHead(factor) || isHead(body)) return *module.scoreMod;
-    line = root.line;
+    const Node product = module[root];
+    if (product.op != Op::Mul || root == inner) return root;
+    bool isFirst = isHead(product.operands[0]);
+    Value factor = product.operands[isFirst ? 0 : 1], body = product.operands[isFirst ? 1 : 0];
+    if (!isHead(factor) || isHead(body)) return root;
+    line = product.line;
     if (module.isConst(factor) && std::isnormal(module.f32(factor)) && module.f32(factor) > 0) {
       out = factor;
       return body;
     }
-    if (!isOdd(module[body].op) || !(module[body].operands[0] == inner)) return *module.scoreMod;
+    if (!isOdd(module[body].op) || !(module[body].operands[0] == inner)) return root;
     if (!in) in = module.constF32(1);
     Value isNegative = module.make(Op::Lt, Type::Bool, {factor, module.constF32(0)}, 0, line);
     Value minusIn = module.make(Op::Neg, Type::F32, {*in}, 0, line);
@@ -103,6 +104,7 @@ private:
   }
 
   ir::Module& module;
+  const Value root;
   std::vector<Level> levels;                // of the module as given
   std::vector<std::optional<Value>> userOf; // by Value::id: the only use there is
   uint32_t line = 0;                        // of the mod's text: where the factors stand
@@ -111,9 +113,10 @@ private:
 } // namespace
 
 std::optional<ScaledScore> scaledScore(const ir::Module& module) {
-  if (!module.scoreMod) return std::nullopt;
+  const std::optional<Value> root = module.output(ir::kScore);
+  if (!root) return std::nullopt;
   ScaledScore scaled{module, {}, {}};
-  if (!ScoreSplitter(scaled.module).run(scaled.in, scaled.out)) return std::nullopt;
+  if (!ScoreSplitter(scaled.module, *root).run(scaled.in, scaled.out)) return std::nullopt;
   return scaled;
 }
 

@@ -1,5 +1,7 @@
 #include "passes/tile_verdict.h"
 
+#include "ir/walk.h"
+
 namespace attnc::passes {
 
 using ir::Op;
@@ -30,21 +32,17 @@ static Range rangeOf(const ir::Module& module, const ir::Node& node, llvm::Array
 }
 
 TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings, llvm::ArrayRef<Value> toldValues)
-    : module(&module) {
-  if (!module.maskMod) return;
-  uint32_t root = module.maskMod->id;
-  std::vector<bool> needed(root + 1, false), isTold(root + 1, false);
+    : module(&module), root(module.output(ir::kMask)) {
+  if (!root) return;
+  std::vector<bool> isTold(module.size(), false);
   for (Value value : toldValues) {
     told.push_back(value.id);
     isTold[value.id] = true;
   }
-  needed[root] = true;
-  for (uint32_t id = root + 1; id-- > 0;)
-    if (needed[id] && !isTold[id])
-      for (Value operand : module[{id}].operands) needed[operand.id] = true;
+  const std::vector<bool> needed = ir::neededBy(module, *root, [&](Value value) { return isTold[value.id]; });
   std::vector<ir::Level> levels = ir::levels(module);
-  ranges.resize(root + 1);
-  for (uint32_t id = 0; id <= root; ++id) {
+  ranges.resize(root->id + 1);
+  for (uint32_t id = 0; id <= root->id; ++id) {
     if (!needed[id] || isTold[id]) continue;
     const ir::Node& node = module[{id}];
     bool isLeaf = ir::info(node.op).rule == ir::TypeRule::Leaf;
@@ -55,7 +53,7 @@ TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings, llv
 }
 
 Verdict TileJudge::judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges) const {
-  if (!module->maskMod) return Verdict::AlwaysTrue;
+  if (!root) return Verdict::AlwaysTrue;
   for (size_t i = 0; i < told.size(); ++i) ranges[told[i]] = toldRanges[i];
   auto coordinate = [&](ParamKind param) {
     switch (param) {
@@ -71,7 +69,7 @@ Verdict TileJudge::judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges) con
     const ir::Node& node = (*module)[{id}];
     ranges[id] = node.op == Op::Param ? coordinate(ParamKind(node.attr)) : rangeOf(*module, node, ranges);
   }
-  const Range& result = ranges[module->maskMod->id];
+  const Range& result = ranges[root->id];
   if (!result.isSingle()) return Verdict::Undecided;
   return result.lo ? Verdict::AlwaysTrue : Verdict::AlwaysFalse;
 }

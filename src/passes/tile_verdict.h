@@ -5,6 +5,7 @@
 #include "passes/range.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace attnc::passes {
@@ -40,8 +41,9 @@ private:
   Range leaf(uint32_t id, const ir::Bindings& bindings) const;
 
   const ir::Module* module;
+  std::optional<ir::Value> root; ///< the output `mask`
   std::vector<uint32_t> told;
-  std::vector<uint32_t> steps; ///< nodes that mask_mod needs, that depend on the tile and that nobody tells
+  std::vector<uint32_t> steps; ///< nodes that the root needs, that depend on the tile and that nobody tells
   mutable std::vector<Range> ranges;
 };
 

@@ -118,7 +118,7 @@ TEST_CASE("what cannot be read blames the environment, what cannot be understood
   REQUIRE_FALSE(wrong.error().diagnostics.empty());
   CHECK(wrong.error().diagnostics[0].file == "wrong.py");
   CHECK(wrong.error().diagnostics[0].line == 1);
-  TextFile file("wrong.ir", "mask_mod -> %3\n");
+  TextFile file("wrong.ir", "output mask(b, h, q_idx, kv_idx) -> %3\n");
   auto wrongIr = Mod::load(file.path);
   REQUIRE_FALSE(wrongIr);
   CHECK(wrongIr.error().blame == Blame::Mod);

@@ -213,8 +213,8 @@ TEST_CASE("operations are counted once, at their level, however many functions n
   const ir::Value three = module.constInt(ir::Type::I32, 3);
   const ir::Value distance = i32(ir::Op::Sub, i32(ir::Op::Mul, q, three), kv); // a row's and a score's operation
   i32(ir::Op::Add, distance, three);                                           // needed by nobody
-  module.scoreMod = module.make(ir::Op::Cast, ir::Type::F32, {distance});
-  module.maskMod = module.make(ir::Op::Eq, ir::Type::Bool, {distance, three});
+  module.setOutput(ir::kScore, module.make(ir::Op::Cast, ir::Type::F32, {distance}));
+  module.setOutput(ir::kMask, module.make(ir::Op::Eq, ir::Type::Bool, {distance, three}));
   CHECK(cli::operationsText(module) == "operations  score_mod: 1 row, 2 element\n"
                                        "operations  mask_mod: 1 row, 2 element\n");
   CHECK(cli::scoreText(module, cli::KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"

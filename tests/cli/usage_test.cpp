@@ -107,7 +107,7 @@ TEST_CASE("a result that cannot be written is exit code 3, that of --help and --
 TEST_CASE("a wrong mod is exit code 1 with the place") {
   Folder folder;
   writeFile(folder / "m.py", "def mask_mod(b, h, q, kv):\n    return q >= kw\n");
-  writeFile(folder / "m.ir", "score_mod -> %7\n");
+  writeFile(folder / "m.ir", "output score(score, b, h, q_idx, kv_idx) -> %7\n");
   expectFailures(1, {{"check --expr 'q_idx >='", "<expr>:1:"},
                      {"check " + folder / "m.py", "m.py:2:"},
                      {"check " + folder / "m.ir", "m.ir:1:"},

@@ -183,7 +183,8 @@ TEST_CASE("gathers from empty and from strided tensors agree with the interprete
   auto module = ir::read("dim N\ndim M\ntensor none: f32[N, Q_LEN]\ntensor table: i64[M, 3]\n"
                          "%0 = load f32 none[%kv_idx, %q_idx]\n%1 = load f32 none[%h, %kv_idx]\n"
                          "%2 = sub i32 %q_idx, %kv_idx\n%3 = load i64 table[%2, %kv_idx]\n%4 = cast f32 %3\n"
-                         "%5 = add f32 %0, %1\n%6 = add f32 %4, %5\n%7 = add f32 %score, %6\nscore_mod -> %7\n");
+                         "%5 = add f32 %0, %1\n%6 = add f32 %4, %5\n%7 = add f32 %score, %6\noutput score(score, b, h, "
+                         "q_idx, kv_idx) -> %7\n");
   REQUIRE(module);
   std::vector<int64_t> data = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   TensorView table = TensorView::contiguous(data.data() + 9, DType::I64, {4, 3}); // rows from last to first

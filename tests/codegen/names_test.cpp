@@ -31,7 +31,7 @@ ir::Module moduleNaming(const std::vector<std::string>& names, std::string file)
     for (ir::ParamKind at : {ir::ParamKind::H, ir::ParamKind::QIdx, ir::ParamKind::KvIdx})
       add(module.make(Op::Load, Type::F32, {module.param(at)}, index, 5));
   }
-  module.scoreMod = sum;
+  module.setOutput(ir::kScore, sum);
   return module;
 }
 

@@ -118,7 +118,7 @@ TEST_CASE("every f32 operation compiles for sm_90a without spills and stack", "[
     ir::Value row = module.make(Op::Cast, ir::Type::F32, {module.param(ir::ParamKind::QIdx)});
     llvm::SmallVector<ir::Value, 3> operands = {score, row};
     operands.resize(size_t(ir::info(op).arity), score);
-    module.scoreMod = module.make(op, ir::Type::F32, operands);
+    module.setOutput(ir::kScore, module.make(op, ir::Type::F32, operands));
     checkKernel(nvrtc, ir::info(op).text, module);
   }
 }

@@ -101,8 +101,8 @@ void compare(const std::string& text, const std::map<std::string, std::string>& 
   json::Object answer = ask(request(running, text, defines));
   std::vector<Coordinate> coords = coordinates();
   REQUIRE((answer.getArray("score") || answer.getArray("mask")));
-  CHECK(bool(answer.getArray("score")) == running.module.scoreMod.has_value());
-  CHECK(bool(answer.getArray("mask")) == running.module.maskMod.has_value());
+  CHECK(bool(answer.getArray("score")) == running.module.output(ir::kScore).has_value());
+  CHECK(bool(answer.getArray("mask")) == running.module.output(ir::kMask).has_value());
   for (size_t i = 0; i < coords.size(); ++i) {
     auto [score, b, h, q, kv] = coords[i];
     INFO("score " << score << " b " << b << " h " << h << " q_idx " << q << " kv_idx " << kv);

@@ -15,7 +15,7 @@ namespace {
 ir::Type typeOf(const std::string& expression) {
   ir::Module module = traced("t64: i64[H]; u8s: u8[H]; halves: f16[H]; flags: bool[H]; n: int; x: float; f: bool\n(" +
                              expression + ") == 0");
-  return module[module[*module.maskMod].operands[0]].type;
+  return module[module[*module.output(ir::kMask)].operands[0]].type;
 }
 
 } // namespace
@@ -31,7 +31,7 @@ TEST_CASE("the IR of a mod is what its text says, with lines", "[dsl][tracer]") 
         "%2 = cast f32 %0 !5\n"
         "%3 = mul f32 %1, %2 !5\n"
         "%4 = add f32 %score, %3 !5\n"
-        "score_mod -> %4\n");
+        "output score(score, b, h, q_idx, kv_idx) -> %4\n");
 }
 
 TEST_CASE("numbers adopt the type of the traced operand they meet", "[dsl][tracer]") {
@@ -106,7 +106,7 @@ TEST_CASE("a define replaces a constant and what follows from it", "[dsl][tracer
 TEST_CASE("the mod is found by name, by arity, or as the last expression", "[dsl][tracer]") {
   auto kinds = [](const std::string& text) {
     ir::Module module = traced(text);
-    return std::make_pair(module.scoreMod.has_value(), module.maskMod.has_value());
+    return std::make_pair(module.output(ir::kScore).has_value(), module.output(ir::kMask).has_value());
   };
   const auto score = std::make_pair(true, false), mask = std::make_pair(false, true), both = std::make_pair(true, true);
   CHECK(kinds("q_idx >= kv_idx") == mask);

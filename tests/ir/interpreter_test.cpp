@@ -42,6 +42,15 @@ const float kInf = INFINITY, kNan = NAN;
 
 } // namespace
 
+TEST_CASE("any output is evaluated by its name") {
+  Module module = moduleOf("%0 = mul i32 %q_idx, 3\n%1 = add i32 %0, %b\n%2 = cast f32 %1\n%3 = mul f32 %score, %2\n"
+                           "output score(score, b, q_idx) -> %3\noutput kv_begin(b, h, q_idx) -> %1\n");
+  Interpreter interpreter(module, bound(module, {}));
+  CHECK(interpreter.output("kv_begin", 0, 1, 0, 5, 0) == 16);
+  CHECK(interpreter.output("score", 0.5f, 1, 0, 5, 0) == 8);
+  CHECK(interpreter.score(0.5, 1, 0, 5, 0) == 8);
+}
+
 TEST_CASE("i32 arithmetic wraps, and division follows Python with a zero divisor giving 0") {
   CHECK(i32(Op::Add, INT_MAX, 1) == INT_MIN);
   CHECK(i32(Op::Sub, INT_MIN, 1) == INT_MAX);
@@ -124,18 +133,19 @@ TEST_CASE("f32 is rounded after each operation, and casts round once") {
     Module module = moduleOf(text);
     return Interpreter(module, bound(module, {})).score(score, 0, 0, 0, 0);
   };
-  CHECK(scoreOf("%0 = div f32 1.0, 3.0\nscore_mod -> %0") == double(1.f / 3));
-  CHECK(scoreOf("%0 = div f32 1.0, 3.0\n%1 = mul f32 %0, 3.0\nscore_mod -> %1") == 1);
-  CHECK(scoreOf("%0 = exp f32 1.0\nscore_mod -> %0") == double(float(std::exp(1.0))));
-  CHECK(scoreOf("%0 = add f32 %score, 0.0\nscore_mod -> %0", 0.1) == double(0.1f));
-  CHECK(scoreOf("mask_mod -> true", 0.1) == 0.1); // no score_mod: the score stays what it is
+  CHECK(scoreOf("%0 = div f32 1.0, 3.0\noutput score(score, b, h, q_idx, kv_idx) -> %0") == double(1.f / 3));
+  CHECK(scoreOf("%0 = div f32 1.0, 3.0\n%1 = mul f32 %0, 3.0\noutput score(score, b, h, q_idx, kv_idx) -> %1") == 1);
+  CHECK(scoreOf("%0 = exp f32 1.0\noutput score(score, b, h, q_idx, kv_idx) -> %0") == double(float(std::exp(1.0))));
+  CHECK(scoreOf("%0 = add f32 %score, 0.0\noutput score(score, b, h, q_idx, kv_idx) -> %0", 0.1) == double(0.1f));
+  CHECK(scoreOf("output mask(b, h, q_idx, kv_idx) -> true", 0.1) == 0.1); // no score_mod: the score stays what it is
   // A little above the middle of two f32, but not in double.
-  CHECK(scoreOf("%0 = cast f32 1152921573326323713L\nscore_mod -> %0") == 0x1p60 + 0x1p37);
+  CHECK(scoreOf("%0 = cast f32 1152921573326323713L\noutput score(score, b, h, q_idx, kv_idx) -> %0") ==
+        0x1p60 + 0x1p37);
 }
 
 TEST_CASE("gathers honour strides and dtypes and clamp each index into the tensor") {
-  Module module =
-      moduleOf("dim N\ntensor t: i16[2, N]\n%0 = load i32 t[%q_idx, %kv_idx]\n%1 = cast f32 %0\nscore_mod -> %1");
+  Module module = moduleOf("dim N\ntensor t: i16[2, N]\n%0 = load i32 t[%q_idx, %kv_idx]\n%1 = cast f32 %0\noutput "
+                           "score(score, b, h, q_idx, kv_idx) -> %1");
   int16_t data[] = {0, 10, 1, 11, 2, -12}; // transposed: element (i, j) at data[i + 2 j]
   TensorView view{.data = data, .dtype = DType::I16, .rank = 2, .shape = {2, 3}, .stride = {1, 2}};
   Interpreter interpreter(module, bound(module, Captures().set("t", view)));
@@ -151,7 +161,8 @@ TEST_CASE("gathers honour strides and dtypes and clamp each index into the tenso
 }
 
 TEST_CASE("a gather from an empty tensor gives 0") {
-  Module module = moduleOf("dim N\ntensor t: f32[N]\n%0 = load f32 t[%q_idx]\nscore_mod -> %0");
+  Module module =
+      moduleOf("dim N\ntensor t: f32[N]\n%0 = load f32 t[%q_idx]\noutput score(score, b, h, q_idx, kv_idx) -> %0");
   TensorView empty = TensorView::contiguous(nullptr, DType::F32, {0});
   CHECK(Interpreter(module, bound(module, Captures().set("t", empty))).score(5, 0, 0, 0, 0) == 0);
 }
@@ -169,8 +180,9 @@ TEST_CASE("half formats decode: normal, subnormal, inf and NaN") {
 }
 
 TEST_CASE("values cached for a row or a head follow every change of coordinates") {
-  Module module = moduleOf("tensor s: i32[H]\n%0 = load i32 s[%h]\n%1 = mul i32 %0, %q_idx\n%2 = add i32 %1, %kv_idx\n"
-                           "%3 = mul i32 %b, 1000\n%4 = add i32 %2, %3\n%5 = cast f32 %4\nscore_mod -> %5");
+  Module module = moduleOf(
+      "tensor s: i32[H]\n%0 = load i32 s[%h]\n%1 = mul i32 %0, %q_idx\n%2 = add i32 %1, %kv_idx\n"
+      "%3 = mul i32 %b, 1000\n%4 = add i32 %2, %3\n%5 = cast f32 %4\noutput score(score, b, h, q_idx, kv_idx) -> %5");
   int32_t data[] = {3, 5};
   Captures captures;
   captures.set("s", TensorView::contiguous(data, DType::I32, {2}));
@@ -183,7 +195,7 @@ TEST_CASE("values cached for a row or a head follow every change of coordinates"
 }
 
 TEST_CASE("a copy of an interpreter is independent of the original") {
-  Module module = moduleOf("%0 = cast f32 %q_idx\nscore_mod -> %0");
+  Module module = moduleOf("%0 = cast f32 %q_idx\noutput score(score, b, h, q_idx, kv_idx) -> %0");
   Interpreter first(module, bound(module, {}));
   CHECK(first.score(0, 0, 0, 1, 0) == 1);
   Interpreter second = first;
@@ -216,7 +228,7 @@ TEST_CASE("random modules evaluate without a trap, and hoisting does not show") 
 
 TEST_CASE("a sliding window evaluates fast enough for the CPU reference") {
   Module module = moduleOf("scalar window: i32\n%0 = le i32 %kv_idx, %q_idx\n%1 = sub i32 %q_idx, %kv_idx\n"
-                           "%2 = le i32 %1, @window\n%3 = and bool %0, %2\nmask_mod -> %3");
+                           "%2 = le i32 %1, @window\n%3 = and bool %0, %2\noutput mask(b, h, q_idx, kv_idx) -> %3");
   Interpreter interpreter(module, bound(module, Captures().set("window", 100), {.qLen = 4096, .kvLen = 4096}));
   int64_t live = 0;
   std::clock_t start = std::clock(); // of this process: other processes do not count
@@ -235,7 +247,7 @@ TEST_CASE("a sum adds in the order of its index, rounded to f32 each time") {
   data[0] = 0x1p24f; // 1 is lost when added to it, twenty are not
   Module module = moduleOf("tensor t: f32[20]\n%0 = load f32 t[%i0:20]\n%1 = sum f32 %i0:20, %0\n"
                            "%2 = sub i32 19, %i0:20\n%3 = load f32 t[%2]\n%4 = sum f32 %i0:20, %3\n"
-                           "%5 = sub f32 %4, %1\nscore_mod -> %5\n");
+                           "%5 = sub f32 %4, %1\noutput score(score, b, h, q_idx, kv_idx) -> %5\n");
   Captures captures;
   captures.set("t", TensorView::contiguous(data.data(), DType::F32, {20}));
   Bindings bindings = bound(module, captures);
@@ -244,9 +256,10 @@ TEST_CASE("a sum adds in the order of its index, rounded to f32 each time") {
 
 TEST_CASE("sums inside sums see the index of the outer one, and what is the same in all rounds counts in each") {
   // Row i of [3, 4] times its sum: the sum over i of i * (sum over j of (4 i + j)) + q_idx.
-  Module module = moduleOf("%0 = mul i32 %i1:3, 4\n%1 = add i32 %0, %i0:4\n%2 = sum i32 %i0:4, %1\n"
-                           "%3 = mul i32 %i1:3, %2\n%4 = add i32 %3, %q_idx\n%5 = sum i32 %i1:3, %4\n"
-                           "%6 = sum i32 %i0:7, %5\n%7 = cast f32 %6\nscore_mod -> %7\n");
+  Module module =
+      moduleOf("%0 = mul i32 %i1:3, 4\n%1 = add i32 %0, %i0:4\n%2 = sum i32 %i0:4, %1\n"
+               "%3 = mul i32 %i1:3, %2\n%4 = add i32 %3, %q_idx\n%5 = sum i32 %i1:3, %4\n"
+               "%6 = sum i32 %i0:7, %5\n%7 = cast f32 %6\noutput score(score, b, h, q_idx, kv_idx) -> %7\n");
   Interpreter interpreter(module, bound(module, {}, {.qLen = 8}));
   CHECK(interpreter.score(0, 0, 0, 5, 0) == 7 * (1 * 22 + 2 * 38 + 3 * 5));
   CHECK(interpreter.score(0, 0, 0, 2, 0) == 7 * (1 * 22 + 2 * 38 + 3 * 2));

@@ -37,8 +37,10 @@ scalar window: i32
 %14 = sum i64 %i1:3, %13
 %15 = cast f32 %14
 %16 = add f32 %6, %15
-score_mod -> %16
-mask_mod -> %10
+output score(score, b, h, q_idx, kv_idx) -> %16
+output mask(b, h, q_idx, kv_idx) -> %10
+output bias_of_head(b, h) -> %2
+output first_window() -> @window
 )";
 
 /// The error of reading `text`, which must be one.
@@ -58,7 +60,7 @@ TEST_CASE("IR text reads and prints back unchanged") {
   CHECK(print(*module) == kAlibi);
   CHECK(module->sourceName == "alibi.py");
   CHECK(module->tensors[1].shape[0].value == 5);
-  CHECK((*module)[Value{module->scoreMod->id}].op == Op::Add);
+  CHECK((*module)[*module->output(kScore)].op == Op::Add);
 }
 
 TEST_CASE("random modules survive print, read, print") {
@@ -81,11 +83,11 @@ TEST_CASE("every f32 prints as a text that reads back to the same bits") {
   for (int i = 0; i < 3000; ++i) bits.push_back(uint32_t(random()));
   for (uint32_t b : bits) {
     Module module;
-    module.scoreMod = module.constant(Type::F32, b);
+    module.setOutput(kScore, module.constant(Type::F32, b));
     auto again = read(print(module));
     INFO(print(module));
     REQUIRE(again);
-    REQUIRE((*again)[*again->scoreMod].attr == b);
+    REQUIRE((*again)[*again->output(kScore)].attr == b);
   }
   CHECK(printF32(0.1f) == "0.1");
   CHECK(printF32(1.f) == "1.0");
@@ -93,9 +95,10 @@ TEST_CASE("every f32 prints as a text that reads back to the same bits") {
 }
 
 TEST_CASE("comments, blanks and names of one's own are read") {
-  auto module = read("  ; the causal mask\n%keep=le i32 %kv_idx , %q_idx ; here\r\n\n mask_mod->%keep");
+  auto module =
+      read("  ; the causal mask\n%keep=le i32 %kv_idx , %q_idx ; here\r\n\n output mask(b, h, q_idx, kv_idx) ->%keep");
   REQUIRE(module);
-  CHECK(print(*module) == "%0 = le i32 %kv_idx, %q_idx\nmask_mod -> %0\n");
+  CHECK(print(*module) == "%0 = le i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0\n");
 }
 
 TEST_CASE("a source name with quotes and control characters is kept") {
@@ -132,10 +135,15 @@ TEST_CASE("reading errors say where they are and what was expected") {
       {"scalar s: i64", 1, 11, "expected i32, f32 or bool"},
       {"%0 = neg i32 %b\n%0 = neg i32 %h", 2, 3, "%0 cannot be defined here"},
       {"%b = neg i32 %b", 1, 3, "%b cannot be defined here"},
-      {"mask_mod -> %b", 1, 1, "mask_mod has type i32"},
-      {"mask_mod -> true\nmask_mod -> true", 2, 9, "a value already"},
-      {"%0 = isnan f32 %score\nmask_mod -> %0", 2, 1, "mask_mod depends on score"},
-      {"mask_mod -> true false", 1, 18, "expected the end of the line"},
+      {"output mask(b, h, q_idx, kv_idx) -> %b", 1, 1, "output mask has type i32"},
+      {"output mask() -> true\noutput mask() -> true", 2, 8, "output mask exists already"},
+      {"output mask(q) -> true", 1, 13, "there is no parameter q"},
+      {"output mask(b h) -> true", 1, 15, "expected ')'"},
+      {"output mask -> true", 1, 13, "expected '('"},
+      {"output -> true", 1, 8, "expected a name"},
+      {"mask_mod -> true", 1, 1, "expected source, dim, tensor, scalar, output"},
+      {"%0 = isnan f32 %score\noutput mask(b, h, q_idx, kv_idx) -> %0", 2, 1, "output mask depends on score"},
+      {"output mask(b, h, q_idx, kv_idx) -> true false", 1, 42, "expected the end of the line"},
       {"dim N", 1, 1, "dim N is the extent of no tensor"},
       {"dim H", 1, 6, "dim H exists already"},
       {"tensor t: f32\nscalar t: f32", 2, 1, "two captures are called t"},
@@ -202,6 +210,6 @@ TEST_CASE("the time to refuse too many declarations grows with their number, not
 TEST_CASE("an empty text is the identity mod") {
   auto module = read("");
   REQUIRE(module);
-  CHECK_FALSE(module->scoreMod);
+  CHECK_FALSE(module->output(kScore));
   CHECK(print(*module).empty());
 }

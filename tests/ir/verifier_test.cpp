@@ -74,7 +74,7 @@ TEST_CASE("the verifier names what breaks a rule of ops.def") {
              contains("0 indices for 1 axes"));
 }
 
-TEST_CASE("the verifier names leaves, captures and roots that are not well-formed") {
+TEST_CASE("the verifier names leaves, captures and outputs that are not well-formed") {
   auto contains = [](const char* text) { return Catch::Contains(text); };
   CHECK_THAT(findingOf([](Module& m) { m.constant(Type::Bool, 2); }), contains("neither 0 nor 1"));
   CHECK_THAT(findingOf([](Module& m) { m.constant(Type::I32, 1ll << 31); }), contains("does not fit"));
@@ -94,46 +94,90 @@ TEST_CASE("the verifier names leaves, captures and roots that are not well-forme
              }),
              contains("not declared"));
   CHECK_THAT(findingOf([](Module& m) { m.dims[0] = "X"; }), contains("first dims"));
-  CHECK_THAT(findingOf([](Module& m) { m.scoreMod = m.dim(0); }), contains("score_mod has type i32"));
-  CHECK_THAT(findingOf([](Module& m) { m.maskMod = m.make(Op::IsNan, Type::Bool, {m.param(ParamKind::Score)}); }),
-             contains("mask_mod depends on score"));
-  CHECK_THAT(findingOf([](Module& m) { m.maskMod = Value{3}; }), contains("a root is not a node"));
+  CHECK_THAT(findingOf([](Module& m) { m.setOutput(kScore, m.dim(0)); }),
+             contains("output score has type i32, not f32"));
+  CHECK_THAT(
+      findingOf([](Module& m) { m.setOutput(kMask, m.make(Op::IsNan, Type::Bool, {m.param(ParamKind::Score)})); }),
+      contains("output mask depends on score, which is none of its parameters"));
+  CHECK_THAT(findingOf([](Module& m) { m.setOutput(kMask, Value{3}); }),
+             contains("the value of output mask is not a node"));
+}
+
+TEST_CASE("an output keeps to the parameters that it declares, and a well-known one to those of its role") {
+  auto finding = [](llvm::StringRef name, ParamSet params, ParamKind param) {
+    return findingOf([&](Module& m) { m.setOutput(name, params, m.param(param)); });
+  };
+  CHECK(finding("kv_bound", {ParamKind::B, ParamKind::QIdx}, ParamKind::QIdx) == "");
+  CHECK(finding("kv_bound", {ParamKind::B, ParamKind::QIdx}, ParamKind::KvIdx) ==
+        "output kv_bound depends on kv_idx, which is none of its parameters");
+  CHECK(finding("d slopes", {ParamKind::B}, ParamKind::B) == "'d slopes' is not a name");
+  CHECK(finding("score", {ParamKind::Score}, ParamKind::Score) == "");
+  CHECK(finding("score", {}, ParamKind::Score) == "output score depends on score, which is none of its parameters");
+  CHECK(findingOf([](Module& m) { m.setOutput("mask", {ParamKind::Score}, m.constBool(true)); }) ==
+        "output mask cannot have the parameter score");
+}
+
+TEST_CASE("outputs stand in one order however they are set, and names are unique") {
+  Module module;
+  const Value one = module.constInt(Type::I32, 1), two = module.constInt(Type::I32, 2);
+  auto names = [&] {
+    std::string text;
+    for (const Output& output : module.outputs()) text += output.name + " ";
+    return text;
+  };
+  module.setOutput("kv_end", {}, one);
+  module.setOutput(kMask, module.constBool(true));
+  module.setOutput("a", {}, one);
+  module.setOutput(kScore, module.constF32(0));
+  CHECK(names() == "score mask a kv_end ");
+  module.setOutput("a", {ParamKind::B}, two);
+  CHECK(names() == "score mask a kv_end ");
+  CHECK(module.output("a") == two);
+  CHECK(module.outputs()[2].params == ParamSet{ParamKind::B});
+  module.dropOutput(kMask);
+  module.dropOutput("kv_end");
+  module.dropOutput("none such");
+  CHECK(names() == "score a ");
+  CHECK_FALSE(module.output(kMask));
 }
 
 TEST_CASE("names, lines, spacing, dead nodes and arena order do not change the hash") {
   std::string hash = hashOf("tensor t: f32[H]\nscalar w: i32\n%0 = load f32 t[%h] !3\n%1 = sub i32 %q_idx, @w\n"
-                            "%2 = cast f32 %1\n%3 = add f32 %0, %2\nscore_mod -> %3\n");
+                            "%2 = cast f32 %1\n%3 = add f32 %0, %2\noutput score(score, b, h, q_idx, kv_idx) -> %3\n");
   CHECK(hash.size() == 64);
   CHECK(hash == hashOf("source \"x.py\"\ntensor slopes: f32[H]\nscalar window: i32\n%d = neg i32 %b\n"
                        "%a = sub i32 %q_idx, @window !9\n%l = load f32 slopes[%h]\n%c = cast f32 %a\n"
-                       "%r = add f32 %l, %c\nscore_mod -> %r\n"));
+                       "%r = add f32 %l, %c\noutput score(score, b, h, q_idx, kv_idx) -> %r\n"));
   CHECK(hashOf("dim N\ntensor t: f32[N]") == hashOf("dim M\ntensor u: f32[M]"));
 }
 
-TEST_CASE("each difference of op, type, constant, capture, extent and root changes the hash") {
+TEST_CASE("each difference of op, type, constant, capture, extent and output changes the hash") {
   const char* texts[] = {
       "",
-      "mask_mod -> true",
-      "mask_mod -> false",
-      "score_mod -> %score",
-      "score_mod -> 0.0",
-      "score_mod -> -0.0",
-      "score_mod -> nan",
-      "score_mod -> nan:0x7fc00001",
-      "score_mod -> %score\nmask_mod -> true",
-      "%0 = le i32 %kv_idx, %q_idx\nmask_mod -> %0",
-      "%0 = le i32 %q_idx, %kv_idx\nmask_mod -> %0",
-      "%0 = lt i32 %kv_idx, %q_idx\nmask_mod -> %0",
-      "%0 = le i32 %kv_idx, 4\nmask_mod -> %0",
-      "%0 = le i32 %kv_idx, 5\nmask_mod -> %0",
-      "%0 = le i32 %kv_idx, #H\nmask_mod -> %0",
-      "%0 = cast i64 %kv_idx\n%1 = le i64 %0, 4L\nmask_mod -> %1",
+      "output mask(b, h, q_idx, kv_idx) -> true",
+      "output mask(b, h) -> true",
+      "output mark(b, h) -> true",
+      "output mark(b, h) -> true\noutput mask(b, h) -> true",
+      "output mask(b, h, q_idx, kv_idx) -> false",
+      "output score(score, b, h, q_idx, kv_idx) -> %score",
+      "output score(score, b, h, q_idx, kv_idx) -> 0.0",
+      "output score(score, b, h, q_idx, kv_idx) -> -0.0",
+      "output score(score, b, h, q_idx, kv_idx) -> nan",
+      "output score(score, b, h, q_idx, kv_idx) -> nan:0x7fc00001",
+      "output score(score, b, h, q_idx, kv_idx) -> %score\noutput mask(b, h, q_idx, kv_idx) -> true",
+      "%0 = le i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "%0 = le i32 %q_idx, %kv_idx\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "%0 = lt i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "%0 = le i32 %kv_idx, 4\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "%0 = le i32 %kv_idx, 5\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "%0 = le i32 %kv_idx, #H\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "%0 = cast i64 %kv_idx\n%1 = le i64 %0, 4L\noutput mask(b, h, q_idx, kv_idx) -> %1",
       "scalar w: i32",
       "scalar w: f32",
       "scalar w: f32\nscalar v: i32",
       "scalar w: i32\nscalar v: f32",
-      "scalar w: i32\nscalar v: i32\n%0 = le i32 @w, %b\nmask_mod -> %0",
-      "scalar w: i32\nscalar v: i32\n%0 = le i32 @v, %b\nmask_mod -> %0",
+      "scalar w: i32\nscalar v: i32\n%0 = le i32 @w, %b\noutput mask(b, h, q_idx, kv_idx) -> %0",
+      "scalar w: i32\nscalar v: i32\n%0 = le i32 @v, %b\noutput mask(b, h, q_idx, kv_idx) -> %0",
       "tensor t: f32",
       "tensor t: f32[H]",
       "tensor t: f32[HKV]",
@@ -154,9 +198,8 @@ TEST_CASE("each difference of op, type, constant, capture, extent and root chang
 TEST_CASE("a very deep module is hashed and verified without deep recursion") {
   Module module;
   Value value = module.param(ParamKind::QIdx);
-  for (int i = 0; i < 300000; ++i)
-    value = module.make(Op::Add, Type::I32, {value, module.constInt(Type::I32, i)});
-  module.maskMod = module.make(Op::Le, Type::Bool, {value, value});
+  for (int i = 0; i < 300000; ++i) value = module.make(Op::Add, Type::I32, {value, module.constInt(Type::I32, i)});
+  module.setOutput(kMask, module.make(Op::Le, Type::Bool, {value, value}));
   CHECK_FALSE(verify(module));
   CHECK(canonicalHash(module).size() == 64);
 }
@@ -164,9 +207,13 @@ TEST_CASE("a very deep module is hashed and verified without deep recursion") {
 TEST_CASE("the index of a sum exists inside it alone, and inner sums have smaller ids") {
   auto contains = [](const char* text) { return Catch::Contains(text); };
   const Loop loop{0, 16}, outer{1, 3};
-  CHECK_THAT(findingOf([&](Module& m) { m.maskMod = m.make(Op::Eq, Type::Bool, {m.iter(loop), m.dim(0)}); }),
-             contains("a root depends on %i0 outside its sum"));
-  CHECK_THAT(findingOf([&](Module& m) { m.make(Op::Sum, Type::I32, {m.iter({0, 17})}, loop.attr()); }),
+  CHECK_THAT(findingOf([&](Module& m) {
+               m.setOutput(kMask, m.make(Op::Eq, Type::Bool, {m.iter(loop), m.dim(0)}));
+             }),
+             contains("output mask depends on %i0 outside its sum"));
+  CHECK_THAT(findingOf([&](Module& m) {
+               m.make(Op::Sum, Type::I32, {m.iter({0, 17})}, loop.attr());
+             }),
              contains("%i0 has another number of rounds"));
   CHECK_THAT(findingOf([&](Module& m) {
                Value both = m.make(Op::Add, Type::I32, {m.iter(loop), m.iter(outer)});
@@ -185,7 +232,7 @@ TEST_CASE("the hash does not depend on the ids of loops, and does on their round
   auto text = [](const char* inner, const char* outer) {
     std::string at = std::string("%i") + inner, over = std::string("%i") + outer;
     return "%0 = mul i32 " + over + ":3, " + at + ":4\n%1 = sum i32 " + at + ":4, %0\n%2 = sum i32 " + over +
-           ":3, %1\n%3 = le i32 %2, %kv_idx\nmask_mod -> %3\n";
+           ":3, %1\n%3 = le i32 %2, %kv_idx\noutput mask(b, h, q_idx, kv_idx) -> %3\n";
   };
   CHECK(hashOf(text("0", "1")) == hashOf(text("2", "5")));
   std::string longer = text("0", "1");

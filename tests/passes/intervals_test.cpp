@@ -34,10 +34,10 @@ int64_t valueOf(const LinearForm& form, const ir::Bindings& bindings) {
   return result;
 }
 
-/// The proof of the only gather of `mask_mod -> t[index] > 0`, with the lines that compute %i.
+/// The proof of the only gather of `output mask(b, h, q_idx, kv_idx) -> t[index] > 0`, with the lines that compute %i.
 GatherProof proofOf(const char* tensor, std::string_view lines, const Pins& pins = {}) {
-  std::string text =
-      std::string(tensor) + "\n" + std::string(lines) + "\n%l = load i32 t[%i]\n%m = lt i32 0, %l\nmask_mod -> %m";
+  std::string text = std::string(tensor) + "\n" + std::string(lines) +
+                     "\n%l = load i32 t[%i]\n%m = lt i32 0, %l\noutput mask(b, h, q_idx, kv_idx) -> %m";
   ir::Module module = moduleOf(text);
   auto proofs = proveGathers(module, pins);
   REQUIRE(proofs.size() == 1);
@@ -195,7 +195,7 @@ Verdict judge(std::string_view text, const Captures& captures, Tile tile, bool o
 
 TEST_CASE("tiles of a sliding window are empty, full or undecided as they should be") {
   const char* window = "scalar window: i32\n%0 = le i32 %kv_idx, %q_idx\n%1 = sub i32 %q_idx, %kv_idx\n"
-                       "%2 = le i32 %1, @window\n%3 = and bool %0, %2\nmask_mod -> %3";
+                       "%2 = le i32 %1, @window\n%3 = and bool %0, %2\noutput mask(b, h, q_idx, kv_idx) -> %3";
   Captures captures;
   captures.set("window", 256);
   for (bool optimise : {false, true}) {
@@ -214,10 +214,11 @@ TEST_CASE("captured data leave a tile undecided, and no mask_mod means that all 
   int32_t ids[1024] = {};
   Captures captures;
   captures.set("t", TensorView::contiguous(ids, DType::I32, {1024}));
-  const char* text = "tensor t: i32[KV_LEN]\n%0 = load i32 t[%kv_idx]\n%1 = eq i32 %0, 7\nmask_mod -> %1";
+  const char* text =
+      "tensor t: i32[KV_LEN]\n%0 = load i32 t[%kv_idx]\n%1 = eq i32 %0, 7\noutput mask(b, h, q_idx, kv_idx) -> %1";
   CHECK(judge(text, captures, {0, 0, 0, 128, 0, 128}, true) == Verdict::Undecided);
   CHECK(judge("", {}, {0, 0, 0, 128, 0, 128}, true) == Verdict::AlwaysTrue);
-  CHECK(judge("mask_mod -> false", {}, {0, 0, 0, 128, 0, 128}, true) == Verdict::AlwaysFalse);
+  CHECK(judge("output mask(b, h, q_idx, kv_idx) -> false", {}, {0, 0, 0, 128, 0, 128}, true) == Verdict::AlwaysFalse);
 }
 
 TEST_CASE("verdicts of random tiles of random modules agree with all their elements") {
@@ -249,10 +250,10 @@ TEST_CASE("the index of a sum and the sum itself have ranges, and gathers by the
   auto module = ir::read("tensor t: i8[Q_LEN, 20]\ntensor w: f32[19]\n"
                          "%0 = load i32 t[%q_idx, %i0:20]\n%1 = sum i32 %i0:20, %0\n"
                          "%2 = load f32 w[%i0:20]\n%3 = sum f32 %i0:20, %2\n%4 = cast f32 %1\n%5 = add f32 %3, %4\n"
-                         "score_mod -> %5\n");
+                         "output score(score, b, h, q_idx, kv_idx) -> %5\n");
   REQUIRE(module);
   Intervals intervals(*module);
-  const ir::Value sum = (*module)[(*module)[*module->scoreMod].operands[1]].operands[0];
+  const ir::Value sum = (*module)[(*module)[*module->output(ir::kScore)].operands[1]].operands[0];
   CHECK(intervals.range(sum).lo == -128 * 20);
   CHECK(intervals.range(sum).hi == 127 * 20);
   std::vector<GatherProof> proofs = proveGathers(*module);

@@ -177,14 +177,14 @@ TEST_CASE("masks of many conditions take neither long nor a deep stack", "[kv_bo
   for (auto [module, count] : {std::pair(&longChain, 100000), std::pair(&small, 20)}) {
     ir::Value value = orderOf(*module, 0);
     for (int64_t i = 1; i < count; ++i) value = module->make(Op::And, Type::Bool, {value, orderOf(*module, i)});
-    module->maskMod = value;
+    module->setOutput(ir::kMask, value);
   }
   ir::Value value = orderOf(shared, 0);
   for (int64_t i = 1; i < 64; ++i) { // 2^64 ways from the root to the first comparison
     ir::Value either = shared.make(Op::Or, Type::Bool, {value, orderOf(shared, i)});
     value = shared.make(Op::And, Type::Bool, {value, either});
   }
-  shared.maskMod = value;
+  shared.setOutput(ir::kMask, value);
   CHECK_FALSE(passes::hasBounds(longChain));
   CHECK_FALSE(passes::hasBounds(shared));
   CHECK(passes::hasBounds(small));

@@ -82,7 +82,7 @@ private:
 
 /// Whether an infinity is left in what score_mod needs.
 bool hasInfinity(const ir::Module& module) {
-  std::vector<bool> needed = reachable(module);
+  std::vector<bool> needed = ir::neededByOutputs(module);
   for (uint32_t id = 0; id < module.size(); ++id)
     if (needed[id] && module.isConst({id}) && module[{id}].type == ir::Type::F32 && std::isinf(module.f32({id})))
       return true;
@@ -95,8 +95,8 @@ TEST_CASE("lifting masks out of random scores changes nothing for attention") {
   int lifting = 0;
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     test::RandomModule random(seed + 50000, {.operations = 12, .longRows = seed % 4 == 3});
-    random.module.scoreMod = MaskedScores(random, seed).score(2 + int(seed % 4));
-    if (seed % 3 == 0) random.module.maskMod.reset();
+    random.module.setOutput(ir::kScore, MaskedScores(random, seed).score(2 + int(seed % 4)));
+    if (seed % 3 == 0) random.module.dropOutput(ir::kMask);
     ir::Module before = random.module, after = before, piped = before;
     REQUIRE(findPass("lift-masks")->run(after, {}));
     INFO("seed " << seed << "\n--- before\n" << ir::print(before) << "--- after\n" << ir::print(after));
@@ -125,10 +125,10 @@ TEST_CASE("a mask is lifted however it is spelled, and the score keeps nothing o
     ir::Module lifted = moduleOf(score), mask = moduleOf("q_idx >= kv_idx");
     CHECK(lifted.liftsMasks);
     CHECK_FALSE(hasInfinity(lifted));
-    REQUIRE(lifted.maskMod);
+    REQUIRE(lifted.output(ir::kMask));
     // With the mask alone, it is the mod that says the same by mask_mod.
-    if (lifted.scoreMod && lifted[*lifted.scoreMod].op == ir::Op::Param) {
-      lifted.scoreMod.reset();
+    if (lifted.output(ir::kScore) && lifted[*lifted.output(ir::kScore)].op == ir::Op::Param) {
+      lifted.dropOutput(ir::kScore);
       CHECK(ir::canonicalHash(lifted) == ir::canonicalHash(mask));
     }
   }
@@ -161,7 +161,7 @@ TEST_CASE("what is no mask stays in the score") {
     INFO(score);
     ir::Module module = moduleOf(score);
     CHECK_FALSE(module.liftsMasks);
-    CHECK_FALSE(module.maskMod);
+    CHECK_FALSE(module.output(ir::kMask));
   }
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("a lifted mask joins the mask_mod of the text") {
       moduleOf("def score_mod(score, b, h, q_idx, kv_idx):\n    return torch.where(q_idx >= kv_idx, score, "
                "-float('inf'))\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx < 64\n");
   ir::Module both = moduleOf("(q_idx >= kv_idx) & (q_idx - kv_idx < 64)");
-  module.scoreMod.reset();
+  module.dropOutput(ir::kScore);
   CHECK(ir::canonicalHash(module) == ir::canonicalHash(both));
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("scores of any depth are lifted in linear time") {
     ir::Value test = module.make(ir::Op::Le, ir::Type::Bool, {module.constInt(ir::Type::I32, i), q});
     score = module.make(ir::Op::Select, ir::Type::F32, {test, score, infinity});
   }
-  module.scoreMod = score;
+  module.setOutput(ir::kScore, score);
   const size_t size = module.size();
   REQUIRE(findPass("lift-masks")->run(module, {}));
   CHECK(module.liftsMasks);

@@ -103,8 +103,8 @@ TEST_CASE("the hash of the result does not depend on the order of the declaratio
       if (node.op == ir::Op::Scalar) attr = int64_t(swapped.scalars.size()) - 1 - attr;
       REQUIRE(swapped.make(node.op, node.type, node.operands, attr).id == id);
     }
-    swapped.scoreMod = random.module.scoreMod;
-    swapped.maskMod = random.module.maskMod;
+    for (const ir::Output& output : random.module.outputs())
+      swapped.setOutput(output.name, output.params, output.value);
     REQUIRE(runPipeline(swapped));
     // What is not used stays in the order of the declarations; compare modules that use all.
     auto usesAll = [](const ir::Module& module) {

@@ -12,7 +12,7 @@ using namespace attnc::passes;
 
 namespace {
 
-const char kCausal[] = "%0 = sub i32 %q_idx, %kv_idx\n%1 = le i32 0, %0\nmask_mod -> %1\n";
+const char kCausal[] = "%0 = sub i32 %q_idx, %kv_idx\n%1 = le i32 0, %0\noutput mask(b, h, q_idx, kv_idx) -> %1\n";
 
 ir::Module moduleOf(std::string_view text) {
   auto module = ir::read(text);
@@ -21,12 +21,12 @@ ir::Module moduleOf(std::string_view text) {
 }
 
 Status breakTypes(ir::Module& module, const PassContext&) {
-  module.maskMod = module.param(ir::ParamKind::QIdx);
+  module.setOutput(ir::kMask, module.param(ir::ParamKind::QIdx));
   return {};
 }
 
 Status breakCaptures(ir::Module& module, const PassContext&) {
-  module.maskMod = module.make(ir::Op::Scalar, ir::Type::Bool, {}, 3);
+  module.setOutput(ir::kMask, module.make(ir::Op::Scalar, ir::Type::Bool, {}, 3));
   return {};
 }
 
@@ -38,9 +38,10 @@ TEST_CASE("a pass that breaks the IR is named, with the IR before and after") {
   auto ok = runPasses(module, passes, {.verify = true});
   REQUIRE_FALSE(ok);
   CHECK(ok.error().blame == Blame::Internal);
-  CHECK_THAT(ok.error().message, Catch::Contains("pass break-types broke the IR: mask_mod has type i32, not bool"));
-  CHECK_THAT(ok.error().message, Catch::Contains("--- before\n%0 = le i32 %kv_idx, %q_idx\nmask_mod -> %0\n"));
-  CHECK_THAT(ok.error().message, Catch::Contains("mask_mod -> %q_idx"));
+  CHECK_THAT(ok.error().message, Catch::Contains("pass break-types broke the IR: output mask has type i32, not bool"));
+  CHECK_THAT(ok.error().message,
+             Catch::Contains("--- before\n%0 = le i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0\n"));
+  CHECK_THAT(ok.error().message, Catch::Contains("output mask(b, h, q_idx, kv_idx) -> %q_idx"));
 }
 
 TEST_CASE("a module that cannot be printed any more is reported all the same") {
@@ -64,7 +65,7 @@ TEST_CASE("printing and timing go to the sink") {
   auto sink = [&](std::string_view more) { text += more; };
   ir::Module module = moduleOf(kCausal);
   REQUIRE(runPipeline(module, {.printAfter = "dce", .sink = sink}));
-  CHECK(text == "; after dce\n%0 = le i32 %kv_idx, %q_idx\nmask_mod -> %0\n");
+  CHECK(text == "; after dce\n%0 = le i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0\n");
   text.clear();
   REQUIRE(runPipeline(module, {.time = true, .sink = sink}));
   CHECK_THAT(text, Catch::StartsWith("pin ") && Catch::Contains("simplify") && Catch::Contains(" us "));
@@ -102,7 +103,7 @@ TEST_CASE("a module of a hundred thousand operations goes through in reasonable 
     ir::Value test = module.make(ir::Op::Le, ir::Type::Bool, {sum, module.constInt(ir::Type::I32, i)});
     mask = module.make(ir::Op::Xor, ir::Type::Bool, {mask, test});
   }
-  module.maskMod = mask;
+  module.setOutput(ir::kMask, mask);
   std::clock_t start = std::clock(); // of this process: other processes do not count
   REQUIRE(runPipeline(module));
   double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;

@@ -45,8 +45,8 @@ TEST_CASE("a penalty linear in the distance is split into a column's and a row's
     captures.set("cap", 3.0).set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {3}));
     auto bindings = ir::bind(module, captures, problem);
     REQUIRE(bindings);
-    ir::Evaluator whole(module, *bindings, *module.scoreMod);
-    ir::Evaluator rest(split->module, *bindings, *split->module.scoreMod);
+    ir::Evaluator whole(module, *bindings, *module.output(ir::kScore));
+    ir::Evaluator rest(split->module, *bindings, *split->module.output(ir::kScore));
     ir::Evaluator shift(split->module, *bindings, split->shift), column(split->module, *bindings, split->column);
     for (int64_t h = 0; h < 3; ++h)
       for (int64_t q = 0; q < 50; q += 7)

@@ -236,12 +236,12 @@ std::string moduleText(const std::string& operations, ir::Type type) {
     last = "%" + std::to_string(count);
     text += last + " = " + part.substr(start) + "\n";
   }
-  if (type == ir::Type::Bool) return text + "mask_mod -> " + last + "\n";
-  if (type == ir::Type::F32) return text + "score_mod -> " + last + "\n";
+  if (type == ir::Type::Bool) return text + "output mask(b, h, q_idx, kv_idx) -> " + last + "\n";
+  if (type == ir::Type::F32) return text + "output score(score, b, h, q_idx, kv_idx) -> " + last + "\n";
   // Integers become visible through a comparison that no rule touches.
   const char* load =
       type == ir::Type::I64 ? "%m = load i64 M\n%t = lt i64 " : "%m = load i64 M\n%n = cast i32 %m\n%t = lt i32 ";
-  return text + load + last + (type == ir::Type::I64 ? ", %m" : ", %n") + "\nmask_mod -> %t\n";
+  return text + load + last + (type == ir::Type::I64 ? ", %m" : ", %n") + "\noutput mask(b, h, q_idx, kv_idx) -> %t\n";
 }
 
 ir::Type typeOf(const std::string& operations) {

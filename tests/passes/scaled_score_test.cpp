@@ -47,8 +47,8 @@ void checkMeaning(const std::string& expression) {
     captures.set("cap", cap).set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {3}));
     auto bindings = ir::bind(module, captures, problem);
     REQUIRE(bindings);
-    ir::Evaluator whole(module, *bindings, *module.scoreMod);
-    ir::Evaluator inside(scaled->module, *bindings, *scaled->module.scoreMod);
+    ir::Evaluator whole(module, *bindings, *module.output(ir::kScore));
+    ir::Evaluator inside(scaled->module, *bindings, *scaled->module.output(ir::kScore));
     auto factor = [&](std::optional<ir::Value> value, int64_t h) {
       return value ? ir::Evaluator(scaled->module, *bindings, *value).evaluate(0, 0, h, 0, 0).real : 1.0;
     };

@@ -99,7 +99,8 @@ void checkClose(const char* what, const std::vector<double>& got, const std::vec
 
 Module causalModule() {
   Module module;
-  module.maskMod = module.make(Op::Le, Type::Bool, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)});
+  module.setOutput(kMask,
+                   module.make(Op::Le, Type::Bool, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)}));
   return module;
 }
 
@@ -110,7 +111,7 @@ Module alibiModule() {
   Value distance = module.make(Op::Sub, Type::I32, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)});
   Value slope = module.make(Op::Load, Type::F32, {module.param(ParamKind::H)}, 0);
   Value bias = module.make(Op::Mul, Type::F32, {slope, module.make(Op::Cast, Type::F32, {distance})});
-  module.scoreMod = module.make(Op::Add, Type::F32, {module.param(ParamKind::Score), bias});
+  module.setOutput(kScore, module.make(Op::Add, Type::F32, {module.param(ParamKind::Score), bias}));
   return module;
 }
 
@@ -162,7 +163,7 @@ TEST_CASE("masked columns take no part, and rows without live columns are empty"
   for (const Case& c : kCases) compare(causalModule(), {}, c, DType::BF16, plain(), causal);
 
   Module never;
-  never.maskMod = never.constBool(false);
+  never.setOutput(kMask, never.constBool(false));
   for (const Case& c : kCases)
     compare(never, {}, c, DType::F32, plain(), [](int64_t, int64_t, int64_t, int64_t) { return false; });
 }
@@ -182,10 +183,11 @@ TEST_CASE("score_mod sees the scaled score and the query head") {
 
 TEST_CASE("a score of minus infinity in a whole row empties it") {
   Module module;
-  module.scoreMod =
+  module.setOutput(
+      kScore,
       module.make(Op::Select, Type::F32,
                   {module.make(Op::Lt, Type::Bool, {module.param(ParamKind::QIdx), module.constInt(Type::I32, 3)}),
-                   module.constF32(-std::numeric_limits<float>::infinity()), module.param(ParamKind::Score)});
+                   module.constF32(-std::numeric_limits<float>::infinity()), module.param(ParamKind::Score)}));
   auto mask = [](int64_t, int64_t, int64_t q, int64_t) { return q >= 3; };
   compare(module, {}, kCases[1], DType::F32, rounded(), mask);
 }
@@ -208,9 +210,9 @@ TEST_CASE("only listed blocks live, and full ones skip mask_mod") {
   };
   Module module;
   Value sum = module.make(Op::Add, Type::I32, {module.param(ParamKind::QIdx), module.param(ParamKind::KvIdx)});
-  module.maskMod = module.make(
-      Op::Eq, Type::Bool,
-      {module.make(Op::And, Type::I32, {sum, module.constInt(Type::I32, 1)}), module.constInt(Type::I32, 0)});
+  module.setOutput(kMask, module.make(Op::Eq, Type::Bool,
+                                      {module.make(Op::And, Type::I32, {sum, module.constInt(Type::I32, 1)}),
+                                       module.constInt(Type::I32, 0)}));
   compare(module, {}, c, DType::F32, plain(), even, &blocks);
 
   blocks.fullCount = nullptr;
@@ -276,10 +278,10 @@ TEST_CASE("a live score of +inf or NaN makes its row NaN, a masked one does noth
     Value isColumn = module.make(Op::Eq, Type::Bool, {kv, number(3)});
     Value low = module.make(Op::Select, Type::F32, {below(q, 6), score, module.constF32(-float(kInfinity))});
     Value special = module.make(Op::Select, Type::F32, {below(q, 4), module.constF32(bad), low});
-    module.scoreMod = module.make(Op::Select, Type::F32, {isColumn, special, score});
+    module.setOutput(kScore, module.make(Op::Select, Type::F32, {isColumn, special, score}));
     Value isOther = module.make(Op::Not, Type::Bool, {isColumn});
     Value mayLive = module.make(Op::Xor, Type::Bool, {below(q, 2), module.make(Op::Lt, Type::Bool, {number(3), q})});
-    module.maskMod = module.make(Op::Or, Type::Bool, {isOther, mayLive});
+    module.setOutput(kMask, module.make(Op::Or, Type::Bool, {isOther, mayLive}));
 
     std::mt19937 random(7);
     Tensor q4({1, 1, 8, 8}, random), k4({1, 1, 9, 8}, random), v4({1, 1, 9, 4}, random);

@@ -21,10 +21,12 @@ public:
 
   /// As those of ir::Interpreter.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return module.scoreMod ? Walk(*this, {.real = score}, {b, h, q, kv}).valueOf(*module.scoreMod).real : score;
+    const auto root = module.output(ir::kScore);
+    return root ? Walk(*this, {.real = score}, {b, h, q, kv}).valueOf(*root).real : score;
   }
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const {
-    return !module.maskMod || Walk(*this, {.real = 0}, {b, h, q, kv}).valueOf(*module.maskMod).integer != 0;
+    const auto root = module.output(ir::kMask);
+    return !root || Walk(*this, {.real = 0}, {b, h, q, kv}).valueOf(*root).integer != 0;
   }
 
 private:

@@ -32,7 +32,7 @@ public:
     lengths = {int32_t(anyInteger()), int32_t(anyInteger())};
     module.tensors.push_back({"lengths", DType::I32, {{true, int64_t(ir::BuiltinDim::B)}}});
     captures.set("lengths", TensorView::contiguous(lengths.data(), DType::I32, {2}));
-    module.maskMod = condition(int(below(4)));
+    module.setOutput(ir::kMask, condition(int(below(4))));
   }
   RandomMask(const RandomMask&) = delete; // the captures point into this object
 

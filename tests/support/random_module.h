@@ -11,7 +11,7 @@
 #include "attnc/block_mask.h"
 #include "ir/bindings.h"
 #include "ir/element.h"
-#include "ir/ir.h"
+#include "ir/walk.h"
 
 #include <bit>
 #include <cmath>
@@ -41,8 +41,9 @@ public:
     makeCaptures();
     makeLeaves();
     for (int i = 0; i < options.operations; ++i) makeOperation();
-    module.scoreMod = scoreRoot();
-    module.maskMod = maskRoot();
+    module.setOutput(ir::kScore, scoreRoot());
+    module.setOutput(ir::kMask, maskRoot());
+    module.setOutput("of_row", kRowParams, rowRoot()); // a name that nobody knows
   }
   RandomModule(const RandomModule&) = delete; // the captures point into this object
 
@@ -63,11 +64,12 @@ private:
   using Op = ir::Op;
   using Value = ir::Value;
 
+  static constexpr ir::ParamSet kRowParams = {ir::ParamKind::B, ir::ParamKind::H, ir::ParamKind::QIdx};
+
   std::mt19937_64 random;
   RandomModuleOptions options;
   std::deque<std::vector<char>> storage;
   std::vector<Value> values[4];
-  std::vector<bool> usesScore; // by Value::id
 
   // mt19937_64 is the same everywhere, the standard distributions are not.
   uint64_t below(uint64_t bound) { return random() % bound; }
@@ -161,15 +163,7 @@ private:
 
   // ---- Values ----
 
-  void remember(Value value) {
-    for (uint32_t id = uint32_t(usesScore.size()); id < module.size(); ++id) {
-      const ir::Node& node = module[{id}];
-      bool uses = node.op == Op::Param && node.attr == int64_t(ir::ParamKind::Score);
-      for (Value operand : node.operands) uses = uses || usesScore[operand.id];
-      usesScore.push_back(uses);
-    }
-    values[size_t(module[value].type)].push_back(value);
-  }
+  void remember(Value value) { values[size_t(module[value].type)].push_back(value); }
 
   void makeLeaves() {
     using ir::ParamKind;
@@ -327,12 +321,22 @@ private:
     Value result =
         module.make(Op::Le, Type::Bool, {module.param(ir::ParamKind::KvIdx), module.param(ir::ParamKind::QIdx)});
     const std::vector<Value>& bools = values[size_t(Type::Bool)];
+    const std::vector<ir::ParamSet> params = ir::paramsOf(module);
     int joined = 0;
     for (size_t i = bools.size(); i-- > 0 && joined < 3;) {
-      if (usesScore[bools[i].id]) continue;
+      if (params[bools[i].id].contains(ir::ParamKind::Score)) continue;
       result = module.make(joined++ % 2 ? Op::And : Op::Xor, Type::Bool, {result, bools[i]});
     }
     return result;
+  }
+
+  /// The newest integer that a row knows.
+  Value rowRoot() {
+    const std::vector<ir::ParamSet> params = ir::paramsOf(module);
+    const std::vector<Value>& integers = values[size_t(Type::I32)];
+    for (size_t i = integers.size(); i-- > 0;)
+      if (kRowParams.containsAll(params[integers[i].id])) return integers[i];
+    return module.constInt(Type::I32, 0);
   }
 };
 

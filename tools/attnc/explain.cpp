@@ -75,7 +75,8 @@ Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOp
   if (!wantsMask) return std::move(wantsMask).error();
   if (*wantsMask) return KvLoop::BlockMask;
   const ir::Module& module = mod.module();
-  bool masks = module.maskMod && !module.isConst(*module.maskMod);
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  bool masks = mask && !module.isConst(*mask);
   return masks ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 

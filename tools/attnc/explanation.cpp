@@ -132,13 +132,13 @@ ir::Module moduleInKernel(const ir::Module& module, Family family) {
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {
   std::vector<ir::Value> full, partial;
-  if (module.scoreMod) full.push_back(*module.scoreMod);
+  if (auto score = module.output(ir::kScore)) full.push_back(*score);
   partial = full;
   const char* extra = "";
   if (loop == KvLoop::Bounds)
     extra = " + a select by the bounds of its row, in place of mask_mod";
-  else if (module.maskMod && loop == KvLoop::BlockMask) {
-    partial.push_back(*module.maskMod);
+  else if (auto mask = module.output(ir::kMask); mask && loop == KvLoop::BlockMask) {
+    partial.push_back(*mask);
     extra = " + a select";
   }
   std::string text = fmt::format("per score   full blocks: {}\n", perElementText(countOperations(module, full)));

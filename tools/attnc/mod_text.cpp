@@ -3,6 +3,7 @@
 #include "capture_text.h"
 
 #include "ir/loops.h"
+#include "ir/walk.h"
 
 #include <fmt/format.h>
 #include <llvm/Support/MathExtras.h>
@@ -30,15 +31,13 @@ std::string capturesText(const Mod& mod) {
 OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Value> roots) {
   OperationCount count;
   const std::vector<ir::Level> levels = ir::levels(module);
-  std::vector<bool> needed(module.size(), false);
-  for (ir::Value root : roots) needed[root.id] = true;
+  const std::vector<bool> needed = ir::neededBy(module, roots);
   const std::vector<ir::LoopSet> open = ir::openLoops(module);
   std::vector<uint64_t> times(module.size(), 0); // that a value inside sums is computed
   const auto increase = [](uint64_t& by, uint64_t amount) { by = llvm::SaturatingAdd(by, amount); };
   for (uint32_t id = uint32_t(module.size()); id-- > 0;) {
     if (!needed[id]) continue;
     const ir::Node& node = module[{id}];
-    for (ir::Value operand : node.operands) needed[operand.id] = true;
     if (ir::info(node.op).rule == ir::TypeRule::Leaf) continue;
     uint64_t all = open[id] ? times[id] : 1;
     if (node.op == ir::Op::Sum) {
@@ -62,8 +61,9 @@ std::string levelsText(const OperationCount& count) {
 
 std::string operationsText(const ir::Module& module) {
   std::string text;
-  for (auto [function, root] : {std::pair("score_mod", module.scoreMod), std::pair("mask_mod", module.maskMod)})
-    if (root) text += fmt::format("operations  {}: {}\n", function, levelsText(countOperations(module, *root)));
+  for (auto [function, role] : {std::pair("score_mod", ir::kScore), std::pair("mask_mod", ir::kMask)})
+    if (auto root = module.output(role))
+      text += fmt::format("operations  {}: {}\n", function, levelsText(countOperations(module, *root)));
   return text;
 }
 

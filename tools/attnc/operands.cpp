@@ -6,6 +6,7 @@
 
 #include "ir/bindings.h"
 #include "ir/element.h"
+#include "ir/walk.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>
@@ -28,15 +29,11 @@ constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // seconds, and a gigab
 /// The captured tensors that mask_mod reads.
 std::set<std::string> tensorsOfMask(const ir::Module& module) {
   std::set<std::string> names;
-  if (!module.maskMod) return names;
-  std::vector<bool> needed(module.maskMod->id + 1, false);
-  needed.back() = true;
-  for (uint32_t id = uint32_t(needed.size()); id-- > 0;) {
-    if (!needed[id]) continue;
-    const ir::Node& node = module[{id}];
-    if (node.op == ir::Op::Load) names.insert(module.tensors[size_t(node.attr)].name);
-    for (ir::Value operand : node.operands) needed[operand.id] = true;
-  }
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  if (!mask) return names;
+  const std::vector<bool> needed = ir::neededBy(module, *mask);
+  for (uint32_t id = 0; id <= mask->id; ++id)
+    if (needed[id] && module[{id}].op == ir::Op::Load) names.insert(module.tensors[size_t(module[{id}].attr)].name);
   return names;
 }
 

@@ -1,0 +1,58 @@
+#include "ir/outputs.h"
+
+#include <utility>
+
+namespace attnc::ir {
+namespace {
+
+struct ParamInfo {
+  const char* name;
+  Type type;
+  Level level;
+};
+constexpr ParamInfo kParamTable[] = {
+#define PARAM(Name, text, type, level) {text, Type::type, Level::level},
+#include "ir/params.def"
+};
+
+} // namespace
+
+const char* name(Type type) {
+  switch (type) {
+  case Type::Bool: return "bool";
+  case Type::I32: return "i32";
+  case Type::I64: return "i64";
+  case Type::F32: return "f32";
+  }
+  return "?";
+}
+
+const char* name(Level level) {
+  switch (level) {
+  case Level::Launch: return "launch";
+  case Level::Head: return "head";
+  case Level::Row: return "row";
+  case Level::Column: return "column";
+  case Level::Element: return "element";
+  }
+  return "?";
+}
+
+Level join(Level a, Level b) {
+  if (a == b) return a;
+  if (a > b) std::swap(a, b);
+  // Launch and Head lie outside everything; Row beside Column is known per element only.
+  return a <= Level::Head ? b : Level::Element;
+}
+
+const char* name(ParamKind param) { return kParamTable[size_t(param)].name; }
+Type typeOf(ParamKind param) { return kParamTable[size_t(param)].type; }
+Level levelOf(ParamKind param) { return kParamTable[size_t(param)].level; }
+
+const OutputRole* roleNamed(llvm::StringRef name) {
+  for (const OutputRole& role : kRoles)
+    if (name == role.name) return &role;
+  return nullptr;
+}
+
+} // namespace attnc::ir
