@@ -3,6 +3,7 @@
 #include "dsl/builtins.h"
 #include "dsl/known_numbers.h"
 #include "dsl/tracer.h"
+#include "ir/semantics.h"
 
 #include <cmath>
 
@@ -13,28 +14,9 @@ using ir::Type;
 
 namespace {
 
+/// A function of one float, of a known one.
 double compute(Op op, double x) {
-  switch (op) {
-  case Op::Exp: return std::exp(x);
-  case Op::Exp2: return std::exp2(x);
-  case Op::Log: return std::log(x);
-  case Op::Log2: return std::log2(x);
-  case Op::Log1p: return std::log1p(x);
-  case Op::Sqrt: return std::sqrt(x);
-  case Op::Rsqrt: return 1 / std::sqrt(x);
-  case Op::Sin: return std::sin(x);
-  case Op::Cos: return std::cos(x);
-  case Op::Tan: return std::tan(x);
-  case Op::Tanh:
-  case Op::TanhApprox: return std::tanh(x);
-  case Op::Sigmoid: return 1 / (1 + std::exp(-x));
-  case Op::Erf: return std::erf(x);
-  case Op::Floor: return std::floor(x);
-  case Op::Ceil: return std::ceil(x);
-  case Op::Trunc: return std::trunc(x);
-  case Op::Round: return std::nearbyint(x);
-  default: return x; // not a function of one float
-  }
+  return ir::semantics::apply<double>(op, Type::F32, Type::F32, {.real = x}, {.real = 0}).real;
 }
 
 Value apply(Tracer& tracer, Op op, Value x, const char* name) {

@@ -44,7 +44,7 @@ int64_t operationsOf(const ir::Module& module, Value value) {
     const ir::Node& node = module[{id}];
     if (node.op == Op::Sum)
       count += times(open[id] | ir::only(ir::Loop::of(node)));
-    else if (ir::info(node.op).rule != ir::TypeRule::Leaf)
+    else if (ir::info(node.op).cost != ir::Cost::Free)
       count += times(open[id]);
   }
   return int64_t(std::min(count, double(kMostOperations)));

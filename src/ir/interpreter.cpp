@@ -13,7 +13,6 @@
 namespace attnc::ir {
 namespace {
 
-constexpr size_t kOps = size_t(Op::Sum) + 1;
 constexpr size_t kTypes = 4;
 
 } // namespace
@@ -68,7 +67,7 @@ struct Tape {
     return type == Type::F32 ? sum<Type::F32> : type == Type::I64 ? sum<Type::I64> : sum<Type::I32>;
   }
   static Apply applyOf(Op op, Type from, Type to) {
-    static constexpr auto kOperations = operationTable(std::make_index_sequence<kOps * kTypes>());
+    static constexpr auto kOperations = operationTable(std::make_index_sequence<kOpCount * kTypes>());
     static constexpr auto kConversions = conversionTable(std::make_index_sequence<kTypes * kTypes>());
     if (op == Op::Select) return select;
     if (op == Op::Cast) return kConversions[size_t(from) * kTypes + size_t(to)];
@@ -88,15 +87,15 @@ struct Tape {
   }
 
   uint32_t leaf(const Node& node) {
-    switch (node.op) {
-    case Op::Param: return uint32_t(node.attr); // see Evaluator::slotOf
-    case Op::Dim: return newSlot({.integer = bindings.dims[node.attr]});
-    case Op::Iter: return newSlot();
-    case Op::Scalar: {
+    switch (leafOf(node)) {
+    case Leaf::Const: break;
+    case Leaf::Param: return uint32_t(node.attr); // see Evaluator::slotOf
+    case Leaf::Dim: return newSlot({.integer = bindings.dims[node.attr]});
+    case Leaf::Iter: return newSlot();
+    case Leaf::Scalar: {
       const ScalarValue& scalar = bindings.scalars[node.attr];
       return newSlot(node.type == Type::F32 ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer});
     }
-    default: break;
     }
     if (node.type == Type::F32) return newSlot({.real = std::bit_cast<float>(uint32_t(node.attr))});
     return newSlot({.integer = node.attr});
@@ -128,7 +127,7 @@ struct Tape {
   /// Appends what computes the node from its operands, which have their slots.
   void add(uint32_t id, std::vector<Step>& steps) {
     const Node& node = module[{id}];
-    if (info(node.op).rule == TypeRule::Leaf) {
+    if (isLeaf(node)) {
       slotOf[id] = leaf(node);
       return;
     }

@@ -10,14 +10,6 @@
 
 namespace attnc::ir {
 
-const OpInfo& info(Op op) {
-  static const OpInfo table[] = {
-#define OP(Name, text, arity, rule, cuda) {text, arity, TypeRule::rule, cuda},
-#include "ir/ops.def"
-  };
-  return table[size_t(op)];
-}
-
 Type loadedType(DType dtype) {
   switch (dtype) {
   case DType::Bool: return Type::Bool;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "attnc/tensor.h"
+#include "ir/ops.h"
 #include "ir/outputs.h"
 
 #include <llvm/ADT/ArrayRef.h>
@@ -22,23 +23,6 @@
 
 namespace attnc::ir {
 
-enum class Op : uint8_t {
-#define OP(Name, text, arity, rule, cuda) Name,
-#include "ir/ops.def"
-};
-
-/// How the operands and the result of an operation are typed; see ops.def.
-enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum };
-
-/// One row of ops.def.
-struct OpInfo {
-  const char* text;
-  int arity; ///< -1: the rank of the tensor
-  TypeRule rule;
-  const char* cuda;
-};
-const OpInfo& info(Op op);
-
 struct Node {
   Op op;
   Type type;
@@ -49,6 +33,10 @@ struct Node {
   /// 1-based line of the mod's text that made this value; 0 if none. Not part of the node's identity.
   uint32_t line = 0;
 };
+
+inline bool isLeaf(const Node& node) { return info(node.op).rule == TypeRule::Leaf; }
+/// Precondition: isLeaf(node).
+inline Leaf leafOf(const Node& node) { return Leaf(node.op); }
 
 /// The loop of a sum. A Sum binds the Iter with its own attr in its operand: the value of a node that depends on an Iter
 /// stands for one round of the sum around it. An inner sum that depends on the index of an outer one has the smaller id.
@@ -61,10 +49,6 @@ struct Loop {
 };
 constexpr unsigned kMaxLoops = 8;
 constexpr int64_t kMaxRounds = int64_t(1) << 24;
-
-/// A named extent. The first five of every module are B, H, HKV, Q_LEN, KV_LEN (BuiltinDim), then free names.
-enum class BuiltinDim : uint8_t { B, H, HKV, QLen, KvLen };
-constexpr unsigned kBuiltinDims = 5;
 
 /// One extent of a captured tensor: a constant, or one of the module's named dims.
 struct Extent {

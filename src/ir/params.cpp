@@ -9,11 +9,18 @@ struct ParamInfo {
   const char* name;
   Type type;
   Level level;
+  std::optional<BuiltinDim> along;
 };
-constexpr ParamInfo kParamTable[] = {
-#define PARAM(Name, text, type, level) {text, Type::type, Level::level},
+
+const ParamInfo& info(ParamKind param) {
+  constexpr std::nullopt_t None = std::nullopt;
+  using enum BuiltinDim;
+  static constexpr ParamInfo kTable[] = {
+#define PARAM(Name, text, type, level, along) {text, Type::type, Level::level, along},
 #include "ir/params.def"
-};
+  };
+  return kTable[size_t(param)];
+}
 
 } // namespace
 
@@ -45,9 +52,10 @@ Level join(Level a, Level b) {
   return a <= Level::Head ? b : Level::Element;
 }
 
-const char* name(ParamKind param) { return kParamTable[size_t(param)].name; }
-Type typeOf(ParamKind param) { return kParamTable[size_t(param)].type; }
-Level levelOf(ParamKind param) { return kParamTable[size_t(param)].level; }
+const char* name(ParamKind param) { return info(param).name; }
+Type typeOf(ParamKind param) { return info(param).type; }
+Level levelOf(ParamKind param) { return info(param).level; }
+std::optional<BuiltinDim> extentOf(ParamKind param) { return info(param).along; }
 
 const OutputRole* roleNamed(llvm::StringRef name) {
   for (const OutputRole& role : kRoles)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 
 namespace attnc::ir {
 
@@ -16,14 +17,18 @@ const char* name(Level level);
 /// The outermost level at which values of both levels are known.
 Level join(Level a, Level b);
 
+/// A named extent. The first five of every module are B, H, HKV, Q_LEN, KV_LEN (BuiltinDim), then free names.
+enum class BuiltinDim : uint8_t { B, H, HKV, QLen, KvLen };
+constexpr unsigned kBuiltinDims = 5;
+
 /// The parameters; params.def has them.
 enum class ParamKind : uint8_t {
-#define PARAM(Name, text, type, level) Name,
+#define PARAM(Name, ...) Name,
 #include "ir/params.def"
 };
 /// All of them, in order.
 constexpr ParamKind kParams[] = {
-#define PARAM(Name, text, type, level) ParamKind::Name,
+#define PARAM(Name, ...) ParamKind::Name,
 #include "ir/params.def"
 };
 constexpr unsigned kParamCount = sizeof(kParams) / sizeof(kParams[0]);
@@ -32,6 +37,8 @@ const char* name(ParamKind param);
 Type typeOf(ParamKind param);
 /// The level at which a parameter is known.
 Level levelOf(ParamKind param);
+/// The extent along which a parameter counts positions; nothing for one that is no position.
+std::optional<BuiltinDim> extentOf(ParamKind param);
 
 /// A set of parameters.
 class ParamSet {

@@ -11,8 +11,6 @@ namespace {
 
 constexpr uint32_t kQuietNan = 0x7fc00000;
 
-bool isLeaf(const Node& node) { return info(node.op).rule == TypeRule::Leaf; }
-
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (unsigned char c : text) {
@@ -107,14 +105,15 @@ OperandNames::OperandNames(const Module& module) : module(module), number(module
 
 std::string OperandNames::of(Value value) const {
   const Node& node = module[value];
-  switch (node.op) {
-  case Op::Const: return printConst(node);
-  case Op::Param: return fmt::format("%{}", name(ParamKind(node.attr)));
-  case Op::Scalar: return fmt::format("@{}", module.scalars[node.attr].name);
-  case Op::Dim: return fmt::format("#{}", module.dims[node.attr]);
-  case Op::Iter: return loop(node);
-  default: return fmt::format("%{}", number[value.id]);
+  if (!isLeaf(node)) return fmt::format("%{}", number[value.id]);
+  switch (leafOf(node)) {
+  case Leaf::Const: return printConst(node);
+  case Leaf::Param: return fmt::format("%{}", name(ParamKind(node.attr)));
+  case Leaf::Scalar: return fmt::format("@{}", module.scalars[node.attr].name);
+  case Leaf::Dim: return fmt::format("#{}", module.dims[node.attr]);
+  case Leaf::Iter: return loop(node);
   }
+  return "?";
 }
 
 std::string printF32(float value) {

@@ -21,7 +21,7 @@ namespace {
 using llvm::StringRef;
 
 std::optional<Op> opNamed(StringRef text) {
-#define OP(Name, spelling, arity, rule, cuda)                                                                          \
+#define OP(Name, spelling, ...)                                                                                        \
   if (text == spelling) return Op::Name;
 #include "ir/ops.def"
   return std::nullopt;

@@ -2,8 +2,8 @@
 //
 // Integers wrap at their width. f32 operations are those of IEEE single precision, each rounded once; a function such
 // as exp is computed in double and then rounded, which gives the nearest f32 but for one case in some hundred million.
-// tanh_approx is tanh: the approximation belongs to the kernels, not to the meaning. Real is float; tests compare with
-// double.
+// The column `value` of ops.def says what each operation is, in the functions that stand here. Real is float; tests
+// compare with double, and the front end computes known numbers in it.
 #pragma once
 
 #include "ir/element.h"
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <concepts>
 #include <limits>
+#include <type_traits>
 
 namespace attnc::ir::semantics {
 
@@ -45,8 +46,33 @@ template <std::floating_point Real> Real floorDiv(Real a, Real b) {
   return quotient - floored > Real(0.5) ? floored + 1 : floored;
 }
 
-template <class Real> Real minOf(Real a, Real b) { return (a < b || std::isnan(a)) ? a : b; }
-template <class Real> Real maxOf(Real a, Real b) { return (a > b || std::isnan(a)) ? a : b; }
+template <std::integral T> T minOf(T a, T b) { return a < b ? a : b; }
+template <std::integral T> T maxOf(T a, T b) { return a > b ? a : b; }
+template <std::floating_point Real> Real minOf(Real a, Real b) { return (a < b || std::isnan(a)) ? a : b; }
+template <std::floating_point Real> Real maxOf(Real a, Real b) { return (a > b || std::isnan(a)) ? a : b; }
+
+// Arithmetic on the unsigned type wraps, whatever the compiler's flags.
+template <class T> using Unsigned = std::make_unsigned_t<T>;
+template <std::integral T> T negative(T a) { return T(Unsigned<T>(0) - Unsigned<T>(a)); }
+template <std::integral T> T absolute(T a) { return a < 0 ? negative(a) : a; }
+template <std::integral T> T sum(T a, T b) { return T(Unsigned<T>(a) + Unsigned<T>(b)); }
+template <std::integral T> T difference(T a, T b) { return T(Unsigned<T>(a) - Unsigned<T>(b)); }
+template <std::integral T> T product(T a, T b) { return T(Unsigned<T>(a) * Unsigned<T>(b)); }
+template <std::floating_point Real> Real negative(Real a) { return -a; }
+template <std::floating_point Real> Real absolute(Real a) { return std::fabs(a); }
+template <std::floating_point Real> Real sum(Real a, Real b) { return a + b; }
+template <std::floating_point Real> Real difference(Real a, Real b) { return a - b; }
+template <std::floating_point Real> Real product(Real a, Real b) { return a * b; }
+
+inline bool complement(bool a) { return !a; }
+template <std::integral T> T complement(T a) { return ~a; }
+template <std::integral T> constexpr T kCountMask = T(sizeof(T) * 8 - 1);
+template <std::integral T> T shiftLeft(T a, T count) { return T(Unsigned<T>(a) << (count & kCountMask<T>)); }
+template <std::integral T> T shiftRight(T a, T count) { return a >> (count & kCountMask<T>); }
+
+/// What functions are computed of.
+template <std::floating_point Real> double wide(Real a) { return double(a); }
+inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 /// Truncates and saturates; NaN gives 0.
 template <class T> T saturate(double value) {
@@ -58,76 +84,33 @@ template <class T> T saturate(double value) {
   return T(value);
 }
 
-/// Operations whose operands are integers of type T (int32_t, int64_t, or bool's int64_t 0/1).
-template <class T> [[gnu::always_inline]] inline int64_t ofIntegers(Op op, T a, T b) {
-  using Unsigned = std::make_unsigned_t<T>;
-  constexpr int kMask = sizeof(T) * 8 - 1;
-  switch (op) {
-  case Op::Neg: return T(Unsigned(0) - Unsigned(a));
-  case Op::Abs: return a < 0 ? T(Unsigned(0) - Unsigned(a)) : a;
-  case Op::Add: return T(Unsigned(a) + Unsigned(b));
-  case Op::Sub: return T(Unsigned(a) - Unsigned(b));
-  case Op::Mul: return T(Unsigned(a) * Unsigned(b));
-  case Op::Min: return a < b ? a : b;
-  case Op::Max: return a > b ? a : b;
-  case Op::FloorDiv: return floorDiv(a, b);
-  case Op::Mod: return floorMod(a, b);
-  case Op::And: return a & b;
-  case Op::Or: return a | b;
-  case Op::Xor: return a ^ b;
-  case Op::Not: return ~a;
-  case Op::Shl: return T(Unsigned(a) << (b & kMask));
-  case Op::Shr: return a >> (b & kMask);
-  case Op::Eq: return a == b;
-  case Op::Ne: return a != b;
-  case Op::Lt: return a < b;
-  case Op::Le: return a <= b;
-  default: return 0; // not an operation on integers; the verifier refuses it
-  }
+/// Whether an operation of this rule is a function of operands of this one type, which ops.def spells.
+constexpr bool isSpelled(TypeRule rule, Type type) {
+  const bool isElsewhere = rule == TypeRule::Leaf || rule == TypeRule::Select || rule == TypeRule::Cast ||
+                           rule == TypeRule::Load || rule == TypeRule::Sum;
+  return !isElsewhere && admits(rule, type);
 }
 
-template <class Real> [[gnu::always_inline]] inline SlotOf<Real> ofReals(Op op, Real a, Real b) {
-  auto real = [](auto value) { return SlotOf<Real>{.real = Real(value)}; };
-  auto integer = [](bool value) { return SlotOf<Real>{.integer = value}; };
-  const double x = double(a); // what functions are computed of
+template <class Real, class T> SlotOf<Real> slotOf(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    return {.real = Real(value)};
+  else
+    return {.integer = value};
+}
+
+/// The operation on operands of the type that T stands for. 0 for one that the verifier refuses.
+template <class Real, Type type, class T> [[gnu::always_inline]] inline SlotOf<Real> spelled(Op op, T a, T b) {
+  [[maybe_unused]] constexpr int Elsewhere = 0;
   switch (op) {
-  case Op::Neg: return real(-a);
-  case Op::Abs: return real(std::fabs(a));
-  case Op::Add: return real(a + b);
-  case Op::Sub: return real(a - b);
-  case Op::Mul: return real(a * b);
-  case Op::Div: return real(a / b);
-  case Op::Min: return real(minOf(a, b));
-  case Op::Max: return real(maxOf(a, b));
-  case Op::FloorDiv: return real(floorDiv(a, b));
-  case Op::Mod: return real(floorMod(a, b));
-  case Op::Eq: return integer(a == b);
-  case Op::Ne: return integer(a != b);
-  case Op::Lt: return integer(a < b);
-  case Op::Le: return integer(a <= b);
-  case Op::IsNan: return integer(std::isnan(a));
-  case Op::Exp: return real(std::exp(x));
-  case Op::Exp2: return real(std::exp2(x));
-  case Op::Log: return real(std::log(x));
-  case Op::Log2: return real(std::log2(x));
-  case Op::Log1p: return real(std::log1p(x));
-  case Op::Sqrt: return real(std::sqrt(a));
-  case Op::Rsqrt: return real(1 / std::sqrt(x));
-  case Op::Sin: return real(std::sin(x));
-  case Op::Cos: return real(std::cos(x));
-  case Op::Tan: return real(std::tan(x));
-  case Op::Tanh:
-  case Op::TanhApprox: return real(std::tanh(x));
-  case Op::Sigmoid: return real(1 / (1 + std::exp(-x)));
-  case Op::Erf: return real(std::erf(x));
-  case Op::Floor: return real(std::floor(a));
-  case Op::Ceil: return real(std::ceil(a));
-  case Op::Trunc: return real(std::trunc(a));
-  case Op::Round: return real(std::nearbyint(a)); // the default rounding mode: half to even
-  case Op::Pow: return real(std::pow(x, double(b)));
-  case Op::StopGradient: return real(a);
-  default: return real(0); // not an operation on reals; the verifier refuses it
+#define OP(Name, text, arity, rule, cuda, value, derivative, commutes, cost)                                           \
+  case Op::Name:                                                                                                       \
+    if constexpr (isSpelled(TypeRule::rule, type))                                                                     \
+      return slotOf<Real>(value);                                                                                      \
+    else                                                                                                               \
+      break;
+#include "ir/ops.def"
   }
+  return {.integer = 0};
 }
 
 template <class Real> [[gnu::always_inline]] inline SlotOf<Real> cast(Type from, Type to, SlotOf<Real> a) {
@@ -141,15 +124,15 @@ template <class Real> [[gnu::always_inline]] inline SlotOf<Real> cast(Type from,
   return a;
 }
 
-/// Applies any operation but the leaves, Select and Load. `from` is the type of the operands, `to` of the result.
+/// Applies any operation but the leaves, Select, Load and Sum. `from` is the type of the operands, `to` of the result.
 template <class Real>
 [[gnu::always_inline]] inline SlotOf<Real> apply(Op op, Type from, Type to, SlotOf<Real> a, SlotOf<Real> b) {
   if (op == Op::Cast) return cast(from, to, a);
   switch (from) {
-  case Type::Bool: return {.integer = op == Op::Not ? a.integer ^ 1 : ofIntegers<int64_t>(op, a.integer, b.integer)};
-  case Type::I32: return {.integer = ofIntegers<int32_t>(op, int32_t(a.integer), int32_t(b.integer))};
-  case Type::I64: return {.integer = ofIntegers<int64_t>(op, a.integer, b.integer)};
-  case Type::F32: return ofReals(op, a.real, b.real);
+  case Type::Bool: return spelled<Real, Type::Bool>(op, a.integer != 0, b.integer != 0);
+  case Type::I32: return spelled<Real, Type::I32>(op, int32_t(a.integer), int32_t(b.integer));
+  case Type::I64: return spelled<Real, Type::I64>(op, a.integer, b.integer);
+  case Type::F32: return spelled<Real, Type::F32>(op, a.real, b.real);
   }
   return a;
 }

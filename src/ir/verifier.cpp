@@ -12,25 +12,6 @@
 namespace attnc::ir {
 namespace {
 
-/// Whether the type may stand under the rule; for Compare and Test, the operands' type.
-bool admits(TypeRule rule, Type type) {
-  switch (rule) {
-  case TypeRule::Arith:
-  case TypeRule::Sum: return type != Type::Bool;
-  case TypeRule::Int:
-  case TypeRule::Shift: return isInt(type);
-  case TypeRule::Bits: return type != Type::F32;
-  case TypeRule::Float:
-  case TypeRule::Test: return type == Type::F32;
-  case TypeRule::Leaf:
-  case TypeRule::Compare:
-  case TypeRule::Select:
-  case TypeRule::Cast:
-  case TypeRule::Load: return true;
-  }
-  return false;
-}
-
 std::string checkConst(const Node& node) {
   switch (node.type) {
   case Type::Bool:
@@ -55,26 +36,26 @@ std::string checkLoop(const Node& node) {
 
 std::string checkLeaf(const Module& module, const Node& node) {
   bool inRange = node.attr >= 0;
-  switch (node.op) {
-  case Op::Const: return checkConst(node);
-  case Op::Param:
+  switch (leafOf(node)) {
+  case Leaf::Const: return checkConst(node);
+  case Leaf::Param:
     if (!inRange || node.attr >= int64_t(kParamCount)) return "a param does not exist";
     if (node.type != typeOf(ParamKind(node.attr)))
       return fmt::format("param {} has type {}", name(ParamKind(node.attr)), name(node.type));
     return "";
-  case Op::Scalar:
+  case Leaf::Scalar:
     if (!inRange || node.attr >= int64_t(module.scalars.size())) return "a scalar is not declared";
     if (node.type != module.scalars[node.attr].type)
       return fmt::format("scalar {} has type {}", module.scalars[node.attr].name, name(node.type));
     return "";
-  case Op::Dim:
+  case Leaf::Dim:
     if (!inRange || node.attr >= int64_t(module.dims.size())) return "a dim is not declared";
     return node.type == Type::I32 ? "" : "a dim is not an i32";
-  case Op::Iter:
+  case Leaf::Iter:
     if (node.type != Type::I32) return "an iter is not an i32";
     return checkLoop(node);
-  default: return fmt::format("{} is not a leaf", info(node.op).text);
   }
+  return "a leaf is of no kind";
 }
 
 std::string checkLoad(const Module& module, const Node& node) {

@@ -30,15 +30,12 @@ enum class Weight {
   Heavy,  ///< a gather or an angle for every score
 };
 
-/// Whether scores take a sin, cos or tan each. Its reduction of large angles is long beside the score: narrow tiles have
-/// fewer copies of it to compile.
+/// Whether scores take a sin, cos or tan each, which is long beside the score: narrow tiles have fewer copies of it to
+/// compile.
 bool takesAngles(const ir::Module& module) {
   const std::vector<ir::Level> levels = ir::levels(module);
-  for (uint32_t id = 0; id < module.size(); ++id) {
-    const ir::Op op = module[{id}].op;
-    const bool isAngle = op == ir::Op::Sin || op == ir::Op::Cos || op == ir::Op::Tan;
-    if (isAngle && levels[id] == ir::Level::Element) return true;
-  }
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (ir::info(module[{id}].op).cost == ir::Cost::Long && levels[id] == ir::Level::Element) return true;
   return false;
 }
 

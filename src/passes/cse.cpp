@@ -12,31 +12,14 @@
 
 namespace attnc::passes {
 
-using ir::Op;
-
-static bool isCommutative(Op op, ir::Type type) {
-  switch (op) {
-  case Op::Add:
-  case Op::Mul:
-  case Op::And:
-  case Op::Or:
-  case Op::Xor:
-  case Op::Eq:
-  case Op::Ne: return true;
-  case Op::Min:
-  case Op::Max: return type != ir::Type::F32;
-  default: return false; // a list of the few, not a case analysis over all operations
-  }
-}
-
 Status cse(ir::Module& module, const PassContext&) {
   module = rebuild(module, [](ir::Module& out, const ir::Node& node) {
     ir::Node ordered = node;
     // Leaves by what they are, not by when they were first met: so the order survives printing and reading back.
     auto rank = [&](ir::Value value) {
       const ir::Node& operand = out[value];
-      bool isLeaf = ir::info(operand.op).rule == ir::TypeRule::Leaf;
-      return std::make_tuple(out.isConst(value), !isLeaf, isLeaf ? int64_t(operand.op) : 0, isLeaf ? operand.attr : 0,
+      const bool leaf = isLeaf(operand);
+      return std::make_tuple(out.isConst(value), !leaf, leaf ? int64_t(operand.op) : 0, leaf ? operand.attr : 0,
                              value.id);
     };
     if (isCommutative(node.op, node.type) && rank(node.operands[1]) < rank(node.operands[0]))

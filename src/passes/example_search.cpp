@@ -23,18 +23,6 @@ constexpr uint64_t kSetUp = 1000; // operations that it takes to begin with a pr
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr ParamKind kCoordinates[] = {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx};
 
-/// The extent along which a coordinate counts.
-ir::BuiltinDim alongOf(ParamKind param) {
-  switch (param) {
-  case ParamKind::B: return ir::BuiltinDim::B;
-  case ParamKind::H: return ir::BuiltinDim::H;
-  case ParamKind::QIdx: return ir::BuiltinDim::QLen;
-  case ParamKind::KvIdx:
-  case ParamKind::Score: break;
-  }
-  return ir::BuiltinDim::KvLen;
-}
-
 /// Example problems: B, H, HKV, Q_LEN, KV_LEN, and the value of every free extent. Small ones first, for readable
 /// examples.
 constexpr int64_t kProblems[][6] = {
@@ -165,7 +153,7 @@ std::string ExampleSearch::tryProblem(const Sample& sample, size_t problem, uint
     return llvm::SaturatingMultiplyAdd(sample.cost, points, kSetUp);
   };
   for (size_t i = 0; i < 4; ++i)
-    along[i] = positions(dims[size_t(alongOf(kCoordinates[i]))], sample.params.contains(kCoordinates[i]));
+    along[i] = positions(dims[size_t(*ir::extentOf(kCoordinates[i]))], sample.params.contains(kCoordinates[i]));
   if (cost() > allowed) // the corners alone
     for (std::vector<int64_t>& at : along)
       if (at.size() > 2) at = {at.front(), at.back()};
@@ -202,7 +190,7 @@ std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t
   for (ParamKind param : kCoordinates) {
     if (!sample.params.contains(param)) continue;
     // Beside another extent by name, one must see that the position exists: Q_LEN = 9, q_idx = 8.
-    size_t along = size_t(alongOf(param));
+    size_t along = size_t(*ir::extentOf(param));
     int64_t position = coordinates[size_t(param) - 1];
     bool isOther = extent.isNamed && extent.value != int64_t(along);
     if (isOther && position > 0 && !sample.usesDim(along)) add(module.dims[along], shortest(along, position));

@@ -20,17 +20,7 @@ using ir::Type;
 using ir::Value;
 
 /// Whether a gradient of the node can pass on to its f32 operands. Steps have none, nor has anything that is no f32.
-bool passesGradients(const Node& node) {
-  switch (node.op) {
-  case Op::StopGradient:
-  case Op::Floor:
-  case Op::Ceil:
-  case Op::Trunc:
-  case Op::Round:
-  case Op::FloorDiv: return false;
-  default: return node.type == Type::F32;
-  }
-}
+bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).derivative; }
 
 /// Of every f32 value, whether a gradient of the score arrives at it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {

@@ -9,6 +9,7 @@
 
 namespace attnc::passes {
 
+using ir::Leaf;
 using ir::Level;
 using ir::Node;
 using ir::Op;
@@ -85,26 +86,23 @@ void Intervals::tighten(Bounds& bounds, Level level) const {
 
 Bounds Intervals::leaf(const Node& node) const {
   Bounds result;
-  switch (node.op) {
-  case Op::Const: break; // of() reads the number
-  case Op::Dim:
+  switch (leafOf(node)) {
+  case Leaf::Const: break; // of() reads the number
+  case Leaf::Dim:
     result.range = Range::integers(Type::I32, dims[node.attr].lo, dims[node.attr].hi);
     result.upper = result.lower = {LinearForm::extent(unsigned(node.attr))};
     return result;
-  case Op::Iter: result.range = Range::ofIter(node); return result;
-  case Op::Scalar:
+  case Leaf::Iter: result.range = Range::ofIter(node); return result;
+  case Leaf::Scalar:
     result.range = Range::full(node.type);
     if (auto pinned = pinnedScalars[node.attr]; pinned && node.type != Type::F32)
       result.range = Range::integers(node.type, *pinned, *pinned);
     return result;
-  default:
-    if (ir::ParamKind(node.attr) == ir::ParamKind::Score) break;
-    // B, H, QIdx, KvIdx count positions along the extents B, H, Q_LEN, KV_LEN.
-    constexpr ir::BuiltinDim kExtentOf[] = {ir::BuiltinDim::B, ir::BuiltinDim::B, ir::BuiltinDim::H,
-                                            ir::BuiltinDim::QLen, ir::BuiltinDim::KvLen};
-    unsigned dim = unsigned(kExtentOf[node.attr]);
-    result.range = Range::integers(Type::I32, 0, std::max<int64_t>(dimsWithColumn[dim].hi, 1) - 1);
-    result.upper = {lastOf(ir::BuiltinDim(dim))};
+  case Leaf::Param:
+    std::optional<ir::BuiltinDim> extent = ir::extentOf(ir::ParamKind(node.attr));
+    if (!extent) break;
+    result.range = Range::integers(Type::I32, 0, std::max<int64_t>(dimsWithColumn[size_t(*extent)].hi, 1) - 1);
+    result.upper = {lastOf(*extent)};
     return result;
   }
   result.range = Range::full(node.type);
@@ -123,17 +121,12 @@ bool Intervals::neverAbove(const Bounds& a, const Bounds& b, int64_t gap, Level 
 Range Intervals::decideComparison(const Node& node, llvm::ArrayRef<Bounds> x, Level level, Range range) const {
   if (!isInt(x[0].range.type) || range.isSingle()) return range;
   Range yes = Range::integers(Type::Bool, 1, 1), no = Range::integers(Type::Bool, 0, 0);
-  switch (node.op) {
-  case Op::Lt:
-    if (neverAbove(x[0], x[1], 1, level)) return yes;
-    return neverAbove(x[1], x[0], 0, level) ? no : range;
-  case Op::Le:
-    if (neverAbove(x[0], x[1], 0, level)) return yes;
-    return neverAbove(x[1], x[0], 1, level) ? no : range;
-  default: // Eq, Ne
-    if (!neverAbove(x[0], x[1], 1, level) && !neverAbove(x[1], x[0], 1, level)) return range;
-    return node.op == Op::Ne ? yes : no;
-  }
+  const bool isBelow = neverAbove(x[0], x[1], 1, level), isAbove = neverAbove(x[1], x[0], 1, level);
+  if (node.op == Op::Lt) return isBelow ? yes : neverAbove(x[1], x[0], 0, level) ? no : range;
+  if (node.op == Op::Le) return neverAbove(x[0], x[1], 0, level) ? yes : isAbove ? no : range;
+  if (node.op != Op::Eq && node.op != Op::Ne) return range;
+  if (!isBelow && !isAbove) return range;
+  return node.op == Op::Ne ? yes : no;
 }
 
 /// Bounds that hold for either value: those of one, moved as far as the other needs.
@@ -227,7 +220,28 @@ void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level
     copyForms(x[0].upper, result.upper);
     copyForms(x[0].lower, result.lower);
     break;
-  default: break; // no symbolic bounds
+#define LEAF(Name, ...) case Op::Name:
+#define FUNCTION(Name, ...) case Op::Name:
+#include "ir/ops.def"
+  case Op::Abs:
+  case Op::Div:
+  case Op::Or:
+  case Op::Xor:
+  case Op::Not:
+  case Op::Shl:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::Select:
+  case Op::Load:
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round:
+  case Op::StopGradient:
+  case Op::IsNan:
+  case Op::Sum: break; // no symbolic bounds
   }
 }
 
@@ -347,7 +361,7 @@ const Bounds& Intervals::of(Value value) {
 
 Bounds Intervals::boundsOf(Value value, const Node& node, Level level) {
   if (node.op == Op::Const) return {Range::ofConst(module, value), {}, {}};
-  if (ir::info(node.op).rule == ir::TypeRule::Leaf) return leaf(node);
+  if (isLeaf(node)) return leaf(node);
   if (node.op == Op::Load) return {Range::ofElement(module.tensors[node.attr].dtype), {}, {}};
   if (node.op == Op::Select) return select(node, level);
   llvm::SmallVector<Bounds, 3> operands;

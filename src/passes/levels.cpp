@@ -37,18 +37,11 @@ constexpr int64_t kExactInF32 = int64_t(1) << 24;
 
 /// The operation whose chains a node belongs to: Add for sums with signs. Const stands for none.
 Op familyOf(const Node& node) {
-  switch (node.op) {
-  case Op::Add:
-  case Op::Sub:
-  case Op::Neg: return isInt(node.type) ? Op::Add : Op::Const;
-  case Op::Mul:
-  case Op::Min:
-  case Op::Max: return isInt(node.type) ? node.op : Op::Const;
-  case Op::And:
-  case Op::Or:
-  case Op::Xor: return node.op;
-  default: return Op::Const; // the few that are associative are listed
-  }
+  const auto isOneOf = [&](auto... ops) { return ((node.op == ops) || ...); };
+  if (isOneOf(Op::And, Op::Or, Op::Xor)) return node.op;
+  if (!isInt(node.type)) return Op::Const;
+  if (isOneOf(Op::Add, Op::Sub, Op::Neg)) return Op::Add;
+  return isOneOf(Op::Mul, Op::Min, Op::Max) ? node.op : Op::Const;
 }
 
 /// Marks nodes whose only user continues their chain, by Value::id.

@@ -127,24 +127,16 @@ private:
   llvm::SmallVector<std::pair<Value, Sign>, 2> sources(Value value, Sign sign) const {
     const Node& node = module[value];
     const auto operand = [&](unsigned i) { return node.operands[i]; };
-    switch (node.op) {
-    case Op::Select: return {{operand(1), sign}, {operand(2), sign}};
-    case Op::Add: return {{operand(0), sign}, {operand(1), sign}};
-    case Op::Sub: return {{operand(0), sign}, {operand(1), flip(sign)}};
-    case Op::Neg: return {{operand(0), flip(sign)}};
-    case Op::Min:
-    case Op::Max:
-      if ((node.op == Op::Min) == (sign == kMinus)) return {{operand(0), sign}, {operand(1), sign}};
-      return {};
-    case Op::Mul:
-      for (unsigned i : {0u, 1u})
-        if (std::optional<Sign> kept = scaled(operand(i), sign)) return {{operand(1 - i), *kept}};
-      return {};
-    case Op::Div:
+    const bool isExtreme = node.op == (sign == kMinus ? Op::Min : Op::Max);
+    if (node.op == Op::Select) return {{operand(1), sign}, {operand(2), sign}};
+    if (node.op == Op::Add || isExtreme) return {{operand(0), sign}, {operand(1), sign}};
+    if (node.op == Op::Sub) return {{operand(0), sign}, {operand(1), flip(sign)}};
+    if (node.op == Op::Neg) return {{operand(0), flip(sign)}};
+    if (node.op == Op::Mul || node.op == Op::Div)
       if (std::optional<Sign> kept = scaled(operand(1), sign)) return {{operand(0), *kept}};
-      return {};
-    default: return {}; // what keeps an infinity is listed
-    }
+    if (node.op == Op::Mul)
+      if (std::optional<Sign> kept = scaled(operand(0), sign)) return {{operand(1), *kept}};
+    return {};
   }
 
   std::optional<Sign> scaled(Value factor, Sign sign) const {

@@ -83,8 +83,27 @@ Direction Monotony::operation(Value value, const Node& node) const {
                        intervals.range(node.operands[0]).within(limits.lo, limits.hi);
     return keepsNumber ? operand(0) : Direction::Unknown;
   }
-  default: return Direction::Unknown; // the few with a rule are listed
+#define LEAF(Name, ...) case Op::Name:
+#define FUNCTION(Name, ...) case Op::Name:
+#include "ir/ops.def"
+  case Op::Abs:
+  case Op::Mod:
+  case Op::Div:
+  case Op::Xor:
+  case Op::Shl:
+  case Op::Shr:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Load:
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round:
+  case Op::StopGradient:
+  case Op::IsNan:
+  case Op::Sum: return Direction::Unknown;
   }
+  return Direction::Unknown;
 }
 
 Direction Monotony::compute(Value value) const {

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace attnc::passes {
 
@@ -37,18 +39,15 @@ WideRange corners(const Range& a, const Range& b, Wide (*of)(Wide, Wide)) {
   return {lo, hi};
 }
 
-/// The mathematical result of an operation that may wrap around.
-WideRange unwrapped(Op op, llvm::ArrayRef<Range> x) {
-  switch (op) {
-  case Op::Neg: return {-Wide(x[0].hi), -Wide(x[0].lo)};
-  case Op::Add: return {Wide(x[0].lo) + x[1].lo, Wide(x[0].hi) + x[1].hi};
-  case Op::Sub: return {Wide(x[0].lo) - x[1].hi, Wide(x[0].hi) - x[1].lo};
-  case Op::Abs: {
-    Wide lo = x[0].lo, hi = x[0].hi;
-    return {lo > 0 ? lo : hi < 0 ? -hi : 0, std::max(-lo, hi)};
-  }
-  default: return corners(x[0], x[1], [](Wide a, Wide b) { return a * b; }); // Mul
-  }
+/// The mathematical result of neg, abs, add, sub, mul; nothing of other operations.
+std::optional<WideRange> unwrapped(Op op, llvm::ArrayRef<Range> x) {
+  if (op == Op::Neg) return WideRange{-Wide(x[0].hi), -Wide(x[0].lo)};
+  if (op == Op::Add) return WideRange{Wide(x[0].lo) + x[1].lo, Wide(x[0].hi) + x[1].hi};
+  if (op == Op::Sub) return WideRange{Wide(x[0].lo) - x[1].hi, Wide(x[0].hi) - x[1].lo};
+  if (op == Op::Mul) return corners(x[0], x[1], [](Wide a, Wide b) { return a * b; });
+  if (op != Op::Abs) return std::nullopt;
+  Wide lo = x[0].lo, hi = x[0].hi;
+  return WideRange{lo > 0 ? lo : hi < 0 ? -hi : 0, std::max(-lo, hi)};
 }
 
 // ---- Division: the divisor's range is cut at zero, which gives 0 ----
@@ -129,7 +128,7 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::Add:
   case Op::Sub:
   case Op::Mul: {
-    WideRange result = unwrapped(node.op, x);
+    const WideRange result = *unwrapped(node.op, x);
     return wrapped(type, result.lo, result.hi);
   }
   case Op::Min: return Range::integers(type, std::min(x[0].lo, x[1].lo), std::min(x[0].hi, x[1].hi));
@@ -144,8 +143,27 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
     return Range::integers(type, ~x[0].hi, ~x[0].lo);
   case Op::Shl:
   case Op::Shr: return shift(node.op, type, x[0], x[1]);
-  default: return Range::full(type);
+    // Not with operands and result of integers, or by a rule of their own.
+#define LEAF(Name, ...) case Op::Name:
+#define FUNCTION(Name, ...) case Op::Name:
+#include "ir/ops.def"
+  case Op::Div:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::Select:
+  case Op::Cast:
+  case Op::Load:
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round:
+  case Op::StopGradient:
+  case Op::IsNan:
+  case Op::Sum: break;
   }
+  return Range::full(type);
 }
 
 // ---- f32: bounds are widened to the nearest single-precision numbers around them ----
@@ -183,8 +201,31 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::Ceil: return Range::reals(std::ceil(lo), std::ceil(hi));
   case Op::Trunc: return Range::reals(std::trunc(lo), std::trunc(hi));
   case Op::Round: return Range::reals(std::nearbyint(lo), std::nearbyint(hi));
-  default: return Range::full(Type::F32); // division and transcendental functions: nothing is claimed
+  // Nothing is claimed of divisions and functions; the others are not of f32, or have a rule of their own.
+  case Op::FloorDiv:
+  case Op::Mod:
+  case Op::Div:
+#define LEAF(Name, ...) case Op::Name:
+#define FUNCTION(Name, ...) case Op::Name:
+#include "ir/ops.def"
+  case Op::And:
+  case Op::Or:
+  case Op::Xor:
+  case Op::Not:
+  case Op::Shl:
+  case Op::Shr:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::Select:
+  case Op::Cast:
+  case Op::Load:
+  case Op::StopGradient:
+  case Op::IsNan:
+  case Op::Sum: break;
   }
+  return Range::full(Type::F32);
 }
 
 /// As many terms as the loop has rounds, with the rounding of each f32 addition.
@@ -204,12 +245,11 @@ Range decided(bool canBeFalse, bool canBeTrue) { return Range::integers(Type::Bo
 
 template <class T> Range compared(Op op, T aLo, T aHi, T bLo, T bHi, bool nan) {
   bool overlap = aLo <= bHi && bLo <= aHi, single = aLo == aHi && bLo == bHi && aLo == bLo;
-  switch (op) {
-  case Op::Eq: return decided(nan || !single, overlap);
-  case Op::Ne: return decided(overlap, nan || !single);
-  case Op::Lt: return decided(nan || aHi >= bLo, aLo < bHi);
-  default: return decided(nan || aHi > bLo, aLo <= bHi); // Le
-  }
+  if (op == Op::Eq) return decided(nan || !single, overlap);
+  if (op == Op::Ne) return decided(overlap, nan || !single);
+  if (op == Op::Lt) return decided(nan || aHi >= bLo, aLo < bHi);
+  assert(op == Op::Le);
+  return decided(nan || aHi > bLo, aLo <= bHi);
 }
 
 Range compare(Op op, const Range& a, const Range& b) {
@@ -293,8 +333,8 @@ Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands) {
 }
 
 bool cannotWrap(const ir::Node& node, llvm::ArrayRef<Range> operands) {
-  WideRange result = unwrapped(node.op, operands);
-  return fits(node.type, result.lo, result.hi);
+  const std::optional<WideRange> result = unwrapped(node.op, operands);
+  return result && fits(node.type, result->lo, result->hi);
 }
 
 } // namespace attnc::passes

@@ -61,17 +61,20 @@ Simplifier::Rewritten Simplifier::apply(const Node& n) {
   case Op::Select: return select(n);
   case Op::Cast: return cast(n, operand(0));
   case Op::Sum: return sum(n, operand(0));
-  default: return std::nullopt; // leaves, loads and functions without identities
+#define LEAF(Name, ...) case Op::Name:
+#define FUNCTION(Name, ...) case Op::Name:
+#include "ir/ops.def"
+  case Op::Load:
+  case Op::StopGradient:
+  case Op::IsNan: return std::nullopt; // no identities
   }
+  return std::nullopt;
 }
 
 ir::Value Simplifier::build(const Node& node) {
   if (std::optional<Value> folded = foldNode(out, node)) return *folded;
   Node n = node;
-  bool isCommutative = n.op == Op::Add || n.op == Op::Mul || n.op == Op::And || n.op == Op::Or || n.op == Op::Xor ||
-                       n.op == Op::Eq || n.op == Op::Ne ||
-                       ((n.op == Op::Min || n.op == Op::Max) && n.type != Type::F32);
-  if (isCommutative && isConst(n.operands[0])) std::swap(n.operands[0], n.operands[1]);
+  if (isCommutative(n.op, n.type) && isConst(n.operands[0])) std::swap(n.operands[0], n.operands[1]);
   if (n.op == Op::Load)
     for (Value& index : n.operands) index = narrowed(index).value_or(index);
   if (Rewritten result = apply(n)) return *result;

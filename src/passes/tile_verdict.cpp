@@ -4,6 +4,7 @@
 
 namespace attnc::passes {
 
+using ir::Leaf;
 using ir::Op;
 using ir::ParamKind;
 using ir::Type;
@@ -11,17 +12,18 @@ using ir::Value;
 
 Range TileJudge::leaf(uint32_t id, const ir::Bindings& bindings) const {
   const ir::Node& node = (*module)[{id}];
-  switch (node.op) {
-  case Op::Const: return Range::ofConst(*module, {id});
-  case Op::Dim: return Range::integers(Type::I32, bindings.dims[node.attr], bindings.dims[node.attr]);
-  case Op::Iter: return Range::ofIter(node);
-  case Op::Scalar: {
+  switch (leafOf(node)) {
+  case Leaf::Const: return Range::ofConst(*module, {id});
+  case Leaf::Dim: return Range::integers(Type::I32, bindings.dims[node.attr], bindings.dims[node.attr]);
+  case Leaf::Iter: return Range::ofIter(node);
+  case Leaf::Scalar: {
     const ir::ScalarValue& scalar = bindings.scalars[node.attr];
     if (node.type != Type::F32) return Range::integers(node.type, scalar.integer, scalar.integer);
     return scalar.real == scalar.real ? Range::reals(scalar.real, scalar.real) : Range::full(Type::F32);
   }
-  default: return Range::full(node.type); // coordinates come with the tile
+  case Leaf::Param: break; // coordinates come with the tile
   }
+  return Range::full(node.type);
 }
 
 static Range rangeOf(const ir::Module& module, const ir::Node& node, llvm::ArrayRef<Range> ranges) {
@@ -45,10 +47,10 @@ TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings, llv
   for (uint32_t id = 0; id <= root->id; ++id) {
     if (!needed[id] || isTold[id]) continue;
     const ir::Node& node = module[{id}];
-    bool isLeaf = ir::info(node.op).rule == ir::TypeRule::Leaf;
-    if (isLeaf) ranges[id] = leaf(id, bindings);
-    if (node.op == Op::Param || (!isLeaf && levels[id] != ir::Level::Launch)) steps.push_back(id);
-    if (!isLeaf && levels[id] == ir::Level::Launch) ranges[id] = rangeOf(module, node, ranges);
+    const bool isGiven = isLeaf(node);
+    if (isGiven) ranges[id] = leaf(id, bindings);
+    if (node.op == Op::Param || (!isGiven && levels[id] != ir::Level::Launch)) steps.push_back(id);
+    if (!isGiven && levels[id] == ir::Level::Launch) ranges[id] = rangeOf(module, node, ranges);
   }
 }
 

@@ -5,6 +5,8 @@ function(attnc_settings target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ATTNC_BUNDLES} UNITY_BUILD_BATCH_SIZE 8)
   # Wrap-around integers are part of the language (src/ir/ops.def), so the interpreter may rely on them.
   target_compile_options(${target} PRIVATE -fwrapv)
+  # A switch over an enum lists its enumerators, without a default: a new one is met wherever it counts.
+  target_compile_options(${target} PRIVATE -Werror=switch)
 endfunction()
 
 # attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder.

@@ -1,0 +1,71 @@
+// Operations, as ops.def tells of them.
+#pragma once
+
+#include "ir/params.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace attnc::ir {
+
+enum class Op : uint8_t {
+#define OP(Name, ...) Name,
+#include "ir/ops.def"
+};
+
+/// The operations without operands. Each has the number of its Op.
+enum class Leaf : uint8_t {
+#define LEAF(Name, text) Name = uint8_t(Op::Name),
+#include "ir/ops.def"
+};
+
+constexpr size_t kOpCount = 0
+#define OP(...) +1
+#include "ir/ops.def"
+    ;
+
+/// How the operands and the result of an operation are typed; see ops.def.
+enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum };
+
+/// Whether the type may stand under the rule; for Compare and Test, the operands' type. Of the rules whose operands
+/// have more than one type, or none, this says nothing.
+constexpr bool admits(TypeRule rule, Type type) {
+  switch (rule) {
+  case TypeRule::Arith:
+  case TypeRule::Sum: return type != Type::Bool;
+  case TypeRule::Int:
+  case TypeRule::Shift: return isInt(type);
+  case TypeRule::Bits: return type != Type::F32;
+  case TypeRule::Float:
+  case TypeRule::Test: return type == Type::F32;
+  case TypeRule::Leaf:
+  case TypeRule::Compare:
+  case TypeRule::Select:
+  case TypeRule::Cast:
+  case TypeRule::Load: return true;
+  }
+  return false;
+}
+
+enum class Commutes : uint8_t { No, Yes, Integers };
+enum class Cost : uint8_t { Free, Short, Long };
+
+/// One row of ops.def.
+struct OpInfo {
+  const char* text;
+  int arity; ///< -1: the rank of the tensor
+  TypeRule rule;
+  const char* cuda;
+  const char* derivative; ///< null: no gradient passes
+  Commutes commutes;
+  Cost cost;
+};
+const OpInfo& info(Op op);
+
+/// Whether an operation on this type gives the same when its two operands change places.
+inline bool isCommutative(Op op, Type type) {
+  const Commutes commutes = info(op).commutes;
+  return commutes == Commutes::Yes || (commutes == Commutes::Integers && isInt(type));
+}
+
+} // namespace attnc::ir
