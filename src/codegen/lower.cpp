@@ -173,9 +173,8 @@ uint32_t Lowering::lowerSpelled(Value value) {
   if (node.op == Op::FloorDiv || node.op == Op::Mod)
     if (std::optional<uint32_t> cheap = lowerCheapDivision(value)) return *cheap;
   Type type = module[node.operands[0]].type;
-  bool isInteger = type == Type::I32 || type == Type::I64;
   bool isSum = ir::info(node.op).rule == ir::TypeRule::Arith;
-  Expr expr{.text = spelling(node.op, isInteger && !(isSum && intervals.isExact(value)))};
+  Expr expr{.text = spelling(node.op, isInt(type) && !(isSum && intervals.isExact(value)))};
   for (Value operand : node.operands) expr.operands.push_back(exprOf[operand.id]);
   return add(std::move(expr));
 }
