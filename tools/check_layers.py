@@ -18,10 +18,10 @@ LAYERS = {
     "dsl": {"ir"},
     "src/passes": {"ir"},
     "src/codegen": {"ir", "passes"},
-    "src/kernels": {"ir", "passes", "codegen"},
+    "src/plan": {"ir", "passes", "codegen"},
     "src/jit": set(),
     "src/reference": {"ir"},
-    "src/api": {"ir", "dsl", "passes", "codegen", "kernels", "jit", "reference"},
+    "src/api": {"ir", "dsl", "passes", "codegen", "plan", "jit", "reference"},
 }
 # header prefix -> folders that may include it
 FENCES = {

@@ -5,7 +5,7 @@
 #include "jit/cache.h"
 #include "jit/device.h"
 #include "jit/nvrtc.h"
-#include "kernels/assemble.h"
+#include "plan/assemble.h"
 #include "passes/kv_bounds.h"
 
 #include <fmt/format.h>

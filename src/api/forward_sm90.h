@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/forward_params.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 #include "templates/params_sm90.cuh"
 
 namespace attnc {

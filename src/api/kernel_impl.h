@@ -6,7 +6,7 @@
 #include "attnc/mod.h"
 #include "codegen/mod_source.h"
 #include "jit/loaded_kernel.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 
 #include <memory>
 #include <vector>

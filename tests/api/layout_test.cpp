@@ -1,7 +1,7 @@
 // Which kernel serves which layout, asked before anything is loaded. Needs no GPU: the arch is given.
 #include "api/forward_sm90.h"
 #include "attnc/attnc.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 
 #include <catch2/catch.hpp>
 

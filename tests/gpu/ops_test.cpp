@@ -6,7 +6,7 @@
 #include "ir/semantics.h"
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"
-#include "kernels/embedded.h"
+#include "plan/embedded.h"
 #include "reference/parallel.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // What kernels ask of a CTA's shared memory, without compiling them.
 #include "api/mod_impl.h"
-#include "kernels/arch.h"
-#include "kernels/assemble.h"
+#include "plan/arch.h"
+#include "plan/assemble.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 #include "mod_text.h"
 #include "options.h"
 
-#include "kernels/assemble.h"
+#include "plan/assemble.h"
 
 #include <fmt/format.h>
 

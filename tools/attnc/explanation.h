@@ -4,7 +4,7 @@
 #include "api/mask_census.h"
 #include "attnc/block_mask.h"
 #include "attnc/kernel.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 
 #include <string>
 

@@ -11,7 +11,7 @@
 
 #include "api/mod_impl.h"
 #include "attnc/version.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>

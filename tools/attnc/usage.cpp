@@ -5,7 +5,7 @@
 
 #include "ir/bindings.h"
 #include "jit/nvrtc.h"
-#include "kernels/arch.h"
+#include "plan/arch.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>

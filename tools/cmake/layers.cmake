@@ -43,7 +43,7 @@ function(attnc_tool name folder)
   endforeach()
 endfunction()
 
-# Puts templates/ as text into a layer (src/kernels/embedded.h).
+# Puts templates/ as text into a layer (src/plan/embedded.h).
 function(attnc_embed_templates name)
   file(GLOB_RECURSE templates CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/templates/*)
   set(out ${PROJECT_BINARY_DIR}/embedded_templates.cpp)

@@ -3,7 +3,7 @@
 
 #include "attnc/kernel.h"
 #include "ir/ir.h"
-#include "kernels/arch.h"
+#include "plan/arch.h"
 
 #include <cstdint>
 #include <string>

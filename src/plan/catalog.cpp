@@ -1,5 +1,5 @@
 // The tiles here are measured ones: bench/NOTES.md has the figures behind them.
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codegen/mod_source.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "kernels/arch.h"
+#include "plan/arch.h"
 
 namespace attnc::kernels {
 

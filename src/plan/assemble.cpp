@@ -1,7 +1,7 @@
-#include "kernels/assemble.h"
+#include "plan/assemble.h"
 
 #include "codegen/config_source.h"
-#include "kernels/embedded.h"
+#include "plan/embedded.h"
 
 #include <llvm/ADT/StringSet.h>
 #include <llvm/Support/MathExtras.h>
