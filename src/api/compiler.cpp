@@ -16,7 +16,7 @@
 namespace attnc {
 namespace {
 
-jit::CompileJob compileJob(const kernels::Assembly& assembly) {
+jit::CompileJob compileJob(const plan::Assembly& assembly) {
   const KernelSource& source = assembly.source;
   jit::CompileJob job;
   job.name = source.templateName;
@@ -29,7 +29,7 @@ jit::CompileJob compileJob(const kernels::Assembly& assembly) {
   return job;
 }
 
-CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Plan& plan) {
+CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Plan& plan) {
   const jit::CompileResult& result = *cached.result;
   CompiledKernel kernel;
   kernel.cubin = result.cubin;
@@ -85,7 +85,7 @@ namespace {
 
 struct Chosen {
   Mod mod; ///< with pins applied, and of its values alone
-  kernels::Plan plan;
+  plan::Plan plan;
 };
 
 Expected<Chosen> choose(const Mod& mod, const KernelOptions& options) {
@@ -93,21 +93,21 @@ Expected<Chosen> choose(const Mod& mod, const KernelOptions& options) {
   if (!pinned) return pinned.error();
   Expected<Mod> forward = forwardMod(*pinned);
   if (!forward) return forward.error();
-  Expected<kernels::Plan> plan = kernels::choosePlan(forward->module(), options);
+  Expected<plan::Plan> plan = plan::choosePlan(forward->module(), options);
   if (!plan) return plan.error();
   return Chosen{*std::move(forward), *std::move(plan)};
 }
 
 struct Planned {
   Mod mod;
-  kernels::Plan plan;
-  kernels::Assembly assembly;
+  plan::Plan plan;
+  plan::Assembly assembly;
 };
 
 Expected<Planned> planKernel(const Mod& mod, const KernelOptions& options) {
   Expected<Chosen> chosen = choose(mod, options);
   if (!chosen) return chosen.error();
-  kernels::Assembly assembly = kernels::assemble(chosen->mod.module(), chosen->plan);
+  plan::Assembly assembly = plan::assemble(chosen->mod.module(), chosen->plan);
   chosen->plan.sharedBytes = assembly.sharedBytes;
   return Planned{std::move(chosen->mod), std::move(chosen->plan), std::move(assembly)};
 }

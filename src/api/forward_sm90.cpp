@@ -79,7 +79,7 @@ Status checkLayoutSm90(const ForwardArgs& args) {
 }
 
 Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const ForwardParams& base,
-                                                  const kernels::Plan& plan, const DeviceTraits& device,
+                                                  const plan::Plan& plan, const DeviceTraits& device,
                                                   void* workspace) {
   if (Status status = checkLayoutSm90(args); !status) return status.error();
   auto q = mapOf("q", args.q, plan.blockM, args.q.data);

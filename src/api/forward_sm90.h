@@ -25,7 +25,7 @@ Status checkLayoutSm90(const ForwardArgs& args);
 /// `base` comes from makeForwardParams(); q_len is at least 1. Errors (environment): those of checkLayoutSm90, and what
 /// the driver refuses. `workspace`: as Kernel::forward takes it; null deals the tiles round robin.
 Expected<ForwardParamsSm90> makeForwardParamsSm90(const ForwardArgs& args, const ForwardParams& base,
-                                                  const kernels::Plan& plan, const DeviceTraits& device,
+                                                  const plan::Plan& plan, const DeviceTraits& device,
                                                   void* workspace);
 
 } // namespace attnc

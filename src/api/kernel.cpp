@@ -55,7 +55,7 @@ size_t Kernel::workspaceBytes(const ForwardArgs&) const {
 }
 
 Status Kernel::forward(const ForwardArgs& args, void* workspace, Stream stream) const {
-  const kernels::Plan& plan = impl->built->plan;
+  const plan::Plan& plan = impl->built->plan;
   if (plan.options.kind != KernelKind::Forward) return Error::environment("forward() of a kernel of another kind");
   Expected<ForwardParams> params = makeForwardParams(args, plan.options);
   if (!params) return params.error();

@@ -16,7 +16,7 @@ namespace attnc {
 /// A kernel before loading: its plan, its machine code, and how a launch fills its ModArgs.
 struct BuiltKernel {
   Mod mod; ///< with pins applied
-  kernels::Plan plan;
+  plan::Plan plan;
   std::vector<codegen::Slot> slots;
   std::shared_ptr<const CompiledKernel> compiled; ///< as it comes from memory
 };

@@ -1,6 +1,6 @@
 #include "plan/arch.h"
 
-namespace attnc::kernels {
+namespace attnc::plan {
 
 int64_t Arch::sharedBytesPerCta() const {
   // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
@@ -36,4 +36,4 @@ Expected<Arch> parseArch(llvm::StringRef text) {
   return arch;
 }
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace attnc::kernels {
+namespace attnc::plan {
 
 /// "sm_90a": compute capability 90, with architecture-specific instructions.
 struct Arch {
@@ -23,4 +23,4 @@ const std::vector<int>& knownCapabilities();
 /// Reads "sm_80", "sm_90a", ...; below sm_80 is refused, and so is a suffix that the GPU does not have.
 Expected<Arch> parseArch(llvm::StringRef text);
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

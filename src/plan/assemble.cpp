@@ -6,7 +6,7 @@
 #include <llvm/ADT/StringSet.h>
 #include <llvm/Support/MathExtras.h>
 
-namespace attnc::kernels {
+namespace attnc::plan {
 namespace {
 
 llvm::StringRef embeddedText(llvm::StringRef name) {
@@ -95,4 +95,4 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
   return assembly;
 }
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

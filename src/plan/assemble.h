@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace attnc::kernels {
+namespace attnc::plan {
 
 /// A kernel's text and how its ModArgs are filled at launch.
 struct Assembly {
@@ -24,4 +24,4 @@ codegen::ModOptions modOptions(Family family);
 /// Joins the plan's template, the templates it may include and the two generated headers. No disk, no NVRTC.
 Assembly assemble(const ir::Module& module, const Plan& plan);
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

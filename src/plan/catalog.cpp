@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace attnc::kernels {
+namespace attnc::plan {
 namespace {
 
 struct Tile {
@@ -186,4 +186,4 @@ Expected<Plan> choosePlan(const ir::Module& module, const KernelOptions& options
   return Error::internal("unknown kind of kernel");
 }
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace attnc::kernels {
+namespace attnc::plan {
 
 /// A template with its static parameters chosen.
 struct Plan {
@@ -28,4 +28,4 @@ struct Plan {
 /// Errors (environment): a head dim, dtype, block size or family that no kernel serves, with what is served.
 Expected<Plan> choosePlan(const ir::Module& module, const KernelOptions& options);
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

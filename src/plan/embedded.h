@@ -3,7 +3,7 @@
 
 #include <llvm/ADT/StringRef.h>
 
-namespace attnc::kernels {
+namespace attnc::plan {
 
 struct EmbeddedFile {
   const char* name; ///< as #include spells it: "ptx/math.cuh"
@@ -12,4 +12,4 @@ struct EmbeddedFile {
 extern const EmbeddedFile kEmbeddedFiles[];
 extern const unsigned kEmbeddedFileCount;
 
-} // namespace attnc::kernels
+} // namespace attnc::plan

@@ -183,7 +183,7 @@ TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
     for (Family family : {Family::Sm80, Family::Sm90}) {
       const KernelOptions asked = options(family);
       CHECK(wantsMask(score, asked) == wantsMask(mask, asked));
-      auto a = kernels::choosePlan(score.module(), asked), b = kernels::choosePlan(mask.module(), asked);
+      auto a = plan::choosePlan(score.module(), asked), b = plan::choosePlan(mask.module(), asked);
       REQUIRE(a);
       REQUIRE(b);
       CHECK(a->blockM == b->blockM);

@@ -44,7 +44,7 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
   auto bindings = ir::bind(mod.module(), {}, problem);
   REQUIRE(bindings);
-  kernels::Plan plan;
+  plan::Plan plan;
   plan.options.headDim = 64;
   plan.options.headDimV = 32;
   return cli::workText(takeCensus(mod.module(), *bindings, shape), problem, plan, cli::KvLoop::BlockMask);
@@ -174,7 +174,7 @@ TEST_CASE("the largest problems are explained within a bound of memory") {
 TEST_CASE("what is estimated is called so") {
   MaskCensus census{
       .shape = {.qLen = 8192, .kvLen = 8192}, .blocks = 4096, .live = 1234.4, .full = 100.2, .pairs = 1e7};
-  kernels::Plan plan;
+  plan::Plan plan;
   plan.options.headDim = plan.options.headDimV = 64;
   ProblemShape problem{.qLen = 8192, .kvLen = 8192};
   std::string exact = cli::workText(census, problem, plan, cli::KvLoop::BlockMask);
@@ -195,7 +195,7 @@ TEST_CASE("a problem without rows has no blocks and no share of them") {
 }
 
 TEST_CASE("spills are an advisory") {
-  kernels::Plan plan;
+  plan::Plan plan;
   CompiledKernel compiled;
   CHECK(cli::spillText(compiled).empty());
   CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("0 bytes spilled") && Contains("advisories  none\n"));

@@ -84,8 +84,8 @@ jit::CompileJob job(const std::string& arch) {
                               fmt::format(fmt::runtime(pattern.str()), "x[i]", "y[i]"));
   }
   job.source += "  }\n}\n";
-  for (unsigned i = 0; i < kernels::kEmbeddedFileCount; ++i)
-    job.headers.emplace_back(kernels::kEmbeddedFiles[i].name, kernels::kEmbeddedFiles[i].text);
+  for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i)
+    job.headers.emplace_back(plan::kEmbeddedFiles[i].name, plan::kEmbeddedFiles[i].text);
   return job;
 }
 

@@ -96,11 +96,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
 
   Compiler compiler(options.run.kernel.toCompilerOptions());
   kernel.maskQBlock = kernel.maskKvBlock = kBlock;
-  if (auto served = kernels::choosePlan(mod.module(), kernel); !served) return blamed(options, served.error());
+  if (auto served = plan::choosePlan(mod.module(), kernel); !served) return blamed(options, served.error());
   auto loop = kvLoop(compiler, mod, kernel);
   if (!loop) return std::move(loop).error();
   kernel.blockSparse = *loop == KvLoop::BlockMask;
-  auto plan = kernels::choosePlan(mod.module(), kernel);
+  auto plan = plan::choosePlan(mod.module(), kernel);
   if (!plan) return std::move(plan).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();

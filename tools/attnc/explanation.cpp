@@ -34,7 +34,7 @@ std::string countText(double count, bool isEstimated) {
 }
 
 /// Why the catalogue leaves Hopper's own family aside on Hopper; empty where it does not.
-const char* whyNotSm90(const kernels::Plan& plan, const KernelOptions& asked) {
+const char* whyNotSm90(const plan::Plan& plan, const KernelOptions& asked) {
   bool isHopper = plan.options.arch.rfind("sm_90", 0) == 0;
   if (asked.family != Family::Auto || !isHopper || plan.options.family == Family::Sm90) return "";
   if (plan.options.dtype == DType::F32) return "; sm90 takes bf16 and fp16";
@@ -92,7 +92,7 @@ std::string spillText(const CompiledKernel& compiled) {
       compiled.spillBytes);
 }
 
-std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled) {
+std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled) {
   std::string text =
       fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n", familyName(plan.options.family),
                   plan.options.arch, plan.templateName, whyNotSm90(plan, asked), dtypeName(plan.options.dtype),
@@ -113,7 +113,7 @@ std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, co
                             asked.family == Family::Auto ? "go to family sm80" : "are an error");
 }
 
-std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop) {
+std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop) {
   const BlockMaskShape& shape = census.shape;
   // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v.
   const double flopsPerPair = 2.0 * (plan.options.headDim + plan.options.headDimV);
@@ -127,7 +127,7 @@ std::string workText(const MaskCensus& census, const ProblemShape& problem, cons
 }
 
 ir::Module moduleInKernel(const ir::Module& module, Family family) {
-  return codegen::moduleBehindHooks(module, kernels::modOptions(family));
+  return codegen::moduleBehindHooks(module, plan::modOptions(family));
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {

@@ -21,11 +21,11 @@ enum class KvLoop {
 std::string spillText(const CompiledKernel& compiled);
 
 /// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
-std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
+std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
 
 /// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
 /// "about" in front of them.
-std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
+std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop);
 
 /// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
 /// know out of score_mod.

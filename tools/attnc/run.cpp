@@ -95,7 +95,7 @@ Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& opt
 Status checkServed(const Mod& pinned, const Operands& operands, const RunOptions& options) {
   KernelOptions kernel = kernelOptions(options, operands);
   kernel.arch = kernel.family == Family::Sm90 ? "sm_90a" : "sm_80"; // one that the family runs on
-  if (auto plan = kernels::choosePlan(pinned.module(), kernel); !plan) return plan.error();
+  if (auto plan = plan::choosePlan(pinned.module(), kernel); !plan) return plan.error();
   auto bindings = ir::bind(pinned.module(), operands.captures, operands.problem);
   return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
 }
