@@ -12,9 +12,11 @@
 #pragma once
 
 #include "attnc/block_mask.h"
+#include "attnc/captures.h"
 #include "attnc/error.h"
 #include "attnc/kernel.h"
 #include "attnc/log.h"
 #include "attnc/mod.h"
+#include "attnc/problem.h"
 #include "attnc/tensor.h"
 #include "attnc/version.h"

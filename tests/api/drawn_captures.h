@@ -1,7 +1,7 @@
 // Captures for any mod, drawn at random in host memory, so that the library mods can be tried in a loop.
 #pragma once
 
-#include "attnc/block_mask.h"
+#include "attnc/captures.h"
 #include "attnc/mod.h"
 
 #include <list>
