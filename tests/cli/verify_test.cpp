@@ -18,7 +18,7 @@ namespace {
 struct Fixture {
   Mod mod;
   RunOptions options;
-  Operands operands;
+  HostOperands operands;
   reference::AttentionResult want;
   RunResult got;
 

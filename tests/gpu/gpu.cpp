@@ -106,11 +106,11 @@ std::string Problem::text() const {
                      kvBatchOne ? " kv-batch-1" : "", headsLast ? " heads-last" : "", rowPadding, seed);
 }
 
-Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
+HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
   const ProblemShape& s = problem.shape;
   cli::Generator generator(problem.seed, s, /*mostElements=*/int64_t(1) << 30);
   const int64_t kvBatch = problem.kvBatchOne ? 1 : s.batch;
-  Operands operands;
+  HostOperands operands;
   operands.q = generator.normal(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDim});
   operands.k = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDim});
   operands.v = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
@@ -161,7 +161,7 @@ KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOpt
   return result;
 }
 
-Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operands, const RunOptions& options) {
+Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
@@ -195,7 +195,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operan
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
 }
 
-Outcome runReference(const Mod& mod, const Problem&, const Operands& operands, std::optional<float> scale) {
+Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {
   reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
   if (scale) args.scale = *scale;
   auto result = take(reference::attention(mod.module(), operands.captures, args));

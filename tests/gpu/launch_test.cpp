@@ -21,7 +21,7 @@ struct Launchable {
 
   explicit Launchable(const Problem& p) : problem(p) {
     const ProblemShape& s = p.shape;
-    const Operands operands = draw(Mod::identity(), p);
+    const HostOperands operands = draw(Mod::identity(), p);
     args.q = place(operands.q);
     args.k = place(operands.k);
     args.v = place(operands.v);
@@ -159,7 +159,7 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
   Launchable work({{2, 4, 2, 100, 150}, 64, 64, DType::BF16});
-  const Operands operands = draw(Mod::identity(), work.problem); // those in device memory
+  const HostOperands operands = draw(Mod::identity(), work.problem); // those in device memory
   const auto move = [](TensorView& view, int64_t elements) {
     view.data = static_cast<char*>(view.data) + elements * dtypeBytes(view.dtype);
   };
@@ -210,7 +210,7 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
     for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
       for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}}) {
         const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};
-        const Operands operands = draw(mod, problem);
+        const HostOperands operands = draw(mod, problem);
         const BlockMaskShape shape{2, 2, qLen, kvLen, q, kv};
         const BlockMask expected = take(BlockMask::build(mod, operands.captures, problem.shape, shape));
 

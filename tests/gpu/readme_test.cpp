@@ -12,7 +12,7 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   Gpu& device = *gpu();
   const Mod mod = libraryMod("alibi", {{"CAUSAL", "False"}});
   const Problem problem{{2, 4, 2, 100, 150}, 128, 128, DType::BF16};
-  const Operands operands = draw(mod, problem);
+  const HostOperands operands = draw(mod, problem);
   std::vector<jit::DeviceBuffer> buffers;
   const auto place = [&](const cli::HostTensor& tensor) {
     buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));

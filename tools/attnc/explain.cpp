@@ -42,7 +42,7 @@ ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string,
 }
 
 /// The problem, from the file or drawn; `kernel` receives what the file says about q, k and v.
-Expected<Operands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
+Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
   if (options.run.input.empty()) return drawCaptures(mod, options.run, shapeFor(options, kernel.pins));
   auto operands = findOperands(mod, options.run, Elements::OfMask);
   if (!operands) return operands;

@@ -59,7 +59,7 @@ template <class Work> Expected<float> timed(const jit::DeviceStream& stream, Wor
 /// One run: its steps, and what they share.
 class GpuRun {
 public:
-  GpuRun(const jit::DeviceContext& context, const Mod& mod, const Operands& operands, const RunOptions& options)
+  GpuRun(const jit::DeviceContext& context, const Mod& mod, const HostOperands& operands, const RunOptions& options)
       : context(context), mod(mod), operands(operands), options(options), compiler(options.kernel.toCompilerOptions()) {
   }
 
@@ -193,7 +193,7 @@ private:
 
   const jit::DeviceContext& context;
   const Mod& mod;
-  const Operands& operands;
+  const HostOperands& operands;
   const RunOptions& options;
   Compiler compiler;
   jit::DeviceStream stream;
@@ -208,7 +208,7 @@ private:
 
 } // namespace
 
-Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
+Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const HostOperands& operands,
                              const RunOptions& options) {
   return GpuRun(context, mod, operands, options).run();
 }

@@ -39,13 +39,13 @@ RandomProblem parseRandom(const std::string& text) {
   return problem;
 }
 
-Expected<reference::AttentionResult> runReference(const Mod& mod, const Operands& operands, const RunOptions& options) {
+Expected<reference::AttentionResult> runReference(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
   return reference::attention(
       mod.module(), operands.captures,
       {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale});
 }
 
-Expected<RunResult> runOnCpu(const Mod& mod, const Operands& operands, const RunOptions& options) {
+Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   auto computed = runReference(mod, operands, options);
   if (!computed) return std::move(computed).error();
@@ -65,7 +65,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const Operands& operands, const Run
   return result;
 }
 
-std::string describeOperands(const Operands& operands) {
+std::string describeOperands(const HostOperands& operands) {
   return fmt::format("operands    q {} k {} v {}, {}\n", shapeText(operands.q.shape), shapeText(operands.k.shape),
                      shapeText(operands.v.shape), dtypeName(operands.q.dtype));
 }
@@ -92,7 +92,7 @@ Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& opt
 }
 
 /// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.
-Status checkServed(const Mod& pinned, const Operands& operands, const RunOptions& options) {
+Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
   KernelOptions kernel = kernelOptions(options, operands);
   kernel.arch = kernel.family == Family::Sm90 ? "sm_90a" : "sm_80"; // one that the family runs on
   if (auto plan = plan::choosePlan(pinned.module(), kernel); !plan) return plan.error();
