@@ -145,24 +145,23 @@ nlohmann::json Bench::measure(const Case& c) {
   const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
   jit::DeviceBuffer lists;
   BlockMaskView mask;
-  std::optional<Kernel> masker;
-  const auto buildMask = [&] { take(masker->buildBlockMask(mask, p, device, stream.get())); };
+  std::optional<BlockMaskKernel> masker;
+  const auto buildMask = [&] { take(masker->launch(mask, p, device, stream.get())); };
   if (options.blockSparse) {
-    masker = take(compiler.load(mod.mod, {.kind = KernelKind::BlockMask}));
+    masker = take(compiler.loadBlockMask(mod.mod, {}));
     lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(maskShape)));
     mask = BlockMask::viewInto(lists.data(), maskShape);
     buildMask();
   }
-  const Kernel kernel = take(compiler.load(mod.mod, options));
-  ForwardArgs args{.q = q.view,
-                   .k = k.view,
-                   .v = v.view,
-                   .out = out.view,
-                   .captures = &device,
-                   .blockMask = options.blockSparse ? &mask : nullptr};
-  jit::DeviceBuffer workspace = take(jit::DeviceBuffer::allocate(kernel.workspaceBytes(args)));
+  const ForwardKernel kernel = take(compiler.loadForward(mod.mod, options));
+  Operands operands{.q = q.view,
+                    .k = k.view,
+                    .v = v.view,
+                    .captures = &device,
+                    .blockMask = options.blockSparse ? &mask : nullptr};
+  jit::DeviceBuffer workspace = take(jit::DeviceBuffer::allocate(kernel.workspaceBytes()));
   take(workspace.fill(0));
-  const auto run = [&] { take(kernel.forward(args, workspace.data(), stream.get())); };
+  const auto run = [&] { take(kernel.launch(operands, {.out = out.view}, workspace.data(), stream.get())); };
   take(out.buffer.fill(0xff)); // NaN: an element that is not written shows
   run();
   take(stream.synchronize());
@@ -170,10 +169,9 @@ nlohmann::json Bench::measure(const Case& c) {
 
   options.family = Family::Naive;
   options.blockSparse = false; // the oracle evaluates mask_mod everywhere
-  const Kernel naive = take(compiler.load(mod.mod, options));
-  args.out = expected.view;
-  args.blockMask = nullptr;
-  take(naive.forward(args, nullptr, stream.get()));
+  const ForwardKernel naive = take(compiler.loadForward(mod.mod, options));
+  operands.blockMask = nullptr;
+  take(naive.launch(operands, {.out = expected.view}, nullptr, stream.get()));
   take(stream.synchronize());
   // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.
   const double tolerance = 12 * (c.dtype == DType::F16 ? 0x1p-11 : 0x1p-8);
@@ -182,8 +180,7 @@ nlohmann::json Bench::measure(const Case& c) {
     throw std::runtime_error(
         fmt::format("differs from the naive kernel by {:.3g}: {}", comparison.maxError(), comparison.firstBadText()));
 
-  args.out = out.view;
-  args.blockMask = kernel.options().blockSparse ? &mask : nullptr;
+  operands.blockMask = kernel.options().blockSparse ? &mask : nullptr;
   const double ms = medianMs(run, stream, flush);
   const double pairs = double(unmaskedPairs(mod, host, p)) * double(p.batch * p.qHeads);
   row["ms"] = std::round(ms * 1e4) / 1e4;

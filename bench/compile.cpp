@@ -48,7 +48,7 @@ double msSince(Clock::time_point start) { return std::chrono::duration<double, s
 
 void build(const Compiler& compiler, const Mod& mod, const Setting& setting) {
   if (setting.loads)
-    take(compiler.load(mod, setting.options));
+    take(compiler.loadForward(mod, setting.options));
   else
     take(compiler.compile(mod, setting.options));
 }

@@ -1,10 +1,8 @@
 #include "plan/assemble.h"
 
-#include "codegen/config_source.h"
 #include "plan/embedded.h"
 
 #include <llvm/ADT/StringSet.h>
-#include <llvm/Support/MathExtras.h>
 
 namespace attnc::plan {
 namespace {
@@ -52,45 +50,20 @@ std::string modKey(ir::Module module, const codegen::ModOptions& options) {
 
 } // namespace
 
-codegen::ModOptions modOptions(Family family) {
-  const bool takesHooks = family == Family::Sm90;
-  return {.scaledScore = takesHooks, .rowShift = takesHooks};
-}
-
-Assembly assemble(const ir::Module& module, const Plan& plan) {
-  const codegen::ModOptions options = modOptions(plan.options.family);
-  codegen::ModSource mod = codegen::emitMod(module, options);
-  std::vector<std::pair<std::string, int>> extra;
-  std::vector<int> wgmmaShapes;
-  if (plan.options.family == Family::Sm90) {
-    extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};
-    wgmmaShapes = {plan.blockN, int(llvm::alignTo(plan.options.headDimV, 16))};
-  }
-  const std::string config = codegen::emitConfig({.dtype = plan.options.dtype,
-                                                  .headDimQk = plan.options.headDim,
-                                                  .headDimV = plan.options.headDimV,
-                                                  .blockM = plan.blockM,
-                                                  .blockN = plan.blockN,
-                                                  .warps = plan.warps,
-                                                  .blockSparse = plan.options.blockSparse,
-                                                  .rowMax = plan.options.rowMax,
-                                                  .tf32 = plan.options.tf32,
-                                                  .extra = std::move(extra),
-                                                  .wgmmaShapes = std::move(wgmmaShapes)});
-  Assembly assembly{{}, std::move(mod.slots), plan.sharedBytes, modKey(module, options)};
-  if (plan.options.family == Family::Sm90) // as templates/tile/shared_sm90.cuh lays out the columns
-    assembly.sharedBytes += 16 + int64_t(plan.stages) * plan.blockN * mod.columnBytes;
+Assembly assemble(const ir::Module& module, const Stage& stage, const KernelOptions& options) {
+  codegen::ModSource mod = codegen::emitMod(module, stage.hooks);
+  Assembly assembly{{}, std::move(mod.slots), modKey(module, stage.hooks)};
   KernelSource& source = assembly.source;
-  source.entry = plan.entry;
-  source.templateName = plan.templateName;
-  source.text = embeddedText(plan.templateName).str();
-  source.arch = plan.options.arch;
-  source.family = plan.options.family;
+  source.entry = stage.entry;
+  source.templateName = stage.templateName;
+  source.text = embeddedText(stage.templateName).str();
+  source.arch = options.arch;
+  source.family = options.family;
 
   llvm::StringSet<> seen;
-  collect("attnc_config.cuh", config, seen, source.headers);
+  collect("attnc_config.cuh", codegen::emitConfig(stage.config), seen, source.headers);
   collect("attnc_mod.cuh", mod.text, seen, source.headers);
-  collect(plan.templateName, source.text, seen, source.headers);
+  collect(stage.templateName, source.text, seen, source.headers);
   source.headers.pop_back(); // the template itself
   return assembly;
 }

@@ -1,9 +1,10 @@
-// From a plan and a mod to the text that NVRTC is given.
+// From a stage of a plan and a mod to the text that NVRTC is given.
 #pragma once
 
 #include "codegen/mod_source.h"
-#include "plan/catalog.h"
+#include "plan/plan.h"
 
+#include <string>
 #include <vector>
 
 namespace attnc::plan {
@@ -12,16 +13,13 @@ namespace attnc::plan {
 struct Assembly {
   KernelSource source;
   std::vector<codegen::Slot> slots;
-  int64_t sharedBytes = 0; ///< dynamic shared memory of a CTA: the plan's, and what the mod needs beside it
-  /// attnc_mod.cuh without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so the
-  /// cache keys on it; a change of the code generator changes it.
+  /// attnc_mod.cuh without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so
+  /// the cache keys on it; a change of the code generator changes it.
   std::string modKey;
 };
 
-/// How the mod is emitted for kernels of a family: with those hooks of templates/mod/hooks.cuh that they take.
-codegen::ModOptions modOptions(Family family);
-
-/// Joins the plan's template, the templates it may include and the two generated headers. No disk, no NVRTC.
-Assembly assemble(const ir::Module& module, const Plan& plan);
+/// Joins the stage's template, the templates it may include and the two generated headers. No disk, no NVRTC. `options`
+/// are those of the plan.
+Assembly assemble(const ir::Module& module, const Stage& stage, const KernelOptions& options);
 
 } // namespace attnc::plan

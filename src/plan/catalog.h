@@ -1,31 +1,23 @@
-// The catalogue: which template, with which tile, for which request.
+// The catalogue: which family serves a request, and with which plan.
 #pragma once
 
-#include "attnc/kernel.h"
-#include "ir/ir.h"
-#include "plan/arch.h"
-
-#include <cstdint>
-#include <string>
+#include "plan/mod_facts.h"
+#include "plan/plan.h"
 
 namespace attnc::plan {
 
-/// A template with its static parameters chosen.
-struct Plan {
-  KernelOptions options; ///< as asked, with family, headDimV and the like filled in
-  std::string templateName;
-  std::string entry;
-  int blockM = 0;          ///< q rows of a CTA
-  int blockN = 0;          ///< kv columns of a step
-  int warps = 0;           ///< warps that compute
-  int stages = 0;          ///< sm90: slots of the K and V rings
-  int qStages = 0;         ///< sm90: slots of the Q ring
-  int threads = 0;         ///< of a CTA
-  int64_t sharedBytes = 0; ///< dynamic shared memory of a CTA
-};
+/// Head dims, dtypes and block sizes that there are kernels for, and options that fit each other.
+Status checkOptions(const KernelOptions& options);
 
-/// Chooses. `module` is the simplified mod: its weight per score decides how many registers a tile may take.
-/// Errors (environment): a head dim, dtype, block size or family that no kernel serves, with what is served.
-Expected<Plan> choosePlan(const ir::Module& module, const KernelOptions& options);
+/// Chooses. With `layout` (from checkLayout()), families that do not take it are passed over, or an error where one is
+/// asked for. Errors (environment): those of checkOptions(); a family that does not serve the options.
+Expected<Plan> choosePlan(const ModFacts& facts, const KernelOptions& options, const LaunchOperands* layout = nullptr);
+
+/// Whether launches gain from a block mask: the mod masks something, and the plan's family cannot bound its loops by
+/// itself.
+bool wantsBlockMask(const ModFacts& facts, const Plan& plan);
+
+/// The options with what follows from others filled in: headDimV.
+KernelOptions completed(KernelOptions options);
 
 } // namespace attnc::plan

@@ -3,6 +3,7 @@
 
 #include "attnc/captures.h"
 #include "attnc/mod.h"
+#include "attnc/problem.h"
 
 #include <list>
 #include <random>

@@ -4,6 +4,10 @@
 #include "mod_text.h"
 #include "safetensors.h"
 
+#include "api/mod_impl.h"
+#include "codegen/mod_source.h"
+#include "plan/catalog.h"
+
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
@@ -196,6 +200,8 @@ TEST_CASE("a problem without rows has no blocks and no share of them") {
 
 TEST_CASE("spills are an advisory") {
   plan::Plan plan;
+  plan.options.family = Family::Naive;
+  plan.stages.emplace_back();
   CompiledKernel compiled;
   CHECK(cli::spillText(compiled).empty());
   CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("0 bytes spilled") && Contains("advisories  none\n"));
@@ -228,7 +234,9 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
   const auto perScore = [](const std::string& name, Family family) {
     auto mod = Mod::load(kMods + name);
     REQUIRE(mod);
-    return cli::scoreText(cli::moduleInKernel(mod->module(), family), cli::KvLoop::AllTiles);
+    auto plan = plan::choosePlan(factsOf(*mod), {.family = family, .arch = "sm_90a"});
+    REQUIRE(plan);
+    return cli::scoreText(codegen::moduleBehindHooks(mod->module(), plan->stages.front().hooks), cli::KvLoop::AllTiles);
   };
   CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 3 (div, mul, tanh)\n");
   CHECK(perScore("softcap.py", Family::Sm90) == "per score   full blocks: 1 (tanh)\n");

@@ -73,7 +73,8 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .warps = 8,
                                           .blockSparse = true,
                                           .tf32 = true,
-                                          .extra = {{"kStages", 3}}});
+                                          .sharedBytes = 4096,
+                                          .kvStages = 3});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
     std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);
@@ -83,7 +84,9 @@ TEST_CASE("the configuration names every constant of the identity configuration"
   CHECK(text.find("using Element = F16;\nconstexpr int kHeadDimQk = 96;\nconstexpr int kHeadDimV = 64;\n") !=
         std::string::npos);
   CHECK(text.find("constexpr bool kBlockSparse = true;\n") != std::string::npos);
+  CHECK(text.find("constexpr int kSharedBytes = 4096;\n") != std::string::npos);
   CHECK(text.find("constexpr int kStages = 3;\n") != std::string::npos);
+  CHECK(text.find("kQStages") == std::string::npos);
 }
 
 } // namespace attnc

@@ -171,26 +171,26 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const jit::DeviceBuffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
   const DeviceCaptures captures = uploadCaptures(operands.captures);
 
-  ForwardArgs args{.q = q.view, .k = k.view, .v = v.view, .out = out.view};
-  args.lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
-  if (options.rowMax) args.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
-  args.scale = options.scale;
-  args.captures = &captures.captures;
+  Operands inputs{
+      .q = q.view, .k = k.view, .v = v.view, .scale = options.scale, .captures = &captures.captures};
+  Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
+  if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
-  const KernelOptions kernel = take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), args)).options;
+  const KernelOptions kernel =
+      take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), inputs, outputs)).options;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   jit::DeviceBuffer lists;
   BlockMaskView mask;
   if (kernel.blockSparse) {
     lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
-    const Kernel builder = take(device.compiler.load(mod, {.kind = KernelKind::BlockMask}));
-    take(builder.buildBlockMask(mask, s, captures.captures, device.stream.get()));
-    args.blockMask = &mask;
+    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
+    take(builder.launch(mask, s, captures.captures, device.stream.get()));
+    inputs.blockMask = &mask;
   }
-  const Kernel loaded = take(device.compiler.load(mod, kernel));
-  const jit::DeviceBuffer workspace = zeroed(loaded.workspaceBytes(args));
-  take(loaded.forward(args, options.workspace ? workspace.data() : nullptr, device.stream.get()));
+  const ForwardKernel loaded = take(device.compiler.loadForward(mod, kernel));
+  const jit::DeviceBuffer workspace = zeroed(loaded.workspaceBytes());
+  take(loaded.launch(inputs, outputs, options.workspace ? workspace.data() : nullptr, device.stream.get()));
   take(device.stream.synchronize());
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
 }

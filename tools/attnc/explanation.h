@@ -27,11 +27,8 @@ std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const
 /// "about" in front of them.
 std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop);
 
-/// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
-/// know out of score_mod.
-ir::Module moduleInKernel(const ir::Module& module, Family family);
-
-/// Lines "per score": the operations of the module that each score of a full and of a partial block takes.
+/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`: what
+/// the hooks of the kernel leave of the mod (codegen::moduleBehindHooks).
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

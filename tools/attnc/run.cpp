@@ -12,6 +12,7 @@
 #include "api/mod_impl.h"
 #include "attnc/version.h"
 #include "plan/catalog.h"
+#include "plan/family.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>
@@ -94,8 +95,9 @@ Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& opt
 /// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.
 Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
   KernelOptions kernel = kernelOptions(options, operands);
-  kernel.arch = kernel.family == Family::Sm90 ? "sm_90a" : "sm_80"; // one that the family runs on
-  if (auto plan = plan::choosePlan(pinned.module(), kernel); !plan) return plan.error();
+  const plan::FamilyRow* family = plan::findFamily(kernel.kind, kernel.family);
+  kernel.arch = family ? family->arch : "sm_80";
+  if (auto plan = plan::choosePlan(factsOf(pinned), kernel); !plan) return plan.error();
   auto bindings = ir::bind(pinned.module(), operands.captures, operands.problem);
   return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
 }

@@ -1,4 +1,5 @@
-#include "api/forward_params.h"
+#include "ir/bindings.h"
+#include "plan/launch_operands.h"
 
 #include <catch2/catch.hpp>
 
@@ -8,7 +9,7 @@ using namespace attnc;
 
 namespace {
 
-// Never read: makeForwardParams looks at shapes and addresses alone.
+// Never read: checks look at shapes and addresses alone.
 void* const kSomewhere = reinterpret_cast<void*>(0x1000);
 
 KernelOptions options(int headDim = 64) {
@@ -23,12 +24,23 @@ TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DTy
   return TensorView::contiguous(kSomewhere, dtype, {batch, heads, length, dim});
 }
 
-ForwardArgs arguments() {
-  return {.q = tensor(2, 8, 100, 64), .k = tensor(2, 2, 300, 64), .v = tensor(2, 2, 300, 64), .out = tensor(2, 8, 100, 64)};
+/// What a launch is given, inputs and outputs.
+struct Arguments : Operands, Outputs {};
+
+Arguments arguments() {
+  return {{.q = tensor(2, 8, 100, 64), .k = tensor(2, 2, 300, 64), .v = tensor(2, 2, 300, 64)},
+          {.out = tensor(2, 8, 100, 64)}};
 }
 
-std::string errorOf(const ForwardArgs& args, const KernelOptions& o = options()) {
-  auto params = makeForwardParams(args, o);
+/// Of a launch that is as it should be.
+ForwardParams paramsOf(const Arguments& args, const KernelOptions& o = options()) {
+  auto checked = plan::checkForward(args, args, o);
+  if (!checked) FAIL(checked.error().message);
+  return plan::forwardParams(*checked);
+}
+
+std::string errorOf(const Arguments& args, const KernelOptions& o = options()) {
+  auto params = plan::checkForward(args, args, o);
   REQUIRE_FALSE(params);
   CHECK(params.error().blame == Blame::Environment);
   return params.error().message;
@@ -37,40 +49,37 @@ std::string errorOf(const ForwardArgs& args, const KernelOptions& o = options())
 } // namespace
 
 TEST_CASE("a launch takes extents, strides and the default scale from its operands", "[api]") {
-  auto p = makeForwardParams(arguments(), options());
-  REQUIRE(p);
-  CHECK(p->batch == 2);
-  CHECK(p->group == 4);
-  CHECK(p->q_len == 100);
-  CHECK(p->kv_len == 300);
-  CHECK(p->k_stride.head == 300 * 64);
-  CHECK(p->out_stride.batch == 8 * 100 * 64);
-  CHECK(p->scale == 0.125f);
-  CHECK(p->vectors == 1);
+  const ForwardParams p = paramsOf(arguments());
+  CHECK(p.batch == 2);
+  CHECK(p.group == 4);
+  CHECK(p.q_len == 100);
+  CHECK(p.kv_len == 300);
+  CHECK(p.k_stride.head == 300 * 64);
+  CHECK(p.out_stride.batch == 8 * 100 * 64);
+  CHECK(p.scale == 0.125f);
+  CHECK(p.vectors == 1);
 }
 
 TEST_CASE("a KV batch of 1 is broadcast by a stride of 0", "[api]") {
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   args.k = tensor(1, 2, 300, 64);
   args.v = tensor(1, 2, 300, 64);
-  auto p = makeForwardParams(args, options());
-  REQUIRE(p);
-  CHECK(p->k_stride.batch == 0);
-  CHECK(p->v_stride.batch == 0);
+  const ForwardParams p = paramsOf(args);
+  CHECK(p.k_stride.batch == 0);
+  CHECK(p.v_stride.batch == 0);
 }
 
 TEST_CASE("rows that are not 16-byte aligned take the element-wise copies", "[api]") {
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   SECTION("by a row stride") { args.k.stride[2] = 65; }
   SECTION("by the base address") { args.v.data = reinterpret_cast<void*>(0x1002); }
-  SECTION("by the output") { args.out.stride[1] += 3; }
-  auto p = makeForwardParams(args, options());
-  REQUIRE(p);
-  CHECK(p->vectors == 0);
+  SECTION("by the output") { args.out->stride[1] += 3; }
+  const ForwardParams p = paramsOf(args);
+  CHECK(p.vectors == 0);
 }
 
 TEST_CASE("operands that do not fit are refused by name", "[api]") {
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   SECTION("rank") {
     args.q.rank = 3;
     CHECK(errorOf(args) == "q has rank 3, expected [batch, heads, length, head_dim]");
@@ -104,11 +113,19 @@ TEST_CASE("operands that do not fit are refused by name", "[api]") {
     CHECK(errorOf(args) == "q has last stride 2, expected 1");
   }
   SECTION("null") {
-    args.out.data = nullptr;
+    args.out->data = nullptr;
     CHECK(errorOf(args) == "out is null, expected device memory");
   }
+  SECTION("no output") {
+    args.out.reset();
+    CHECK(errorOf(args) == "out is not given, expected Outputs::out, which a forward kernel writes");
+  }
+  SECTION("null lse") {
+    args.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 100});
+    CHECK(errorOf(args) == "lse is null, expected device memory, or no lse");
+  }
   SECTION("length") {
-    args.k = args.v = tensor(2, 2, kMaxLength + 1, 64);
+    args.k = args.v = tensor(2, 2, ir::kMaxExtent + 1, 64);
     CHECK(errorOf(args) == "k has length 16777217, expected at most 16777216");
   }
   SECTION("lse") {
@@ -131,15 +148,14 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
   KernelOptions sparse = options();
   sparse.blockSparse = true;
   BlockMaskView mask = BlockMask::viewInto(storage.data(), {.batch = 1, .heads = 8, .qLen = 100, .kvLen = 300});
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   CHECK(errorOf(args, sparse) == "the kernel was compiled for a block mask, and none is given");
   args.blockMask = &mask;
   CHECK(errorOf(args) == "a block mask is given to a kernel that was compiled without");
-  auto p = makeForwardParams(args, sparse);
-  REQUIRE(p);
-  CHECK(p->lists.batch_stride == 0);
-  CHECK(p->lists.head_stride == 1);
-  CHECK(p->lists.index_stride == 3);
+  const ForwardParams p = paramsOf(args, sparse);
+  CHECK(p.lists.batch_stride == 0);
+  CHECK(p.lists.head_stride == 1);
+  CHECK(p.lists.index_stride == 3);
 
   SECTION("lengths") {
     mask.shape.kvLen = 301;
