@@ -2,11 +2,12 @@
 //
 //   auto mod = attnc::Mod::parse("q_idx >= kv_idx");             // text -> checked program
 //   attnc::Compiler compiler;                                    // one per process
-//   auto kernel = compiler.loadForward(*mod, {.dtype = attnc::DType::BF16, .headDim = 128}); // NVRTC, or the cache
-//   auto status = kernel->launch({.q = q, .k = k, .v = v}, {.out = out}, nullptr, stream);
+//   auto attention = compiler.prepare(*mod, {.q = q, .k = k, .v = v}, {.out = out}); // NVRTC, or the cache
+//   // workspace: attention->workspaceBytes() of device memory; attention->initialise() fills it
+//   auto status = attention->launch({.q = q, .k = k, .v = v}, {.out = out}, workspace, stream);
 //
 // Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
-// operands.h: what a launch reads and writes. compiler.h: compiling. kernel.h: what
+// operands.h: what a launch reads and writes. prepared.h: the usual way to launch. compiler.h: compiling. kernel.h: what
 // is static in a kernel. block_mask.h: which blocks live. log.h: what is told beside results. Nothing here needs CUDA
 // headers; libcuda and libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
 #pragma once
@@ -19,6 +20,7 @@
 #include "attnc/log.h"
 #include "attnc/mod.h"
 #include "attnc/operands.h"
+#include "attnc/prepared.h"
 #include "attnc/problem.h"
 #include "attnc/tensor.h"
 #include "attnc/version.h"

@@ -6,6 +6,7 @@
 #include "attnc/log.h"
 #include "attnc/mod.h"
 #include "attnc/operands.h"
+#include "attnc/prepared.h"
 
 #include <memory>
 #include <optional>
@@ -34,6 +35,23 @@ struct LayoutChoice {
 class Compiler {
 public:
   explicit Compiler(CompilerOptions options = {});
+
+  /// Settles family, layout, block mask and workspace for operands like these, compiles what is needed (or takes it
+  /// from memory or disk) and loads it into the current CUDA context: half a second at first, microseconds from then
+  /// on. Needs libnvrtc only on a miss. Of the operands, shapes, dtypes, strides and the alignment of addresses count;
+  /// null is aligned. With a block mask given, launches walk that one. Captures may be missing; given ones are checked.
+  /// Outputs: `out`, and what else launches will ask for.
+  /// Errors (environment): those of settle(); no GPU or no context; no NVRTC, where it is needed.
+  Expected<Prepared> prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                             const PrepareOptions& options = {}) const;
+
+  /// The first half of prepare(): what would be chosen, and why. Needs no GPU if `options.arch` is given; compiles
+  /// nothing. Errors (environment): operands that fit neither each other nor the mod, by name; no `out`; options that
+  /// no kernel serves; a family that does not serve them or the layout, where one is asked for.
+  Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                               const PrepareOptions& options = {}) const;
+
+  // The finer calls, for who wants to choose by himself.
 
   /// The text NVRTC would be given. Needs no GPU, no NVRTC and no disk.
   Expected<KernelSource> source(const Mod& mod, const KernelOptions& options) const;
