@@ -52,7 +52,7 @@ Value product(Tracer& tracer, const Bound& bound) {
 }
 
 /// The sum of an array or, as torch has it, of a number.
-Value sum(Tracer& tracer, const Bound& bound) {
+Value arraySum(Tracer& tracer, const Bound& bound) {
   auto array = arrayOf(tracer, bound[0]);
   auto axis = axisOf(tracer, bound);
   return array ? total(tracer, *array, axis) : counted(tracer, decay(tracer, bound[0]));
@@ -67,7 +67,7 @@ Value mean(Tracer& tracer, const Bound& bound) {
     for (size_t i = 0; i < shape.size(); ++i) // a named extent is refused with the sum
       if ((!axis || i == along) && shape[i].is<int64_t>()) count *= shape[i].as<int64_t>();
   }
-  return binary(tracer, BinaryOp::Div, sum(tracer, bound), count);
+  return binary(tracer, BinaryOp::Div, arraySum(tracer, bound), count);
 }
 
 /// The Euclidean norm.
@@ -76,7 +76,7 @@ Value norm(Tracer& tracer, const Bound& bound) {
                            (bound[1].isKnownNumber() && toDouble(bound[1]) == 2);
   if (!isEuclidean) tracer.fail(diag::badArgument, "norm", "`p` to be 2", tracer.describe(bound[1]));
   Value squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
-  Value total = sum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
+  Value total = arraySum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
   return tracer.call(findBuiltin("sqrt", kTorch), {{total}, {}});
 }
 
@@ -226,7 +226,7 @@ Value transpose(Tracer& tracer, const Bound& bound) {
 llvm::ArrayRef<Builtin> arrayBuiltins() {
   constexpr unsigned kTensor = kTorch | kMethod;
   static const Builtin rows[] = {
-      {"sum", kTensor, "input, dim=, keepdim=", sum},
+      {"sum", kTensor, "input, dim=, keepdim=", arraySum},
       {"prod", kTensor, "input, dim=, keepdim=", product},
       {"mean", kTensor, "input, dim=, keepdim=", mean},
       {"norm", kTensor, "input, p=, dim=, keepdim=", norm},

@@ -14,11 +14,11 @@ namespace attnc::dsl {
 
 namespace {
 
-struct Place {
+struct PythonModule {
   const char* path;
   unsigned builtins; // rows of the tables that live there
 };
-constexpr Place kPlaces[] = {
+constexpr PythonModule kPythonModules[] = {
     {"torch", kTorch},
     {"torch.nn", 0},
     {"torch.nn.functional", kFunctional},
@@ -30,9 +30,9 @@ constexpr Place kPlaces[] = {
     {"__future__", 0},
 };
 
-const Place* findPlace(llvm::StringRef path) {
-  for (const Place& place : kPlaces)
-    if (path == place.path) return &place;
+const PythonModule* findPythonModule(llvm::StringRef path) {
+  for (const PythonModule& known : kPythonModules)
+    if (path == known.path) return &known;
   return nullptr;
 }
 
@@ -121,9 +121,10 @@ std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
 }
 
 std::optional<Value> Tracer::member(Namespace space, llvm::StringRef name) {
-  const Place* place = findPlace(space.path);
-  if (const Place* inner = findPlace(std::string(space.path) + "." + name.str())) return Namespace{inner->path};
-  if (const Builtin* builtin = findBuiltin(name, place->builtins)) return builtin;
+  const PythonModule* python = findPythonModule(space.path);
+  const PythonModule* inner = findPythonModule(std::string(space.path) + "." + name.str());
+  if (inner) return Namespace{inner->path};
+  if (const Builtin* builtin = findBuiltin(name, python->builtins)) return builtin;
   if (isOpaque(space.path, name)) return Opaque{name};
   llvm::StringRef path = space.path;
   if (path != "torch" && path != "math") return std::nullopt;
@@ -139,7 +140,7 @@ Value Tracer::attribute(Value base, llvm::StringRef name) {
   if (base.is<Namespace>()) {
     Namespace space = base.as<Namespace>();
     if (auto value = member(space, name)) return *value;
-    noMember(at, space.path, name, builtinNames(findPlace(space.path)->builtins));
+    noMember(at, space.path, name, builtinNames(findPythonModule(space.path)->builtins));
   }
   if (base.is<TypeInfo>()) return typeInfoMember(*this, base.as<TypeInfo>().type, name);
   unsigned places = 0;
@@ -168,20 +169,20 @@ std::optional<Value> Tracer::property(Value base, llvm::StringRef name) {
 }
 
 void Tracer::runImport(const ImportStmt& stmt) {
-  if (stmt.isFrom && !findPlace(stmt.module)) diagnostics.fail(stmt.moduleLoc, diag::unknownImport, stmt.module);
+  if (stmt.isFrom && !findPythonModule(stmt.module)) diagnostics.fail(stmt.moduleLoc, diag::unknownImport, stmt.module);
   for (size_t i = 0; i < stmt.names.size(); ++i) {
     const ImportedName& imported = stmt.names[i];
     llvm::StringRef name = imported.as.empty() ? imported.name : imported.as;
     if (!stmt.isFrom) {
-      const Place* place = findPlace(stmt.paths[i]);
-      if (!place) diagnostics.fail(imported.loc, diag::unknownImport, stmt.paths[i]);
+      const PythonModule* python = findPythonModule(stmt.paths[i]);
+      if (!python) diagnostics.fail(imported.loc, diag::unknownImport, stmt.paths[i]);
       // `import a.b` binds a; `import a.b as c` binds a.b.
-      bind(name, imported.loc, Namespace{imported.as.empty() ? findPlace(imported.name)->path : place->path});
+      bind(name, imported.loc, Namespace{imported.as.empty() ? findPythonModule(imported.name)->path : python->path});
       continue;
     }
-    Namespace space{findPlace(stmt.module)->path};
+    Namespace space{findPythonModule(stmt.module)->path};
     auto value = member(space, imported.name);
-    if (!value) noMember(imported.loc, space.path, imported.name, builtinNames(findPlace(space.path)->builtins));
+    if (!value) noMember(imported.loc, space.path, imported.name, builtinNames(findPythonModule(space.path)->builtins));
     bind(name, imported.loc, *value);
   }
 }

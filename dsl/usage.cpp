@@ -12,7 +12,6 @@ namespace {
 
 using llvm::cast;
 using llvm::dyn_cast;
-using Type = Usage::Type;
 
 const char* extentOf(Role role) {
   switch (role) {
@@ -191,7 +190,7 @@ private:
     UseType tells = typeOfUse(*this, at, !indices.empty());
     if (tells.steers) found.steers = true;
     if (!found.type) found.type = tells.type;
-    if (!indices.empty()) usual = isInScore() ? Type::Real : Type::Int;
+    if (!indices.empty()) usual = isInScore() ? Usage::Type::Real : Usage::Type::Int;
   }
 
   bool isInScore() const {
@@ -209,7 +208,7 @@ private:
 
   llvm::StringRef name;
   Usage found;
-  std::optional<Type> usual; // of an element whose use tells nothing
+  std::optional<Usage::Type> usual; // of an element whose use tells nothing
 };
 
 } // namespace
@@ -219,12 +218,13 @@ Usage usageOf(const Block& text, llvm::StringRef name) { return Uses(name).read(
 std::string declarationOf(llvm::StringRef name, const Usage& usage) {
   if (usage.dims.empty()) {
     if (!usage.type) return "";
-    return name.str() + ": " + (*usage.type == Type::Bool ? "bool" : *usage.type == Type::Int ? "int" : "float");
+    const bool isBool = usage.type == Usage::Type::Bool, isInt = usage.type == Usage::Type::Int;
+    return name.str() + ": " + (isBool ? "bool" : isInt ? "int" : "float");
   }
   std::string text = name.str() + ": " +
-                     (usage.type == Type::Bool  ? "bool"
-                      : usage.type == Type::Int ? "i32"
-                                                : "f32") +
+                     (usage.type == Usage::Type::Bool  ? "bool"
+                      : usage.type == Usage::Type::Int ? "i32"
+                                                       : "f32") +
                      "[";
   const char* kFree[] = {"N", "M", "L", "P", "R", "S"};
   size_t free = 0;

@@ -13,8 +13,8 @@ namespace {
 
 using llvm::cast;
 using llvm::dyn_cast;
-using Type = Usage::Type;
-using MaybeType = std::optional<Type>;
+using UsedAs = Usage::Type;
+using MaybeType = std::optional<UsedAs>;
 
 constexpr size_t kMaxClimb = 64; // steps from a use to what tells its type
 constexpr int kMaxDepth = 8;     // of an operand that is looked into
@@ -51,12 +51,13 @@ public:
       if (!goesOn) return type ? type : weak;
     }
     if (at > 0) return weak;
-    if (site.place == Place::Condition) return weak ? weak : Type::Bool;
-    if (site.place == Place::Iterable) return weak ? weak : Type::Int;
+    if (site.place == Place::Condition) return weak ? weak : UsedAs::Bool;
+    if (site.place == Place::Iterable) return weak ? weak : UsedAs::Int;
     bool isMod = site.place == Place::Result && !site.functions.empty();
-    if (isMod && requiredParameters(*site.functions.back()) == 5) return Type::Real;
+    if (isMod && requiredParameters(*site.functions.back()) == 5) return UsedAs::Real;
     bool isBare = site.path.size() == 1; // `return flag`
-    if (isMod && requiredParameters(*site.functions.back()) == 4 && !weak && !(isBare && !isIndexed)) return Type::Bool;
+    if (isMod && requiredParameters(*site.functions.back()) == 4 && !weak && !(isBare && !isIndexed))
+      return UsedAs::Bool;
     return weak;
   }
 
@@ -68,23 +69,23 @@ private:
     if (depth > kMaxDepth) return std::nullopt;
     auto joined = [&](const Expr& a, const Expr& b) -> MaybeType {
       MaybeType x = typeOf(a, depth + 1), y = typeOf(b, depth + 1);
-      if (!x || !y) return x == Type::Real || y == Type::Real ? MaybeType(Type::Real) : std::nullopt;
+      if (!x || !y) return x == UsedAs::Real || y == UsedAs::Real ? MaybeType(UsedAs::Real) : std::nullopt;
       return std::max(*x, *y);
     };
     switch (expr.kind) {
     case ExprKind::Bool:
     case ExprKind::BoolOp:
-    case ExprKind::Compare: return Type::Bool;
-    case ExprKind::Int: return Type::Int;
-    case ExprKind::Float: return Type::Real;
+    case ExprKind::Compare: return UsedAs::Bool;
+    case ExprKind::Int: return UsedAs::Int;
+    case ExprKind::Float: return UsedAs::Real;
     case ExprKind::Name: {
       Role role = site.roleOf(cast<NameExpr>(expr).name);
       if (role == Role::None) return std::nullopt;
-      return role == Role::Score ? Type::Real : Type::Int;
+      return role == Role::Score ? UsedAs::Real : UsedAs::Int;
     }
     case ExprKind::Unary: return typeOf(*cast<UnaryExpr>(expr).operand, depth + 1);
     case ExprKind::Binary:
-      if (cast<BinaryExpr>(expr).op == BinaryOp::Div) return Type::Real;
+      if (cast<BinaryExpr>(expr).op == BinaryOp::Div) return UsedAs::Real;
       return joined(*cast<BinaryExpr>(expr).left, *cast<BinaryExpr>(expr).right);
     case ExprKind::Conditional: return joined(*cast<ConditionalExpr>(expr).yes, *cast<ConditionalExpr>(expr).no);
     case ExprKind::Call: {
@@ -105,12 +106,12 @@ private:
     case ExprKind::Starred:
     case ExprKind::Slice: goesOn = true; return std::nullopt;
     case ExprKind::Subscript:
-      if (cast<SubscriptExpr>(user).index == value) return Type::Int;
+      if (cast<SubscriptExpr>(user).index == value) return UsedAs::Int;
       return std::nullopt;
-    case ExprKind::BoolOp: return Type::Bool;
+    case ExprKind::BoolOp: return UsedAs::Bool;
     case ExprKind::Unary: {
       UnaryOp op = cast<UnaryExpr>(user).op;
-      if (op == UnaryOp::Not || op == UnaryOp::Invert) return Type::Bool;
+      if (op == UnaryOp::Not || op == UnaryOp::Invert) return UsedAs::Bool;
       goesOn = true;
       return std::nullopt;
     }
@@ -119,13 +120,13 @@ private:
       goesOn = cast<ConditionalExpr>(user).condition != value;
       if (goesOn) return std::nullopt;
       steers = true;
-      return Type::Bool;
+      return UsedAs::Bool;
     case ExprKind::Binary: return typeByOperator(cast<BinaryExpr>(user), value, weak, goesOn);
     case ExprKind::Attribute: { // a method
       llvm::StringRef method = cast<AttributeExpr>(user).name;
-      if (method == "bool" || method == "to") return Type::Bool;
-      if (method == "int" || method == "long") return Type::Int;
-      if (method == "float") return Type::Real;
+      if (method == "bool" || method == "to") return UsedAs::Bool;
+      if (method == "int" || method == "long") return UsedAs::Int;
+      if (method == "float") return UsedAs::Real;
       goesOn = true;
       return std::nullopt;
     }
@@ -139,11 +140,11 @@ private:
     auto isReal = [&](const Expr* operand) {
       if (operand == value) return false;
       MaybeType type = typeOf(*operand);
-      isBool = isBool || type == Type::Bool;
-      return type == Type::Real;
+      isBool = isBool || type == UsedAs::Bool;
+      return type == UsedAs::Real;
     };
     bool real = isReal(user.first) || llvm::any_of(user.rest, [&](auto& rest) { return isReal(rest.second); });
-    return real ? Type::Real : isBool ? Type::Bool : Type::Int;
+    return real ? UsedAs::Real : isBool ? UsedAs::Bool : UsedAs::Int;
   }
 
   MaybeType typeByOperator(const BinaryExpr& user, const Expr* value, MaybeType& weak, bool& goesOn) const {
@@ -151,20 +152,20 @@ private:
     switch (user.op) {
     case BinaryOp::And:
     case BinaryOp::Or:
-    case BinaryOp::Xor: return other == Type::Int ? Type::Int : Type::Bool;
+    case BinaryOp::Xor: return other == UsedAs::Int ? UsedAs::Int : UsedAs::Bool;
     case BinaryOp::Shl:
     case BinaryOp::Shr:
     case BinaryOp::FloorDiv:
-    case BinaryOp::Mod: return other == Type::Real ? Type::Real : Type::Int;
+    case BinaryOp::Mod: return other == UsedAs::Real ? UsedAs::Real : UsedAs::Int;
     case BinaryOp::Pow:
-    case BinaryOp::MatMul: return Type::Real;
+    case BinaryOp::MatMul: return UsedAs::Real;
     case BinaryOp::Add:
     case BinaryOp::Sub:
     case BinaryOp::Mul:
     case BinaryOp::Div: break;
     }
-    if (other == Type::Real) return Type::Real;
-    if (other && !weak) weak = user.op == BinaryOp::Add || user.op == BinaryOp::Sub ? Type::Int : Type::Real;
+    if (other == UsedAs::Real) return UsedAs::Real;
+    if (other && !weak) weak = user.op == BinaryOp::Add || user.op == BinaryOp::Sub ? UsedAs::Int : UsedAs::Real;
     goesOn = true;
     return std::nullopt;
   }
@@ -176,14 +177,14 @@ private:
     bool isFirst = !user.arguments.empty() && user.arguments[0] == value;
     if (callee == "range") {
       steers = true;
-      return Type::Int;
+      return UsedAs::Int;
     }
-    if (isFirst && (callee == "where" || callee == "masked_fill")) return Type::Bool;
-    if (std::string_view(callee).starts_with("logical_")) return Type::Bool;
+    if (isFirst && (callee == "where" || callee == "masked_fill")) return UsedAs::Bool;
+    if (std::string_view(callee).starts_with("logical_")) return UsedAs::Bool;
     for (const Builtin& row : floatBuiltins())
-      if (callee == row.name) return Type::Real;
+      if (callee == row.name) return UsedAs::Real;
     for (const Expr* argument : user.arguments)
-      if (argument != value && typeOf(*argument) == Type::Real) return Type::Real;
+      if (argument != value && typeOf(*argument) == UsedAs::Real) return UsedAs::Real;
     goesOn = findBuiltin(callee, kPython | kTorch);
     return std::nullopt;
   }
