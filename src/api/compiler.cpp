@@ -2,8 +2,9 @@
 #include "api/kernel_impl.h"
 #include "api/mod_impl.h"
 #include "api/options_key.h"
-#include "jit/cache.h"
+#include "jit/cache_options.h"
 #include "jit/device.h"
+#include "jit/kernel_cache.h"
 #include "jit/nvrtc.h"
 #include "kernels/assemble.h"
 #include "passes/kv_bounds.h"
@@ -30,7 +31,7 @@ jit::CompileJob compileJob(const kernels::Assembly& assembly) {
 }
 
 CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Plan& plan) {
-  const jit::CompileResult& result = *cached.result;
+  const jit::CompileResult& result = cached.result;
   CompiledKernel kernel;
   kernel.cubin = result.cubin;
   kernel.ptx = result.ptx;
@@ -47,7 +48,7 @@ CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Pl
 
 jit::CacheOptions cacheOptions(jit::Env env, const CompilerOptions& options) {
   if (options.cacheMode) env.cacheMode.clear(); // not read, so not complained of
-  jit::CacheOptions cache = jit::CacheOptions::fromEnv(env, options.log);
+  jit::CacheOptions cache = jit::cacheOptionsFrom(env, options.log);
   if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
   if (options.cacheMode) switch (*options.cacheMode) {
     case CompilerOptions::CacheMode::ReadWrite: cache.mode = jit::CacheMode::ReadWrite; break;
@@ -61,15 +62,15 @@ jit::CacheOptions cacheOptions(jit::Env env, const CompilerOptions& options) {
 
 struct Compiler::Impl {
   jit::Env env;
-  jit::Cache cache;
+  jit::KernelCache cache;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const BuiltKernel>> built; // by mod and options
   std::map<std::pair<CUctx_st*, const BuiltKernel*>, std::shared_ptr<const Kernel::Impl>>
       loaded; // by context and kernel
 
   explicit Impl(const CompilerOptions& options)
-      : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {
-  }
+      : env(jit::Env::read()),
+        cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir) {}
 
   /// A kernel, and how this call came by it.
   struct Build {

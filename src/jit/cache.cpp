@@ -1,17 +1,11 @@
 #include "jit/cache.h"
 
 #include "jit/cache_memory.h"
-#include "jit/dump.h"
 #include "jit/fork_guard.h"
-#include "jit/nvrtc.h"
-
-#include <fmt/format.h>
 
 #include <atomic>
-#include <charconv>
 #include <condition_variable>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -21,25 +15,6 @@ namespace {
 
 // Stands in for the identity of a compiler that is not there.
 constexpr char kNoCompiler[] = "none";
-
-std::string defaultDirectory(const Env& env) {
-  // XDG: a relative path is to be ignored.
-  if (!env.xdgCacheHome.empty() && env.xdgCacheHome[0] == '/') return env.xdgCacheHome + "/attnc";
-  if (!env.home.empty() && env.home[0] == '/') return env.home + "/.cache/attnc";
-  return {};
-}
-
-// "500", "64K", "200M", "2G"; nullopt for anything else.
-std::optional<uint64_t> parseBytes(const std::string& text) {
-  uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc()) return std::nullopt;
-  std::string_view suffix(rest, size_t(end - rest));
-  int shift = suffix.empty() ? 0 : suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
-  if (shift < 0 || value > (std::numeric_limits<uint64_t>::max() >> shift)) return std::nullopt;
-  return value << shift;
-}
 
 // Fixed now: a later chdir() must not make the process load code from elsewhere.
 std::string absolutePath(const std::string& path) {
@@ -51,35 +26,23 @@ std::string absolutePath(const std::string& path) {
 
 } // namespace
 
-CacheOptions CacheOptions::fromEnv(const Env& env, LogSink sink) {
-  CacheOptions options;
-  options.log = Log(env.log, std::move(sink));
-  options.dumpDirectory = env.dumpDir;
-  options.directory = env.cacheDir.empty() ? defaultDirectory(env) : env.cacheDir;
-  options.readOnlyDirectories = splitPaths(env.cacheReadOnlyDirs);
-  if (env.cacheMode == "ro")
-    options.mode = CacheMode::ReadOnly;
-  else if (env.cacheMode == "off")
-    options.mode = CacheMode::Off;
-  else if (!env.cacheMode.empty() && env.cacheMode != "rw")
-    options.log.warn(fmt::format("ATTNC_CACHE_MODE is `{}`, none of rw, ro, off; rw is used", env.cacheMode));
-  if (auto bytes = parseBytes(env.cacheMaxBytes))
-    options.maxBytes = *bytes;
-  else if (!env.cacheMaxBytes.empty())
-    options.log.warn(fmt::format("ATTNC_CACHE_MAX_BYTES is `{}`, not a size such as 500M or 2G; 1G is used", env.cacheMaxBytes));
-  return options;
-}
+/// What getOrCompile() is asked for.
+struct Cache::Request {
+  const Digest& content;
+  const std::string& name;
+  const Compile& compile;
+};
 
-/// One job in the making. Guarded by lockForkSafe().
+/// One content in the making. Guarded by lockForkSafe().
 struct Cache::Flight {
   uint64_t generation = forkGeneration();
   bool done = false;
-  std::optional<Expected<CachedKernel>> outcome;
+  std::optional<Expected<CachedBytes>> outcome;
   std::condition_variable landed;
 };
 
 struct Cache::Impl {
-  Impl(CacheOptions given, std::shared_ptr<KernelCompiler> compiler, std::shared_ptr<FileOps> ops)
+  Impl(CacheOptions given, std::shared_ptr<CompilerIdentity> compiler, std::shared_ptr<FileOps> ops)
       : options(std::move(given)), compiler(std::move(compiler)), memory(options.memoryEntries) {
     if (options.mode == CacheMode::Off) return;
     auto add = [&](const std::string& path, CacheDirectory::Access access, CacheDirectory::Layer layer) {
@@ -99,16 +62,16 @@ struct Cache::Impl {
       add(path, Access::ReadOnly, Layer::System);
   }
 
-  Expected<CachedKernel> flyOrWait(const CompileJob& job, const Digest& key, const std::string* identity);
-  Expected<CachedKernel> fetch(const CompileJob& job, const Digest& key, const std::string* identity);
-  Expected<CachedKernel> compile(const CompileJob& job, const Digest& key, const std::string* identity);
-  std::shared_ptr<const CompileResult> findOnDisk(const Digest& key);
-  std::shared_ptr<const CompileResult> findWithoutCompiler(const CompileJob& job);
-  std::shared_ptr<const CompileResult> findOfAnyCompiler(const CompileJob& job);
+  Expected<CachedBytes> flyOrWait(const Request& request, const Digest& key, const std::string* identity);
+  Expected<CachedBytes> fetch(const Request& request, const Digest& key, const std::string* identity);
+  Expected<CachedBytes> compile(const Request& request, const Digest& key, const std::string* identity);
+  CacheMemory::Bytes findOnDisk(const Digest& key);
+  CacheMemory::Bytes findWithoutCompiler(const Request& request);
+  CacheMemory::Bytes findOfAnyCompiler(const Request& request);
   std::optional<std::string> compilerIdentity();
 
   CacheOptions options;
-  std::shared_ptr<KernelCompiler> compiler;
+  std::shared_ptr<CompilerIdentity> compiler;
   std::vector<std::unique_ptr<CacheDirectory>> layers;
   CacheDirectory* user = nullptr; ///< the writable layer, if any
   std::unique_ptr<CachePruner> pruner;
@@ -148,76 +111,64 @@ std::optional<std::string> Cache::Impl::compilerIdentity() {
   return found;
 }
 
-std::shared_ptr<const CompileResult> Cache::Impl::findOnDisk(const Digest& key) {
+CacheMemory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
   for (auto& layer : layers)
     if (auto result = layer->find(key)) {
       ++diskHits;
-      return std::make_shared<const CompileResult>(std::move(*result));
+      return std::make_shared<const std::string>(*std::move(result));
     }
   return nullptr;
 }
 
 // Looking for a compiler where there is none takes a while, so memory is asked first.
-std::shared_ptr<const CompileResult> Cache::Impl::findWithoutCompiler(const CompileJob& job) {
+CacheMemory::Bytes Cache::Impl::findWithoutCompiler(const Request& request) {
   {
     auto lock = lockForkSafe();
     if (identity || !askedInVain) return nullptr;
   }
-  Digest key = cacheKey(job, kNoCompiler);
+  Digest key = cacheKey(request.content, kNoCompiler);
   auto lock = lockForkSafe();
-  auto kernel = memory.find(key);
-  if (kernel) ++memoryHits;
-  return kernel;
+  auto bytes = memory.find(key);
+  if (bytes) ++memoryHits;
+  return bytes;
 }
 
-std::shared_ptr<const CompileResult> Cache::Impl::findOfAnyCompiler(const CompileJob& job) {
+CacheMemory::Bytes Cache::Impl::findOfAnyCompiler(const Request& request) {
   for (auto& layer : layers)
     for (const std::string& known : layer->compilerIdentities())
-      if (auto result = findOnDisk(cacheKey(job, known))) return result;
+      if (auto result = findOnDisk(cacheKey(request.content, known))) return result;
   return nullptr;
 }
 
-Expected<CachedKernel> Cache::Impl::compile(const CompileJob& job, const Digest& key, const std::string* identity) {
+Expected<CachedBytes> Cache::Impl::compile(const Request& request, const Digest& key, const std::string* identity) {
   ++compiles;
-  auto compiled = compiler->compile(job);
-  if (!compiled) {
-    dumpJob(options.dumpDirectory, key, job, nullptr, compiled.error().message, options.log);
-    return std::move(compiled).error();
-  }
-  options.log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", job.name, job.arch,
-                               compiled->ms, compiled->registers, compiled->spillBytes));
-  auto result = std::make_shared<const CompileResult>(std::move(*compiled));
+  auto compiled = request.compile();
+  if (!compiled) return std::move(compiled).error();
   if (options.mode == CacheMode::ReadWrite && !user)
     options.log.warn("kernels are not kept: none of ATTNC_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory");
   if (user && identity)
-    if (uint64_t bytes = user->publish({key, job.name, job.entry, job.arch, *identity, *result}))
-      pruner->afterPublish(bytes);
-  return CachedKernel{result, Origin::Compiled};
+    if (uint64_t bytes = user->publish({key, request.name, *identity, *compiled})) pruner->afterPublish(bytes);
+  return CachedBytes{std::make_shared<const std::string>(*std::move(compiled)), Origin::Compiled};
 }
 
-Expected<CachedKernel> Cache::Impl::fetch(const CompileJob& job, const Digest& key, const std::string* identity) {
-  auto fromDisk = identity ? findOnDisk(key) : findOfAnyCompiler(job);
+Expected<CachedBytes> Cache::Impl::fetch(const Request& request, const Digest& key, const std::string* identity) {
+  auto fromDisk = identity ? findOnDisk(key) : findOfAnyCompiler(request);
   KeyLock lock;
   if (!fromDisk && user && identity) {
     lock = user->lock(key, options.lockTimeoutMs);
     fromDisk = findOnDisk(key); // another process may have compiled it meanwhile
   }
-  if (!fromDisk) {
-    auto compiled = compile(job, key, identity);
-    if (compiled) dumpJob(options.dumpDirectory, key, job, compiled->result.get(), {}, options.log);
-    return compiled;
-  }
-  dumpJob(options.dumpDirectory, key, job, fromDisk.get(), {}, options.log);
-  return CachedKernel{fromDisk, Origin::Disk};
+  if (!fromDisk) return compile(request, key, identity);
+  return CachedBytes{fromDisk, Origin::Disk};
 }
 
-Expected<CachedKernel> Cache::Impl::flyOrWait(const CompileJob& job, const Digest& key, const std::string* identity) {
+Expected<CachedBytes> Cache::Impl::flyOrWait(const Request& request, const Digest& key, const std::string* identity) {
   std::shared_ptr<Flight> flight;
   {
     auto lock = lockForkSafe();
-    if (auto kernel = memory.find(key)) {
+    if (auto bytes = memory.find(key)) {
       ++memoryHits;
-      return CachedKernel{kernel, Origin::Memory};
+      return CachedBytes{bytes, Origin::Memory};
     }
     auto& slot = flights[key];
     if (slot && slot->generation == forkGeneration()) {
@@ -225,13 +176,13 @@ Expected<CachedKernel> Cache::Impl::flyOrWait(const CompileJob& job, const Diges
       flight->landed.wait(lock, [&] { return flight->done; });
       if (!*flight->outcome) return flight->outcome->error();
       ++memoryHits;
-      return CachedKernel{(*flight->outcome)->result, Origin::Memory};
+      return CachedBytes{(*flight->outcome)->bytes, Origin::Memory};
     }
     slot = flight = std::make_shared<Flight>();
   }
-  Expected<CachedKernel> outcome = fetch(job, key, identity);
+  Expected<CachedBytes> outcome = fetch(request, key, identity);
   auto lock = lockForkSafe();
-  if (outcome) memory.put(key, outcome->result);
+  if (outcome) memory.put(key, outcome->bytes);
   flight->outcome = outcome;
   flight->done = true;
   flights.erase(key);
@@ -239,16 +190,16 @@ Expected<CachedKernel> Cache::Impl::flyOrWait(const CompileJob& job, const Diges
   return outcome;
 }
 
-Cache::Cache(CacheOptions options, std::shared_ptr<KernelCompiler> compiler, std::shared_ptr<FileOps> ops)
+Cache::Cache(CacheOptions options, std::shared_ptr<CompilerIdentity> compiler, std::shared_ptr<FileOps> ops)
     : impl(std::make_unique<Impl>(std::move(options), std::move(compiler), std::move(ops))) {}
 Cache::~Cache() = default;
 
-Expected<CachedKernel> Cache::getOrCompile(const CompileJob& job) {
-  if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
-  if (auto kernel = impl->findWithoutCompiler(job)) return CachedKernel{kernel, Origin::Memory};
+Expected<CachedBytes> Cache::getOrCompile(const Digest& content, const std::string& name, const Compile& compile) {
+  const Request request{content, name, compile};
+  if (auto bytes = impl->findWithoutCompiler(request)) return CachedBytes{bytes, Origin::Memory};
   std::optional<std::string> identity = impl->compilerIdentity();
-  Digest key = cacheKey(job, identity.value_or(kNoCompiler));
-  return impl->flyOrWait(job, key, identity ? &*identity : nullptr);
+  Digest key = cacheKey(content, identity.value_or(kNoCompiler));
+  return impl->flyOrWait(request, key, identity ? &*identity : nullptr);
 }
 
 CacheCounters Cache::counters() const {

@@ -1,26 +1,28 @@
-// Compiled kernels, from memory, from disk, or from the compiler.
+// Bytes that a compiler makes, from memory, from disk, or from the compiler.
 //
-// In: a CompileJob. Out: its machine code, and where it came from. Equal jobs compile once in a process and, with a
-// writable directory, once among all processes. Layers, in order: memory (the last few hundred kernels), the user's
-// directory, read-only directories. No failure of a layer fails a call: it is a miss, or a kernel that is not stored.
+// In: the digest of what is compiled, and a function that compiles it. Out: the bytes that came out, and where they came
+// from. Equal contents compile once in a process and, with a writable directory, once among all processes. Layers, in
+// order: memory (the last few hundred), the user's directory, read-only directories. No failure of a layer fails a call:
+// it is a miss, or bytes that are not stored. Not: what the bytes mean.
 //
 // Who may write the directory decides what code runs on the GPU: it must be private, and the cache refuses it if it is
-// not. Not: loading (loaded_kernel.h), attention, IR.
+// not.
 //
-// The key names the build of the compiler. A disk hit needs that name without opening NVRTC, so the directory remembers
-// it under the stamp of the library: its file (device, inode, size, time), and the one setting that it takes from the
-// environment. Where there is no NVRTC at all, a kernel of any build that one of the directories remembers is served; so
-// a machine without a toolkit runs from a pack.
+// The key names the build of the compiler. A disk hit needs that name without opening the compiler, so the directory
+// remembers it under the compiler's stamp. Where there is no compiler at all, the bytes of any build that one of the
+// directories remembers are served; so a machine without a toolkit runs from a pack.
 #pragma once
 
 #include "jit/cache_directory.h"
 #include "jit/cache_prune.h"
-#include "jit/compile_job.h"
-#include "jit/env.h"
 #include "jit/log.h"
 
+#include "attnc/error.h"
+
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,18 +37,27 @@ struct CacheOptions {
   uint64_t maxBytes = uint64_t(1) << 30;
   int lockTimeoutMs = 30'000; ///< how long to wait for another process to compile; then this one compiles as well
   size_t memoryEntries = 256;
-  std::string dumpDirectory; ///< see dump.h; empty: none
   Log log;
-
-  /// What the environment asks for. A value that makes no sense is warned of and the default taken.
-  static CacheOptions fromEnv(const Env& env, LogSink sink = {});
 };
 
-/// Where a kernel came from.
+/// Tells builds of the compiler apart. Both functions may be called from any thread.
+class CompilerIdentity {
+public:
+  virtual ~CompilerIdentity() = default;
+
+  /// Says which compiler binary would be used, without opening it: equal stamps, equal compilers. Costs microseconds.
+  /// nullopt: not known without opening it, or there is none.
+  virtual std::optional<std::string> stamp() const = 0;
+
+  /// Names the exact build of the compiler; part of every key. Opens the compiler. Blame::Environment: none.
+  virtual Expected<std::string> identity() = 0;
+};
+
+/// Where bytes came from.
 enum class Origin { Memory, Disk, Compiled };
 
-struct CachedKernel {
-  std::shared_ptr<const CompileResult> result;
+struct CachedBytes {
+  std::shared_ptr<const std::string> bytes; ///< never null
   Origin origin = Origin::Memory;
 };
 
@@ -60,20 +71,24 @@ struct CacheCounters {
   int64_t lockFailures = 0;    ///< compiles without a lock: time-outs, unusable locks
 };
 
-/// Thread-safe. Different jobs compile in parallel.
+/// Thread-safe. Different contents compile in parallel.
 class Cache {
 public:
-  Cache(CacheOptions options, std::shared_ptr<KernelCompiler> compiler,
+  using Compile = std::function<Expected<std::string>()>;
+
+  Cache(CacheOptions options, std::shared_ptr<CompilerIdentity> compiler,
         std::shared_ptr<FileOps> ops = std::make_shared<FileOps>());
   ~Cache();
 
-  /// Errors are those of the compiler only. Threads that wait for the same job get the same error; the next call tries
-  /// again. Costs the hashing of the job's texts (about 2.5 us a KiB) even from memory.
-  Expected<CachedKernel> getOrCompile(const CompileJob& job);
+  /// `content`: digest of everything that decides the bytes but the compiler. `name`: for people who list a directory.
+  /// `compile` makes the bytes; it is called on this thread, at most once. Errors are its errors only. Threads that wait
+  /// for the same content get the same error; the next call tries again.
+  Expected<CachedBytes> getOrCompile(const Digest& content, const std::string& name, const Compile& compile);
 
   CacheCounters counters() const;
 
 private:
+  struct Request;
   struct Flight;
   struct Impl;
   std::unique_ptr<Impl> impl;

@@ -51,7 +51,7 @@ Fd CacheDirectory::openVersion(IfMissing ifMissing) {
   return openBelow(*ops, top, kVersion, trust, IfMissing::Create);
 }
 
-std::optional<CompileResult> CacheDirectory::find(const Digest& key) {
+std::optional<std::string> CacheDirectory::find(const Digest& key) {
   ReadFile file;
   auto attempt = [&] {
     Fd version = openVersion(IfMissing::Fail);
@@ -72,7 +72,7 @@ std::optional<CompileResult> CacheDirectory::find(const Digest& key) {
   }
   ++counts.hits;
   touchIfOld(file);
-  return std::move(entry->result);
+  return std::move(entry->bytes);
 }
 
 void CacheDirectory::touchIfOld(ReadFile& file) {

@@ -1,15 +1,16 @@
 // One directory of the disk cache.
 //
 //   ROOT/CACHEDIR.TAG                  tells backup programs to skip it
-//   ROOT/locks/00 ... ff               flock()ed while a kernel with this first byte of the key is compiled; never
-//   removed ROOT/v1/ab/cdef....attnc           an entry (cache_entry.h); the name is the key in hexadecimal
+//   ROOT/locks/00 ... ff               flock()ed while a value with this first byte of the key is compiled; never removed
+//   ROOT/v1/ab/cdef....attnc           an entry (cache_entry.h); the name is the key in hexadecimal
 //   ROOT/v1/compilers/HASH             identity of the compiler whose stamp has this hash
 //   ROOT/v1/prune.lock, prune.stamp, published    see cache_prune.h
 //
-// In: keys. Out: verified results, or a miss. Every failure is a miss or a failed publish; the counters and the log
-// tell them apart, with one warning where the directory itself is to blame. Directories are opened anew for each operation, so that removing the cache under a running process
-// does no harm. A pack of compiled kernels is such a directory, copied; it serves as a read-only layer. flock() works
-// across the hosts of an NFS mount if the mount has locks; if not, hosts compile a kernel once each.
+// In: keys. Out: verified values, or a miss. Every failure is a miss or a failed publish; the counters and the log
+// tell them apart, with one warning where the directory itself is to blame. Directories are opened anew for each
+// operation, so that removing the cache under a running process does no harm. A pack of compiled kernels is such a
+// directory, copied; it serves as a read-only layer. flock() works across the hosts of an NFS mount if the mount has
+// locks; if not, hosts compile a kernel once each.
 #pragma once
 
 #include "jit/cache_entry.h"
@@ -51,8 +52,8 @@ public:
 
   CacheDirectory(std::shared_ptr<FileOps> ops, std::string path, Access access, Layer layer, Log log);
 
-  /// The kernel of this key; nullopt: a miss. Marks the entry as used, at most once an hour.
-  std::optional<CompileResult> find(const Digest& key);
+  /// The value of this key; nullopt: a miss. Marks the entry as used, at most once an hour.
+  std::optional<std::string> find(const Digest& key);
 
   /// Makes an entry visible, whole, to all processes. The bytes of its file; 0: it was not stored, and the log says why.
   uint64_t publish(const CacheEntry& entry);

@@ -1,36 +1,36 @@
-// The most recently used kernels of this process, by key. Not thread-safe: its owner locks.
+// The most recently used values of this process, by key. Not thread-safe: its owner locks.
 #pragma once
 
-#include "jit/compile_job.h"
 #include "jit/sha256.h"
 
 #include <list>
 #include <map>
 #include <memory>
+#include <string>
 
 namespace attnc::jit {
 
 class CacheMemory {
 public:
-  using Kernel = std::shared_ptr<const CompileResult>;
+  using Bytes = std::shared_ptr<const std::string>;
 
   explicit CacheMemory(size_t capacity) : capacity(capacity) {}
 
   /// nullptr: not here.
-  Kernel find(const Digest& key) {
+  Bytes find(const Digest& key) {
     auto found = index.find(key);
     if (found == index.end()) return nullptr;
     order.splice(order.begin(), order, found->second);
     return order.front().second;
   }
 
-  /// Forgets the least recently used kernel when there are too many. Its users keep it alive.
-  void put(const Digest& key, Kernel kernel) {
+  /// Forgets the least recently used value when there are too many. Its users keep it alive.
+  void put(const Digest& key, Bytes bytes) {
     if (find(key)) {
-      order.front().second = std::move(kernel);
+      order.front().second = std::move(bytes);
       return;
     }
-    order.emplace_front(key, std::move(kernel));
+    order.emplace_front(key, std::move(bytes));
     index[key] = order.begin();
     if (order.size() <= capacity) return;
     index.erase(order.back().first);
@@ -38,7 +38,7 @@ public:
   }
 
 private:
-  using Order = std::list<std::pair<Digest, Kernel>>; ///< most recently used first
+  using Order = std::list<std::pair<Digest, Bytes>>; ///< most recently used first
   size_t capacity;
   Order order;
   std::map<Digest, Order::iterator> index;

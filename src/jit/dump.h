@@ -1,6 +1,6 @@
 // Writes what a compile saw and made into a directory, for people: ATTNC_DUMP_DIR.
 //
-// In: a job, and its result or error. Out: DIR/NAME-KEY/ with the source and headers under their own names (so that
+// In: a job, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names (so that
 // nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure only logs.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace attnc::jit {
 
-/// `result` may be null; `failure` is then the text of the error.
-void dumpJob(const std::string& directory, const Digest& key, const CompileJob& job, const CompileResult* result,
+/// `content`: of the job (kernel_bytes.h). `result` may be null; `failure` is then the text of the error.
+void dumpJob(const std::string& directory, const Digest& content, const CompileJob& job, const CompileResult* result,
              const std::string& failure, const Log& log);
 
 } // namespace attnc::jit

@@ -1,6 +1,4 @@
 // Runs on a GPU where there is one; elsewhere it holds the errors to what they should say.
-#include "jit/fixtures.h"
-
 #include "jit/device.h"
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"

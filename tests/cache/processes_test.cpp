@@ -1,4 +1,4 @@
-#include "jit/fixtures.h"
+#include "cache/fixtures.h"
 
 #include <catch2/catch.hpp>
 
@@ -14,10 +14,10 @@ using namespace attnc::jit::test;
 namespace {
 
 // One call in a process of its own; exit status 0: the right kernel.
-int getOnce(const CacheOptions& options, const SharedCounter& counter, int compileMs, int job) {
-  Cache cache(options, std::make_shared<FakeCompiler>(&counter, compileMs));
-  auto kernel = cache.getOrCompile(sampleJob(job));
-  return kernel && kernel->result->cubin == expectedCubin(sampleJob(job)) ? 0 : 1;
+int getOnce(const CacheOptions& options, const SharedCounter& counter, int compileMs, int number) {
+  NumberCache cache(options, std::make_shared<FakeCompiler>(&counter, compileMs));
+  auto kernel = cache.get(number);
+  return kernel && *kernel->bytes == bytesOf(number) ? 0 : 1;
 }
 
 void waitUntil(const std::function<bool()>& condition) {
@@ -28,7 +28,7 @@ void waitUntil(const std::function<bool()>& condition) {
 
 } // namespace
 
-TEST_CASE("sixteen processes compile each of four kernels once", "[jit]") {
+TEST_CASE("sixteen processes compile each of four kernels once", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
@@ -40,7 +40,7 @@ TEST_CASE("sixteen processes compile each of four kernels once", "[jit]") {
   CHECK(counter.value() == 4);
 }
 
-TEST_CASE("processes compile different kernels in parallel", "[jit]") {
+TEST_CASE("processes compile different kernels in parallel", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
@@ -55,7 +55,7 @@ TEST_CASE("processes compile different kernels in parallel", "[jit]") {
   }
 }
 
-TEST_CASE("a killed process that compiles does not block the next one", "[jit]") {
+TEST_CASE("a killed process that compiles does not block the next one", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
@@ -71,7 +71,7 @@ TEST_CASE("a killed process that compiles does not block the next one", "[jit]")
   CHECK(counter.value() == 2);
 }
 
-TEST_CASE("a stopped process that compiles holds the others up for the time limit only", "[jit]") {
+TEST_CASE("a stopped process that compiles holds the others up for the time limit only", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
@@ -79,15 +79,15 @@ TEST_CASE("a stopped process that compiles holds the others up for the time limi
   waitUntil([&] { return counter.value() == 1; });
   ::kill(holder, SIGSTOP);
   options.lockTimeoutMs = 100;
-  Cache cache(options, std::make_shared<FakeCompiler>());
-  CHECK(cache.getOrCompile(sampleJob(0)));
+  NumberCache cache(options, std::make_shared<FakeCompiler>());
+  CHECK(cache.get(0));
   CHECK(cache.counters().lockFailures == 1);
   CHECK(cache.counters().published == 1);
   ::kill(holder, SIGKILL);
   waitFor(holder);
 }
 
-TEST_CASE("processes killed at random moments leave a usable cache", "[jit]") {
+TEST_CASE("processes killed at random moments leave a usable cache", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
@@ -95,8 +95,8 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[jit]") {
   std::mt19937 random(7);
   for (int round = 0; round < 300 || counter.value() <= 100; ++round) {
     pid_t child = startChild([&] {
-      for (int job = 0;; ++job)
-        if (getOnce(options, counter, 0, round + job % 8) != 0) return 1;
+      for (int number = 0;; ++number)
+        if (getOnce(options, counter, 0, round + number % 8) != 0) return 1;
     });
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
     ::kill(child, SIGKILL);
@@ -115,19 +115,19 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[jit]") {
   CHECK(getOnce(user, counter, 0, 100'000) == 0);
 }
 
-TEST_CASE("a child forked while its parent waits for a kernel can get that kernel itself", "[jit]") {
+TEST_CASE("a child forked while its parent waits for a kernel can get that kernel itself", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
   CacheOptions options = optionsFor(directory / "cache");
   options.lockTimeoutMs = 200;
-  Cache cache(options, std::make_shared<FakeCompiler>(&counter, 1000));
-  std::thread leader([&] { (void)cache.getOrCompile(sampleJob()); });
+  NumberCache cache(options, std::make_shared<FakeCompiler>(&counter, 1000));
+  std::thread leader([&] { (void)cache.get(); });
   waitUntil([&] { return counter.value() == 1; });
-  std::thread waiter([&] { (void)cache.getOrCompile(sampleJob()); });
+  std::thread waiter([&] { (void)cache.get(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   pid_t child = startChild([&] {
     ::alarm(300);
-    return cache.getOrCompile(sampleJob()) ? 0 : 1;
+    return cache.get() ? 0 : 1;
   });
   CHECK(waitFor(child) == 0);
   leader.join();

@@ -1,4 +1,4 @@
-#include "jit/fixtures.h"
+#include "cache/fixtures.h"
 
 #include <catch2/catch.hpp>
 
@@ -17,20 +17,20 @@ int runBothPaths(const std::string& directory, const ScriptedOps::Script& script
   options.lockTimeoutMs = 50;
   for (int pass = 0; pass < 2; ++pass) {
     if (pass == 1) ops->clockOffset = 3 * 3600;
-    Cache cache(options, std::make_shared<FakeCompiler>(), ops);
-    auto kernel = cache.getOrCompile(sampleJob());
+    NumberCache cache(options, std::make_shared<FakeCompiler>(), ops);
+    auto kernel = cache.get();
     REQUIRE(kernel);
-    REQUIRE(kernel->result->cubin == expectedCubin(sampleJob()));
+    REQUIRE(*kernel->bytes == bytesOf());
   }
   return ops->calls;
 }
 
 void checkUsable(const std::string& directory) {
   for (int pass = 0; pass < 2; ++pass) {
-    Cache cache(optionsFor(directory), std::make_shared<FakeCompiler>());
-    auto kernel = cache.getOrCompile(sampleJob());
+    NumberCache cache(optionsFor(directory), std::make_shared<FakeCompiler>());
+    auto kernel = cache.get();
     REQUIRE(kernel);
-    REQUIRE(kernel->result->cubin == expectedCubin(sampleJob()));
+    REQUIRE(*kernel->bytes == bytesOf());
     if (pass == 1) CHECK(kernel->origin == Origin::Disk);
   }
 }
@@ -39,7 +39,7 @@ constexpr int kErrors[] = {ENOSPC, EDQUOT, EROFS, EACCES, EMFILE, EIO, ESTALE, E
 
 } // namespace
 
-TEST_CASE("a failure of any one system call fails no call and leaves a usable cache", "[jit]") {
+TEST_CASE("a failure of any one system call fails no call and leaves a usable cache", "[cache]") {
   TempDirectory counting;
   int calls = runBothPaths(counting.path(), [](int, const char*) { return 0; });
   REQUIRE(calls > 40);
@@ -52,7 +52,7 @@ TEST_CASE("a failure of any one system call fails no call and leaves a usable ca
     }
 }
 
-TEST_CASE("a disk that fails from some call on for ever fails no call", "[jit]") {
+TEST_CASE("a disk that fails from some call on for ever fails no call", "[cache]") {
   TempDirectory counting;
   int calls = runBothPaths(counting.path(), [](int, const char*) { return 0; });
   for (int error : kErrors)
@@ -64,7 +64,7 @@ TEST_CASE("a disk that fails from some call on for ever fails no call", "[jit]")
     }
 }
 
-TEST_CASE("a kind of call that always fails fails no call", "[jit]") {
+TEST_CASE("a kind of call that always fails fails no call", "[cache]") {
   for (const char* kind : {"open", "close", "status", "statusAt", "read", "write", "sync", "makeDirectory", "rename",
                            "remove", "lock", "touch", "list"})
     for (int error : kErrors) {
@@ -75,12 +75,12 @@ TEST_CASE("a kind of call that always fails fails no call", "[jit]") {
     }
 }
 
-TEST_CASE("a write that fails half way is not published", "[jit]") {
+TEST_CASE("a write that fails half way is not published", "[cache]") {
   TempDirectory directory;
   auto ops =
       std::make_shared<ScriptedOps>([](int, const char* name) { return std::string(name) == "write" ? ENOSPC : 0; });
-  Cache cache(optionsFor(directory.path()), std::make_shared<FakeCompiler>(), ops);
-  REQUIRE(cache.getOrCompile(sampleJob()));
+  NumberCache cache(optionsFor(directory.path()), std::make_shared<FakeCompiler>(), ops);
+  REQUIRE(cache.get());
   CHECK(cache.counters().publishFailures == 1);
   CHECK(entryFiles(directory.path()).empty());
 }

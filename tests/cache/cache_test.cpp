@@ -1,4 +1,4 @@
-#include "jit/fixtures.h"
+#include "cache/fixtures.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,12 +19,12 @@ namespace fs = std::filesystem;
 namespace {
 
 // One call on a fresh cache object, as another process would make it.
-Origin originIn(const CacheOptions& options, const CompileJob& job = sampleJob(),
-                std::shared_ptr<KernelCompiler> compiler = std::make_shared<FakeCompiler>()) {
-  Cache cache(options, std::move(compiler));
-  auto kernel = cache.getOrCompile(job);
+Origin originIn(const CacheOptions& options, int number = 0,
+                std::shared_ptr<FakeCompiler> compiler = std::make_shared<FakeCompiler>()) {
+  NumberCache cache(options, std::move(compiler));
+  auto kernel = cache.get(number);
   REQUIRE(kernel);
-  REQUIRE(kernel->result->cubin == expectedCubin(job));
+  REQUIRE(*kernel->bytes == bytesOf(number));
   return kernel->origin;
 }
 
@@ -36,82 +36,80 @@ bool isRoot() {
 
 } // namespace
 
-TEST_CASE("a kernel is compiled, then found in memory, then on disk", "[jit]") {
+TEST_CASE("a kernel is compiled, then found in memory, then on disk", "[cache]") {
   TempDirectory directory;
   auto compiler = std::make_shared<FakeCompiler>();
-  Cache cache(optionsFor(directory / "cache"), compiler);
-  auto first = cache.getOrCompile(sampleJob());
+  NumberCache cache(optionsFor(directory / "cache"), compiler);
+  auto first = cache.get();
   REQUIRE(first);
   CHECK(first->origin == Origin::Compiled);
-  auto second = cache.getOrCompile(sampleJob());
+  auto second = cache.get();
   REQUIRE(second);
   CHECK(second->origin == Origin::Memory);
-  CHECK(second->result == first->result);
+  CHECK(second->bytes == first->bytes);
 
-  Cache other(optionsFor(directory / "cache"), compiler);
-  auto third = other.getOrCompile(sampleJob());
+  NumberCache other(optionsFor(directory / "cache"), compiler);
+  auto third = other.get();
   REQUIRE(third);
   CHECK(third->origin == Origin::Disk);
-  CHECK(third->result->cubin == expectedCubin(sampleJob()));
-  CHECK(third->result->ptx == "ptx of sample.cu");
-  CHECK(third->result->registers == 42);
+  CHECK(*third->bytes == bytesOf());
   CHECK(compiler->compiles == 1);
   CHECK(fs::exists(directory / "cache/CACHEDIR.TAG"));
 }
 
-TEST_CASE("a disk hit does not open the compiler", "[jit]") {
+TEST_CASE("a disk hit does not open the compiler", "[cache]") {
   TempDirectory directory;
   originIn(optionsFor(directory.path()));
   auto compiler = std::make_shared<FakeCompiler>();
-  CHECK(originIn(optionsFor(directory.path()), sampleJob(), compiler) == Origin::Disk);
+  CHECK(originIn(optionsFor(directory.path()), 0, compiler) == Origin::Disk);
   CHECK(compiler->identityCalls == 0);
   CHECK(compiler->compiles == 0);
 }
 
-TEST_CASE("another build of the compiler compiles anew", "[jit]") {
+TEST_CASE("another build of the compiler compiles anew", "[cache]") {
   TempDirectory directory;
   originIn(optionsFor(directory.path()));
   auto newer = std::make_shared<FakeCompiler>(nullptr, 0, "fake 2");
-  CHECK(originIn(optionsFor(directory.path()), sampleJob(), newer) == Origin::Compiled);
+  CHECK(originIn(optionsFor(directory.path()), 0, newer) == Origin::Compiled);
   CHECK(entryFiles(directory.path()).size() == 2);
 }
 
-TEST_CASE("a directory serves a machine without a compiler, also as a read-only layer", "[jit]") {
+TEST_CASE("a directory serves a machine without a compiler, also as a read-only layer", "[cache]") {
   TempDirectory directory, home;
   originIn(optionsFor(directory.path()));
   SECTION("as the user's own") {
-    CHECK(originIn(optionsFor(directory.path()), sampleJob(), std::make_shared<NoCompiler>()) == Origin::Disk);
+    CHECK(originIn(optionsFor(directory.path()), 0, std::make_shared<NoCompiler>()) == Origin::Disk);
   }
   SECTION("as a pack") {
     CacheOptions options = optionsFor(home / "cache");
     options.readOnlyDirectories = {directory.path()};
-    Cache cache(options, std::make_shared<NoCompiler>());
-    auto kernel = cache.getOrCompile(sampleJob());
+    NumberCache cache(options, std::make_shared<NoCompiler>());
+    auto kernel = cache.get();
     REQUIRE(kernel);
     CHECK(kernel->origin == Origin::Disk);
-    auto again = cache.getOrCompile(sampleJob());
+    auto again = cache.get();
     REQUIRE(again);
     CHECK(again->origin == Origin::Memory);
-    auto missing = cache.getOrCompile(sampleJob(1));
+    auto missing = cache.get(1);
     REQUIRE_FALSE(missing);
     CHECK(missing.error().blame == Blame::Environment);
   }
 }
 
-TEST_CASE("read-only layers are read and never written", "[jit]") {
+TEST_CASE("read-only layers are read and never written", "[cache]") {
   TempDirectory pack, home;
   originIn(optionsFor(pack.path()));
   auto before = fs::last_write_time(entryFiles(pack.path()).at(0));
   CacheOptions options = optionsFor(home / "cache");
   options.readOnlyDirectories = {pack.path()};
   CHECK(originIn(options) == Origin::Disk);
-  CHECK(originIn(options, sampleJob(1)) == Origin::Compiled);
+  CHECK(originIn(options, 1) == Origin::Compiled);
   CHECK(entryFiles(pack.path()).size() == 1);
   CHECK(entryFiles(home.path()).size() == 1);
   CHECK(fs::last_write_time(entryFiles(pack.path()).at(0)) == before);
 }
 
-TEST_CASE("the modes ro and off write nothing", "[jit]") {
+TEST_CASE("the modes ro and off write nothing", "[cache]") {
   TempDirectory directory;
   CacheOptions options = optionsFor(directory / "cache");
   options.mode = CacheMode::ReadOnly;
@@ -125,26 +123,24 @@ TEST_CASE("the modes ro and off write nothing", "[jit]") {
   CHECK(originIn(options) == Origin::Compiled);
 }
 
-TEST_CASE("without a directory kernels stay in memory", "[jit]") {
+TEST_CASE("without a directory kernels stay in memory", "[cache]") {
   auto compiler = std::make_shared<FakeCompiler>();
   CacheOptions options;
   options.memoryEntries = 2;
-  Cache cache(options, compiler);
+  NumberCache cache(options, compiler);
   for (int number : {0, 1, 0, 2, 0, 1})
-    REQUIRE(cache.getOrCompile(sampleJob(number)));
+    REQUIRE(cache.get(number));
   // 0 is used often enough to stay; 1 has made way for 2.
   CHECK(compiler->compiles == 4);
   CHECK(compiler->identityCalls == 0);
 }
 
-TEST_CASE("a failed compile is not remembered", "[jit]") {
+TEST_CASE("a failed compile is not remembered", "[cache]") {
   TempDirectory directory;
   auto compiler = std::make_shared<FakeCompiler>();
-  Cache cache(optionsFor(directory.path()), compiler);
-  CompileJob bad = sampleJob();
-  bad.source = "bad";
+  NumberCache cache(optionsFor(directory.path()), compiler);
   for (int i = 1; i <= 2; ++i) {
-    auto kernel = cache.getOrCompile(bad);
+    auto kernel = cache.get(kBad);
     REQUIRE_FALSE(kernel);
     CHECK(kernel.error().message == "bad source");
     CHECK(compiler->compiles == i);
@@ -152,7 +148,7 @@ TEST_CASE("a failed compile is not remembered", "[jit]") {
   CHECK(entryFiles(directory.path()).empty());
 }
 
-TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "[jit]") {
+TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "[cache]") {
   TempDirectory directory;
   CacheOptions options = optionsFor(directory.path());
   originIn(options);
@@ -166,7 +162,7 @@ TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "
   }
   SECTION("empty") { writeText(file, ""); }
   SECTION("swapped with another") {
-    originIn(options, sampleJob(1));
+    originIn(options, 1);
     auto files = entryFiles(directory.path());
     REQUIRE(files.size() == 2);
     std::string other = files[0] == file ? files[1] : files[0];
@@ -183,8 +179,8 @@ TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "
     REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
   }
   SECTION("a huge file") { REQUIRE(::truncate(file.c_str(), off_t(1) << 40) == 0); }
-  Cache cache(options, std::make_shared<FakeCompiler>());
-  auto kernel = cache.getOrCompile(sampleJob());
+  NumberCache cache(options, std::make_shared<FakeCompiler>());
+  auto kernel = cache.get();
   REQUIRE(kernel);
   CHECK(kernel->origin == Origin::Compiled);
   CHECK(cache.counters().rejectedEntries >= 1);
@@ -192,7 +188,7 @@ TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "
   CHECK(readText(file) == good);
 }
 
-TEST_CASE("an entry of another user is compiled anew and replaced", "[jit]") {
+TEST_CASE("an entry of another user is compiled anew and replaced", "[cache]") {
   if (!isRoot()) return;
   TempDirectory directory;
   CacheOptions options = optionsFor(directory.path());
@@ -202,19 +198,19 @@ TEST_CASE("an entry of another user is compiled anew and replaced", "[jit]") {
   CHECK(originIn(options) == Origin::Disk);
 }
 
-TEST_CASE("an entry that is a directory fails the publish, not the call", "[jit]") {
+TEST_CASE("an entry that is a directory fails the publish, not the call", "[cache]") {
   TempDirectory directory;
   CacheOptions options = optionsFor(directory.path());
   originIn(options);
   std::string file = entryFiles(directory.path()).at(0);
   fs::remove(file);
   fs::create_directory(file);
-  Cache cache(options, std::make_shared<FakeCompiler>());
-  REQUIRE(cache.getOrCompile(sampleJob()));
+  NumberCache cache(options, std::make_shared<FakeCompiler>());
+  REQUIRE(cache.get());
   CHECK(cache.counters().publishFailures == 1);
 }
 
-TEST_CASE("directories that are not private are refused", "[jit]") {
+TEST_CASE("directories that are not private are refused", "[cache]") {
   TempDirectory directory;
   CacheOptions options = optionsFor(directory / "cache");
   originIn(options);
@@ -228,7 +224,7 @@ TEST_CASE("directories that are not private are refused", "[jit]") {
   CHECK(originIn(options) == Origin::Disk);
 }
 
-TEST_CASE("a root behind a symbolic link is used, a link inside is not", "[jit]") {
+TEST_CASE("a root behind a symbolic link is used, a link inside is not", "[cache]") {
   TempDirectory directory;
   fs::create_directory(directory / "scratch");
   ::chmod((directory / "scratch").c_str(), 0700);
@@ -241,7 +237,7 @@ TEST_CASE("a root behind a symbolic link is used, a link inside is not", "[jit]"
   CHECK(originIn(options) == Origin::Compiled);
 }
 
-TEST_CASE("a directory that belongs to root, when we do not, only costs the cache", "[jit]") {
+TEST_CASE("a directory that belongs to root, when we do not, only costs the cache", "[cache]") {
   if (!isRoot()) return;
   TempDirectory directory;
   originIn(optionsFor(directory / "cache"));
@@ -252,15 +248,15 @@ TEST_CASE("a directory that belongs to root, when we do not, only costs the cach
   CHECK(waitFor(startChild([&] {
           if (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) return 10;
           for (const std::string& path : {readOnly, readOnly + "/below/it", directory / "cache"}) {
-            Cache cache(optionsFor(path), std::make_shared<FakeCompiler>());
-            if (!cache.getOrCompile(sampleJob())) return 1;
+            NumberCache cache(optionsFor(path), std::make_shared<FakeCompiler>());
+            if (!cache.get()) return 1;
             if (cache.counters().compiles != 1 || cache.counters().published != 0) return 2;
           }
           return 0;
         })) == 0);
 }
 
-TEST_CASE("a full disk only costs the cache", "[jit]") {
+TEST_CASE("a full disk only costs the cache", "[cache]") {
   TempDirectory directory;
   originIn(optionsFor(directory / "cache"));
   SECTION("no file may grow") {
@@ -268,8 +264,8 @@ TEST_CASE("a full disk only costs the cache", "[jit]") {
             ::signal(SIGXFSZ, SIG_IGN);
             rlimit limit{100, 100};
             if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 10;
-            Cache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
-            if (!cache.getOrCompile(sampleJob(1))) return 1;
+            NumberCache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
+            if (!cache.get(1)) return 1;
             return cache.counters().publishFailures == 1 ? 0 : 2;
           })) == 0);
     CHECK(entryFiles(directory.path()).size() == 1);
@@ -278,35 +274,35 @@ TEST_CASE("a full disk only costs the cache", "[jit]") {
   }
   SECTION("no descriptor is left") {
     CHECK(waitFor(startChild([&] {
-            Cache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
+            NumberCache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
             rlimit limit{3, 3};
             if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 10;
-            return cache.getOrCompile(sampleJob()) ? 0 : 1;
+            return cache.get() ? 0 : 1;
           })) == 0);
   }
 }
 
-TEST_CASE("a cache that is removed under a process is made again", "[jit]") {
+TEST_CASE("a cache that is removed under a process is made again", "[cache]") {
   TempDirectory directory;
-  Cache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
-  REQUIRE(cache.getOrCompile(sampleJob(0)));
+  NumberCache cache(optionsFor(directory / "cache"), std::make_shared<FakeCompiler>());
+  REQUIRE(cache.get(0));
   fs::remove_all(directory / "cache");
-  REQUIRE(cache.getOrCompile(sampleJob(1)));
+  REQUIRE(cache.get(1));
   CHECK(entryFiles(directory.path()).size() == 1);
 }
 
-TEST_CASE("threads that want the same kernel compile it once, others in parallel", "[jit]") {
+TEST_CASE("threads that want the same kernel compile it once, others in parallel", "[cache]") {
   TempDirectory directory;
   auto compiler = std::make_shared<FakeCompiler>(nullptr, 10);
-  Cache cache(optionsFor(directory.path()), compiler);
+  NumberCache cache(optionsFor(directory.path()), compiler);
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 16; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 32; ++i) {
-        CompileJob job = sampleJob((i + t) % 32);
-        auto kernel = cache.getOrCompile(job);
-        if (!kernel || kernel->result->cubin != expectedCubin(job)) ++wrong;
+        const int number = (i + t) % 32;
+        auto kernel = cache.get(number);
+        if (!kernel || *kernel->bytes != bytesOf(number)) ++wrong;
       }
     });
   for (std::thread& thread : threads)
@@ -314,41 +310,6 @@ TEST_CASE("threads that want the same kernel compile it once, others in parallel
   CHECK(wrong == 0);
   CHECK(compiler->compiles == 32);
   CHECK(entryFiles(directory.path()).size() == 32);
-}
-
-TEST_CASE("options that read files are refused", "[jit]") {
-  Cache cache(CacheOptions{}, std::make_shared<FakeCompiler>());
-  for (const char* option : {"-I/usr/include", "--include-path=x", "--pre-include=x", "--use-pch=x", "--pch",
-                             "--time=x.csv", "--split-compile=2"}) {
-    CompileJob job = sampleJob();
-    job.options = {option};
-    auto kernel = cache.getOrCompile(job);
-    INFO(option);
-    REQUIRE_FALSE(kernel);
-    CHECK(kernel.error().blame == Blame::Internal);
-  }
-}
-
-TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
-  TempDirectory directory;
-  CacheOptions options = optionsFor(directory / "cache");
-  options.dumpDirectory = directory / "dump";
-  options.log = Log(directory / "log");
-  CompileJob job = sampleJob();
-  job.headers.push_back({"tile/deep.cuh", "// deep"});
-  job.headers.push_back({"../outside.cuh", "// outside"});
-  Cache cache(options, std::make_shared<FakeCompiler>());
-  REQUIRE(cache.getOrCompile(job));
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(directory / "dump"))
-    folders.push_back(entry.path());
-  REQUIRE(folders.size() == 1);
-  CHECK(readText(folders[0] / "sample.cu") == job.source);
-  CHECK(readText(folders[0] / "tile/deep.cuh") == "// deep");
-  CHECK(readText(folders[0] / "kernel.ptx") == "ptx of sample.cu");
-  CHECK(readText(folders[0] / "options.txt").find("-lineinfo") != std::string::npos);
-  CHECK_FALSE(fs::exists(directory / "dump/outside.cuh"));
-  CHECK(readText(directory / "log").find("compiled sample.cu for sm_90a") != std::string::npos);
 }
 
 namespace {
@@ -359,14 +320,14 @@ std::vector<std::string> warningsOf(CacheOptions options, std::shared_ptr<FileOp
   options.log = Log("", [&](LogLevel level, std::string_view line) {
     if (level == LogLevel::Warning) warnings.emplace_back(line);
   });
-  Cache cache(options, std::make_shared<FakeCompiler>(), std::move(ops));
-  for (int number : {0, 1, 2}) REQUIRE(cache.getOrCompile(sampleJob(number)));
+  NumberCache cache(options, std::make_shared<FakeCompiler>(), std::move(ops));
+  for (int number : {0, 1, 2}) REQUIRE(cache.get(number));
   return warnings;
 }
 
 } // namespace
 
-TEST_CASE("a directory that cannot be used is warned of once, with the reason", "[jit]") {
+TEST_CASE("a directory that cannot be used is warned of once, with the reason", "[cache]") {
   TempDirectory directory;
   CacheOptions options = optionsFor(directory / "cache");
   CHECK(warningsOf(options).empty());
@@ -420,7 +381,7 @@ TEST_CASE("a directory that cannot be used is warned of once, with the reason", 
   }
 }
 
-TEST_CASE("what goes to the sink goes to the file as well", "[jit]") {
+TEST_CASE("what goes to the sink goes to the file as well", "[cache]") {
   TempDirectory directory;
   std::string heard;
   const Log log(directory / "log", [&](LogLevel level, std::string_view line) {

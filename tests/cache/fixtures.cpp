@@ -1,27 +1,15 @@
-#include "jit/fixtures.h"
+#include "cache/fixtures.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
 namespace attnc::jit::test {
 
 namespace fs = std::filesystem;
-
-TempDirectory::TempDirectory() {
-  std::string pattern = fs::exists("/dev/shm") ? "/dev/shm/attnc-test-XXXXXX" : "/tmp/attnc-test-XXXXXX";
-  root = ::mkdtemp(pattern.data());
-}
-
-TempDirectory::~TempDirectory() {
-  std::error_code ignored;
-  fs::remove_all(root, ignored);
-}
 
 void SharedCounter::increment() const {
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -40,22 +28,22 @@ Expected<std::string> FakeCompiler::identity() {
   return build;
 }
 
-Expected<CompileResult> FakeCompiler::compile(const CompileJob& job) {
+Expected<std::string> FakeCompiler::compile(int number) {
   ++compiles;
   if (counter) counter->increment();
   if (compileMs) std::this_thread::sleep_for(std::chrono::milliseconds(compileMs));
-  if (job.source == "bad") return Error::internal("bad source");
-  CompileResult result;
-  result.cubin = expectedCubin(job);
-  result.ptx = "ptx of " + job.name;
-  result.registers = 42;
-  return result;
+  if (number == kBad) return Error::internal("bad source");
+  return bytesOf(number);
 }
 
-std::vector<char> expectedCubin(const CompileJob& job) {
-  std::string bytes = "\177ELF " + cacheKey(job, "cubin").hex();
-  return {bytes.begin(), bytes.end()};
+Expected<CachedBytes> NumberCache::get(int number) {
+  return cache.getOrCompile(contentOf(number), "number " + std::to_string(number),
+                            [&] { return compiler->compile(number); });
 }
+
+Digest contentOf(int number) { return sha256(std::to_string(number)); }
+
+std::string bytesOf(int number) { return "what the compiler makes of " + contentOf(number).hex(); }
 
 int ScriptedOps::open(int directory, const char* path, int flags, unsigned mode) {
   if (int error = failure("open")) return error;
@@ -116,17 +104,6 @@ int ScriptedOps::list(int directory, std::vector<std::string>& names) {
 }
 void ScriptedOps::sleep(int milliseconds) { FileOps::sleep(milliseconds); }
 
-CompileJob sampleJob(int number) {
-  CompileJob job;
-  job.name = "sample.cu";
-  job.source = "extern \"C\" __global__ void sample() { int x = " + std::to_string(number) + "; }";
-  job.headers = {{"a.cuh", "// a"}, {"b.cuh", "// b"}};
-  job.options = {"-lineinfo"};
-  job.arch = "sm_90a";
-  job.entry = "sample";
-  return job;
-}
-
 CacheOptions optionsFor(const std::string& directory) {
   CacheOptions options;
   options.directory = directory;
@@ -139,28 +116,6 @@ std::vector<std::string> entryFiles(const std::string& directory) {
   for (const auto& entry : fs::recursive_directory_iterator(directory, error))
     if (entry.path().extension() == kEntrySuffix) paths.push_back(entry.path());
   return paths;
-}
-
-std::string readText(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void writeText(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
-pid_t startChild(const std::function<int()>& body) {
-  pid_t child = ::fork();
-  if (child != 0) return child;
-  ::_exit(body());
-}
-
-int waitFor(pid_t child) {
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 } // namespace attnc::jit::test

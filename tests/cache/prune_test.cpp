@@ -1,4 +1,4 @@
-#include "jit/fixtures.h"
+#include "cache/fixtures.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,10 +19,9 @@ struct PrunedDirectory {
       : ops(std::make_shared<ScriptedOps>([](int, const char*) { return 0; })),
         cache(ops, directory / "cache", CacheDirectory::Access::ReadWrite, CacheDirectory::Layer::User, Log()) {}
 
-  // An entry with this many bytes of cubin, last used `age` seconds ago.
+  // An entry with a value of this many bytes, last used `age` seconds ago.
   void add(int number, size_t bytes, int64_t age) {
-    CacheEntry entry{cacheKey(sampleJob(number), "c")};
-    entry.result.cubin.assign(bytes, 'x');
+    CacheEntry entry{.key = cacheKey(contentOf(number), "c"), .bytes = std::string(bytes, 'x')};
     REQUIRE(cache.publish(entry));
     std::string hex = entry.key.hex();
     setAge(directory / ("cache/v1/" + hex.substr(0, 2) + "/" + hex.substr(2) + kEntrySuffix), age);
@@ -31,7 +30,7 @@ struct PrunedDirectory {
     struct timespec times[2] = {{0, UTIME_OMIT}, {time_t(ops->now() - age), 0}};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
   }
-  bool has(int number) { return cache.find(cacheKey(sampleJob(number), "c")).has_value(); }
+  bool has(int number) { return cache.find(cacheKey(contentOf(number), "c")).has_value(); }
 
   TempDirectory directory;
   std::shared_ptr<ScriptedOps> ops;
@@ -40,7 +39,7 @@ struct PrunedDirectory {
 
 } // namespace
 
-TEST_CASE("pruning removes the least recently used entries until the cap holds", "[jit]") {
+TEST_CASE("pruning removes the least recently used entries until the cap holds", "[cache]") {
   PrunedDirectory pruned;
   for (int i = 0; i < 20; ++i)
     pruned.add(i, 1000, 100'000 - 1000 * i);
@@ -56,10 +55,10 @@ TEST_CASE("pruning removes the least recently used entries until the cap holds",
   CHECK(entryFiles(pruned.directory.path()).size() == size_t(report.entries));
 }
 
-TEST_CASE("pruning below the cap removes nothing but old temporary files", "[jit]") {
+TEST_CASE("pruning below the cap removes nothing but old temporary files", "[cache]") {
   PrunedDirectory pruned;
   pruned.add(0, 1000, 1'000'000);
-  std::string hex = cacheKey(sampleJob(0), "c").hex();
+  std::string hex = cacheKey(contentOf(0), "c").hex();
   std::string fresh = pruned.directory / ("cache/v1/" + hex.substr(0, 2) + "/.tmp-host-1-fresh");
   std::string old = pruned.directory / ("cache/v1/" + hex.substr(0, 2) + "/.tmp-host-1-old");
   std::string oldAtTop = pruned.directory / "cache/v1/.tmp-host-1-old";
@@ -76,7 +75,7 @@ TEST_CASE("pruning below the cap removes nothing but old temporary files", "[jit
   CHECK_FALSE(fs::exists(oldAtTop));
 }
 
-TEST_CASE("an entry that is replaced while others are pruned stays", "[jit]") {
+TEST_CASE("an entry that is replaced while others are pruned stays", "[cache]") {
   PrunedDirectory pruned;
   for (int i = 0; i < 4; ++i)
     pruned.add(i, 1000, 100'000 - i);
@@ -94,7 +93,7 @@ TEST_CASE("an entry that is replaced while others are pruned stays", "[jit]") {
   CHECK_FALSE(pruned.has(1));
 }
 
-TEST_CASE("one process prunes at a time and the others go on", "[jit]") {
+TEST_CASE("one process prunes at a time and the others go on", "[cache]") {
   PrunedDirectory pruned;
   pruned.add(0, 1000, 0);
   int fd = ::open((pruned.directory / "cache/v1/prune.lock").c_str(), O_RDWR | O_CREAT, 0600);
@@ -106,18 +105,18 @@ TEST_CASE("one process prunes at a time and the others go on", "[jit]") {
   CHECK_FALSE(pruned.has(0));
 }
 
-TEST_CASE("a cache stays below its cap after every publish, of one process or of many", "[jit]") {
+TEST_CASE("a cache stays below its cap after every publish, of one process or of many", "[cache]") {
   TempDirectory directory;
   CacheOptions options = optionsFor(directory.path());
   options.maxBytes = 20'000;
   bool many = false;
   SECTION("of one") {}
   SECTION("of many") { many = true; }
-  auto cache = std::make_unique<Cache>(options, std::make_shared<FakeCompiler>());
+  auto cache = std::make_unique<NumberCache>(options, std::make_shared<FakeCompiler>());
   uint64_t most = 0;
   for (int i = 0; i < 300; ++i) {
-    if (many) cache = std::make_unique<Cache>(options, std::make_shared<FakeCompiler>());
-    REQUIRE(cache->getOrCompile(sampleJob(i)));
+    if (many) cache = std::make_unique<NumberCache>(options, std::make_shared<FakeCompiler>());
+    REQUIRE(cache->get(i));
     uint64_t bytes = 0;
     for (const std::string& file : entryFiles(directory.path())) bytes += fs::file_size(file);
     REQUIRE(bytes <= options.maxBytes);
@@ -126,7 +125,7 @@ TEST_CASE("a cache stays below its cap after every publish, of one process or of
   CHECK(most > options.maxBytes / 2);
 }
 
-TEST_CASE("a publish below the cap does not look at the other entries", "[jit]") {
+TEST_CASE("a publish below the cap does not look at the other entries", "[cache]") {
   PrunedDirectory pruned;
   int lists = 0;
   auto ops = std::make_shared<ScriptedOps>([&](int, const char* name) {
@@ -153,7 +152,7 @@ TEST_CASE("a publish below the cap does not look at the other entries", "[jit]")
   CHECK(lists == second);
 }
 
-TEST_CASE("of the compilers' identities the newest remain", "[jit]") {
+TEST_CASE("of the compilers' identities the newest remain", "[cache]") {
   PrunedDirectory pruned;
   for (int i = 0; i < 100; ++i)
     pruned.cache.rememberCompiler("stamp " + std::to_string(i), "id " + std::to_string(i));
@@ -162,7 +161,7 @@ TEST_CASE("of the compilers' identities the newest remain", "[jit]") {
   CHECK(pruned.cache.compilerIdentities().size() == 64);
 }
 
-TEST_CASE("a damaged identity of a compiler is not believed", "[jit]") {
+TEST_CASE("a damaged identity of a compiler is not believed", "[cache]") {
   PrunedDirectory pruned;
   pruned.cache.rememberCompiler("stamp", "identity");
   REQUIRE(pruned.cache.compilerIdentity("stamp") == std::string("identity"));

@@ -1,0 +1,12 @@
+// What the environment asks of the cache.
+#pragma once
+
+#include "jit/cache.h"
+#include "jit/env.h"
+
+namespace attnc::jit {
+
+/// A value that makes no sense is warned of and the default taken.
+CacheOptions cacheOptionsFrom(const Env& env, LogSink sink = {});
+
+} // namespace attnc::jit
