@@ -24,9 +24,10 @@ LAYERS = {
     "passes": {"ir"},
     "codegen": {"ir", "passes"},
     "kernels": {"ir", "passes", "codegen"},
-    "jit": set(),
+    "cache": set(),
+    "jit": {"cache"},
     "reference": {"ir"},
-    "api": {"ir", "dsl", "passes", "codegen", "kernels", "jit", "reference"},
+    "api": {"ir", "dsl", "passes", "codegen", "kernels", "cache", "jit", "reference"},
 }
 # header prefix -> folders that may include it
 FENCES = {

@@ -1,7 +1,7 @@
 // What the environment asks of the cache.
 #pragma once
 
-#include "jit/cache.h"
+#include "cache/cache.h"
 #include "jit/env.h"
 
 namespace attnc::jit {

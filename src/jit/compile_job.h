@@ -1,7 +1,7 @@
 // What a compiler is given and what it hands back, as plain values.
 #pragma once
 
-#include "jit/cache.h"
+#include "cache/cache.h"
 
 #include <cstdint>
 #include <map>

@@ -4,9 +4,9 @@
 // nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure only logs.
 #pragma once
 
+#include "cache/log.h"
+#include "cache/sha256.h"
 #include "jit/compile_job.h"
-#include "jit/log.h"
-#include "jit/sha256.h"
 
 #include <string>
 

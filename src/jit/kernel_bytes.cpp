@@ -1,6 +1,6 @@
 #include "jit/kernel_bytes.h"
 
-#include "jit/fields.h"
+#include "cache/fields.h"
 #include "jit/nvrtc.h"
 
 #include <bit>

@@ -1,8 +1,8 @@
 // What the cache knows of a kernel: the digest of what it is made from, and the bytes of what came out.
 #pragma once
 
+#include "cache/sha256.h"
 #include "jit/compile_job.h"
-#include "jit/sha256.h"
 
 #include <optional>
 #include <string>

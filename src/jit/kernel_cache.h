@@ -4,7 +4,7 @@
 // mean, and what they are compiled from is dumped for people (dump.h). Not: loading (loaded_kernel.h).
 #pragma once
 
-#include "jit/cache.h"
+#include "cache/cache.h"
 #include "jit/compile_job.h"
 
 #include <memory>

@@ -1,6 +1,6 @@
 #include "jit/nvrtc_library.h"
 
-#include "jit/fork_guard.h"
+#include "cache/fork_guard.h"
 
 #include <fmt/format.h>
 

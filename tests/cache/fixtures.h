@@ -1,7 +1,7 @@
 // What the tests of the cache share: a compiler that counts, system calls that fail.
 #pragma once
 
-#include "jit/cache.h"
+#include "cache/cache.h"
 #include "support/child_process.h"
 #include "support/temp_directory.h"
 

@@ -5,7 +5,7 @@
 // published file whole or not at all. Not: what is in a file (cache_entry.h), which file (cache_directory.h).
 #pragma once
 
-#include "jit/file_ops.h"
+#include "cache/file_ops.h"
 
 #include <string>
 

@@ -8,7 +8,7 @@
 // length for what the last look left, and one for each entry published since.
 #pragma once
 
-#include "jit/cache_directory.h"
+#include "cache/directory.h"
 
 #include <cstdint>
 #include <string>

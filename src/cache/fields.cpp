@@ -1,4 +1,4 @@
-#include "jit/fields.h"
+#include "cache/fields.h"
 
 namespace attnc::jit {
 

@@ -1,6 +1,6 @@
-#include "jit/log.h"
+#include "cache/log.h"
 
-#include "jit/fork_guard.h"
+#include "cache/fork_guard.h"
 
 #include <fmt/format.h>
 

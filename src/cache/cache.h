@@ -13,9 +13,9 @@
 // directories remembers are served; so a machine without a toolkit runs from a pack.
 #pragma once
 
-#include "jit/cache_directory.h"
-#include "jit/cache_prune.h"
-#include "jit/log.h"
+#include "cache/directory.h"
+#include "cache/log.h"
+#include "cache/prune.h"
 
 #include "attnc/error.h"
 

@@ -13,9 +13,9 @@
 // locks; if not, hosts compile a kernel once each.
 #pragma once
 
-#include "jit/cache_entry.h"
-#include "jit/log.h"
-#include "jit/safe_files.h"
+#include "cache/entry.h"
+#include "cache/log.h"
+#include "cache/safe_files.h"
 
 #include <atomic>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "jit/sha256.h"
+#include "cache/sha256.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,4 +1,4 @@
-#include "jit/fork_guard.h"
+#include "cache/fork_guard.h"
 
 #include <pthread.h>
 

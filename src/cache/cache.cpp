@@ -1,7 +1,7 @@
-#include "jit/cache.h"
+#include "cache/cache.h"
 
-#include "jit/cache_memory.h"
-#include "jit/fork_guard.h"
+#include "cache/fork_guard.h"
+#include "cache/memory.h"
 
 #include <atomic>
 #include <condition_variable>

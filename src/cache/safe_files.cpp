@@ -1,4 +1,4 @@
-#include "jit/safe_files.h"
+#include "cache/safe_files.h"
 
 #include <fmt/format.h>
 

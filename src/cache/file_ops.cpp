@@ -1,4 +1,4 @@
-#include "jit/file_ops.h"
+#include "cache/file_ops.h"
 
 #include <cerrno>
 #include <chrono>

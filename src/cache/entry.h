@@ -7,7 +7,7 @@
 // write the file can write its checksum (safe_files.h keeps others out). Not: where files lie, what a value means.
 #pragma once
 
-#include "jit/sha256.h"
+#include "cache/sha256.h"
 
 #include <optional>
 #include <string>

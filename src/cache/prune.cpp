@@ -1,4 +1,4 @@
-#include "jit/cache_prune.h"
+#include "cache/prune.h"
 
 #include <fmt/format.h>
 

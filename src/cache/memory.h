@@ -1,7 +1,7 @@
 // The most recently used values of this process, by key. Not thread-safe: its owner locks.
 #pragma once
 
-#include "jit/sha256.h"
+#include "cache/sha256.h"
 
 #include <list>
 #include <map>

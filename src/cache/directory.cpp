@@ -1,4 +1,4 @@
-#include "jit/cache_directory.h"
+#include "cache/directory.h"
 
 #include <fmt/format.h>
 

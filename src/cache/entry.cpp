@@ -1,6 +1,6 @@
-#include "jit/cache_entry.h"
+#include "cache/entry.h"
 
-#include "jit/fields.h"
+#include "cache/fields.h"
 
 #include <cstring>
 
