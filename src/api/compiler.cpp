@@ -41,19 +41,19 @@ CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Pl
   kernel.staticSharedBytes = result.staticSharedBytes;
   kernel.dynamicSharedBytes = plan.sharedBytes;
   kernel.advisories = result.advisories;
-  kernel.fromDisk = cached.origin == jit::Origin::Disk;
-  kernel.compileMs = cached.origin == jit::Origin::Compiled ? result.ms : 0;
+  kernel.fromDisk = cached.origin == cache::Origin::Disk;
+  kernel.compileMs = cached.origin == cache::Origin::Compiled ? result.ms : 0;
   return kernel;
 }
 
-jit::CacheOptions cacheOptions(jit::Env env, const CompilerOptions& options) {
+cache::Options cacheOptions(jit::Env env, const CompilerOptions& options) {
   if (options.cacheMode) env.cacheMode.clear(); // not read, so not complained of
-  jit::CacheOptions cache = jit::cacheOptionsFrom(env, options.log);
+  cache::Options cache = jit::cacheOptionsFrom(env, options.log);
   if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
   if (options.cacheMode) switch (*options.cacheMode) {
-    case CompilerOptions::CacheMode::ReadWrite: cache.mode = jit::CacheMode::ReadWrite; break;
-    case CompilerOptions::CacheMode::ReadOnly: cache.mode = jit::CacheMode::ReadOnly; break;
-    case CompilerOptions::CacheMode::Off: cache.mode = jit::CacheMode::Off; break;
+    case CompilerOptions::CacheMode::ReadWrite: cache.mode = cache::Mode::ReadWrite; break;
+    case CompilerOptions::CacheMode::ReadOnly: cache.mode = cache::Mode::ReadOnly; break;
+    case CompilerOptions::CacheMode::Off: cache.mode = cache::Mode::Off; break;
     }
   return cache;
 }
@@ -139,7 +139,7 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   if (!cached) return cached.error();
   auto compiled = std::make_shared<const CompiledKernel>(compiledKernel(*cached, planned->plan));
   auto again = compiled;
-  if (cached->origin != jit::Origin::Memory) {
+  if (cached->origin != cache::Origin::Memory) {
     CompiledKernel later = *compiled;
     later.fromDisk = false;
     later.compileMs = 0;

@@ -9,7 +9,7 @@
 #include <map>
 #include <optional>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 
@@ -42,21 +42,21 @@ struct Cache::Flight {
 };
 
 struct Cache::Impl {
-  Impl(CacheOptions given, std::shared_ptr<CompilerIdentity> compiler, std::shared_ptr<FileOps> ops)
+  Impl(Options given, std::shared_ptr<CompilerIdentity> compiler, std::shared_ptr<FileOps> ops)
       : options(std::move(given)), compiler(std::move(compiler)), memory(options.memoryEntries) {
-    if (options.mode == CacheMode::Off) return;
-    auto add = [&](const std::string& path, CacheDirectory::Access access, CacheDirectory::Layer layer) {
+    if (options.mode == Mode::Off) return;
+    auto add = [&](const std::string& path, Directory::Access access, Directory::Layer layer) {
       std::string absolute = absolutePath(path);
       if (!absolute.empty())
-        layers.push_back(std::make_unique<CacheDirectory>(ops, absolute, access, layer, options.log));
+        layers.push_back(std::make_unique<Directory>(ops, absolute, access, layer, options.log));
     };
-    bool writes = options.mode == CacheMode::ReadWrite;
-    using Access = CacheDirectory::Access;
-    using Layer = CacheDirectory::Layer;
+    bool writes = options.mode == Mode::ReadWrite;
+    using Access = Directory::Access;
+    using Layer = Directory::Layer;
     add(options.directory, writes ? Access::ReadWrite : Access::ReadOnly, Layer::User);
     if (!layers.empty() && writes) {
       user = layers.front().get();
-      pruner = std::make_unique<CachePruner>(*user, options.maxBytes);
+      pruner = std::make_unique<Pruner>(*user, options.maxBytes);
     }
     for (const std::string& path : options.readOnlyDirectories)
       add(path, Access::ReadOnly, Layer::System);
@@ -65,19 +65,19 @@ struct Cache::Impl {
   Expected<CachedBytes> flyOrWait(const Request& request, const Digest& key, const std::string* identity);
   Expected<CachedBytes> fetch(const Request& request, const Digest& key, const std::string* identity);
   Expected<CachedBytes> compile(const Request& request, const Digest& key, const std::string* identity);
-  CacheMemory::Bytes findOnDisk(const Digest& key);
-  CacheMemory::Bytes findWithoutCompiler(const Request& request);
-  CacheMemory::Bytes findOfAnyCompiler(const Request& request);
+  Memory::Bytes findOnDisk(const Digest& key);
+  Memory::Bytes findWithoutCompiler(const Request& request);
+  Memory::Bytes findOfAnyCompiler(const Request& request);
   std::optional<std::string> compilerIdentity();
 
-  CacheOptions options;
+  Options options;
   std::shared_ptr<CompilerIdentity> compiler;
-  std::vector<std::unique_ptr<CacheDirectory>> layers;
-  CacheDirectory* user = nullptr; ///< the writable layer, if any
-  std::unique_ptr<CachePruner> pruner;
+  std::vector<std::unique_ptr<Directory>> layers;
+  Directory* user = nullptr; ///< the writable layer, if any
+  std::unique_ptr<Pruner> pruner;
 
   // Guarded by lockForkSafe().
-  CacheMemory memory;
+  Memory memory;
   std::map<Digest, std::shared_ptr<Flight>> flights;
   std::optional<std::string> identity;
   bool askedInVain = false; ///< there was no compiler to name itself
@@ -111,7 +111,7 @@ std::optional<std::string> Cache::Impl::compilerIdentity() {
   return found;
 }
 
-CacheMemory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
+Memory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
   for (auto& layer : layers)
     if (auto result = layer->find(key)) {
       ++diskHits;
@@ -121,22 +121,22 @@ CacheMemory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
 }
 
 // Looking for a compiler where there is none takes a while, so memory is asked first.
-CacheMemory::Bytes Cache::Impl::findWithoutCompiler(const Request& request) {
+Memory::Bytes Cache::Impl::findWithoutCompiler(const Request& request) {
   {
     auto lock = lockForkSafe();
     if (identity || !askedInVain) return nullptr;
   }
-  Digest key = cacheKey(request.content, kNoCompiler);
+  Digest key = keyOf(request.content, kNoCompiler);
   auto lock = lockForkSafe();
   auto bytes = memory.find(key);
   if (bytes) ++memoryHits;
   return bytes;
 }
 
-CacheMemory::Bytes Cache::Impl::findOfAnyCompiler(const Request& request) {
+Memory::Bytes Cache::Impl::findOfAnyCompiler(const Request& request) {
   for (auto& layer : layers)
     for (const std::string& known : layer->compilerIdentities())
-      if (auto result = findOnDisk(cacheKey(request.content, known))) return result;
+      if (auto result = findOnDisk(keyOf(request.content, known))) return result;
   return nullptr;
 }
 
@@ -144,7 +144,7 @@ Expected<CachedBytes> Cache::Impl::compile(const Request& request, const Digest&
   ++compiles;
   auto compiled = request.compile();
   if (!compiled) return std::move(compiled).error();
-  if (options.mode == CacheMode::ReadWrite && !user)
+  if (options.mode == Mode::ReadWrite && !user)
     options.log.warn("kernels are not kept: none of ATTNC_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory");
   if (user && identity)
     if (uint64_t bytes = user->publish({key, request.name, *identity, *compiled})) pruner->afterPublish(bytes);
@@ -190,7 +190,7 @@ Expected<CachedBytes> Cache::Impl::flyOrWait(const Request& request, const Diges
   return outcome;
 }
 
-Cache::Cache(CacheOptions options, std::shared_ptr<CompilerIdentity> compiler, std::shared_ptr<FileOps> ops)
+Cache::Cache(Options options, std::shared_ptr<CompilerIdentity> compiler, std::shared_ptr<FileOps> ops)
     : impl(std::make_unique<Impl>(std::move(options), std::move(compiler), std::move(ops))) {}
 Cache::~Cache() = default;
 
@@ -198,12 +198,12 @@ Expected<CachedBytes> Cache::getOrCompile(const Digest& content, const std::stri
   const Request request{content, name, compile};
   if (auto bytes = impl->findWithoutCompiler(request)) return CachedBytes{bytes, Origin::Memory};
   std::optional<std::string> identity = impl->compilerIdentity();
-  Digest key = cacheKey(content, identity.value_or(kNoCompiler));
+  Digest key = keyOf(content, identity.value_or(kNoCompiler));
   return impl->flyOrWait(request, key, identity ? &*identity : nullptr);
 }
 
-CacheCounters Cache::counters() const {
-  CacheCounters sum;
+Counters Cache::counters() const {
+  Counters sum;
   sum.memoryHits = impl->memoryHits;
   sum.diskHits = impl->diskHits;
   sum.compiles = impl->compiles;
@@ -217,4 +217,4 @@ CacheCounters Cache::counters() const {
   return sum;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

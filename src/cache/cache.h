@@ -26,14 +26,14 @@
 #include <string>
 #include <vector>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
-enum class CacheMode { ReadWrite, ReadOnly, Off };
+enum class Mode { ReadWrite, ReadOnly, Off };
 
-struct CacheOptions {
+struct Options {
   std::string directory; ///< of the user; empty: none
   std::vector<std::string> readOnlyDirectories;
-  CacheMode mode = CacheMode::ReadWrite; ///< Off: memory only, also no read-only directories
+  Mode mode = Mode::ReadWrite; ///< Off: memory only, also no read-only directories
   uint64_t maxBytes = uint64_t(1) << 30;
   int lockTimeoutMs = 30'000; ///< how long to wait for another process to compile; then this one compiles as well
   size_t memoryEntries = 256;
@@ -61,7 +61,7 @@ struct CachedBytes {
   Origin origin = Origin::Memory;
 };
 
-struct CacheCounters {
+struct Counters {
   int64_t memoryHits = 0;
   int64_t diskHits = 0;
   int64_t compiles = 0; ///< failed ones as well
@@ -76,7 +76,7 @@ class Cache {
 public:
   using Compile = std::function<Expected<std::string>()>;
 
-  Cache(CacheOptions options, std::shared_ptr<CompilerIdentity> compiler,
+  Cache(Options options, std::shared_ptr<CompilerIdentity> compiler,
         std::shared_ptr<FileOps> ops = std::make_shared<FileOps>());
   ~Cache();
 
@@ -85,7 +85,7 @@ public:
   /// for the same content get the same error; the next call tries again.
   Expected<CachedBytes> getOrCompile(const Digest& content, const std::string& name, const Compile& compile);
 
-  CacheCounters counters() const;
+  Counters counters() const;
 
 private:
   struct Request;
@@ -94,4 +94,4 @@ private:
   std::unique_ptr<Impl> impl;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

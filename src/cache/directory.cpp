@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 
@@ -25,24 +25,24 @@ std::string fileNameOf(const Digest& key) { return key.hex().substr(2) + kEntryS
 
 } // namespace
 
-CacheDirectory::CacheDirectory(std::shared_ptr<FileOps> ops, std::string path, Access access, Layer layer, Log log)
+Directory::Directory(std::shared_ptr<FileOps> ops, std::string path, Access access, Layer layer, Log log)
     : ops(std::move(ops)), root(std::move(path)), access(access),
       trust(layer == Layer::User ? Trust::Self : Trust::SelfOrRoot), log(std::move(log)) {}
 
-void CacheDirectory::tell(const std::string& what, int error) const {
+void Directory::tell(const std::string& what, int error) const {
   if (!log.enabled()) return;
   const char* why = error == -EPERM ? "not private to this user, or not of the expected kind" : std::strerror(-error);
   log.line(fmt::format("cache {}: {}: {}", root, what, why));
   if (error == -EPERM) warnIfUnsafe();
 }
 
-void CacheDirectory::warnIfUnsafe() const {
+void Directory::warnIfUnsafe() const {
   for (const std::string& path : {root, root + "/" + kVersion})
     if (std::string why = whyUnsafe(path, trust); !why.empty())
       return log.warn(fmt::format("the kernel cache {} is not used: {} {}", root, path == root ? "it" : path, why));
 }
 
-Fd CacheDirectory::openVersion(IfMissing ifMissing) {
+Fd Directory::openVersion(IfMissing ifMissing) {
   Fd top = openRoot(*ops, root, trust, ifMissing);
   if (!top) return top;
   Fd version = openBelow(*ops, top, kVersion, trust, IfMissing::Fail);
@@ -51,7 +51,7 @@ Fd CacheDirectory::openVersion(IfMissing ifMissing) {
   return openBelow(*ops, top, kVersion, trust, IfMissing::Create);
 }
 
-std::optional<std::string> CacheDirectory::find(const Digest& key) {
+std::optional<std::string> Directory::find(const Digest& key) {
   ReadFile file;
   auto attempt = [&] {
     Fd version = openVersion(IfMissing::Fail);
@@ -63,7 +63,7 @@ std::optional<std::string> CacheDirectory::find(const Digest& key) {
   int error = attempt();
   if (error == -ESTALE) error = attempt(); // replaced on a network file system while it was opened
   if (error == -ENOENT) return std::nullopt;
-  std::optional<CacheEntry> entry;
+  std::optional<Entry> entry;
   if (error == 0) entry = decodeEntry(file.bytes);
   if (!entry || entry->key != key) {
     ++counts.rejected;
@@ -75,11 +75,11 @@ std::optional<std::string> CacheDirectory::find(const Digest& key) {
   return std::move(entry->bytes);
 }
 
-void CacheDirectory::touchIfOld(ReadFile& file) {
+void Directory::touchIfOld(ReadFile& file) {
   if (writable() && ops->now() - file.modified > kTouchSeconds) ops->touch(file.fd.get());
 }
 
-int CacheDirectory::publishIn(const std::string& subdirectory, const std::string& name, const std::string& bytes) {
+int Directory::publishIn(const std::string& subdirectory, const std::string& name, const std::string& bytes) {
   Fd version = openVersion(IfMissing::Create);
   if (!version) return version.get();
   Fd directory = openBelow(*ops, version, subdirectory, trust, IfMissing::Create);
@@ -87,7 +87,7 @@ int CacheDirectory::publishIn(const std::string& subdirectory, const std::string
   return publishFile(*ops, directory, name, bytes);
 }
 
-uint64_t CacheDirectory::publish(const CacheEntry& entry) {
+uint64_t Directory::publish(const Entry& entry) {
   if (!writable()) return 0;
   std::string bytes = encodeEntry(entry);
   int error =
@@ -107,7 +107,7 @@ KeyLock::~KeyLock() {
   if (fd) ops->lock(fd.get(), LOCK_UN);
 }
 
-KeyLock CacheDirectory::lock(const Digest& key, int timeoutMs) {
+KeyLock Directory::lock(const Digest& key, int timeoutMs) {
   auto failed = [&](int error) {
     ++counts.lockFailures;
     tell("compiling without a lock", error);
@@ -132,7 +132,7 @@ KeyLock CacheDirectory::lock(const Digest& key, int timeoutMs) {
   }
 }
 
-std::optional<std::string> CacheDirectory::readIdentity(const Fd& compilers, const std::string& name) {
+std::optional<std::string> Directory::readIdentity(const Fd& compilers, const std::string& name) {
   ReadFile file;
   if (readFile(*ops, compilers, name, trust, kMaxIdentityBytes, file) < 0) return std::nullopt;
   // "attnc compiler 1\n", 64 digits of the rest's SHA-256, "\n", identity
@@ -144,7 +144,7 @@ std::optional<std::string> CacheDirectory::readIdentity(const Fd& compilers, con
   return identity;
 }
 
-std::optional<std::string> CacheDirectory::compilerIdentity(const std::string& stamp) {
+std::optional<std::string> Directory::compilerIdentity(const std::string& stamp) {
   Fd version = openVersion(IfMissing::Fail);
   if (!version) return std::nullopt;
   Fd compilers = openBelow(*ops, version, kCompilers, trust, IfMissing::Fail);
@@ -152,7 +152,7 @@ std::optional<std::string> CacheDirectory::compilerIdentity(const std::string& s
   return readIdentity(compilers, sha256(stamp).hex());
 }
 
-void CacheDirectory::rememberCompiler(const std::string& stamp, const std::string& identity) {
+void Directory::rememberCompiler(const std::string& stamp, const std::string& identity) {
   if (!writable()) return;
   std::string bytes = kCompilerMagic + sha256(identity).hex() + "\n" + identity;
   if (bytes.size() > kMaxIdentityBytes) return;
@@ -160,7 +160,7 @@ void CacheDirectory::rememberCompiler(const std::string& stamp, const std::strin
   if (error < 0) tell("identity of the compiler not stored", error);
 }
 
-std::vector<std::string> CacheDirectory::compilerIdentities() {
+std::vector<std::string> Directory::compilerIdentities() {
   std::vector<std::string> names, identities;
   Fd version = openVersion(IfMissing::Fail);
   if (!version) return identities;
@@ -174,4 +174,4 @@ std::vector<std::string> CacheDirectory::compilerIdentities() {
   return identities;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -2,9 +2,9 @@
 //
 //   ROOT/CACHEDIR.TAG                  tells backup programs to skip it
 //   ROOT/locks/00 ... ff               flock()ed while a value with this first byte of the key is compiled; never removed
-//   ROOT/v1/ab/cdef....attnc           an entry (cache_entry.h); the name is the key in hexadecimal
+//   ROOT/v1/ab/cdef....attnc           an entry (entry.h); the name is the key in hexadecimal
 //   ROOT/v1/compilers/HASH             identity of the compiler whose stamp has this hash
-//   ROOT/v1/prune.lock, prune.stamp, published    see cache_prune.h
+//   ROOT/v1/prune.lock, prune.stamp, published    see prune.h
 //
 // In: keys. Out: verified values, or a miss. Every failure is a miss or a failed publish; the counters and the log
 // tell them apart, with one warning where the directory itself is to blame. Directories are opened anew for each
@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 /// Held: this process is the one to compile. Not held: compile all the same, perhaps twice.
 class KeyLock {
@@ -42,7 +42,7 @@ private:
 };
 
 /// Thread-safe.
-class CacheDirectory {
+class Directory {
 public:
   enum class Access { ReadWrite, ReadOnly };
   enum class Layer {
@@ -50,13 +50,13 @@ public:
     System, ///< files of root are accepted as well; never written
   };
 
-  CacheDirectory(std::shared_ptr<FileOps> ops, std::string path, Access access, Layer layer, Log log);
+  Directory(std::shared_ptr<FileOps> ops, std::string path, Access access, Layer layer, Log log);
 
   /// The value of this key; nullopt: a miss. Marks the entry as used, at most once an hour.
   std::optional<std::string> find(const Digest& key);
 
   /// Makes an entry visible, whole, to all processes. The bytes of its file; 0: it was not stored, and the log says why.
-  uint64_t publish(const CacheEntry& entry);
+  uint64_t publish(const Entry& entry);
 
   /// Waits until no other process compiles a kernel whose key has this first byte; at most `timeoutMs`.
   KeyLock lock(const Digest& key, int timeoutMs);
@@ -76,7 +76,7 @@ public:
   const Counters& counters() const { return counts; }
 
 private:
-  friend class CachePruner;
+  friend class Pruner;
   Fd openVersion(IfMissing ifMissing);
   int publishIn(const std::string& subdirectory, const std::string& name, const std::string& bytes);
   std::optional<std::string> readIdentity(const Fd& compilers, const std::string& name);
@@ -98,4 +98,4 @@ constexpr char kEntrySuffix[] = ".attnc";
 /// Subdirectory of the identities of compilers.
 constexpr char kCompilers[] = "compilers";
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 
@@ -19,7 +19,7 @@ std::string_view bytesOf(const Digest& digest) {
 
 } // namespace
 
-Digest cacheKey(const Digest& content, std::string_view compilerIdentity) {
+Digest keyOf(const Digest& content, std::string_view compilerIdentity) {
   FieldHasher hasher;
   hasher.field("attnc kernel");
   hasher.field(compilerIdentity);
@@ -27,7 +27,7 @@ Digest cacheKey(const Digest& content, std::string_view compilerIdentity) {
   return hasher.finish();
 }
 
-std::string encodeEntry(const CacheEntry& entry) {
+std::string encodeEntry(const Entry& entry) {
   std::string header(bytesOf(entry.key));
   putText(header, entry.name);
   putText(header, entry.compiler);
@@ -43,7 +43,7 @@ std::string encodeEntry(const CacheEntry& entry) {
   return bytes;
 }
 
-std::optional<CacheEntry> decodeEntry(std::string_view bytes) {
+std::optional<Entry> decodeEntry(std::string_view bytes) {
   constexpr size_t kChecksumBytes = sizeof(Digest);
   if (bytes.size() < kPrefixBytes + kChecksumBytes || bytes.size() > kMaxEntryBytes) return std::nullopt;
   if (bytes.substr(0, kMagic.size()) != kMagic || numberAt(bytes, 8, 4) != kEntryFormat) return std::nullopt;
@@ -55,7 +55,7 @@ std::optional<CacheEntry> decodeEntry(std::string_view bytes) {
   if (bytesOf(sha256(covered)) != bytes.substr(covered.size())) return std::nullopt;
 
   FieldReader header(bytes.substr(kPrefixBytes, headerBytes));
-  CacheEntry entry;
+  Entry entry;
   std::string_view key = header.raw(entry.key.bytes.size());
   std::memcpy(entry.key.bytes.data(), key.data(), key.size());
   entry.name = header.text();
@@ -65,4 +65,4 @@ std::optional<CacheEntry> decodeEntry(std::string_view bytes) {
   return entry;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

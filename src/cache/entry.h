@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 constexpr uint32_t kEntryFormat = 2;
 
@@ -21,19 +21,19 @@ constexpr uint32_t kEntryFormat = 2;
 constexpr size_t kMaxEntryBytes = size_t(64) << 20;
 
 /// The key of the value that this build of the compiler makes of this content.
-Digest cacheKey(const Digest& content, std::string_view compilerIdentity);
+Digest keyOf(const Digest& content, std::string_view compilerIdentity);
 
 /// What a file holds. The texts are for people who list a cache.
-struct CacheEntry {
+struct Entry {
   Digest key;
   std::string name;     ///< of the value
   std::string compiler; ///< identity of the compiler
   std::string bytes;    ///< the value
 };
 
-std::string encodeEntry(const CacheEntry& entry);
+std::string encodeEntry(const Entry& entry);
 
 /// nullopt: not a whole, undamaged entry of this format. Never reads outside `bytes`, whatever they are.
-std::optional<CacheEntry> decodeEntry(std::string_view bytes);
+std::optional<Entry> decodeEntry(std::string_view bytes);
 
-} // namespace attnc::jit
+} // namespace attnc::cache

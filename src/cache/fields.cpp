@@ -1,6 +1,6 @@
 #include "cache/fields.h"
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 void putNumber(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i)
@@ -34,4 +34,4 @@ uint64_t FieldReader::number() {
   return good ? numberAt(field, 0, 8) : 0;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 /// Appends the low `bytes` bytes of a number.
 void putNumber(std::string& out, uint64_t value, int bytes = 8);
@@ -33,4 +33,4 @@ private:
   bool good = true;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

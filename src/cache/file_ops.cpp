@@ -9,7 +9,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 // Result of a system call as a value or -errno, repeated while signals interrupt it.
@@ -117,4 +117,4 @@ int Fd::release() {
   return owned;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -11,7 +11,7 @@
 
 struct stat;
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 class FileOps {
 public:
@@ -60,4 +60,4 @@ private:
   int fd = -1;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

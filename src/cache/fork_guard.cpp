@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 
@@ -57,4 +57,4 @@ CompileScope::~CompileScope() {
   if (allowed && forkState().activeCompiles > 0) --forkState().activeCompiles;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 /// Holds the process-wide mutex. Only for critical sections of microseconds, without calls to strangers.
 std::unique_lock<std::mutex> lockForkSafe();
@@ -33,4 +33,4 @@ private:
   bool allowed;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

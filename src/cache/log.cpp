@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 void Log::line(std::string_view text) const {
   if (enabled()) write(LogLevel::Event, text);
@@ -36,4 +36,4 @@ void Log::write(LogLevel level, std::string_view text) const {
   if (fd != STDERR_FILENO) ::close(fd);
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

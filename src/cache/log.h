@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 /// Thread-safe. Copies share what they have warned of.
 class Log {
@@ -32,4 +32,4 @@ private:
   std::shared_ptr<std::set<std::string>> warned = std::make_shared<std::set<std::string>>(); // by lockForkSafe()
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

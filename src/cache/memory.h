@@ -8,13 +8,13 @@
 #include <memory>
 #include <string>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
-class CacheMemory {
+class Memory {
 public:
   using Bytes = std::shared_ptr<const std::string>;
 
-  explicit CacheMemory(size_t capacity) : capacity(capacity) {}
+  explicit Memory(size_t capacity) : capacity(capacity) {}
 
   /// nullptr: not here.
   Bytes find(const Digest& key) {
@@ -44,4 +44,4 @@ private:
   std::map<Digest, Order::iterator> index;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -11,7 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 
@@ -67,18 +67,18 @@ bool isOlder(const struct stat& a, const struct stat& b) {
 
 } // namespace
 
-struct CachePruner::Found {
+struct Pruner::Found {
   std::string subdirectory, name;
   struct stat status;
 };
 
-void CachePruner::afterPublish(uint64_t publishedBytes) {
+void Pruner::afterPublish(uint64_t publishedBytes) {
   Fd version = directory.openVersion(IfMissing::Fail);
   if (!version) return;
   if (dueBySize(version, publishedBytes) || dueByClock(version)) prune();
 }
 
-bool CachePruner::dueByClock(const Fd& version) {
+bool Pruner::dueByClock(const Fd& version) {
   FileOps& ops = *directory.ops;
   struct stat status;
   if (ops.statusAt(version.get(), kStamp, status) < 0) return true;
@@ -87,7 +87,7 @@ bool CachePruner::dueByClock(const Fd& version) {
 }
 
 // Also if the sum is lost, damaged or long.
-bool CachePruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
+bool Pruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
   FileOps& ops = *directory.ops;
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
   const std::string record = recordOf(publishedBytes);
@@ -98,7 +98,7 @@ bool CachePruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
   return !bytes || *bytes > maxBytes;
 }
 
-void CachePruner::look(const Fd& fd, const std::string& subdirectory, std::vector<Found>& entries,
+void Pruner::look(const Fd& fd, const std::string& subdirectory, std::vector<Found>& entries,
                        PruneReport& report) {
   FileOps& ops = *directory.ops;
   std::vector<std::string> names;
@@ -119,7 +119,7 @@ void CachePruner::look(const Fd& fd, const std::string& subdirectory, std::vecto
   }
 }
 
-void CachePruner::scan(const Fd& version, std::vector<Found>& entries, PruneReport& report) {
+void Pruner::scan(const Fd& version, std::vector<Found>& entries, PruneReport& report) {
   FileOps& ops = *directory.ops;
   look(version, ".", entries, report);
   std::vector<std::string> names;
@@ -131,7 +131,7 @@ void CachePruner::scan(const Fd& version, std::vector<Found>& entries, PruneRepo
 }
 
 // Down to nine tenths of the cap, so that the next publish does not prune again.
-void CachePruner::removeOldest(const Fd& version, std::vector<Found>& entries, PruneReport& report) {
+void Pruner::removeOldest(const Fd& version, std::vector<Found>& entries, PruneReport& report) {
   if (uint64_t(report.bytes) <= maxBytes) return;
   FileOps& ops = *directory.ops;
   std::sort(entries.begin(), entries.end(), [](const Found& a, const Found& b) { return isOlder(a.status, b.status); });
@@ -151,7 +151,7 @@ void CachePruner::removeOldest(const Fd& version, std::vector<Found>& entries, P
   }
 }
 
-void CachePruner::forgetCompilers(const Fd& version) {
+void Pruner::forgetCompilers(const Fd& version) {
   FileOps& ops = *directory.ops;
   Fd fd = openBelow(ops, version, kCompilers, directory.trust, IfMissing::Fail);
   std::vector<std::string> names;
@@ -166,7 +166,7 @@ void CachePruner::forgetCompilers(const Fd& version) {
     ops.remove(fd.get(), files[i].name.c_str());
 }
 
-PruneReport CachePruner::prune() {
+PruneReport Pruner::prune() {
   PruneReport report;
   if (!directory.writable()) return report;
   FileOps& ops = *directory.ops;
@@ -193,4 +193,4 @@ PruneReport CachePruner::prune() {
   return report;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -1,6 +1,6 @@
 // Keeps a cache directory below its size.
 //
-// In: a writable CacheDirectory, a cap in bytes. Out: the least recently used entries, temporary files older than an
+// In: a writable Directory, a cap in bytes. Out: the least recently used entries, temporary files older than an
 // hour, and all but the newest identities of compilers are removed. An entry that was replaced or used since it was
 // looked at stays. One process prunes at a time; the others do not wait. Not: other versions' subdirectories.
 //
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 struct PruneReport {
   bool ran = false;        ///< false: another process does it, or the directory cannot be used
@@ -24,9 +24,9 @@ struct PruneReport {
   int64_t temporaries = 0; ///< temporary files removed
 };
 
-class CachePruner {
+class Pruner {
 public:
-  CachePruner(CacheDirectory& directory, uint64_t maxBytes) : directory(directory), maxBytes(maxBytes) {}
+  Pruner(Directory& directory, uint64_t maxBytes) : directory(directory), maxBytes(maxBytes) {}
 
   /// To be called after each publish, with the bytes of the file: prunes if the directory may be above the cap, and once
   /// an hour over all processes.
@@ -43,8 +43,8 @@ private:
   bool dueByClock(const Fd& version);
   bool dueBySize(const Fd& version, uint64_t publishedBytes);
 
-  CacheDirectory& directory;
+  Directory& directory;
   uint64_t maxBytes;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 namespace {
 
@@ -114,4 +114,4 @@ int publishFile(FileOps& ops, const Fd& directory, const std::string& name, cons
   return error;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -2,14 +2,14 @@
 //
 // In: directories and names. Out: whole, private files or an errno. A file or directory is refused with -EPERM if it
 // belongs to another user, or if group or others may write to it, or if it is not of the expected kind. Readers see a
-// published file whole or not at all. Not: what is in a file (cache_entry.h), which file (cache_directory.h).
+// published file whole or not at all. Not: what is in a file (entry.h), which file (directory.h).
 #pragma once
 
 #include "cache/file_ops.h"
 
 #include <string>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 /// Whose files are accepted.
 enum class Trust {
@@ -48,4 +48,4 @@ int publishFile(FileOps& ops, const Fd& directory, const std::string& name, cons
 /// Names that start so are files in the making, or left over by a killed process.
 constexpr char kTemporaryPrefix[] = ".tmp-";
 
-} // namespace attnc::jit
+} // namespace attnc::cache

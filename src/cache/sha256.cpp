@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 struct FieldHasher::State {
   llvm::SHA256 hash;
@@ -53,4 +53,4 @@ Digest FieldHasher::finish() {
   return digest;
 }
 
-} // namespace attnc::jit
+} // namespace attnc::cache

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace attnc::jit {
+namespace attnc::cache {
 
 struct Digest {
   std::array<uint8_t, 32> bytes{};
@@ -35,4 +35,4 @@ private:
   std::unique_ptr<State> state;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::cache

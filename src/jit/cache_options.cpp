@@ -31,15 +31,15 @@ std::optional<uint64_t> parseBytes(const std::string& text) {
 
 } // namespace
 
-CacheOptions cacheOptionsFrom(const Env& env, LogSink sink) {
-  CacheOptions options;
-  options.log = Log(env.log, std::move(sink));
+cache::Options cacheOptionsFrom(const Env& env, LogSink sink) {
+  cache::Options options;
+  options.log = cache::Log(env.log, std::move(sink));
   options.directory = env.cacheDir.empty() ? defaultDirectory(env) : env.cacheDir;
   options.readOnlyDirectories = splitPaths(env.cacheReadOnlyDirs);
   if (env.cacheMode == "ro")
-    options.mode = CacheMode::ReadOnly;
+    options.mode = cache::Mode::ReadOnly;
   else if (env.cacheMode == "off")
-    options.mode = CacheMode::Off;
+    options.mode = cache::Mode::Off;
   else if (!env.cacheMode.empty() && env.cacheMode != "rw")
     options.log.warn(fmt::format("ATTNC_CACHE_MODE is `{}`, none of rw, ro, off; rw is used", env.cacheMode));
   if (auto bytes = parseBytes(env.cacheMaxBytes))

@@ -7,6 +7,6 @@
 namespace attnc::jit {
 
 /// A value that makes no sense is warned of and the default taken.
-CacheOptions cacheOptionsFrom(const Env& env, LogSink sink = {});
+cache::Options cacheOptionsFrom(const Env& env, LogSink sink = {});
 
 } // namespace attnc::jit

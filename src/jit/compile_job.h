@@ -38,7 +38,7 @@ struct CompileResult {
 };
 
 /// Turns jobs into kernels. NVRTC in production, a fake in tests. All functions may be called from any thread.
-class KernelCompiler : public CompilerIdentity {
+class KernelCompiler : public cache::CompilerIdentity {
 public:
   /// Blame::Environment: no compiler, or one that cannot serve this arch. Blame::Internal: the source does not
   /// compile, with the log.

@@ -13,7 +13,7 @@
 namespace attnc::jit {
 
 /// `content`: of the job (kernel_bytes.h). `result` may be null; `failure` is then the text of the error.
-void dumpJob(const std::string& directory, const Digest& content, const CompileJob& job, const CompileResult* result,
-             const std::string& failure, const Log& log);
+void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
+             const CompileResult* result, const std::string& failure, const cache::Log& log);
 
 } // namespace attnc::jit

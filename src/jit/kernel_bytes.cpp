@@ -7,8 +7,8 @@
 
 namespace attnc::jit {
 
-Digest contentOf(const CompileJob& job, int schema) {
-  FieldHasher hasher;
+cache::Digest contentOf(const CompileJob& job, int schema) {
+  cache::FieldHasher hasher;
   hasher.field(uint64_t(schema));
   hasher.field(job.arch);
   hasher.field(job.entry);
@@ -31,22 +31,22 @@ Digest contentOf(const CompileJob& job, int schema) {
 std::string encodeResult(const CompileResult& result) {
   std::string bytes;
   bytes.reserve(result.cubin.size() + result.ptx.size() + result.log.size() + 512);
-  putText(bytes, {result.cubin.data(), result.cubin.size()});
-  putText(bytes, result.ptx);
-  putText(bytes, result.log);
-  putNumber(bytes, uint64_t(result.registers));
-  putNumber(bytes, uint64_t(result.spillBytes));
-  putNumber(bytes, uint64_t(result.staticSharedBytes));
-  putNumber(bytes, uint64_t(result.stackBytes));
-  putNumber(bytes, std::bit_cast<uint64_t>(result.ms));
-  putNumber(bytes, result.advisories.size());
+  cache::putText(bytes, {result.cubin.data(), result.cubin.size()});
+  cache::putText(bytes, result.ptx);
+  cache::putText(bytes, result.log);
+  cache::putNumber(bytes, uint64_t(result.registers));
+  cache::putNumber(bytes, uint64_t(result.spillBytes));
+  cache::putNumber(bytes, uint64_t(result.staticSharedBytes));
+  cache::putNumber(bytes, uint64_t(result.stackBytes));
+  cache::putNumber(bytes, std::bit_cast<uint64_t>(result.ms));
+  cache::putNumber(bytes, result.advisories.size());
   for (const std::string& line : result.advisories)
-    putText(bytes, line);
+    cache::putText(bytes, line);
   return bytes;
 }
 
 std::optional<CompileResult> decodeResult(std::string_view bytes) {
-  FieldReader fields(bytes);
+  cache::FieldReader fields(bytes);
   CompileResult result;
   std::string_view cubin = fields.raw(fields.number());
   result.cubin.assign(cubin.begin(), cubin.end());

@@ -16,7 +16,7 @@ constexpr int kJobSchema = 3;
 
 /// Digest of everything but the compiler that decides the machine code: schema, options, names, all texts. Takes about
 /// 2.5 us a KiB. `schema` is a parameter for tests only.
-Digest contentOf(const CompileJob& job, int schema = kJobSchema);
+cache::Digest contentOf(const CompileJob& job, int schema = kJobSchema);
 
 std::string encodeResult(const CompileResult& result);
 

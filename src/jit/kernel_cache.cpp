@@ -8,11 +8,11 @@
 
 namespace attnc::jit {
 
-KernelCache::KernelCache(CacheOptions options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory)
+KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory)
     : log(options.log), dumpDirectory(std::move(dumpDirectory)), compiler(compiler),
       cache(std::move(options), std::move(compiler)) {}
 
-Expected<CompileResult> KernelCache::compile(const CompileJob& job, const Digest& content) {
+Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache::Digest& content) {
   auto compiled = compiler->compile(job);
   if (compiled)
     log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", job.name, job.arch,
@@ -24,7 +24,7 @@ Expected<CompileResult> KernelCache::compile(const CompileJob& job, const Digest
 
 Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
-  const Digest content = contentOf(job);
+  const cache::Digest content = contentOf(job);
   const std::string name = fmt::format("{} {} {}", job.name, job.entry, job.arch);
   auto cached = cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
     auto compiled = compile(job, content);
@@ -38,9 +38,9 @@ Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   } else { // a sound entry whose bytes are no kernel; a failure of the cache fails no call
     auto compiled = compile(job, content);
     if (!compiled) return std::move(compiled).error();
-    kernel = {*std::move(compiled), Origin::Compiled};
+    kernel = {*std::move(compiled), cache::Origin::Compiled};
   }
-  if (kernel.origin != Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel.result, {}, log);
+  if (kernel.origin != cache::Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel.result, {}, log);
   return kernel;
 }
 

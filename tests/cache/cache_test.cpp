@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 using namespace attnc;
-using namespace attnc::jit;
-using namespace attnc::jit::test;
+using namespace attnc::cache;
+using namespace attnc::cache::test;
 namespace fs = std::filesystem;
 
 namespace {
 
 // One call on a fresh cache object, as another process would make it.
-Origin originIn(const CacheOptions& options, int number = 0,
+Origin originIn(const Options& options, int number = 0,
                 std::shared_ptr<FakeCompiler> compiler = std::make_shared<FakeCompiler>()) {
   NumberCache cache(options, std::move(compiler));
   auto kernel = cache.get(number);
@@ -81,7 +81,7 @@ TEST_CASE("a directory serves a machine without a compiler, also as a read-only 
     CHECK(originIn(optionsFor(directory.path()), 0, std::make_shared<NoCompiler>()) == Origin::Disk);
   }
   SECTION("as a pack") {
-    CacheOptions options = optionsFor(home / "cache");
+    Options options = optionsFor(home / "cache");
     options.readOnlyDirectories = {directory.path()};
     NumberCache cache(options, std::make_shared<NoCompiler>());
     auto kernel = cache.get();
@@ -100,7 +100,7 @@ TEST_CASE("read-only layers are read and never written", "[cache]") {
   TempDirectory pack, home;
   originIn(optionsFor(pack.path()));
   auto before = fs::last_write_time(entryFiles(pack.path()).at(0));
-  CacheOptions options = optionsFor(home / "cache");
+  Options options = optionsFor(home / "cache");
   options.readOnlyDirectories = {pack.path()};
   CHECK(originIn(options) == Origin::Disk);
   CHECK(originIn(options, 1) == Origin::Compiled);
@@ -111,21 +111,21 @@ TEST_CASE("read-only layers are read and never written", "[cache]") {
 
 TEST_CASE("the modes ro and off write nothing", "[cache]") {
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory / "cache");
-  options.mode = CacheMode::ReadOnly;
+  Options options = optionsFor(directory / "cache");
+  options.mode = Mode::ReadOnly;
   CHECK(originIn(options) == Origin::Compiled);
   CHECK_FALSE(fs::exists(directory / "cache"));
-  options.mode = CacheMode::ReadWrite;
+  options.mode = Mode::ReadWrite;
   CHECK(originIn(options) == Origin::Compiled);
-  options.mode = CacheMode::ReadOnly;
+  options.mode = Mode::ReadOnly;
   CHECK(originIn(options) == Origin::Disk);
-  options.mode = CacheMode::Off;
+  options.mode = Mode::Off;
   CHECK(originIn(options) == Origin::Compiled);
 }
 
 TEST_CASE("without a directory kernels stay in memory", "[cache]") {
   auto compiler = std::make_shared<FakeCompiler>();
-  CacheOptions options;
+  Options options;
   options.memoryEntries = 2;
   NumberCache cache(options, compiler);
   for (int number : {0, 1, 0, 2, 0, 1})
@@ -150,7 +150,7 @@ TEST_CASE("a failed compile is not remembered", "[cache]") {
 
 TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "[cache]") {
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory.path());
+  Options options = optionsFor(directory.path());
   originIn(options);
   std::string file = entryFiles(directory.path()).at(0);
   std::string good = readText(file);
@@ -191,7 +191,7 @@ TEST_CASE("a damaged, renamed or foreign entry is compiled anew and replaced", "
 TEST_CASE("an entry of another user is compiled anew and replaced", "[cache]") {
   if (!isRoot()) return;
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory.path());
+  Options options = optionsFor(directory.path());
   originIn(options);
   REQUIRE(::chown(entryFiles(directory.path()).at(0).c_str(), 65534, 65534) == 0);
   CHECK(originIn(options) == Origin::Compiled);
@@ -200,7 +200,7 @@ TEST_CASE("an entry of another user is compiled anew and replaced", "[cache]") {
 
 TEST_CASE("an entry that is a directory fails the publish, not the call", "[cache]") {
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory.path());
+  Options options = optionsFor(directory.path());
   originIn(options);
   std::string file = entryFiles(directory.path()).at(0);
   fs::remove(file);
@@ -212,7 +212,7 @@ TEST_CASE("an entry that is a directory fails the publish, not the call", "[cach
 
 TEST_CASE("directories that are not private are refused", "[cache]") {
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   originIn(options);
   std::string refused;
   SECTION("the root") { refused = directory / "cache"; }
@@ -229,7 +229,7 @@ TEST_CASE("a root behind a symbolic link is used, a link inside is not", "[cache
   fs::create_directory(directory / "scratch");
   ::chmod((directory / "scratch").c_str(), 0700);
   fs::create_symlink(directory / "scratch", directory / "cache");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   CHECK(originIn(options) == Origin::Compiled);
   CHECK(originIn(options) == Origin::Disk);
   fs::rename(directory / "scratch/v1", directory / "v1");
@@ -315,7 +315,7 @@ TEST_CASE("threads that want the same kernel compile it once, others in parallel
 namespace {
 
 /// Warnings that several jobs on a cache with these options draw.
-std::vector<std::string> warningsOf(CacheOptions options, std::shared_ptr<FileOps> ops = std::make_shared<FileOps>()) {
+std::vector<std::string> warningsOf(Options options, std::shared_ptr<FileOps> ops = std::make_shared<FileOps>()) {
   std::vector<std::string> warnings;
   options.log = Log("", [&](LogLevel level, std::string_view line) {
     if (level == LogLevel::Warning) warnings.emplace_back(line);
@@ -329,7 +329,7 @@ std::vector<std::string> warningsOf(CacheOptions options, std::shared_ptr<FileOp
 
 TEST_CASE("a directory that cannot be used is warned of once, with the reason", "[cache]") {
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   CHECK(warningsOf(options).empty());
   CHECK(warningsOf(options).empty());
   const std::string prefix = "the kernel cache " + (directory / "cache");
@@ -346,7 +346,7 @@ TEST_CASE("a directory that cannot be used is warned of once, with the reason", 
   }
   SECTION("its mode, where it is only read") {
     REQUIRE(::chmod((directory / "cache").c_str(), 0777) == 0);
-    options.mode = CacheMode::ReadOnly;
+    options.mode = Mode::ReadOnly;
     CHECK(warningsOf(options).size() == 1);
   }
   SECTION("its owner") {
@@ -371,12 +371,12 @@ TEST_CASE("a directory that cannot be used is warned of once, with the reason", 
   SECTION("there is none") {
     options.directory.clear();
     CHECK(warningsOf(options).size() == 1);
-    options.mode = CacheMode::Off;
+    options.mode = Mode::Off;
     CHECK(warningsOf(options).empty());
   }
   SECTION("it is switched off") {
     REQUIRE(::chmod((directory / "cache").c_str(), 0777) == 0);
-    options.mode = CacheMode::Off;
+    options.mode = Mode::Off;
     CHECK(warningsOf(options).empty());
   }
 }

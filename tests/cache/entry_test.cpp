@@ -2,13 +2,13 @@
 
 #include <catch2/catch.hpp>
 
-using namespace attnc::jit;
-using namespace attnc::jit::test;
+using namespace attnc::cache;
+using namespace attnc::cache::test;
 
 namespace {
 
-CacheEntry sampleEntry() {
-  return {.key = cacheKey(contentOf(), "compiler"), .name = "sample", .compiler = "compiler", .bytes = {"\177EL\0F", 5}};
+Entry sampleEntry() {
+  return {.key = keyOf(contentOf(), "compiler"), .name = "sample", .compiler = "compiler", .bytes = {"\177EL\0F", 5}};
 }
 
 // Puts a right checksum behind changed bytes.
@@ -21,7 +21,7 @@ std::string sealed(std::string bytes) {
 } // namespace
 
 TEST_CASE("an entry is read back as it was written", "[cache]") {
-  CacheEntry entry = sampleEntry();
+  Entry entry = sampleEntry();
   auto back = decodeEntry(encodeEntry(entry));
   REQUIRE(back);
   CHECK(back->key == entry.key);
@@ -58,10 +58,10 @@ TEST_CASE("lengths that lie are refused even under a right checksum", "[cache]")
 }
 
 TEST_CASE("a key changes with the content and with the compiler", "[cache]") {
-  const Digest key = cacheKey(contentOf(0), "compiler");
-  CHECK(cacheKey(contentOf(0), "compiler") == key);
-  CHECK(cacheKey(contentOf(1), "compiler") != key);
-  CHECK(cacheKey(contentOf(0), "compiler 2") != key);
+  const Digest key = keyOf(contentOf(0), "compiler");
+  CHECK(keyOf(contentOf(0), "compiler") == key);
+  CHECK(keyOf(contentOf(1), "compiler") != key);
+  CHECK(keyOf(contentOf(0), "compiler 2") != key);
 }
 
 TEST_CASE("SHA-256 is SHA-256", "[cache]") {

@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
-using namespace attnc::jit;
-using namespace attnc::jit::test;
+using namespace attnc::cache;
+using namespace attnc::cache::test;
 
 namespace {
 
@@ -13,7 +13,7 @@ namespace {
 // Returns the number of system calls.
 int runBothPaths(const std::string& directory, const ScriptedOps::Script& script) {
   auto ops = std::make_shared<ScriptedOps>(script);
-  CacheOptions options = optionsFor(directory);
+  Options options = optionsFor(directory);
   options.lockTimeoutMs = 50;
   for (int pass = 0; pass < 2; ++pass) {
     if (pass == 1) ops->clockOffset = 3 * 3600;

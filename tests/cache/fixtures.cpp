@@ -7,7 +7,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace attnc::jit::test {
+namespace attnc::cache::test {
 
 namespace fs = std::filesystem;
 
@@ -104,8 +104,8 @@ int ScriptedOps::list(int directory, std::vector<std::string>& names) {
 }
 void ScriptedOps::sleep(int milliseconds) { FileOps::sleep(milliseconds); }
 
-CacheOptions optionsFor(const std::string& directory) {
-  CacheOptions options;
+Options optionsFor(const std::string& directory) {
+  Options options;
   options.directory = directory;
   return options;
 }
@@ -118,4 +118,4 @@ std::vector<std::string> entryFiles(const std::string& directory) {
   return paths;
 }
 
-} // namespace attnc::jit::test
+} // namespace attnc::cache::test

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <vector>
 
-namespace attnc::jit::test {
+namespace attnc::cache::test {
 
 using namespace attnc::test;
 
@@ -55,11 +55,11 @@ public:
 /// A cache of what a fake compiler makes of numbers.
 class NumberCache {
 public:
-  NumberCache(const CacheOptions& options, std::shared_ptr<FakeCompiler> compiler,
+  NumberCache(const Options& options, std::shared_ptr<FakeCompiler> compiler,
               std::shared_ptr<FileOps> ops = std::make_shared<FileOps>())
       : compiler(compiler), cache(options, compiler, std::move(ops)) {}
   Expected<CachedBytes> get(int number = 0);
-  CacheCounters counters() const { return cache.counters(); }
+  Counters counters() const { return cache.counters(); }
 
 private:
   std::shared_ptr<FakeCompiler> compiler;
@@ -103,9 +103,9 @@ private:
   Script fails;
 };
 
-CacheOptions optionsFor(const std::string& directory);
+Options optionsFor(const std::string& directory);
 
 /// Paths of all entries below a cache directory.
 std::vector<std::string> entryFiles(const std::string& directory);
 
-} // namespace attnc::jit::test
+} // namespace attnc::cache::test

@@ -8,13 +8,13 @@
 #include <thread>
 #include <unistd.h>
 
-using namespace attnc::jit;
-using namespace attnc::jit::test;
+using namespace attnc::cache;
+using namespace attnc::cache::test;
 
 namespace {
 
 // One call in a process of its own; exit status 0: the right kernel.
-int getOnce(const CacheOptions& options, const SharedCounter& counter, int compileMs, int number) {
+int getOnce(const Options& options, const SharedCounter& counter, int compileMs, int number) {
   NumberCache cache(options, std::make_shared<FakeCompiler>(&counter, compileMs));
   auto kernel = cache.get(number);
   return kernel && *kernel->bytes == bytesOf(number) ? 0 : 1;
@@ -31,7 +31,7 @@ void waitUntil(const std::function<bool()>& condition) {
 TEST_CASE("sixteen processes compile each of four kernels once", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   std::vector<pid_t> children;
   for (int i = 0; i < 16; ++i)
     children.push_back(startChild([&, i] { return getOnce(options, counter, 200, i % 4); }));
@@ -43,7 +43,7 @@ TEST_CASE("sixteen processes compile each of four kernels once", "[cache]") {
 TEST_CASE("processes compile different kernels in parallel", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   options.lockTimeoutMs = 600'000;
   std::vector<pid_t> children;
   for (int i = 0; i < 4; ++i)
@@ -58,7 +58,7 @@ TEST_CASE("processes compile different kernels in parallel", "[cache]") {
 TEST_CASE("a killed process that compiles does not block the next one", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   pid_t holder = startChild([&] { return getOnce(options, counter, 600'000, 0); });
   waitUntil([&] { return counter.value() == 1; });
   options.lockTimeoutMs = 600'000; // waiting for that to pass would be too long for the test
@@ -74,7 +74,7 @@ TEST_CASE("a killed process that compiles does not block the next one", "[cache]
 TEST_CASE("a stopped process that compiles holds the others up for the time limit only", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   pid_t holder = startChild([&] { return getOnce(options, counter, 600'000, 0); });
   waitUntil([&] { return counter.value() == 1; });
   ::kill(holder, SIGSTOP);
@@ -90,7 +90,7 @@ TEST_CASE("a stopped process that compiles holds the others up for the time limi
 TEST_CASE("processes killed at random moments leave a usable cache", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   options.maxBytes = 2000; // prunes all the time
   std::mt19937 random(7);
   for (int round = 0; round < 300 || counter.value() <= 100; ++round) {
@@ -105,20 +105,20 @@ TEST_CASE("processes killed at random moments leave a usable cache", "[cache]") 
       REQUIRE(decodeEntry(readText(file)));
   }
   // What the killed ones left is swept when it is old.
-  CacheOptions user = optionsFor(directory / "cache");
+  Options user = optionsFor(directory / "cache");
   auto later = std::make_shared<ScriptedOps>([](int, const char*) { return 0; });
   later->clockOffset = 2 * 3600;
-  CacheDirectory cache(later, user.directory, CacheDirectory::Access::ReadWrite, CacheDirectory::Layer::User, Log());
-  PruneReport report = CachePruner(cache, uint64_t(1) << 30).prune();
+  Directory cache(later, user.directory, Directory::Access::ReadWrite, Directory::Layer::User, Log());
+  PruneReport report = Pruner(cache, uint64_t(1) << 30).prune();
   CHECK(report.ran);
-  CHECK(CachePruner(cache, uint64_t(1) << 30).prune().temporaries == 0);
+  CHECK(Pruner(cache, uint64_t(1) << 30).prune().temporaries == 0);
   CHECK(getOnce(user, counter, 0, 100'000) == 0);
 }
 
 TEST_CASE("a child forked while its parent waits for a kernel can get that kernel itself", "[cache]") {
   TempDirectory directory;
   SharedCounter counter(directory / "compiles");
-  CacheOptions options = optionsFor(directory / "cache");
+  Options options = optionsFor(directory / "cache");
   options.lockTimeoutMs = 200;
   NumberCache cache(options, std::make_shared<FakeCompiler>(&counter, 1000));
   std::thread leader([&] { (void)cache.get(); });

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-using namespace attnc::jit;
-using namespace attnc::jit::test;
+using namespace attnc::cache;
+using namespace attnc::cache::test;
 namespace fs = std::filesystem;
 
 namespace {
@@ -17,11 +17,11 @@ namespace {
 struct PrunedDirectory {
   PrunedDirectory()
       : ops(std::make_shared<ScriptedOps>([](int, const char*) { return 0; })),
-        cache(ops, directory / "cache", CacheDirectory::Access::ReadWrite, CacheDirectory::Layer::User, Log()) {}
+        cache(ops, directory / "cache", Directory::Access::ReadWrite, Directory::Layer::User, Log()) {}
 
   // An entry with a value of this many bytes, last used `age` seconds ago.
   void add(int number, size_t bytes, int64_t age) {
-    CacheEntry entry{.key = cacheKey(contentOf(number), "c"), .bytes = std::string(bytes, 'x')};
+    Entry entry{.key = keyOf(contentOf(number), "c"), .bytes = std::string(bytes, 'x')};
     REQUIRE(cache.publish(entry));
     std::string hex = entry.key.hex();
     setAge(directory / ("cache/v1/" + hex.substr(0, 2) + "/" + hex.substr(2) + kEntrySuffix), age);
@@ -30,11 +30,11 @@ struct PrunedDirectory {
     struct timespec times[2] = {{0, UTIME_OMIT}, {time_t(ops->now() - age), 0}};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
   }
-  bool has(int number) { return cache.find(cacheKey(contentOf(number), "c")).has_value(); }
+  bool has(int number) { return cache.find(keyOf(contentOf(number), "c")).has_value(); }
 
   TempDirectory directory;
   std::shared_ptr<ScriptedOps> ops;
-  CacheDirectory cache;
+  Directory cache;
 };
 
 } // namespace
@@ -44,7 +44,7 @@ TEST_CASE("pruning removes the least recently used entries until the cap holds",
   for (int i = 0; i < 20; ++i)
     pruned.add(i, 1000, 100'000 - 1000 * i);
   CHECK(pruned.has(0)); // marks the oldest as used
-  PruneReport report = CachePruner(pruned.cache, 12'000).prune();
+  PruneReport report = Pruner(pruned.cache, 12'000).prune();
   CHECK(report.ran);
   CHECK(report.bytes <= 12'000);
   CHECK(report.bytes > 8'000);
@@ -58,7 +58,7 @@ TEST_CASE("pruning removes the least recently used entries until the cap holds",
 TEST_CASE("pruning below the cap removes nothing but old temporary files", "[cache]") {
   PrunedDirectory pruned;
   pruned.add(0, 1000, 1'000'000);
-  std::string hex = cacheKey(contentOf(0), "c").hex();
+  std::string hex = keyOf(contentOf(0), "c").hex();
   std::string fresh = pruned.directory / ("cache/v1/" + hex.substr(0, 2) + "/.tmp-host-1-fresh");
   std::string old = pruned.directory / ("cache/v1/" + hex.substr(0, 2) + "/.tmp-host-1-old");
   std::string oldAtTop = pruned.directory / "cache/v1/.tmp-host-1-old";
@@ -66,7 +66,7 @@ TEST_CASE("pruning below the cap removes nothing but old temporary files", "[cac
     writeText(path, "x");
   pruned.setAge(old, 2 * 3600);
   pruned.setAge(oldAtTop, 2 * 3600);
-  PruneReport report = CachePruner(pruned.cache, 100'000).prune();
+  PruneReport report = Pruner(pruned.cache, 100'000).prune();
   CHECK(report.removed == 0);
   CHECK(report.temporaries == 2);
   CHECK(pruned.has(0));
@@ -86,8 +86,8 @@ TEST_CASE("an entry that is replaced while others are pruned stays", "[cache]") 
     if (std::string(name) == "statusAt" && ++looks == 5) pruned.add(0, 1000, 0);
     return 0;
   });
-  CacheDirectory cache(ops, pruned.cache.path(), CacheDirectory::Access::ReadWrite, CacheDirectory::Layer::User, Log());
-  PruneReport report = CachePruner(cache, 3'000).prune();
+  Directory cache(ops, pruned.cache.path(), Directory::Access::ReadWrite, Directory::Layer::User, Log());
+  PruneReport report = Pruner(cache, 3'000).prune();
   CHECK(report.removed > 0);
   CHECK(pruned.has(0));
   CHECK_FALSE(pruned.has(1));
@@ -98,16 +98,16 @@ TEST_CASE("one process prunes at a time and the others go on", "[cache]") {
   pruned.add(0, 1000, 0);
   int fd = ::open((pruned.directory / "cache/v1/prune.lock").c_str(), O_RDWR | O_CREAT, 0600);
   REQUIRE(::flock(fd, LOCK_EX) == 0);
-  CHECK_FALSE(CachePruner(pruned.cache, 1).prune().ran);
+  CHECK_FALSE(Pruner(pruned.cache, 1).prune().ran);
   CHECK(pruned.has(0));
   ::close(fd);
-  CHECK(CachePruner(pruned.cache, 1).prune().ran);
+  CHECK(Pruner(pruned.cache, 1).prune().ran);
   CHECK_FALSE(pruned.has(0));
 }
 
 TEST_CASE("a cache stays below its cap after every publish, of one process or of many", "[cache]") {
   TempDirectory directory;
-  CacheOptions options = optionsFor(directory.path());
+  Options options = optionsFor(directory.path());
   options.maxBytes = 20'000;
   bool many = false;
   SECTION("of one") {}
@@ -132,8 +132,8 @@ TEST_CASE("a publish below the cap does not look at the other entries", "[cache]
     lists += std::string(name) == "list";
     return 0;
   });
-  CacheDirectory cache(ops, pruned.cache.path(), CacheDirectory::Access::ReadWrite, CacheDirectory::Layer::User, Log());
-  CachePruner pruner(cache, 100'000);
+  Directory cache(ops, pruned.cache.path(), Directory::Access::ReadWrite, Directory::Layer::User, Log());
+  Pruner pruner(cache, 100'000);
   pruned.add(0, 1000, 0);
   pruner.afterPublish(1000); // the first look of all
   const int first = lists;
@@ -157,7 +157,7 @@ TEST_CASE("of the compilers' identities the newest remain", "[cache]") {
   for (int i = 0; i < 100; ++i)
     pruned.cache.rememberCompiler("stamp " + std::to_string(i), "id " + std::to_string(i));
   CHECK(pruned.cache.compilerIdentities().size() == 100);
-  CachePruner(pruned.cache, 1 << 20).prune();
+  Pruner(pruned.cache, 1 << 20).prune();
   CHECK(pruned.cache.compilerIdentities().size() == 64);
 }
 

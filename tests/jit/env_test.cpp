@@ -37,11 +37,11 @@ TEST_CASE("modes, sizes and lists are read, and nonsense gives the default", "[j
     env.cacheMode = text;
     return cacheOptionsFrom(env).mode;
   };
-  CHECK(modeOf("") == CacheMode::ReadWrite);
-  CHECK(modeOf("rw") == CacheMode::ReadWrite);
-  CHECK(modeOf("ro") == CacheMode::ReadOnly);
-  CHECK(modeOf("off") == CacheMode::Off);
-  CHECK(modeOf("nonsense") == CacheMode::ReadWrite);
+  CHECK(modeOf("") == cache::Mode::ReadWrite);
+  CHECK(modeOf("rw") == cache::Mode::ReadWrite);
+  CHECK(modeOf("ro") == cache::Mode::ReadOnly);
+  CHECK(modeOf("off") == cache::Mode::Off);
+  CHECK(modeOf("nonsense") == cache::Mode::ReadWrite);
   auto bytesOf = [&](const char* text) {
     env.cacheMaxBytes = text;
     return cacheOptionsFrom(env).maxBytes;

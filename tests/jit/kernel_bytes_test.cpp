@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+using namespace attnc;
 using namespace attnc::jit;
 using namespace attnc::jit::test;
 
@@ -36,8 +37,8 @@ TEST_CASE("bytes that are too short, too long or lie about a length are no resul
 
 TEST_CASE("the content changes with everything that decides the code", "[jit]") {
   CompileJob base = sampleJob();
-  Digest content = contentOf(base);
-  std::vector<Digest> keys = {content, contentOf(base, kJobSchema + 1)};
+  cache::Digest content = contentOf(base);
+  std::vector<cache::Digest> keys = {content, contentOf(base, kJobSchema + 1)};
   auto with = [&](auto change) {
     CompileJob job = base;
     change(job);

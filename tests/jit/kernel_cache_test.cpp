@@ -13,11 +13,11 @@ namespace fs = std::filesystem;
 
 TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "[jit]") {
   TempDirectory directory;
-  const CacheOptions options{.directory = directory.path()};
+  const cache::Options options{.directory = directory.path()};
   auto compiler = std::make_shared<FakeKernelCompiler>();
   KernelCache cache(options, compiler), other(options, compiler);
-  const std::pair<KernelCache*, Origin> calls[] = {
-      {&cache, Origin::Compiled}, {&cache, Origin::Memory}, {&other, Origin::Disk}, {&other, Origin::Memory}};
+  const std::pair<KernelCache*, cache::Origin> calls[] = {
+      {&cache, cache::Origin::Compiled}, {&cache, cache::Origin::Memory}, {&other, cache::Origin::Disk}, {&other, cache::Origin::Memory}};
   for (auto [from, origin] : calls) {
     auto kernel = from->getOrCompile(sampleJob());
     REQUIRE(kernel);
@@ -29,12 +29,12 @@ TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "
 
 TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
   TempDirectory directory;
-  const CacheOptions options{.directory = directory.path()};
+  const cache::Options options{.directory = directory.path()};
   auto compiler = std::make_shared<FakeKernelCompiler>();
-  REQUIRE(Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] { return std::string("no kernel"); }));
+  REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] { return std::string("no kernel"); }));
   auto kernel = KernelCache(options, compiler).getOrCompile(sampleJob());
   REQUIRE(kernel);
-  CHECK(kernel->origin == Origin::Compiled);
+  CHECK(kernel->origin == cache::Origin::Compiled);
   CHECK(kernel->result.cubin == sampleResult().cubin);
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("a failed compile is dumped with its error", "[jit]") {
   TempDirectory directory;
   CompileJob bad = sampleJob();
   bad.source = "bad";
-  KernelCache cache(CacheOptions{}, std::make_shared<FakeKernelCompiler>(), directory.path());
+  KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>(), directory.path());
   auto kernel = cache.getOrCompile(bad);
   REQUIRE_FALSE(kernel);
   CHECK(kernel.error().message == "bad source");
@@ -52,7 +52,7 @@ TEST_CASE("a failed compile is dumped with its error", "[jit]") {
 }
 
 TEST_CASE("options that read files are refused", "[jit]") {
-  KernelCache cache(CacheOptions{}, std::make_shared<FakeKernelCompiler>());
+  KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>());
   for (const char* option : {"-I/usr/include", "--include-path=x", "--pre-include=x", "--use-pch=x", "--pch",
                              "--time=x.csv", "--split-compile=2"}) {
     CompileJob job = sampleJob();
@@ -66,8 +66,8 @@ TEST_CASE("options that read files are refused", "[jit]") {
 
 TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
   TempDirectory directory;
-  CacheOptions options{.directory = directory / "cache"};
-  options.log = Log(directory / "log");
+  cache::Options options{.directory = directory / "cache"};
+  options.log = cache::Log(directory / "log");
   CompileJob job = sampleJob();
   job.headers.push_back({"tile/deep.cuh", "// deep"});
   job.headers.push_back({"../outside.cuh", "// outside"});

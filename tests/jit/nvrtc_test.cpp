@@ -236,7 +236,7 @@ TEST_CASE("a child forked during a compile is refused, and one forked when idle 
 TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]") {
   TempDirectory directory;
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
-  const CacheOptions options{.directory = directory / "cache"};
+  const cache::Options options{.directory = directory / "cache"};
   KernelCache cache(options, nvrtc);
   REQUIRE(cache.getOrCompile(scaleJob()));
   std::atomic<bool> stop{false};
@@ -250,7 +250,7 @@ TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]"
             ::alarm(20);
             KernelCache fresh(options, nvrtc);
             auto kernel = fresh.getOrCompile(scaleJob());
-            return kernel && kernel->origin == Origin::Disk ? 0 : 1;
+            return kernel && kernel->origin == cache::Origin::Disk ? 0 : 1;
           })) == 0);
   stop = true;
   busy.join();
@@ -259,13 +259,13 @@ TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]"
 TEST_CASE("a kernel of NVRTC comes back from the disk as it was", "[jit][nvrtc]") {
   TempDirectory directory;
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
-  const CacheOptions options{.directory = directory / "cache"};
+  const cache::Options options{.directory = directory / "cache"};
   auto first = KernelCache(options, nvrtc).getOrCompile(scaleJob());
   REQUIRE(first);
-  CHECK(first->origin == Origin::Compiled);
+  CHECK(first->origin == cache::Origin::Compiled);
   auto second = KernelCache(options, std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob());
   REQUIRE(second);
-  CHECK(second->origin == Origin::Disk);
+  CHECK(second->origin == cache::Origin::Disk);
   CHECK(second->result.cubin == first->result.cubin);
   CHECK(second->result.ptx == first->result.ptx);
   CHECK(second->result.log == first->result.log);
