@@ -3,8 +3,7 @@
 namespace attnc::cache {
 
 void putNumber(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i)
-    out += char(value >> (8 * i));
+  for (int i = 0; i < bytes; ++i) out += char(value >> (8 * i));
 }
 
 void putText(std::string& out, std::string_view text) {
@@ -14,8 +13,7 @@ void putText(std::string& out, std::string_view text) {
 
 uint64_t numberAt(std::string_view bytes, size_t at, int count) {
   uint64_t value = 0;
-  for (int i = 0; i < count; ++i)
-    value |= uint64_t(uint8_t(bytes[at + i])) << (8 * i);
+  for (int i = 0; i < count; ++i) value |= uint64_t(uint8_t(bytes[at + i])) << (8 * i);
   return value;
 }
 

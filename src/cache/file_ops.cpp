@@ -45,6 +45,10 @@ int64_t FileOps::write(int fd, const void* buffer, size_t bytes) {
   return retried([&] { return ::write(fd, buffer, bytes); });
 }
 
+int FileOps::setMode(int fd, unsigned mode) {
+  return retried([&] { return ::fchmod(fd, mode); });
+}
+
 int FileOps::sync(int fd) {
   return retried([&] { return ::fdatasync(fd); });
 }

@@ -24,6 +24,8 @@ public:
   virtual int statusAt(int directory, const char* name, struct stat& out);
   virtual int64_t read(int fd, void* buffer, size_t bytes);
   virtual int64_t write(int fd, const void* buffer, size_t bytes);
+  /// fchmod().
+  virtual int setMode(int fd, unsigned mode);
   /// fdatasync().
   virtual int sync(int fd);
   virtual int makeDirectory(int directory, const char* path, unsigned mode);

@@ -1,5 +1,7 @@
 #include "cache/prune.h"
 
+#include "cache/new_file.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

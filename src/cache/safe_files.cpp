@@ -1,11 +1,11 @@
 #include "cache/safe_files.h"
 
+#include "cache/new_file.h"
+
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <chrono>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,26 +35,6 @@ int makeParents(FileOps& ops, const std::string& path) {
     if (error < 0 && error != -EEXIST && error != -EACCES && error != -EROFS) return error;
   }
   return 0;
-}
-
-int writeWhole(FileOps& ops, int fd, const std::string& bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    int64_t count = ops.write(fd, bytes.data() + done, bytes.size() - done);
-    if (count < 0) return int(count);
-    if (count == 0) return -EIO;
-    done += size_t(count);
-  }
-  return 0;
-}
-
-// Unique among processes, hosts and threads: a shared disk may be written by many hosts with equal process ids.
-std::string temporaryName() {
-  char host[65] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-  uint64_t number = 0;
-  if (::getrandom(&number, sizeof number, 0) != sizeof number)
-    number = uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
-  return fmt::format("{}{:.32}-{}-{:016x}", kTemporaryPrefix, host, ::getpid(), number);
 }
 
 } // namespace
@@ -102,16 +82,10 @@ int readFile(FileOps& ops, const Fd& directory, const std::string& name, Trust t
 }
 
 int publishFile(FileOps& ops, const Fd& directory, const std::string& name, const std::string& bytes) {
-  std::string temporary = temporaryName();
-  Fd fd(ops, ops.open(directory.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
-  if (!fd) return fd.get();
-  int error = writeWhole(ops, fd.get(), bytes);
-  if (error == 0) error = ops.sync(fd.get());
-  int closed = fd.reset();
-  if (error == 0) error = closed;
-  if (error == 0) error = ops.rename(directory.get(), temporary.c_str(), name.c_str());
-  if (error < 0) ops.remove(directory.get(), temporary.c_str());
-  return error;
+  NewFile file(ops, directory.get(), 0600);
+  file.write(bytes);
+  file.sync();
+  return file.publish(name);
 }
 
 } // namespace attnc::cache

@@ -41,11 +41,7 @@ struct ReadFile {
 /// followed. Never maps the file: a truncation by others would be a signal. Returns 0 or -errno; -EPERM: unsafe.
 int readFile(FileOps& ops, const Fd& directory, const std::string& name, Trust trust, size_t maxBytes, ReadFile& out);
 
-/// Writes a file of mode 0600 under a temporary name, makes it durable and renames it. On failure nothing of it is left
-/// (unless removing fails, too: see kTemporaryPrefix). Returns 0 or -errno.
+/// Writes a file of mode 0600 and makes it durable, as a NewFile. Returns 0 or -errno.
 int publishFile(FileOps& ops, const Fd& directory, const std::string& name, const std::string& bytes);
-
-/// Names that start so are files in the making, or left over by a killed process.
-constexpr char kTemporaryPrefix[] = ".tmp-";
 
 } // namespace attnc::cache

@@ -15,8 +15,7 @@ cache::Digest contentOf(const CompileJob& job, int schema) {
   hasher.field(job.name);
   std::vector<std::string> options = nvrtcOptions(job);
   hasher.field(options.size());
-  for (const std::string& option : options)
-    hasher.field(option);
+  for (const std::string& option : options) hasher.field(option);
   hasher.field(job.headers.size());
   for (const auto& [name, text] : job.headers) {
     const auto standIn = job.keyedAs.find(name);
@@ -40,8 +39,7 @@ std::string encodeResult(const CompileResult& result) {
   cache::putNumber(bytes, uint64_t(result.stackBytes));
   cache::putNumber(bytes, std::bit_cast<uint64_t>(result.ms));
   cache::putNumber(bytes, result.advisories.size());
-  for (const std::string& line : result.advisories)
-    cache::putText(bytes, line);
+  for (const std::string& line : result.advisories) cache::putText(bytes, line);
   return bytes;
 }
 
@@ -57,8 +55,7 @@ std::optional<CompileResult> decodeResult(std::string_view bytes) {
   result.staticSharedBytes = int64_t(fields.number());
   result.stackBytes = int64_t(fields.number());
   result.ms = std::bit_cast<double>(fields.number());
-  for (uint64_t left = fields.number(); left > 0 && fields.ok(); --left)
-    result.advisories.push_back(fields.text());
+  for (uint64_t left = fields.number(); left > 0 && fields.ok(); --left) result.advisories.push_back(fields.text());
   if (!fields.atEnd()) return std::nullopt;
   return result;
 }

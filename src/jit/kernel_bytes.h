@@ -10,8 +10,8 @@
 
 namespace attnc::jit {
 
-/// Raised when the meaning of a job, or the bytes of a result, change otherwise than through the job: old entries of the
-/// cache are then never found.
+/// Raised when the meaning of a job, or the bytes of a result, change otherwise than through the job: old entries of
+/// the cache are then never found.
 constexpr int kJobSchema = 3;
 
 /// Digest of everything but the compiler that decides the machine code: schema, options, names, all texts. Takes about

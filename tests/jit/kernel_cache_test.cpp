@@ -16,8 +16,10 @@ TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "
   const cache::Options options{.directory = directory.path()};
   auto compiler = std::make_shared<FakeKernelCompiler>();
   KernelCache cache(options, compiler), other(options, compiler);
-  const std::pair<KernelCache*, cache::Origin> calls[] = {
-      {&cache, cache::Origin::Compiled}, {&cache, cache::Origin::Memory}, {&other, cache::Origin::Disk}, {&other, cache::Origin::Memory}};
+  const std::pair<KernelCache*, cache::Origin> calls[] = {{&cache, cache::Origin::Compiled},
+                                                          {&cache, cache::Origin::Memory},
+                                                          {&other, cache::Origin::Disk},
+                                                          {&other, cache::Origin::Memory}};
   for (auto [from, origin] : calls) {
     auto kernel = from->getOrCompile(sampleJob());
     REQUIRE(kernel);
@@ -31,7 +33,9 @@ TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
   TempDirectory directory;
   const cache::Options options{.directory = directory.path()};
   auto compiler = std::make_shared<FakeKernelCompiler>();
-  REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] { return std::string("no kernel"); }));
+  REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] {
+    return std::string("no kernel");
+  }));
   auto kernel = KernelCache(options, compiler).getOrCompile(sampleJob());
   REQUIRE(kernel);
   CHECK(kernel->origin == cache::Origin::Compiled);
@@ -74,8 +78,7 @@ TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
   KernelCache cache(options, std::make_shared<FakeKernelCompiler>(), directory / "dump");
   REQUIRE(cache.getOrCompile(job));
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(directory / "dump"))
-    folders.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(directory / "dump")) folders.push_back(entry.path());
   REQUIRE(folders.size() == 1);
   CHECK(readText(folders[0] / "sample.cu") == job.source);
   CHECK(readText(folders[0] / "tile/deep.cuh") == "// deep");
