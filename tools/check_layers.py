@@ -31,7 +31,8 @@ LAYERS = {
 }
 # header prefix -> folders that may include it
 FENCES = {
-    "cuda.h": ["src/jit"],
+    "cuda.h": ["src/jit", "tools/device"],
+    "jit/driver.h": ["src/jit", "tools/device"],
     "nvrtc.h": ["src/jit"],
     "CLI/": ["tools", "bench"],
     "nlohmann/": ["tools", "bench", "tests"],
@@ -41,6 +42,7 @@ FENCES = {
     "fmt/": ["src", "dsl", "tests", "tools", "bench"],
     "catch2/": ["tests"],
     "templates/": ["src/api", "tests"],
+    "tools/device/": ["tools", "bench", "tests"],
     "tools/": ["tests"],
 }
 # In LLVM 14, gone from a later release: a build with 14 alone would not notice.

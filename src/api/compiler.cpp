@@ -3,7 +3,7 @@
 #include "api/mod_impl.h"
 #include "api/options_key.h"
 #include "jit/cache_options.h"
-#include "jit/device.h"
+#include "jit/current_device.h"
 #include "jit/kernel_cache.h"
 #include "jit/nvrtc.h"
 #include "kernels/assemble.h"

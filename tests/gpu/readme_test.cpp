@@ -13,9 +13,9 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   const Mod mod = libraryMod("alibi", {{"CAUSAL", "False"}});
   const Problem problem{{2, 4, 2, 100, 150}, 128, 128, DType::BF16};
   const Operands operands = draw(mod, problem);
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
   const auto place = [&](const cli::HostTensor& tensor) {
-    buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
     take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     TensorView view = tensor.view();
     view.data = buffers.back().data();

@@ -1,69 +1,51 @@
 // Devices, memory, streams, events and graphs, for programs that have no CUDA runtime of their own: the command, the
-// tests, the benchmarks. A library user brings these from elsewhere; only currentDevice() serves the library as well.
+// tests, the benchmarks. A user of the library brings these from elsewhere.
 //
-// Every function needs a current context (DeviceContext makes one) unless it says otherwise. Errors are
-// Blame::Environment with the driver's name for them. Objects are moved, not copied, and must die before the context.
+// Every function needs a current context (Context makes one) unless it says otherwise. Errors are Blame::Environment with
+// the driver's name for them. Objects are moved, not copied, and must die before the context.
 #pragma once
 
 #include "attnc/error.h"
+#include "jit/current_device.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
-struct CUctx_st;
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
 
-namespace attnc::jit {
-
-struct DeviceInfo {
-  int ordinal = 0;
-  std::string name; ///< "NVIDIA H200"
-  int major = 0, minor = 0;
-  std::string arch; ///< archName(major, minor)
-  int multiprocessors = 0;
-  int sharedBytesPerBlock = 0; ///< the most a kernel may ask for
-  int64_t l2Bytes = 0;
-  int64_t memoryBytes = 0;
-};
-
-/// The calling thread's current context; an error if there is none. Costs well under a microsecond.
-Expected<CUctx_st*> currentContext();
-
-/// The device of the calling thread's current context; an error if there is none.
-Expected<DeviceInfo> currentDevice();
+namespace attnc::device {
 
 /// Number of GPUs. Needs no context; an error where there is no driver.
-Expected<int> deviceCount();
+Expected<int> count();
 
 /// Holds the primary context of a device (the one that the CUDA runtime and PyTorch use) and makes it current for the
 /// creating thread.
-class DeviceContext {
+class Context {
 public:
-  static Expected<DeviceContext> create(int ordinal = 0);
+  static Expected<Context> create(int ordinal = 0);
   /// For further threads.
   Status makeCurrent() const;
-  const DeviceInfo& info() const { return device; }
+  const jit::DeviceInfo& info() const { return device; }
 
 private:
   struct Release {
     int device;
     void operator()(CUctx_st* context) const;
   };
-  explicit DeviceContext(std::unique_ptr<CUctx_st, Release> context) : context(std::move(context)) {}
+  explicit Context(std::unique_ptr<CUctx_st, Release> context) : context(std::move(context)) {}
   std::unique_ptr<CUctx_st, Release> context;
-  DeviceInfo device;
+  jit::DeviceInfo device;
 };
 
 /// Device memory. Copies and fills are finished when they return; before them, the caller synchronises the streams that
 /// use the buffer.
-class DeviceBuffer {
+class Buffer {
 public:
   /// 0 bytes are legal and give a null pointer.
-  static Expected<DeviceBuffer> allocate(size_t bytes);
+  static Expected<Buffer> allocate(size_t bytes);
   void* data() const { return memory.get(); }
   size_t bytes() const { return size; }
   Status upload(const void* host, size_t bytes, size_t offset = 0);
@@ -82,12 +64,12 @@ private:
 };
 
 /// A captured graph, ready to run.
-class DeviceGraph {
+class Graph {
 public:
   Status launch(CUstream_st* stream) const;
 
 private:
-  friend class DeviceStream;
+  friend class Stream;
   struct Destroy {
     void operator()(CUgraphExec_st* graph) const;
   };
@@ -95,14 +77,14 @@ private:
 };
 
 /// A stream that does not wait for the null stream.
-class DeviceStream {
+class Stream {
 public:
-  static Expected<DeviceStream> create();
+  static Expected<Stream> create();
   CUstream_st* get() const { return stream.get(); }
   Status synchronize() const;
   /// From here on work is recorded instead of run. Calls that CUDA forbids in a capture fail, in any thread.
   Status beginCapture() const;
-  Expected<DeviceGraph> endCapture() const;
+  Expected<Graph> endCapture() const;
 
 private:
   struct Destroy {
@@ -112,13 +94,13 @@ private:
 };
 
 /// A point in a stream's work, with its time.
-class DeviceEvent {
+class Event {
 public:
-  static Expected<DeviceEvent> create();
+  static Expected<Event> create();
   Status record(CUstream_st* stream) const;
   Status synchronize() const;
   /// Milliseconds from `begin` to this event. Both must have been recorded and passed.
-  Expected<float> msSince(const DeviceEvent& begin) const;
+  Expected<float> msSince(const Event& begin) const;
 
 private:
   struct Destroy {
@@ -127,4 +109,4 @@ private:
   std::unique_ptr<CUevent_st, Destroy> event;
 };
 
-} // namespace attnc::jit
+} // namespace attnc::device
