@@ -177,7 +177,7 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
   if (!chosen) return chosen.error();
   const ir::Module& module = chosen->mod.module();
   const bool masks = module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
-  return masks && !(chosen->plan.options.family == Family::Sm90 && passes::hasBounds(module));
+  return masks && (chosen->plan.options.family == Family::Naive || !passes::hasBounds(module));
 }
 
 Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, KernelOptions options, const ForwardArgs& layout) const {

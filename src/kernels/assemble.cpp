@@ -52,13 +52,14 @@ std::string modKey(ir::Module module, const codegen::ModOptions& options) {
 
 } // namespace
 
-codegen::ModOptions modOptions(Family family) {
-  const bool takesHooks = family == Family::Sm90;
-  return {.scaledScore = takesHooks, .rowShift = takesHooks};
+codegen::ModOptions modOptions(const KernelOptions& options) {
+  const bool takesHooks = options.kind == KernelKind::Forward && options.family != Family::Naive;
+  // The form of soft caps errs by 6e-7 of the cap, more than the products of f32 do.
+  return {.scaledScore = takesHooks && options.dtype != DType::F32, .rowShift = takesHooks};
 }
 
 Assembly assemble(const ir::Module& module, const Plan& plan) {
-  const codegen::ModOptions options = modOptions(plan.options.family);
+  const codegen::ModOptions options = modOptions(plan.options);
   codegen::ModSource mod = codegen::emitMod(module, options);
   std::vector<std::pair<std::string, int>> extra;
   std::vector<int> wgmmaShapes;
@@ -66,6 +67,12 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
     extra = {{"kStages", plan.stages}, {"kQStages", plan.qStages}};
     wgmmaShapes = {plan.blockN, int(llvm::alignTo(plan.options.headDimV, 16))};
   }
+  int64_t sharedBytes = plan.sharedBytes;
+  if (mod.columnBytes && plan.options.family == Family::Sm90) // `Columns` of templates/forward_sm90.cu
+    sharedBytes = int64_t(llvm::alignTo(sharedBytes, 16)) + int64_t(plan.stages) * plan.blockN * mod.columnBytes;
+  else if (plan.options.family == Family::Sm90)
+    sharedBytes = int64_t(llvm::alignTo(sharedBytes, 16));
+  extra.emplace_back("kSharedBytes", int(sharedBytes));
   const std::string config = codegen::emitConfig({.dtype = plan.options.dtype,
                                                   .headDimQk = plan.options.headDim,
                                                   .headDimV = plan.options.headDimV,
@@ -77,9 +84,7 @@ Assembly assemble(const ir::Module& module, const Plan& plan) {
                                                   .tf32 = plan.options.tf32,
                                                   .extra = std::move(extra),
                                                   .wgmmaShapes = std::move(wgmmaShapes)});
-  Assembly assembly{{}, std::move(mod.slots), plan.sharedBytes, modKey(module, options)};
-  if (plan.options.family == Family::Sm90) // as templates/tile/shared_sm90.cuh lays out the columns
-    assembly.sharedBytes += 16 + int64_t(plan.stages) * plan.blockN * mod.columnBytes;
+  Assembly assembly{{}, std::move(mod.slots), sharedBytes, modKey(module, options)};
   KernelSource& source = assembly.source;
   source.entry = plan.entry;
   source.templateName = plan.templateName;

@@ -18,8 +18,8 @@ struct Assembly {
   std::string modKey;
 };
 
-/// How the mod is emitted for kernels of a family: with those hooks of templates/mod/hooks.cuh that they take.
-codegen::ModOptions modOptions(Family family);
+/// How the mod is emitted for a kernel: plain, or with the algebra that templates/algo/apply_mod.cuh takes.
+codegen::ModOptions modOptions(const KernelOptions& options);
 
 /// Joins the plan's template, the templates it may include and the two generated headers. No disk, no NVRTC.
 Assembly assemble(const ir::Module& module, const Plan& plan);

@@ -14,7 +14,7 @@ struct Tile {
 
 int roundUp(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
 
-/// As row_bytes() of templates/tile/mma_tile.cuh: rows of whole 16-column groups, padded by 16 bytes.
+/// As PaddedTile of templates/tile/shared_tile.cuh: rows of whole 16-column groups, padded by 16 bytes.
 int64_t rowBytes(int headDim, DType dtype) { return roundUp(headDim, 16) * dtypeBytes(dtype) + 16; }
 
 int64_t sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
@@ -24,6 +24,7 @@ int64_t sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
 
 /// How many registers a mod takes beside the tile.
 enum class Weight {
+  None,   ///< no mod
   Light,  ///< scores pass unchanged, and mask_mod is a few comparisons
   Medium, ///< arithmetic on every score
   Gather, ///< captured tensors by column
@@ -51,12 +52,14 @@ Weight weightOf(const ir::Module& module, const KernelOptions& options) {
   if (ir::hasLoad(module, ir::Level::Column)) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
   const bool maskIsLight = !module.maskMod || (module.tensors.empty() && module.size() <= kLightMask);
-  return options.rowMax || scoreChanges || !maskIsLight ? Weight::Medium : Weight::Light;
+  if (options.rowMax || scoreChanges || !maskIsLight) return Weight::Medium;
+  return module.maskMod ? Weight::Light : Weight::None;
 }
 
 /// Registers hold the tile's scores and a warp's rows of the output. 255 a thread allow 128x64 with four warps at head dim
-/// 128 only if the mod needs next to nothing (and ptxas for sm_100 and later needs more than before); a gather for every
-/// score leaves room for one group of 16 rows a warp. From head dim 192 on the rows are dealt to eight warps.
+/// 128 only without a mod, 48 columns if the mod needs next to nothing (ptxas for sm_100 and later needs more than
+/// before, and the walk along lists some); a gather for every score leaves room for one group of 16 rows a warp. From head
+/// dim 192 on the rows are dealt to eight warps.
 Tile sm80Tile(const KernelOptions& options, const Arch& arch, Weight weight) {
   const int widest = std::max(options.headDim, options.headDimV);
   const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024;
@@ -64,10 +67,11 @@ Tile sm80Tile(const KernelOptions& options, const Arch& arch, Weight weight) {
   if (widest <= 64) return {128, weight == Weight::Heavy ? 32 : 64, 4};
   if (widest <= 128) {
     if (weight == Weight::Heavy) return {64, arch.capability < 100 ? 64 : 32, 4};
-    return {128, weight == Weight::Light && arch.capability < 100 ? 64 : 32, 4};
+    if (weight > Weight::Light || arch.capability >= 100 || options.blockSparse) return {128, 32, 4};
+    return {128, weight == Weight::Light ? 48 : 64, 4};
   }
   if (smallShared || weight == Weight::Heavy) return {64, 32, 4};
-  return {128, weight == Weight::Light ? 64 : 32, 8};
+  return {128, weight <= Weight::Light ? 64 : 32, 8};
 }
 
 /// Whether the sm90 family serves a request: its instructions, 16-bit elements, blocks of at least its 128 rows.
@@ -105,11 +109,12 @@ void chooseSm90Tile(Plan& plan, const ir::Module& module) {
   plan.threads = 128 + 32 * tile.warps;
   plan.stages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
   plan.qStages = widest <= 128 ? 2 : 1;
-  // As templates/tile/shared_sm90.cuh lays it out: rings of tiles in slabs of 64 columns, then control words.
+  // As `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 64 columns, then control words.
   const auto tileBytes = [](int rows, int dim) { return int64_t(rows) * 128 * ((dim + 63) / 64); };
   const int qSlotDim = plan.qStages > 1 ? widest : options.headDim; // O leaves through the slot of its Q
   const int64_t kvBytes = tileBytes(tile.blockN, options.headDim) + tileBytes(tile.blockN, options.headDimV);
-  plan.sharedBytes = plan.qStages * (tileBytes(tile.blockM, qSlotDim) + 40) + plan.stages * (kvBytes + 40);
+  plan.sharedBytes = plan.qStages * tileBytes(tile.blockM, qSlotDim) + plan.stages * kvBytes;
+  plan.sharedBytes += plan.qStages * 32 + roundUp(plan.stages * 24, 16) + plan.stages * 16 + plan.qStages * 8;
 }
 
 Status checkBlocks(const KernelOptions& options) {

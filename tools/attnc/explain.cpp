@@ -108,7 +108,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) +
          valuesText(operands->captures) + workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
-         scoreText(moduleInKernel(mod.module(), plan->options.family), *loop);
+         scoreText(moduleInKernel(mod.module(), plan->options), *loop);
 }
 
 int runExplain(const ExplainOptions& options) {

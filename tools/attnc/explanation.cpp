@@ -126,8 +126,8 @@ std::string workText(const MaskCensus& census, const ProblemShape& problem, cons
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));
 }
 
-ir::Module moduleInKernel(const ir::Module& module, Family family) {
-  return codegen::moduleBehindHooks(module, kernels::modOptions(family));
+ir::Module moduleInKernel(const ir::Module& module, const KernelOptions& options) {
+  return codegen::moduleBehindHooks(module, kernels::modOptions(options));
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {

@@ -29,7 +29,7 @@ std::string workText(const MaskCensus& census, const ProblemShape& problem, cons
 
 /// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
 /// know out of score_mod.
-ir::Module moduleInKernel(const ir::Module& module, Family family);
+ir::Module moduleInKernel(const ir::Module& module, const KernelOptions& options);
 
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes.
 std::string scoreText(const ir::Module& module, KvLoop loop);

@@ -1,4 +1,5 @@
-// Soft caps: y = out tanh(in x) + bias, where y goes straight into the softmax as a power of two.
+// TanhExponents, the form of soft caps: y = out tanh(in x) + bias, a power of two for the softmax; exponents.cuh says how
+// kernels call it.
 //
 // Small scores, |in x| <= 0.6: an odd polynomial with the factors inside its coefficients,
 //
@@ -11,11 +12,10 @@
 // which takes less of the unit for special functions. A NaN then spreads over the four, so they must be live scores of
 // one row, which is NaN anyhow. The hardware's tanh, for mods that ask for it, is one instruction.
 //
-// Which form a warp takes for its part of a tile is up to the caller.
+// A warp takes the polynomial where all of its scores are small.
 #pragma once
 
-#include "algo/online_softmax.cuh"
-#include "mod/contract.cuh"
+#include "algo/exponents.cuh"
 #include "mod/ops.cuh"
 #include "ptx/math.cuh"
 
@@ -35,15 +35,18 @@ template <> struct TanhFit<false> {
 };
 
 /// Accurate: the accurate tanh, else the hardware's.
-template <bool Accurate> struct Softcap {
+template <bool Accurate> struct TanhExponents {
+  static constexpr bool kCallsScore = false;
+  static constexpr bool kKeepsDead = false;
   using Fit = TanhFit<Accurate>;
   float in, out;
   float small; // scores up to this size are small; negative: none is
   float large; // tanh of larger ones is 1: 2 / (1 + 2^30) is nothing beside it, and the product of four is finite
   float coefficients[Fit::kTerms];
 
-  Softcap() = default;
-  ATTNC_DEVICE Softcap(float in, float out) : in(in), out(out) {
+  TanhExponents() = default;
+  ATTNC_DEVICE TanhExponents(float scale, ScoreFactors factors) : in(scale * factors.in), out(kLog2e * factors.out) {
+    if (out == 0.f) out = kSmallestNormal;
     float factor = out * in, limit = -1.f;
     bool normal = true;
 #pragma unroll
@@ -58,6 +61,37 @@ template <bool Accurate> struct Softcap {
     large = Accurate ? __fdividef(30.f, 2.f * kLog2e * fabsf(in)) : __int_as_float(0x7f800000);
   }
 
+  ATTNC_DEVICE float dead() const { return 0.f; }
+
+  template <class Scores, int Rows> ATTNC_DEVICE void to_exponents(Scores& x, const float (&bias)[Rows], float) const {
+    const float size = largest(x);
+    if (__all_sync(0xffffffffu, size <= small)) {
+      x.for_each([&](float& element, int r) { element = of_small(element, bias[r]); });
+      return;
+    }
+    // A NaN harms the scores of its row alone.
+    if (__any_sync(0xffffffffu, size > large)) [[unlikely]]
+      x.for_each([&](float& element, int) { element = ptx::max_nan(ptx::min_nan(element, large), -large); });
+#pragma unroll
+    for (int n = 0; n < Scores::kGroups; n += 2)
+#pragma unroll
+      for (int r = 0; r < Rows; ++r)
+        of_any(x.at(r, n, 0), x.at(r, n, 1), x.at(r, n + 1, 0), x.at(r, n + 1, 1), bias[r]);
+  }
+
+private:
+  /// The size of the largest element of this lane.
+  template <class Scores> ATTNC_DEVICE static float largest(const Scores& x) {
+    float top[4] = {};
+#pragma unroll
+    for (int m = 0; m < Scores::kRowGroups; ++m)
+#pragma unroll
+      for (const auto& group : x.x[m])
+#pragma unroll
+        for (int e = 0; e < 4; ++e) top[e] = fmaxf(top[e], fabsf(group[e]));
+    return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+  }
+
   ATTNC_DEVICE float of_small(float x, float bias) const {
     const float square = x * x;
     float sum = coefficients[Fit::kTerms - 1];
@@ -66,7 +100,7 @@ template <bool Accurate> struct Softcap {
     return x * sum + bias;
   }
 
-  /// Replaces four scores of one row, of size `large` at most.
+  /// Replaces four elements of one row, of size `large` at most.
   ATTNC_DEVICE void of_any(float& x0, float& x1, float& x2, float& x3, float bias) const {
     if constexpr (Accurate) {
       const float rate = 2.f * kLog2e * in, top = bias + out;
