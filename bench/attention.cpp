@@ -8,9 +8,9 @@
 #include "cases.h"
 
 #include "ir/element.h"
-#include "jit/device.h"
 #include "reference/compare.h"
 #include "reference/convert.h"
+#include "tools/device/device.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -60,21 +60,21 @@ std::vector<uint16_t> randomNormal(int64_t count, DType dtype, uint64_t seed, fl
 
 /// A tensor in device memory.
 struct DeviceTensor {
-  jit::DeviceBuffer buffer;
+  device::Buffer buffer;
   TensorView view;
 };
 
 template <class T>
 DeviceTensor upload(const std::vector<T>& values, DType dtype, std::initializer_list<int64_t> shape) {
-  DeviceTensor tensor{take(jit::DeviceBuffer::allocate(values.size() * sizeof(T))), {}};
+  DeviceTensor tensor{take(device::Buffer::allocate(values.size() * sizeof(T))), {}};
   take(tensor.buffer.upload(values.data(), values.size() * sizeof(T)));
   tensor.view = TensorView::contiguous(tensor.buffer.data(), dtype, shape);
   return tensor;
 }
 
 /// Median milliseconds of `run`, the L2 cache overwritten before each.
-template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, jit::DeviceBuffer& flush) {
-  const jit::DeviceEvent begin = take(jit::DeviceEvent::create()), end = take(jit::DeviceEvent::create());
+template <class Run> double medianMs(Run run, const device::Stream& stream, device::Buffer& flush) {
+  const device::Event begin = take(device::Event::create()), end = take(device::Event::create());
   std::vector<float> times;
   constexpr float kWarmUpMs = 20, kMeasureMs = 60; // of kernel time: clocks rise, and then settle
   for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
@@ -92,7 +92,7 @@ template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, j
 }
 
 /// Two outputs of a 16-bit dtype, element by element.
-reference::Comparison compare(const jit::DeviceBuffer& actual, const jit::DeviceBuffer& expected, DType dtype,
+reference::Comparison compare(const device::Buffer& actual, const device::Buffer& expected, DType dtype,
                               double tolerance) {
   std::vector<uint16_t> x(actual.bytes() / 2), y(expected.bytes() / 2);
   take(actual.download(x.data(), actual.bytes()));
@@ -107,8 +107,8 @@ struct Bench {
   std::string mods;
   Family family = Family::Auto;
   Compiler compiler{{.cacheMode = CompilerOptions::CacheMode::Off}};
-  jit::DeviceStream stream = take(jit::DeviceStream::create());
-  jit::DeviceBuffer flush = take(jit::DeviceBuffer::allocate(size_t(256) << 20));
+  device::Stream stream = take(device::Stream::create());
+  device::Buffer flush = take(device::Buffer::allocate(size_t(256) << 20));
 
   nlohmann::json measure(const Case& c);
 };
@@ -123,8 +123,8 @@ nlohmann::json Bench::measure(const Case& c) {
       upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 2), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
   const DeviceTensor v =
       upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 3), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
-  DeviceTensor out{take(jit::DeviceBuffer::allocate(q.buffer.bytes())), q.view},
-      expected{take(jit::DeviceBuffer::allocate(q.buffer.bytes())), q.view};
+  DeviceTensor out{take(device::Buffer::allocate(q.buffer.bytes())), q.view},
+      expected{take(device::Buffer::allocate(q.buffer.bytes())), q.view};
   out.view.data = out.buffer.data();
   expected.view.data = expected.buffer.data();
 
@@ -143,13 +143,13 @@ nlohmann::json Bench::measure(const Case& c) {
   KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim};
   options.blockSparse = take(compiler.wantsBlockMask(mod.mod, options));
   const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
-  jit::DeviceBuffer lists;
+  device::Buffer lists;
   BlockMaskView mask;
   std::optional<BlockMaskKernel> masker;
   const auto buildMask = [&] { take(masker->launch(mask, p, device, stream.get())); };
   if (options.blockSparse) {
     masker = take(compiler.loadBlockMask(mod.mod, {}));
-    lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(maskShape)));
+    lists = take(device::Buffer::allocate(BlockMask::storageBytes(maskShape)));
     mask = BlockMask::viewInto(lists.data(), maskShape);
     buildMask();
   }
@@ -159,7 +159,7 @@ nlohmann::json Bench::measure(const Case& c) {
                     .v = v.view,
                     .captures = &device,
                     .blockMask = options.blockSparse ? &mask : nullptr};
-  jit::DeviceBuffer workspace = take(jit::DeviceBuffer::allocate(kernel.workspaceBytes()));
+  device::Buffer workspace = take(device::Buffer::allocate(kernel.workspaceBytes()));
   take(workspace.fill(0));
   const auto run = [&] { take(kernel.launch(operands, {.out = out.view}, workspace.data(), stream.get())); };
   take(out.buffer.fill(0xff)); // NaN: an element that is not written shows
@@ -227,7 +227,7 @@ int main(int argc, char** argv) {
     }
   }
   const auto start = bench::Clock::now();
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   if (!context) {
     std::cerr << "attnc-bench: " << context.error().message << "\n";
     return 3;

@@ -4,7 +4,9 @@
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "api/options_key.h"
-#include "jit/device.h"
+#include "jit/cache_options.h"
+#include "jit/current_device.h"
+#include "jit/kernel_cache.h"
 #include "jit/nvrtc.h"
 #include "passes/gradient_stops.h"
 #include "plan/assemble.h"
@@ -28,7 +30,7 @@ jit::CompileJob compileJob(const plan::Assembly& assembly) {
 }
 
 CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Stage& stage) {
-  const jit::CompileResult& result = *cached.result;
+  const jit::CompileResult& result = cached.result;
   CompiledKernel kernel;
   kernel.cubin = result.cubin;
   kernel.ptx = result.ptx;
@@ -38,8 +40,8 @@ CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Stage
   kernel.staticSharedBytes = result.staticSharedBytes;
   kernel.dynamicSharedBytes = stage.config.sharedBytes;
   kernel.advisories = result.advisories;
-  kernel.fromDisk = cached.origin == jit::Origin::Disk;
-  kernel.compileMs = cached.origin == jit::Origin::Compiled ? result.ms : 0;
+  kernel.fromDisk = cached.origin == cache::Origin::Disk;
+  kernel.compileMs = cached.origin == cache::Origin::Compiled ? result.ms : 0;
   return kernel;
 }
 
@@ -52,14 +54,14 @@ std::shared_ptr<const CompiledKernel> fromMemory(const std::shared_ptr<const Com
   return std::make_shared<const CompiledKernel>(std::move(later));
 }
 
-jit::CacheOptions cacheOptions(jit::Env env, const CompilerOptions& options) {
+cache::Options cacheOptions(jit::Env env, const CompilerOptions& options) {
   if (options.cacheMode) env.cacheMode.clear(); // not read, so not complained of
-  jit::CacheOptions cache = jit::CacheOptions::fromEnv(env, options.log);
+  cache::Options cache = jit::cacheOptionsFrom(env, options.log);
   if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
   if (options.cacheMode) switch (*options.cacheMode) {
-    case CompilerOptions::CacheMode::ReadWrite: cache.mode = jit::CacheMode::ReadWrite; break;
-    case CompilerOptions::CacheMode::ReadOnly: cache.mode = jit::CacheMode::ReadOnly; break;
-    case CompilerOptions::CacheMode::Off: cache.mode = jit::CacheMode::Off; break;
+    case CompilerOptions::CacheMode::ReadWrite: cache.mode = cache::Mode::ReadWrite; break;
+    case CompilerOptions::CacheMode::ReadOnly: cache.mode = cache::Mode::ReadOnly; break;
+    case CompilerOptions::CacheMode::Off: cache.mode = cache::Mode::Off; break;
     }
   return cache;
 }
@@ -96,7 +98,7 @@ Expected<KernelOptions> withArch(KernelOptions options) {
 }
 
 Compiler::Impl::Impl(const CompilerOptions& options)
-    : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {}
+    : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir) {}
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const std::map<std::string, int64_t>& pins) {
   if (pins.empty() && !passes::hasGradientStops(mod.module())) return mod;

@@ -3,9 +3,9 @@
 
 #include "api/kernel_impl.h"
 #include "attnc/compiler.h"
-#include "jit/cache.h"
-#include "jit/device.h"
+#include "jit/current_device.h"
 #include "jit/env.h"
+#include "jit/kernel_cache.h"
 #include "plan/catalog.h"
 
 #include <map>
@@ -43,7 +43,7 @@ struct Compiler::Impl {
 
 private:
   jit::Env env;
-  jit::Cache cache;
+  jit::KernelCache cache;
   std::mutex mutex;
   std::map<std::string, Mod> derivedMods;                                                     // by mod and pins
   std::map<std::string, std::shared_ptr<const BuiltPlan>> built;                              // by mod and options

@@ -40,15 +40,17 @@ Tile sm90Tile(const Request& request) {
   return {128, widest <= 192 ? 96 : 80, 8};
 }
 
-/// As templates/tile/shared_sm90.cuh lays it out: rings of tiles in slabs of 64 columns, control words, columns of the
+/// As `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 64 columns, their control words, columns of the
 /// mod.
 int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
   // O leaves through the slot of its Q.
   const int qSlotDim = config.qStages > 1 ? std::max(config.headDimQk, config.headDimV) : config.headDimQk;
   const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
-  const int rings = config.qStages * (tileBytes(config.blockM, qSlotDim) + 40) + config.kvStages * (kvBytes + 40);
-  return int(llvm::alignTo(rings, 16)) + config.kvStages * config.blockN * columnBytes;
+  const int rings = config.qStages * tileBytes(config.blockM, qSlotDim) + config.kvStages * kvBytes;
+  // A message of 16 or 8 bytes and two barriers a slot; of V barriers alone. O has a barrier a slot of Q.
+  const int control = config.qStages * 32 + int(llvm::alignTo(config.kvStages * 24, 16)) + config.kvStages * 16;
+  return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
 }
 
 /// A map over (head_dim, rows, heads, batch) and the step of its batch coordinate: 0 where the batch is broadcast.
@@ -160,7 +162,7 @@ Plan planSm90(const Request& request) {
   plan.stages.push_back({.templateName = "forward_sm90.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .hooks = kAllHooks,
+                         .hooks = algebraFor(options.dtype),
                          .threads = 128 + 32 * tile.warps,
                          .grid = Grid::Persistent,
                          .parameters = sm90Parameters});

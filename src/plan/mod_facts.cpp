@@ -28,7 +28,8 @@ Weight weightOf(const ir::Module& module) {
   if (ir::hasLoad(module, ir::Level::Column)) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
   const bool maskIsLight = !module.maskMod || (module.tensors.empty() && module.size() <= kLightMask);
-  return scoreChanges || !maskIsLight ? Weight::Medium : Weight::Light;
+  if (scoreChanges || !maskIsLight) return Weight::Medium;
+  return module.maskMod ? Weight::Light : Weight::None;
 }
 
 } // namespace
@@ -38,7 +39,7 @@ ModFacts modFacts(const ir::Module& module) {
   facts.weight = weightOf(module);
   facts.masks = module.maskMod && !(module.isConst(*module.maskMod) && module.integer(*module.maskMod));
   facts.hasBounds = passes::hasBounds(module);
-  if (ir::hasLoad(module, ir::Level::Column)) facts.columnBytes = codegen::emitMod(module, kAllHooks).columnBytes;
+  if (ir::hasLoad(module, ir::Level::Column)) facts.columnBytes = codegen::emitMod(module, algebraFor(DType::BF16)).columnBytes;
   return facts;
 }
 

@@ -9,11 +9,15 @@
 
 namespace attnc::plan {
 
-/// Of templates that take every hook of templates/mod/hooks.cuh.
-constexpr codegen::ModOptions kAllHooks{.scaledScore = true, .rowShift = true};
+/// How a mod is written for kernels that go through templates/algo/apply_mod.cuh. The form of soft caps errs by 6e-7 of
+/// the cap, more than the products of f32 do.
+constexpr codegen::ModOptions algebraFor(DType dtype) {
+  return {.scaledScore = dtype != DType::F32, .rowShift = true};
+}
 
 /// How many registers a mod takes beside the tile.
 enum class Weight {
+  None,   ///< no mod
   Light,  ///< scores pass unchanged, and mask_mod is a few comparisons
   Medium, ///< arithmetic on every score
   Gather, ///< captured tensors by column
@@ -21,10 +25,10 @@ enum class Weight {
 };
 
 struct ModFacts {
-  Weight weight = Weight::Light;
+  Weight weight = Weight::None;
   bool masks = false;     ///< there is a mask_mod, and it is not constantly true
   bool hasBounds = false; ///< the mod computes the columns that a tile visits (passes/kv_bounds.h)
-  /// Of a Mod::Col, where kernels that take all hooks keep the columns of a tile in shared memory; else 0.
+  /// Of a Mod::Col, where Hopper kernels keep the columns of a tile in shared memory; else 0.
   int columnBytes = 0;
 };
 

@@ -43,7 +43,7 @@ struct Stage {
   std::string templateName;  ///< in templates/
   std::string entry;         ///< name of the __global__ function
   codegen::Config config;    ///< with the shared memory that a CTA asks for
-  codegen::ModOptions hooks; ///< of templates/mod/hooks.cuh, that the template takes
+  codegen::ModOptions hooks; ///< that the template takes (templates/mod/contract.cuh)
   int threads = 0;           ///< of a CTA
   Grid grid = Grid::QTiles;
   MakeParameters parameters = nullptr;

@@ -175,13 +175,14 @@ TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[ap
   }
 }
 
-TEST_CASE("the family that a layout gets decides whether a block mask pays", "[api]") {
-  const Mod causal = mod("q_idx >= kv_idx");
-  Arguments args = arguments();
-  CHECK_FALSE(wantsMask(causal, choiceFor(args).options));
-  args.q.stride[2] = 65;
-  CHECK(wantsMask(causal, choiceFor(args).options));
-  CHECK_FALSE(wantsMask(Mod::identity(), choiceFor(args).options));
+TEST_CASE("a block mask pays where the kernel does not bound its loops by itself", "[api]") {
+  const Mod causal = mod("q_idx >= kv_idx"), document = mod("ids: i32[KV_LEN]\nids[q_idx] == ids[kv_idx]");
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    CHECK_FALSE(wantsMask(causal, options(family)));
+    CHECK(wantsMask(document, options(family)));
+    CHECK_FALSE(wantsMask(Mod::identity(), options(family)));
+  }
+  CHECK(wantsMask(causal, options(Family::Naive)));
 }
 
 TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {

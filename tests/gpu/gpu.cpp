@@ -17,16 +17,16 @@ namespace attnc::gputest {
 namespace {
 
 Expected<std::unique_ptr<Gpu>> open() {
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   if (!context) return context.error();
-  auto stream = jit::DeviceStream::create();
+  auto stream = device::Stream::create();
   if (!stream) return stream.error();
   return std::make_unique<Gpu>(Gpu{*std::move(context), *std::move(stream), Compiler()});
 }
 
 /// A [B, H, S, D] operand in device memory, laid out as the problem asks.
 struct DeviceOperand {
-  jit::DeviceBuffer buffer;
+  device::Buffer buffer;
   TensorView view;
 };
 
@@ -56,7 +56,7 @@ DeviceOperand upload(const Problem& problem, const cli::HostTensor& tensor) {
   forEach(operand.view, [&](int64_t dense, int64_t strided) {
     std::copy_n(tensor.bytes.data() + size_t(dense) * size, size, host.data() + size_t(strided) * size);
   });
-  operand.buffer = take(jit::DeviceBuffer::allocate(host.size()));
+  operand.buffer = take(device::Buffer::allocate(host.size()));
   take(operand.buffer.upload(host.data(), host.size()));
   operand.view.data = operand.buffer.data();
   return operand;
@@ -72,22 +72,22 @@ std::vector<double> downloadOperand(const DeviceOperand& operand) {
   return values;
 }
 
-std::vector<double> downloadFloats(const jit::DeviceBuffer& buffer) {
+std::vector<double> downloadFloats(const device::Buffer& buffer) {
   std::vector<float> values(buffer.bytes() / 4);
   take(buffer.download(values.data(), buffer.bytes()));
   return {values.begin(), values.end()};
 }
 
 /// A device buffer of zeros.
-jit::DeviceBuffer zeroed(size_t bytes) {
-  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+device::Buffer zeroed(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
   if (bytes) take(buffer.fill(0));
   return buffer;
 }
 
 /// A device buffer of NaNs.
-jit::DeviceBuffer poisoned(size_t bytes) {
-  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+device::Buffer poisoned(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
   if (bytes) take(buffer.fill(0xff));
   return buffer;
 }
@@ -135,7 +135,7 @@ DeviceCaptures uploadCaptures(const Captures& host) {
   for (const auto& [name, value] : host.all()) {
     if (const TensorView* tensor = std::get_if<TensorView>(&value)) {
       const size_t bytes = size_t(tensor->elements() * dtypeBytes(tensor->dtype));
-      device.buffers.push_back(take(jit::DeviceBuffer::allocate(bytes)));
+      device.buffers.push_back(take(device::Buffer::allocate(bytes)));
       take(device.buffers.back().upload(tensor->data, bytes));
       TensorView view = *tensor;
       view.data = device.buffers.back().data();
@@ -168,7 +168,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   DeviceOperand out{{}, layOut(problem, {s.batch, s.qHeads, s.qLen, problem.headDimV})};
   out.buffer = poisoned(size_t(out.view.shape[0] * out.view.stride[0] * dtypeBytes(problem.dtype)));
   out.view.data = out.buffer.data();
-  const jit::DeviceBuffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
+  const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
   const DeviceCaptures captures = uploadCaptures(operands.captures);
 
   Operands inputs{
@@ -179,17 +179,17 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const KernelOptions kernel =
       take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), inputs, outputs)).options;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
-  jit::DeviceBuffer lists;
+  device::Buffer lists;
   BlockMaskView mask;
   if (kernel.blockSparse) {
-    lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
+    lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
     const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
   const ForwardKernel loaded = take(device.compiler.loadForward(mod, kernel));
-  const jit::DeviceBuffer workspace = zeroed(loaded.workspaceBytes());
+  const device::Buffer workspace = zeroed(loaded.workspaceBytes());
   take(loaded.launch(inputs, outputs, options.workspace ? workspace.data() : nullptr, device.stream.get()));
   take(device.stream.synchronize());
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};

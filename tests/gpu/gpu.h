@@ -2,8 +2,8 @@
 #pragma once
 
 #include "attnc/attnc.h"
-#include "jit/device.h"
 #include "tools/attnc/safetensors.h"
+#include "tools/device/device.h"
 
 #include <catch2/catch.hpp>
 
@@ -15,8 +15,8 @@ namespace attnc::gputest {
 
 /// The GPU, a stream on it, and a compiler. One per test process.
 struct Gpu {
-  jit::DeviceContext context;
-  jit::DeviceStream stream;
+  device::Context context;
+  device::Stream stream;
   Compiler compiler;
 };
 
@@ -69,7 +69,7 @@ struct Outcome {
 
 /// Captures with their tensors in device memory.
 struct DeviceCaptures {
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
   Captures captures;
 };
 DeviceCaptures uploadCaptures(const Captures& host);

@@ -15,10 +15,10 @@ namespace {
 /// q, k, v and out of one small problem in device memory, kept for many launches.
 struct Launchable {
   Problem problem;
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
   Operands inputs;
   Outputs outputs;
-  jit::DeviceBuffer out;
+  device::Buffer out;
 
   explicit Launchable(const Problem& p) : problem(p) {
     const ProblemShape& s = p.shape;
@@ -26,11 +26,11 @@ struct Launchable {
     inputs.q = place(operands.q);
     inputs.k = place(operands.k);
     inputs.v = place(operands.v);
-    out = take(jit::DeviceBuffer::allocate(size_t(s.batch * s.qHeads * s.qLen * p.headDimV * dtypeBytes(p.dtype))));
+    out = take(device::Buffer::allocate(size_t(s.batch * s.qHeads * s.qLen * p.headDimV * dtypeBytes(p.dtype))));
     outputs.out = TensorView::contiguous(out.data(), p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV});
   }
   TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
     take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     TensorView view = tensor.view();
     view.data = buffers.back().data();
@@ -67,7 +67,7 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
 
     take(device.stream.beginCapture());
     take(work.launch(kernel, device.stream.get()));
-    const jit::DeviceGraph graph = take(device.stream.endCapture());
+    const device::Graph graph = take(device.stream.endCapture());
     take(work.out.fill(0xff));
     for (int i = 0; i < 100; ++i) take(graph.launch(device.stream.get()));
     take(device.stream.synchronize());
@@ -114,7 +114,7 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
     threads.emplace_back([&, i] {
       auto fail = [&](const Error& error) { failures[i] = error.message; };
       if (Status status = device.context.makeCurrent(); !status) return fail(status.error());
-      auto stream = jit::DeviceStream::create();
+      auto stream = device::Stream::create();
       if (!stream) return fail(stream.error());
       for (int round = 0; round < 50; ++round) {
         auto kernel = kernelOf(i);
@@ -137,10 +137,10 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
   // Two batches of k lie 2^31 + 64 elements apart; everything between stays untouched.
   Launchable work({{2, 1, 1, 64, 64}, 64, 64, DType::BF16});
   const int64_t apart = (int64_t(1) << 31) + 64, block = 64 * 64 * 2;
-  const jit::DeviceBuffer far = take(jit::DeviceBuffer::allocate(size_t(apart) * 2 + size_t(block)));
+  const device::Buffer far = take(device::Buffer::allocate(size_t(apart) * 2 + size_t(block)));
   std::vector<char> k(size_t(2 * block));
   take(work.buffers[1].download(k.data(), k.size()));
-  jit::DeviceBuffer& writable = const_cast<jit::DeviceBuffer&>(far);
+  device::Buffer& writable = const_cast<device::Buffer&>(far);
   take(writable.upload(k.data(), size_t(block)));
   take(writable.upload(k.data() + block, size_t(block), size_t(apart) * 2));
   for (Family family : families()) {
@@ -219,7 +219,7 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
         const BlockMask expected = take(BlockMask::build(mod, operands.captures, problem.shape, shape));
 
         const DeviceCaptures captures = uploadCaptures(operands.captures);
-        const jit::DeviceBuffer storage = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
+        const device::Buffer storage = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
         const BlockMaskView view = BlockMask::viewInto(storage.data(), shape);
         take(builder.launch(view, problem.shape, captures.captures, device.stream.get()));
         take(device.stream.synchronize());

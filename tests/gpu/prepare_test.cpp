@@ -12,7 +12,7 @@ namespace {
 struct OnDevice {
   Problem problem;
   DeviceCaptures captures;
-  std::vector<jit::DeviceBuffer> buffers; // q, k, v, out, lse
+  std::vector<device::Buffer> buffers; // q, k, v, out, lse
   Operands inputs;
   Outputs outputs;
 
@@ -29,7 +29,7 @@ struct OnDevice {
   OnDevice(const OnDevice&) = delete; // inputs point to captures
 
   TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
     take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     TensorView view = tensor.view();
     view.data = buffers.back().data();
@@ -49,8 +49,8 @@ struct OnDevice {
 };
 
 /// Memory that holds no zeros.
-jit::DeviceBuffer dirty(size_t bytes) {
-  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+device::Buffer dirty(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
   if (bytes) take(buffer.fill(0xa5));
   return buffer;
 }
@@ -73,7 +73,7 @@ TEST_CASE("prepared attention is right, whatever the workspace held before", "[g
       OnDevice device(problem, host);
       const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs, {.family = family}));
       CHECK((prepared.blockMaskKernel() != nullptr) == prepared.preparation().blockMask.has_value());
-      const jit::DeviceBuffer workspace = dirty(prepared.workspaceBytes());
+      const device::Buffer workspace = dirty(prepared.workspaceBytes());
       take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
       for (int i = 0; i < 3; ++i) {
         device.poison();
@@ -95,7 +95,7 @@ TEST_CASE("one preparation serves operands elsewhere, and other values of captur
   OnDevice a(problem, first), b(problem, second);
   const Prepared prepared = take(gpu.compiler.prepare(mod, a.inputs, a.outputs));
   REQUIRE(prepared.preparation().blockMask);
-  const jit::DeviceBuffer workspace = dirty(prepared.workspaceBytes());
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
   for (auto [device, host] : {std::pair(&a, &first), std::pair(&b, &second), std::pair(&a, &first)}) {
     device->poison();
     take(prepared.initialise(device->inputs, workspace.data(), gpu.stream.get()));
@@ -114,11 +114,11 @@ TEST_CASE("prepared attention can be captured whole, its block mask included", "
     const HostOperands host = draw(mod, problem);
     OnDevice device(problem, host);
     const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
-    const jit::DeviceBuffer workspace = dirty(prepared.workspaceBytes());
+    const device::Buffer workspace = dirty(prepared.workspaceBytes());
     take(gpu.stream.beginCapture());
     take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
     take(prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get()));
-    const jit::DeviceGraph graph = take(gpu.stream.endCapture());
+    const device::Graph graph = take(gpu.stream.endCapture());
     for (int i = 0; i < 20; ++i) take(graph.launch(gpu.stream.get()));
     take(gpu.stream.synchronize());
     check(device, mod, host);
@@ -135,7 +135,7 @@ TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
   const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
   REQUIRE(prepared.preparation().blockMask);
   const BlockMaskShape shape = *prepared.preparation().blockMask;
-  const jit::DeviceBuffer workspace = dirty(prepared.workspaceBytes());
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
   take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
   take(gpu.stream.synchronize());
   std::vector<char> bytes(workspace.bytes());
@@ -154,7 +154,7 @@ TEST_CASE("what was not prepared is not launched", "[gpu]") {
   const Problem problem{{2, 4, 2, 200, 200}, 64, 64, DType::BF16};
   OnDevice device(problem, draw(mod, problem));
   const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
-  const jit::DeviceBuffer workspace = dirty(prepared.workspaceBytes());
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
   const auto errorOf = [&](const Operands& inputs, const Outputs& outputs, void* memory) {
     const Status status = prepared.launch(inputs, outputs, memory, gpu.stream.get());
     REQUIRE_FALSE(status);

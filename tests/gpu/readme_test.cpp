@@ -15,9 +15,9 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   const Mod mod = libraryMod("alibi");
   const Problem problem{{2, 4, 2, 100, 150}, 128, 128, DType::BF16};
   const HostOperands operands = draw(mod, problem);
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
   const auto place = [&](const cli::HostTensor& tensor) {
-    buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
     take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     TensorView view = tensor.view();
     view.data = buffers.back().data();
@@ -26,9 +26,9 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   const TensorView q = place(operands.q), k = place(operands.k), v = place(operands.v);
   const TensorView slopes = place(operands.tensors.at("slopes"));
   TensorView out = place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
-  jit::DeviceBuffer workspace;
+  device::Buffer workspace;
   const auto allocate = [&](size_t bytes) {
-    workspace = take(jit::DeviceBuffer::allocate(bytes));
+    workspace = take(device::Buffer::allocate(bytes));
     return workspace.data();
   };
   REQUIRE(alibi(device.compiler, q, k, v, out, static_cast<float*>(slopes.data), allocate, device.stream.get()));

@@ -8,7 +8,7 @@
 #include "api/mask_shape.h"
 #include "api/mod_impl.h"
 #include "codegen/mod_source.h"
-#include "jit/device.h"
+#include "tools/device/device.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ struct ExplainOptions {
 
 /// The first GPU's; sm_90a where there is none.
 std::string archHere() {
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   return context ? context->info().arch : "sm_90a";
 }
 

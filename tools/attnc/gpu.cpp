@@ -29,25 +29,25 @@ public:
     return view;
   }
   Expected<void*> allocate(size_t bytes) {
-    auto buffer = jit::DeviceBuffer::allocate(bytes);
+    auto buffer = device::Buffer::allocate(bytes);
     if (!buffer) return std::move(buffer).error();
     buffers.push_back(std::move(*buffer));
     return buffers.back().data();
   }
   /// Buffers in the order of their allocation.
-  jit::DeviceBuffer& operator[](size_t index) { return buffers[index]; }
+  device::Buffer& operator[](size_t index) { return buffers[index]; }
   size_t size() const { return buffers.size(); }
 
 private:
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
 };
 
 /// Milliseconds that work on a stream takes: the second of two runs, so that one-time costs of the first do not show.
-template <class Work> Expected<float> timed(const jit::DeviceStream& stream, Work work) {
+template <class Work> Expected<float> timed(const device::Stream& stream, Work work) {
   if (Status status = work(); !status) return status.error();
-  auto begin = jit::DeviceEvent::create();
+  auto begin = device::Event::create();
   if (!begin) return std::move(begin).error();
-  auto end = jit::DeviceEvent::create();
+  auto end = device::Event::create();
   if (!end) return std::move(end).error();
   if (auto status = begin->record(stream.get()); !status) return status.error();
   if (Status status = work(); !status) return status.error();
@@ -59,12 +59,12 @@ template <class Work> Expected<float> timed(const jit::DeviceStream& stream, Wor
 /// One run: its steps, and what they share.
 class GpuRun {
 public:
-  GpuRun(const jit::DeviceContext& context, const Mod& mod, const HostOperands& operands, const RunOptions& options)
+  GpuRun(const device::Context& context, const Mod& mod, const HostOperands& operands, const RunOptions& options)
       : context(context), mod(mod), operands(operands), options(options), compiler(options.kernel.toCompilerOptions()) {
   }
 
   Expected<RunResult> run() {
-    auto created = jit::DeviceStream::create();
+    auto created = device::Stream::create();
     if (!created) return std::move(created).error();
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
@@ -189,12 +189,12 @@ private:
                            compiled.registers, compiled.spillBytes, ms, compileText(compiled));
   }
 
-  const jit::DeviceContext& context;
+  const device::Context& context;
   const Mod& mod;
   const HostOperands& operands;
   const RunOptions& options;
   Compiler compiler;
-  jit::DeviceStream stream;
+  device::Stream stream;
   DeviceTensors memory;
   Operands inputs; // device memory
   Outputs outputs;        // device memory
@@ -207,7 +207,7 @@ private:
 
 } // namespace
 
-Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const HostOperands& operands,
+Expected<RunResult> runOnGpu(const device::Context& context, const Mod& mod, const HostOperands& operands,
                              const RunOptions& options) {
   return GpuRun(context, mod, operands, options).run();
 }

@@ -80,16 +80,16 @@ Status writeResult(RunResult& result, const RunOptions& options) {
 }
 
 /// The GPU's context; null for the CPU.
-Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& options) {
-  if (options.device == "cpu") return std::unique_ptr<jit::DeviceContext>();
-  auto context = jit::DeviceContext::create();
-  if (context) return std::make_unique<jit::DeviceContext>(std::move(*context));
+Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options) {
+  if (options.device == "cpu") return std::unique_ptr<device::Context>();
+  auto context = device::Context::create();
+  if (context) return std::make_unique<device::Context>(std::move(*context));
   if (options.verify)
     return Error::environment("--verify compares a GPU with the CPU, and there is none: " + context.error().message,
                               "without --verify, --device cpu computes the fp64 reference");
   if (options.device == "cuda") return std::move(context).error();
   std::fputs(("attnc: note: using the fp64 reference on the CPU: " + context.error().message + "\n").c_str(), stderr);
-  return std::unique_ptr<jit::DeviceContext>();
+  return std::unique_ptr<device::Context>();
 }
 
 /// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.

@@ -7,9 +7,9 @@ function(attnc_settings target)
   target_compile_options(${target} PRIVATE -fwrapv)
 endfunction()
 
-# attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder.
+# attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder and of the folders in it.
 function(attnc_layer name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   add_library(attnc_${name} STATIC ${sources})
   target_include_directories(attnc_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(attnc_${name} PUBLIC ${ARGN})
