@@ -8,8 +8,8 @@
 #include "cases.h"
 
 #include "ir/element.h"
-#include "jit/device.h"
 #include "reference/compare.h"
+#include "tools/device/device.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -59,21 +59,21 @@ std::vector<uint16_t> randomNormal(int64_t count, DType dtype, uint64_t seed, fl
 
 /// A tensor in device memory.
 struct DeviceTensor {
-  jit::DeviceBuffer buffer;
+  device::Buffer buffer;
   TensorView view;
 };
 
 template <class T>
 DeviceTensor upload(const std::vector<T>& values, DType dtype, std::initializer_list<int64_t> shape) {
-  DeviceTensor tensor{take(jit::DeviceBuffer::allocate(values.size() * sizeof(T))), {}};
+  DeviceTensor tensor{take(device::Buffer::allocate(values.size() * sizeof(T))), {}};
   take(tensor.buffer.upload(values.data(), values.size() * sizeof(T)));
   tensor.view = TensorView::contiguous(tensor.buffer.data(), dtype, shape);
   return tensor;
 }
 
 /// Median milliseconds of `run`, the L2 cache overwritten before each.
-template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, jit::DeviceBuffer& flush) {
-  const jit::DeviceEvent begin = take(jit::DeviceEvent::create()), end = take(jit::DeviceEvent::create());
+template <class Run> double medianMs(Run run, const device::Stream& stream, device::Buffer& flush) {
+  const device::Event begin = take(device::Event::create()), end = take(device::Event::create());
   std::vector<float> times;
   constexpr float kWarmUpMs = 20, kMeasureMs = 60; // of kernel time: clocks rise, and then settle
   for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
@@ -91,7 +91,7 @@ template <class Run> double medianMs(Run run, const jit::DeviceStream& stream, j
 }
 
 /// Two outputs of a 16-bit dtype, element by element.
-reference::Comparison compare(const jit::DeviceBuffer& actual, const jit::DeviceBuffer& expected, DType dtype,
+reference::Comparison compare(const device::Buffer& actual, const device::Buffer& expected, DType dtype,
                               double tolerance) {
   std::vector<uint16_t> x(actual.bytes() / 2), y(expected.bytes() / 2);
   take(actual.download(x.data(), actual.bytes()));
@@ -106,8 +106,8 @@ struct Bench {
   std::string mods;
   Family family = Family::Auto;
   Compiler compiler{{.cacheMode = CompilerOptions::CacheMode::Off}};
-  jit::DeviceStream stream = take(jit::DeviceStream::create());
-  jit::DeviceBuffer flush = take(jit::DeviceBuffer::allocate(size_t(256) << 20));
+  device::Stream stream = take(device::Stream::create());
+  device::Buffer flush = take(device::Buffer::allocate(size_t(256) << 20));
 
   nlohmann::json measure(const Case& c);
 };
@@ -122,8 +122,8 @@ nlohmann::json Bench::measure(const Case& c) {
       upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 2), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
   const DeviceTensor v =
       upload(randomNormal(p.batch * p.kvHeads * p.kvLen * d, c.dtype, 3), c.dtype, {p.batch, p.kvHeads, p.kvLen, d});
-  DeviceTensor out{take(jit::DeviceBuffer::allocate(q.buffer.bytes())), q.view},
-      expected{take(jit::DeviceBuffer::allocate(q.buffer.bytes())), q.view};
+  DeviceTensor out{take(device::Buffer::allocate(q.buffer.bytes())), q.view},
+      expected{take(device::Buffer::allocate(q.buffer.bytes())), q.view};
   out.view.data = out.buffer.data();
   expected.view.data = expected.buffer.data();
 
@@ -142,26 +142,25 @@ nlohmann::json Bench::measure(const Case& c) {
   KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim};
   options.blockSparse = take(compiler.wantsBlockMask(mod.mod, options));
   const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
-  jit::DeviceBuffer lists;
+  device::Buffer lists;
   BlockMaskView mask;
-  std::optional<Kernel> masker;
-  const auto buildMask = [&] { take(masker->buildBlockMask(mask, p, device, stream.get())); };
+  std::optional<BlockMaskKernel> masker;
+  const auto buildMask = [&] { take(masker->launch(mask, p, device, stream.get())); };
   if (options.blockSparse) {
-    masker = take(compiler.load(mod.mod, {.kind = KernelKind::BlockMask}));
-    lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(maskShape)));
+    masker = take(compiler.loadBlockMask(mod.mod, {}));
+    lists = take(device::Buffer::allocate(BlockMask::storageBytes(maskShape)));
     mask = BlockMask::viewInto(lists.data(), maskShape);
     buildMask();
   }
-  const Kernel kernel = take(compiler.load(mod.mod, options));
-  ForwardArgs args{.q = q.view,
-                   .k = k.view,
-                   .v = v.view,
-                   .out = out.view,
-                   .captures = &device,
-                   .blockMask = options.blockSparse ? &mask : nullptr};
-  jit::DeviceBuffer workspace = take(jit::DeviceBuffer::allocate(kernel.workspaceBytes(args)));
+  const ForwardKernel kernel = take(compiler.loadForward(mod.mod, options));
+  Operands operands{.q = q.view,
+                    .k = k.view,
+                    .v = v.view,
+                    .captures = &device,
+                    .blockMask = options.blockSparse ? &mask : nullptr};
+  device::Buffer workspace = take(device::Buffer::allocate(kernel.workspaceBytes()));
   take(workspace.fill(0));
-  const auto run = [&] { take(kernel.forward(args, workspace.data(), stream.get())); };
+  const auto run = [&] { take(kernel.launch(operands, {.out = out.view}, workspace.data(), stream.get())); };
   take(out.buffer.fill(0xff)); // NaN: an element that is not written shows
   run();
   take(stream.synchronize());
@@ -169,10 +168,9 @@ nlohmann::json Bench::measure(const Case& c) {
 
   options.family = Family::Naive;
   options.blockSparse = false; // the oracle evaluates mask_mod everywhere
-  const Kernel naive = take(compiler.load(mod.mod, options));
-  args.out = expected.view;
-  args.blockMask = nullptr;
-  take(naive.forward(args, nullptr, stream.get()));
+  const ForwardKernel naive = take(compiler.loadForward(mod.mod, options));
+  operands.blockMask = nullptr;
+  take(naive.launch(operands, {.out = expected.view}, nullptr, stream.get()));
   take(stream.synchronize());
   // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.
   const double tolerance = 12 * (c.dtype == DType::F16 ? 0x1p-11 : 0x1p-8);
@@ -181,8 +179,7 @@ nlohmann::json Bench::measure(const Case& c) {
     throw std::runtime_error(
         fmt::format("differs from the naive kernel by {:.3g}: {}", comparison.maxError(), comparison.firstBadText()));
 
-  args.out = out.view;
-  args.blockMask = kernel.options().blockSparse ? &mask : nullptr;
+  operands.blockMask = kernel.options().blockSparse ? &mask : nullptr;
   const double ms = medianMs(run, stream, flush);
   const double pairs = double(unmaskedPairs(mod, host, p)) * double(p.batch * p.qHeads);
   row["ms"] = std::round(ms * 1e4) / 1e4;
@@ -229,7 +226,7 @@ int main(int argc, char** argv) {
     }
   }
   const auto start = bench::Clock::now();
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   if (!context) {
     std::cerr << "attnc-bench: " << context.error().message << "\n";
     return 3;

@@ -4,7 +4,7 @@
 // With a GPU the kernel is loaded as well ("loaded": true), else the time ends with the machine code. Cold mods differ in
 // a constant, so that nothing can have been compiled before; the directory of the disk cache is a fresh one.
 #include "attnc/attnc.h"
-#include "jit/device.h"
+#include "tools/device/device.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ double msSince(Clock::time_point start) { return std::chrono::duration<double, s
 
 void build(const Compiler& compiler, const Mod& mod, const Setting& setting) {
   if (setting.loads)
-    take(compiler.load(mod, setting.options));
+    take(compiler.loadForward(mod, setting.options));
   else
     take(compiler.compile(mod, setting.options));
 }
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
           {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}}));
   CLI11_PARSE(app, argc, argv);
 
-  const auto context = jit::DeviceContext::create();
+  const auto context = device::Context::create();
   setting.loads = bool(context);
   setting.options.arch = context ? context->info().arch : arch;
   const std::filesystem::path directory =

@@ -4,14 +4,14 @@
 // appends live ones to the lists in order; a dense [q, kv] mask never exists. Elements past q_len or kv_len do not
 // count, but a block that reaches past either end is never full: its surplus columns have to be masked.
 //
-// Grid: q blocks * heads * batch, in one dimension. Threads: 32 kWarps. Seams: head, row, col, mask.
+// Grid: q blocks * heads * batch, in one dimension. Threads: 32 kWarps.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
 #include "params.cuh"
 
-namespace attnc {
+namespace attnc::block_mask {
 
 constexpr int kThreads = 32 * kWarps;
 
@@ -23,10 +23,10 @@ ATTNC_DEVICE int classify(const BlockMaskParams& p, const ModArgs& args, const M
   // Each warp takes rows, each lane columns: a column's values are fetched once per row, and coalesce.
   for (int i = threadIdx.x / 32; i < rows; i += kWarps) {
     const int q_idx = q_start + i;
-    const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));
+    const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx)); // SEAM(row)
     for (int j = threadIdx.x % 32; j < columns; j += 32) {
       const int kv_idx = kv_start + j;
-      const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx));
+      const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
       seen |= Mod::mask(args, head, row, col, {b, h, q_idx, kv_idx}) ? 1 : 2; // SEAM(mask)
     }
   }
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const int q_blocks = (p.q_len + p.q_block - 1) / p.q_block, kv_blocks = (p.kv_len + p.kv_block - 1) / p.kv_block;
   const int q_start = int(blockIdx.x % q_blocks) * p.q_block;
   const int h = blockIdx.x / q_blocks % p.heads, b = blockIdx.x / q_blocks / p.heads;
-  const Mod::Head head = Mod::head(args, b, h);
+  const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
   int* partial = p.partial_index + (long long)blockIdx.x * kv_blocks;
   int* full = p.full_index + (long long)blockIdx.x * kv_blocks;
   int partial_count = 0, full_count = 0;
@@ -56,4 +56,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-} // namespace attnc
+} // namespace attnc::block_mask

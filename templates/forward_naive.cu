@@ -5,16 +5,16 @@
 // A warp owns a row of q. KV goes by in chunks of 32 columns, one per lane, through shared memory; the softmax is online.
 //
 // Shared memory: q_tile (kRows, kHeadDimQk), kv_tile (32, max head dim + 1: the odd stride avoids bank conflicts), f32.
-// Seams: head, row, col, score, mask. Runs on: grid (q tiles * heads * batch), 32 * kRows threads.
+// The mod is written plain: score() is score_mod. Grid: q tiles * heads * batch, 32 kRows threads.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
-#include "algo/block_walk.cuh"
-#include "algo/online_softmax.cuh"
+#include "algo/softmax.cuh"
+#include "algo/step_walk.cuh"
 #include "tile/element.cuh"
 
-namespace attnc {
+namespace attnc::naive {
 
 constexpr int kRows = 8;   // q rows of a CTA, one a warp
 constexpr int kChunk = 32; // kv columns of a step, one a lane
@@ -30,6 +30,15 @@ ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base
     tile[row][d] = kv_start + row < kv_len ? to_float(base[(kv_start + row) * row_stride + d]) : 0.f;
   }
   __syncthreads();
+}
+
+/// All columns or those of the lists: the oracle does not trust a mod's bounds.
+ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start) {
+  if constexpr (kBlockSparse)
+    return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
+        p.kv_len, BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
+  else
+    return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(p.kv_len);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
@@ -48,25 +57,25 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
   for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
 
-  const Mod::Head head = Mod::head(args, b, h);
-  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));
+  const Mod::Head head = Mod::head(args, b, h);                                // SEAM(head)
+  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));        // SEAM(row)
   float out[(kHeadDimV + 31) / 32] = {}; // lane l: columns l, l + 32, ...
   float row_max = negative_infinity(), row_sum = 0.f;
 
-  const BlockWalk<kChunk, kBlockSparse, Mod::kHasMaskMod> walk(p.lists, b, h, q_start, p.kv_len);
+  const auto walk = walk_of(p, b, h, q_start);
   for (int i = 0; i < walk.count; ++i) {
-    const KvTile tile = walk.tile(i);
-    const int kv_idx = min(tile.kv_start + lane, p.kv_len - 1);
+    const Step step = walk.at(i);
+    const int kv_idx = min(step.start + lane, p.kv_len - 1);
 
     // S = mod(scale q k^T)
-    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride.row, tile.kv_start, p.kv_len);
+    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride.row, step.start, p.kv_len);
     float score = 0.f;
     for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
-    const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx));
+    const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);     // SEAM(col)
     const Coord at = {b, h, q_idx, kv_idx};
     score = Mod::score(args, head, row, col, at, score * p.scale);             // SEAM(score)
-    if (tile.masked && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
-    if (tile.kv_start + lane >= p.kv_len) score = negative_infinity();
+    if ((step.flags & kStepMasked) && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
+    if (step.start + lane >= p.kv_len) score = negative_infinity();
 
     // P = exp(S - max), O = O exp(old max - max) + P V
     float new_max = fmaxf(row_max, score);
@@ -75,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const float rescale = expf(row_max - reference), weight = expf(score - reference);
     row_max = new_max;
     row_sum = row_sum * rescale + weight; // this lane's part
-    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride.row, tile.kv_start, p.kv_len);
+    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride.row, step.start, p.kv_len);
     for (float& x : out) x *= rescale;
     for (int j = 0; j < kChunk; ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
@@ -94,4 +103,4 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   if (p.row_max && lane == 0) p.row_max[row_of_all] = unless_nan(row_sum, row_max);
 }
 
-} // namespace attnc
+} // namespace attnc::naive

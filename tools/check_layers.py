@@ -11,21 +11,28 @@ import pathlib
 import re
 import sys
 
-# A folder may include itself, the public headers, and these.
+# A layer, by the name that includes it, and the layers that it may include beside itself and the public headers
+# ("attnc"). A folder belongs to the layer with the longest name that begins its path, so dsl/syntax is a room of its own.
 LAYERS = {
-    "include/attnc": set(),
-    "src/ir": set(),
-    "dsl": {"ir"},
-    "src/passes": {"ir"},
-    "src/codegen": {"ir", "passes"},
-    "src/kernels": {"ir", "passes", "codegen"},
-    "src/jit": set(),
-    "src/reference": {"ir"},
-    "src/api": {"ir", "dsl", "passes", "codegen", "kernels", "jit", "reference"},
+    "attnc": set(),
+    "ir": set(),
+    "dsl": {"ir", "dsl/syntax", "dsl/values", "dsl/tracing"},
+    "dsl/syntax": {"dsl"},
+    "dsl/values": {"dsl", "dsl/syntax", "ir"},
+    "dsl/builtins": {"dsl", "dsl/syntax", "dsl/values", "dsl/tracing", "ir"},
+    "dsl/tracing": {"dsl", "dsl/syntax", "dsl/values", "dsl/builtins", "ir"},
+    "passes": {"ir"},
+    "codegen": {"ir", "passes"},
+    "plan": {"ir", "passes", "codegen", "jit"},
+    "cache": set(),
+    "jit": {"cache"},
+    "reference": {"ir"},
+    "api": {"ir", "dsl", "passes", "codegen", "plan", "cache", "jit", "reference"},
 }
 # header prefix -> folders that may include it
 FENCES = {
-    "cuda.h": ["src/jit"],
+    "cuda.h": ["src/jit", "tools/device"],
+    "jit/driver.h": ["src/jit", "tools/device"],
     "nvrtc.h": ["src/jit"],
     "CLI/": ["tools", "bench"],
     "nlohmann/": ["tools", "bench", "tests"],
@@ -34,7 +41,8 @@ FENCES = {
     "llvm/": ["src", "dsl", "tests", "tools", "bench"],
     "fmt/": ["src", "dsl", "tests", "tools", "bench"],
     "catch2/": ["tests"],
-    "templates/": ["src/api", "tests"],
+    "templates/": ["src/plan", "tests"],
+    "tools/device/": ["tools", "bench", "tests"],
     "tools/": ["tests"],
 }
 # In LLVM 14, gone from a later release: a build with 14 alone would not notice.
@@ -46,17 +54,25 @@ UNPORTABLE = {
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 
+def layer_of(path):
+    """The layer of an include as it is written, or of a folder below src/ or include/; None for anything else."""
+    parts = path.split("/")
+    names = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((name for name in names if name in LAYERS), None)
+
+
 def allowed(folder, header):
     """Why `header` may not be included from `folder`, or None."""
     for prefix, homes in FENCES.items():
         if header.startswith(prefix):
             inside = any(folder == home or folder.startswith(home + "/") for home in homes)
             return None if inside else f"<{prefix}> belongs to {', '.join(homes) or 'nobody'}"
-    layer = header.split("/")[0]
-    own = folder.split("/")[-1]
-    known = {name.split("/")[-1] for name in LAYERS} - {"attnc"}
-    if folder in LAYERS and layer in known and layer != own and layer not in LAYERS[folder]:
-        return f"{folder} stands below {layer}"
+    if not folder.startswith(("include/", "src/", "dsl")):
+        return None
+    own = layer_of(re.sub("^(include|src)/", "", folder))
+    other = layer_of(header.rpartition("/")[0])
+    if own and other and other not in LAYERS[own] | {own, "attnc"}:
+        return f"{own} may not include {other}"
     return None
 
 

@@ -2,19 +2,25 @@
 //
 //   auto mod = attnc::Mod::parse("q_idx >= kv_idx");             // text -> checked program
 //   attnc::Compiler compiler;                                    // one per process
-//   attnc::KernelOptions options{.dtype = attnc::DType::BF16, .headDim = 128};
-//   auto kernel = compiler.load(*mod, options);                  // NVRTC, or the cache
-//   auto status = kernel->forward({.q = q, .k = k, .v = v, .out = out}, nullptr, stream);
+//   auto attention = compiler.prepare(*mod, {.q = q, .k = k, .v = v}, {.out = out}); // NVRTC, or the cache
+//   // workspace: attention->workspaceBytes() of device memory; attention->initialise() fills it
+//   auto status = attention->launch({.q = q, .k = k, .v = v}, {.out = out}, workspace, stream);
 //
 // Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
-// block_mask.h: which blocks live. kernel.h: compiling and launching. log.h: what is told beside results. Nothing here needs CUDA headers; libcuda and
-// libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
+// operands.h: what a launch reads and writes. prepared.h: the usual way to launch. compiler.h: compiling. kernel.h: what
+// is static in a kernel. block_mask.h: which blocks live. log.h: what is told beside results. Nothing here needs CUDA
+// headers; libcuda and libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
 #pragma once
 
 #include "attnc/block_mask.h"
+#include "attnc/captures.h"
+#include "attnc/compiler.h"
 #include "attnc/error.h"
 #include "attnc/kernel.h"
 #include "attnc/log.h"
 #include "attnc/mod.h"
+#include "attnc/operands.h"
+#include "attnc/prepared.h"
+#include "attnc/problem.h"
 #include "attnc/tensor.h"
 #include "attnc/version.h"

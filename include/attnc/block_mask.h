@@ -1,40 +1,17 @@
 // Block masks: which blocks of a score matrix live, and which of them need mask_mod.
 #pragma once
 
+#include "attnc/captures.h"
 #include "attnc/error.h"
 #include "attnc/mod.h"
-#include "attnc/tensor.h"
+#include "attnc/problem.h"
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace attnc {
-
-/// What a mod captures, by name: tensors as views (host memory for CPU work, device memory for GPU work), scalars by
-/// value. A view is borrowed until the work that uses it is done.
-class Captures {
-public:
-  using Value = std::variant<TensorView, int64_t, double, bool>;
-  Captures& set(std::string name, TensorView tensor) { return put(std::move(name), tensor); }
-  Captures& set(std::string name, int64_t value) { return put(std::move(name), value); }
-  Captures& set(std::string name, int value) { return put(std::move(name), int64_t(value)); }
-  Captures& set(std::string name, double value) { return put(std::move(name), value); }
-  Captures& set(std::string name, bool value) { return put(std::move(name), value); }
-  const Value* find(std::string_view name) const;
-  const std::map<std::string, Value, std::less<>>& all() const { return values; }
-
-private:
-  Captures& put(std::string name, Value value);
-  std::map<std::string, Value, std::less<>> values;
-};
-
-/// Extents of an attention problem.
-struct ProblemShape {
-  int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1;
-};
 
 /// Size of a mask and of its blocks. `batch` and `heads` may be 1: one mask for all.
 struct BlockMaskShape {

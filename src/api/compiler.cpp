@@ -1,22 +1,22 @@
 // From mods and options to kernels, through the memory cache, the disk cache and NVRTC.
-#include "api/kernel_impl.h"
+#include "attnc/compiler.h"
+
+#include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "api/options_key.h"
-#include "jit/cache.h"
-#include "jit/device.h"
+#include "jit/cache_options.h"
+#include "jit/current_device.h"
+#include "jit/kernel_cache.h"
 #include "jit/nvrtc.h"
-#include "kernels/assemble.h"
-#include "passes/kv_bounds.h"
+#include "passes/gradient_stops.h"
+#include "plan/assemble.h"
 
 #include <fmt/format.h>
-
-#include <map>
-#include <mutex>
 
 namespace attnc {
 namespace {
 
-jit::CompileJob compileJob(const kernels::Assembly& assembly) {
+jit::CompileJob compileJob(const plan::Assembly& assembly) {
   const KernelSource& source = assembly.source;
   jit::CompileJob job;
   job.name = source.templateName;
@@ -29,8 +29,8 @@ jit::CompileJob compileJob(const kernels::Assembly& assembly) {
   return job;
 }
 
-CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Plan& plan) {
-  const jit::CompileResult& result = *cached.result;
+CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Stage& stage) {
+  const jit::CompileResult& result = cached.result;
   CompiledKernel kernel;
   kernel.cubin = result.cubin;
   kernel.ptx = result.ptx;
@@ -38,81 +38,57 @@ CompiledKernel compiledKernel(const jit::CachedKernel& cached, const kernels::Pl
   kernel.registers = result.registers;
   kernel.spillBytes = result.spillBytes;
   kernel.staticSharedBytes = result.staticSharedBytes;
-  kernel.dynamicSharedBytes = plan.sharedBytes;
+  kernel.dynamicSharedBytes = stage.config.sharedBytes;
   kernel.advisories = result.advisories;
-  kernel.fromDisk = cached.origin == jit::Origin::Disk;
-  kernel.compileMs = cached.origin == jit::Origin::Compiled ? result.ms : 0;
+  kernel.fromDisk = cached.origin == cache::Origin::Disk;
+  kernel.compileMs = cached.origin == cache::Origin::Compiled ? result.ms : 0;
   return kernel;
 }
 
-jit::CacheOptions cacheOptions(jit::Env env, const CompilerOptions& options) {
+/// As it comes from memory the next time.
+std::shared_ptr<const CompiledKernel> fromMemory(const std::shared_ptr<const CompiledKernel>& compiled) {
+  if (!compiled->fromDisk && compiled->compileMs == 0) return compiled;
+  CompiledKernel later = *compiled;
+  later.fromDisk = false;
+  later.compileMs = 0;
+  return std::make_shared<const CompiledKernel>(std::move(later));
+}
+
+cache::Options cacheOptions(jit::Env env, const CompilerOptions& options) {
   if (options.cacheMode) env.cacheMode.clear(); // not read, so not complained of
-  jit::CacheOptions cache = jit::CacheOptions::fromEnv(env, options.log);
+  cache::Options cache = jit::cacheOptionsFrom(env, options.log);
   if (!options.cacheDirectory.empty()) cache.directory = options.cacheDirectory;
   if (options.cacheMode) switch (*options.cacheMode) {
-    case CompilerOptions::CacheMode::ReadWrite: cache.mode = jit::CacheMode::ReadWrite; break;
-    case CompilerOptions::CacheMode::ReadOnly: cache.mode = jit::CacheMode::ReadOnly; break;
-    case CompilerOptions::CacheMode::Off: cache.mode = jit::CacheMode::Off; break;
+    case CompilerOptions::CacheMode::ReadWrite: cache.mode = cache::Mode::ReadWrite; break;
+    case CompilerOptions::CacheMode::ReadOnly: cache.mode = cache::Mode::ReadOnly; break;
+    case CompilerOptions::CacheMode::Off: cache.mode = cache::Mode::Off; break;
     }
   return cache;
 }
 
+/// Mods of equal IR may name their captures differently, and launches bind by name.
+std::string modKey(const Mod& mod) {
+  std::string key = mod.hash();
+  for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
+  return key;
+}
+
+/// The mod's derivation and its plan.
+Expected<std::pair<Mod, plan::Plan>> planned(Expected<Mod> derived, const KernelOptions& options) {
+  if (!derived) return derived.error();
+  Expected<plan::Plan> plan = plan::choosePlan(factsOf(*derived), options);
+  if (!plan) return plan.error();
+  return std::pair(*std::move(derived), *std::move(plan));
+}
+
 } // namespace
 
-struct Compiler::Impl {
-  jit::Env env;
-  jit::Cache cache;
-  std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const BuiltKernel>> built; // by mod and options
-  std::map<std::pair<CUctx_st*, const BuiltKernel*>, std::shared_ptr<const Kernel::Impl>>
-      loaded; // by context and kernel
-
-  explicit Impl(const CompilerOptions& options)
-      : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath)) {
-  }
-
-  /// A kernel, and how this call came by it.
-  struct Build {
-    std::shared_ptr<const BuiltKernel> kernel;
-    std::shared_ptr<const CompiledKernel> compiled;
-  };
-
-  /// From memory, or assembled and compiled.
-  Expected<Build> build(const Mod& mod, const KernelOptions& options);
-};
-
-namespace {
-
-struct Chosen {
-  Mod mod; ///< with pins applied, and of its values alone
-  kernels::Plan plan;
-};
-
-Expected<Chosen> choose(const Mod& mod, const KernelOptions& options) {
-  Expected<Mod> pinned = options.pins.empty() ? Expected<Mod>(mod) : withPins(mod, options.pins);
-  if (!pinned) return pinned.error();
-  Expected<Mod> forward = forwardMod(*pinned);
-  if (!forward) return forward.error();
-  Expected<kernels::Plan> plan = kernels::choosePlan(forward->module(), options);
-  if (!plan) return plan.error();
-  return Chosen{*std::move(forward), *std::move(plan)};
+Expected<Mod> derive(const Mod& mod, const std::map<std::string, int64_t>& pins) {
+  if (pins.empty()) return forwardMod(mod);
+  Expected<Mod> pinned = withPins(mod, pins);
+  return pinned ? forwardMod(*pinned) : pinned;
 }
 
-struct Planned {
-  Mod mod;
-  kernels::Plan plan;
-  kernels::Assembly assembly;
-};
-
-Expected<Planned> planKernel(const Mod& mod, const KernelOptions& options) {
-  Expected<Chosen> chosen = choose(mod, options);
-  if (!chosen) return chosen.error();
-  kernels::Assembly assembly = kernels::assemble(chosen->mod.module(), chosen->plan);
-  chosen->plan.sharedBytes = assembly.sharedBytes;
-  return Planned{std::move(chosen->mod), std::move(chosen->plan), std::move(assembly)};
-}
-
-/// Fills in the arch of the current context's device where none is named.
 Expected<KernelOptions> withArch(KernelOptions options) {
   if (!options.arch.empty()) return options;
   Expected<jit::DeviceInfo> device = jit::currentDevice();
@@ -121,33 +97,83 @@ Expected<KernelOptions> withArch(KernelOptions options) {
   return options;
 }
 
-} // namespace
+Compiler::Impl::Impl(const CompilerOptions& options)
+    : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir) {}
 
-Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
-  // Mods of equal IR may name their captures differently, and launches bind by name.
-  std::string key = mod.hash() + " " + optionsKey(options);
-  for (const CaptureInfo& capture : mod.captures()) key += " " + capture.name;
+Expected<Mod> Compiler::Impl::derived(const Mod& mod, const std::map<std::string, int64_t>& pins) {
+  if (pins.empty() && !passes::hasGradientStops(mod.module())) return mod;
+  std::string key = modKey(mod);
+  for (const auto& [name, value] : pins) key += fmt::format(" {}={}", name, value);
   {
     std::lock_guard lock(mutex);
-    if (auto found = built.find(key); found != built.end())
-      return Build{found->second, found->second->compiled};
+    if (auto found = derivedMods.find(key); found != derivedMods.end()) return found->second;
   }
-  Expected<Planned> planned = planKernel(mod, options);
-  if (!planned) return planned.error();
-  Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(planned->assembly));
-  if (!cached) return cached.error();
-  auto compiled = std::make_shared<const CompiledKernel>(compiledKernel(*cached, planned->plan));
-  auto again = compiled;
-  if (cached->origin != jit::Origin::Memory) {
-    CompiledKernel later = *compiled;
-    later.fromDisk = false;
-    later.compileMs = 0;
-    again = std::make_shared<const CompiledKernel>(std::move(later));
-  }
-  auto kernel = std::make_shared<const BuiltKernel>(
-      BuiltKernel{planned->mod, planned->plan, std::move(planned->assembly.slots), std::move(again)});
+  Expected<Mod> made = derive(mod, pins);
+  if (!made) return made;
   std::lock_guard lock(mutex);
-  return Build{built.emplace(key, std::move(kernel)).first->second, std::move(compiled)};
+  return derivedMods.emplace(key, *made).first->second;
+}
+
+Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
+  const std::string key = modKey(mod) + " " + optionsKey(options);
+  {
+    std::lock_guard lock(mutex);
+    if (auto found = built.find(key); found != built.end()) {
+      Build build{found->second, {}};
+      for (const BuiltStage& stage : build.plan->stages) build.compiled.push_back(stage.compiled);
+      return build;
+    }
+  }
+  auto chosen = planned(derive(mod, options.pins), options);
+  if (!chosen) return chosen.error();
+  auto& [derivedMod, plan] = *chosen;
+  Build build;
+  std::vector<BuiltStage> stages;
+  for (const plan::Stage& stage : plan.stages) {
+    plan::Assembly assembly = plan::assemble(derivedMod.module(), stage, plan.options);
+    Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(assembly));
+    if (!cached) return cached.error();
+    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, stage)));
+    stages.push_back({std::move(assembly.slots), fromMemory(build.compiled.back())});
+  }
+  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{derivedMod, std::move(plan), std::move(stages)});
+  std::lock_guard lock(mutex);
+  build.plan = built.emplace(key, std::move(made)).first->second;
+  return build;
+}
+
+Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod, const KernelOptions& options) {
+  Expected<Build> build = this->build(mod, options);
+  if (!build) return build.error();
+  Expected<CUctx_st*> context = jit::currentContext();
+  if (!context) return context.error();
+  const BuiltPlan& plan = *build->plan;
+  const std::pair key{*context, &plan};
+  {
+    std::lock_guard lock(mutex);
+    if (auto found = loaded.find(key); found != loaded.end()) return found->second;
+  }
+  LoadedPlan held{build->plan, std::move(build->compiled), {}, {}};
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const BuiltStage& stage = plan.stages[i];
+    const std::vector<char>& cubin = stage.compiled->cubin;
+    auto kernel =
+        jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()},
+                                 .entry = plan.plan.stages[i].entry,
+                                 .arch = plan.plan.options.arch,
+                                 .maxDynamicSharedBytes = plan.plan.stages[i].config.sharedBytes,
+                                 .variable = codegen::readsTensors(stage.slots) ? codegen::kZeroVariable : ""});
+    if (!kernel) return kernel.error();
+    held.stages.push_back(*std::move(kernel));
+  }
+  Expected<jit::DeviceInfo> device = jit::currentDevice();
+  if (!device) return device.error();
+  held.device = {device->multiprocessors, device->l2Bytes};
+  auto first = std::make_shared<const LoadedPlan>(held);
+  for (size_t i = 0; i < plan.stages.size(); ++i) held.compiled[i] = plan.stages[i].compiled;
+  std::lock_guard lock(mutex);
+  loaded.emplace(key, std::make_shared<const LoadedPlan>(std::move(held)));
+  return first;
 }
 
 Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(options)) {}
@@ -155,74 +181,63 @@ Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(option
 Expected<KernelSource> Compiler::source(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  Expected<Planned> planned = planKernel(mod, *complete);
-  if (!planned) return planned.error();
-  return std::move(planned->assembly.source);
+  auto chosen = planned(derive(mod, complete->pins), *complete);
+  if (!chosen) return chosen.error();
+  const auto& [derivedMod, plan] = *chosen;
+  return plan::assemble(derivedMod.module(), plan.stages.front(), plan.options).source;
 }
 
 Expected<std::shared_ptr<const CompiledKernel>> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  auto built = impl->build(mod, *complete);
-  if (!built) return built.error();
-  return built->compiled;
+  auto build = impl->build(mod, *complete);
+  if (!build) return build.error();
+  return build->compiled.front();
 }
 
 Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {
   options.blockSparse = false;
-  Expected<KernelOptions> complete = withArch(options);
+  Expected<KernelOptions> complete = withArch(std::move(options));
   if (!complete) return complete.error();
-  Expected<Chosen> chosen = choose(mod, *complete);
+  auto chosen = planned(impl->derived(mod, complete->pins), *complete);
   if (!chosen) return chosen.error();
-  const ir::Module& module = chosen->mod.module();
-  const std::optional<ir::Value> mask = module.output(ir::kMask);
-  const bool masks = mask && !(module.isConst(*mask) && module.integer(*mask));
-  return masks && !(chosen->plan.options.family == Family::Sm90 && passes::hasBounds(module));
+  return plan::wantsBlockMask(factsOf(chosen->first), chosen->second);
 }
 
-Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, KernelOptions options, const ForwardArgs& layout) const {
+Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& options, const Operands& operands,
+                                           const Outputs& outputs) const {
   if (options.kind != KernelKind::Forward) return Error::environment("forLayout() of a kernel that is no forward one");
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  Expected<Chosen> chosen = choose(mod, *complete);
+  // What the options alone rule out is told before what is wrong with the operands.
+  auto chosen = planned(impl->derived(mod, complete->pins), *complete);
   if (!chosen) return chosen.error();
-  if (Status status = checkOperands(layout, chosen->plan.options); !status) return status.error();
-  Status fits = chosen->plan.options.family == Family::Sm90 ? checkLayoutSm90(layout) : Status();
-  if (fits) return LayoutChoice{std::move(options), {}};
-  if (options.family == Family::Sm90) return fits.error();
-  options.family = Family::Sm80;
-  return LayoutChoice{std::move(options), fits.error().message};
+  Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->second.options);
+  if (!layout) return layout.error();
+  Expected<plan::Plan> plan = plan::choosePlan(factsOf(chosen->first), *complete, &*layout);
+  if (!plan) return plan.error();
+  LayoutChoice choice{options, plan->misfit};
+  if (!plan->misfit.empty()) choice.options.family = plan->options.family;
+  return choice;
 }
 
-Expected<Kernel> Compiler::load(const Mod& mod, const KernelOptions& options) const {
-  Expected<KernelOptions> complete = withArch(options);
+Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {
+  options.kind = KernelKind::Forward;
+  Expected<KernelOptions> complete = withArch(std::move(options));
   if (!complete) return complete.error();
-  auto built = impl->build(mod, *complete);
-  if (!built) return built.error();
-  Expected<CUctx_st*> context = jit::currentContext();
-  if (!context) return context.error();
-  const std::pair key{*context, built->kernel.get()};
-  {
-    std::lock_guard lock(impl->mutex);
-    if (auto found = impl->loaded.find(key); found != impl->loaded.end()) return Kernel(found->second);
-  }
-  const BuiltKernel& kernel = *built->kernel;
-  const std::vector<char>& cubin = kernel.compiled->cubin;
-  auto loaded = jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()},
-                                         .entry = kernel.plan.entry,
-                                         .arch = kernel.plan.options.arch,
-                                         .maxDynamicSharedBytes = kernel.plan.sharedBytes,
-                                         .variable = codegen::readsTensors(kernel.slots) ? codegen::kZeroVariable : ""});
-  if (!loaded) return loaded.error();
-  Expected<jit::DeviceInfo> device = jit::currentDevice();
-  if (!device) return device.error();
-  Kernel::Impl held{
-      built->kernel, built->compiled, *std::move(loaded), {device->multiprocessors, device->l2Bytes}};
-  auto first = std::make_shared<const Kernel::Impl>(held);
-  held.compiled = kernel.compiled;
-  std::lock_guard lock(impl->mutex);
-  impl->loaded.emplace(key, std::make_shared<const Kernel::Impl>(std::move(held)));
-  return Kernel(std::move(first));
+  auto plan = impl->load(mod, *complete);
+  if (!plan) return plan.error();
+  return ForwardKernel(*std::move(plan));
+}
+
+Expected<BlockMaskKernel> Compiler::loadBlockMask(const Mod& mod, KernelOptions options) const {
+  // Nothing else is static in it, and equal kernels are to have equal keys.
+  Expected<KernelOptions> complete =
+      withArch({.kind = KernelKind::BlockMask, .arch = std::move(options.arch), .pins = std::move(options.pins)});
+  if (!complete) return complete.error();
+  auto plan = impl->load(mod, *complete);
+  if (!plan) return plan.error();
+  return BlockMaskKernel(*std::move(plan));
 }
 
 } // namespace attnc

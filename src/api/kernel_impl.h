@@ -1,31 +1,40 @@
-// What a Kernel holds.
+// What kernels hold: a plan, built and loaded, stage by stage.
 #pragma once
 
-#include "api/forward_sm90.h"
 #include "attnc/kernel.h"
 #include "attnc/mod.h"
 #include "codegen/mod_source.h"
 #include "jit/loaded_kernel.h"
-#include "kernels/catalog.h"
+#include "plan/plan.h"
 
 #include <memory>
 #include <vector>
 
 namespace attnc {
 
-/// A kernel before loading: its plan, its machine code, and how a launch fills its ModArgs.
-struct BuiltKernel {
-  Mod mod; ///< with pins applied
-  kernels::Plan plan;
+/// A stage before loading: its machine code, and how a launch fills its ModArgs.
+struct BuiltStage {
   std::vector<codegen::Slot> slots;
   std::shared_ptr<const CompiledKernel> compiled; ///< as it comes from memory
 };
 
-struct Kernel::Impl {
-  std::shared_ptr<const BuiltKernel> built;
-  std::shared_ptr<const CompiledKernel> compiled; ///< as the call that gave this kernel came by it
-  jit::LoadedKernel loaded;
-  DeviceTraits device;
+struct BuiltPlan {
+  Mod mod; ///< with pins applied
+  plan::Plan plan;
+  std::vector<BuiltStage> stages; ///< those of the plan
+};
+
+/// As ForwardKernel and BlockMaskKernel hold it.
+struct LoadedPlan {
+  std::shared_ptr<const BuiltPlan> built;
+  std::vector<std::shared_ptr<const CompiledKernel>> compiled; ///< of stages, as the call that gave this came by them
+  std::vector<jit::LoadedKernel> stages;
+  plan::Device device;
+
+  const KernelOptions& options() const { return built->plan.options; }
+
+  /// Enqueues all stages that have CTAs. `captures`: null for none.
+  Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream) const;
 };
 
 } // namespace attnc

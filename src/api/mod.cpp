@@ -68,6 +68,11 @@ Mod::Impl::Impl(ir::Module simplified, std::string source)
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
 }
 
+const plan::ModFacts& Mod::Impl::facts() const {
+  std::call_once(factsOnce, [&] { knownFacts = plan::modFacts(module); });
+  return knownFacts;
+}
+
 Mod::Mod(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
 
 Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
@@ -116,6 +121,8 @@ const std::string& Mod::hash() const { return impl->hash; }
 const ir::Module& Mod::module() const { return impl->module; }
 
 struct ModAccess {
+  static const plan::ModFacts& factsOf(const Mod& mod) { return mod.impl->facts(); }
+
   static Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
     ir::Module module = mod.module();
     passes::PipelineOptions options;
@@ -131,6 +138,8 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
   }
 };
+
+const plan::ModFacts& factsOf(const Mod& mod) { return ModAccess::factsOf(mod); }
 
 Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
   return ModAccess::withPins(mod, pins);

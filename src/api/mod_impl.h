@@ -4,8 +4,10 @@
 #include "attnc/mod.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
+#include "plan/mod_facts.h"
 
 #include <map>
+#include <mutex>
 #include <string>
 
 namespace attnc {
@@ -17,7 +19,17 @@ struct Mod::Impl {
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
 
   Impl(ir::Module module, std::string text);
+
+  /// Found out when they are first asked for.
+  const plan::ModFacts& facts() const;
+
+private:
+  mutable std::once_flag factsOnce;
+  mutable plan::ModFacts knownFacts;
 };
+
+/// What kernels of this very mod depend on; `mod` as derive() gives it. Costs nothing after the first time.
+const plan::ModFacts& factsOf(const Mod& mod);
 
 /// The mod with extents and scalars fixed: they are constants in its functions, and still declared.
 /// Errors: Blame::Environment for a name that the mod does not have, or a value that does not fit.

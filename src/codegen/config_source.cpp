@@ -31,7 +31,9 @@ std::string emitConfig(const Config& config) {
   add("bool", "kBlockSparse", config.blockSparse);
   add("bool", "kRowMax", config.rowMax);
   add("bool", "kTf32", config.tf32);
-  for (const auto& [name, value] : config.extra) add("int", name, value);
+  add("int", "kSharedBytes", config.sharedBytes);
+  if (config.kvStages) add("int", "kStages", config.kvStages);
+  if (config.qStages) add("int", "kQStages", config.qStages);
   text += "\n} // namespace attnc\n";
   if (config.wgmmaShapes.empty()) return text;
   text += "\n#define ATTNC_WGMMA_SHAPES(shape)";

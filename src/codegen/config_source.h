@@ -4,7 +4,6 @@
 #include "attnc/tensor.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace attnc::codegen {
@@ -19,11 +18,12 @@ struct Config {
   bool blockSparse = false;
   bool rowMax = false; ///< the row maximum may be asked for
   bool tf32 = false;
-  std::vector<std::pair<std::string, int>> extra; ///< more constants of one kernel family: name, value
-  std::vector<int> wgmmaShapes;                   ///< columns of its products by wgmma, if there are any
+  int sharedBytes = 0;          ///< dynamic shared memory of a CTA: templates hold their own layout to it
+  int kvStages = 0;             ///< slots of the K and V rings; 0: the template has none
+  int qStages = 0;              ///< slots of the Q ring, likewise
+  std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any
 };
 
-/// Precondition: the names in `extra` are identifiers of the catalogue's, never the user's.
 std::string emitConfig(const Config& config);
 
 } // namespace attnc::codegen

@@ -1,5 +1,4 @@
-// emitMod(): the two structs and five functions of templates/mod/contract.cuh, in its order; then those optional ones
-// of templates/algo/step_walk.cuh and templates/mod/hooks.cuh that the mod allows.
+// emitMod(): ModArgs and Mod as templates/mod/contract.cuh asks, in its order.
 #include "codegen/mod_source.h"
 
 #include "codegen/function_text.h"
@@ -84,7 +83,19 @@ std::string returnerText(const char* type, const std::string& signature, const s
   return fmt::format("  ATTNC_DEVICE static {} {} {{\n{}  }}\n", type, signature, body);
 }
 
-constexpr const char* kColumnSignature = "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx";
+/// col(). With `shiftedTerm`, the field that is all that positions as floats are used for, the offset is added to it: a
+/// multiply-add whose product is formed once a tile.
+std::string columnText(const std::string& body, const std::string& shiftedTerm) {
+  const char* signature = "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,\n"
+                          "                              float kv_offset)";
+  if (!shiftedTerm.empty())
+    return fillerText("Col", signature,
+                      fmt::format("    const float kv_float = kv_base;\n{}    out.{} += kv_slope(args, head) * kv_offset;\n",
+                                  body, shiftedTerm));
+  const bool takesFloat = body.find("kv_float") != std::string::npos;
+  return fillerText("Col", signature, (takesFloat ? "    const float kv_float = kv_base + kv_offset;\n" : "") + body);
+}
+
 constexpr const char* kEdgeSignature = "(const ModArgs& args, const Head& head, int b, int h, int q_idx)";
 
 /// Bounds of a range of rows, from those of its first and last row.
@@ -96,9 +107,7 @@ std::string boundsText(const passes::KvBounds& bounds, const std::string& begin,
   std::string text = "\n  // The live columns of a row are exactly those from kv_begin to the one before kv_end.\n";
   text += returnerText("int", std::string("kv_begin") + kEdgeSignature, begin);
   text += returnerText("int", std::string("kv_end") + kEdgeSignature, end);
-  text += "  static constexpr bool kRowsAreIntervals = true;\n";
-  text += "  struct Bounds {\n    int kv_begin, kv_full_begin, kv_full_end, kv_end;\n  };\n";
-  return text + returnerText("Bounds",
+  return text + returnerText("TileBounds",
                              "bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end)",
                              fmt::format("    return {{{}, {},\n            {}, {}}};\n", at("kv_begin", !beginFalls),
                                          at("kv_begin", beginFalls), at("kv_end", !endFalls), at("kv_end", endFalls)));
@@ -148,41 +157,39 @@ struct Extras {
   /// Of `values`, the column's term of `shifted`.
   size_t columnTerm() const { return values.size() - (bounds ? 3 : 1); }
 
-  /// Marks what is the tanh of the score, up to the factors of `scaled`.
-  std::string tanhText() const {
-    if (!scaled) return "";
-    const ir::Module& module = scaled->module;
-    const ir::Node& node = module[*module.output(ir::kScore)];
-    if ((node.op != ir::Op::Tanh && node.op != ir::Op::TanhApprox) || !isScore(module, node.operands[0])) return "";
-    return fmt::format("  static constexpr bool {} = true;\n",
-                       node.op == ir::Op::Tanh ? "kScoreIsTanh" : "kScoreIsTanhApprox");
+  /// The form of algo/exponents.cuh, of a module with this score_mod.
+  const char* form(const std::optional<ir::Value>& score, const ir::Module& of) const {
+    if (!score || isScore(of, *score)) return "ProductExponents";
+    if (shifted && isLinear(*shifted)) return "LinearExponents";
+    const ir::Node& node = of[*score];
+    const bool isTanh = scaled && !node.operands.empty() && isScore(of, node.operands[0]);
+    if (isTanh && node.op == ir::Op::Tanh) return "TanhExponents<true>";
+    if (isTanh && node.op == ir::Op::TanhApprox) return "TanhExponents<false>";
+    return "ScoreExponents";
   }
 
-  /// `bodies`: of `values`. `field`: of Col that holds the column's term of `shifted`.
-  std::string text(llvm::ArrayRef<std::string> bodies, const std::string& field) const {
-    std::string text;
-    auto add = [&](const char* signature) {
-      text += returnerText("float", signature, bodies.front());
+  /// What the hooks say beside score() and mask(). `bodies`: of `values`.
+  std::string text(llvm::ArrayRef<std::string> bodies) const {
+    std::string text, in = "1.f", out = "1.f", slope = "0.f", shift = "    return 0.f;\n";
+    const auto take = [&] {
+      std::string body = bodies.front();
       bodies = bodies.drop_front();
+      return body;
     };
-    if (scaled) text += "\n  // score() takes a score times scale_in, and gives one to be multiplied by scale_out.\n";
-    text += tanhText();
-    if (scaled && scaled->in) add("scale_in(const ModArgs& args, const Head& head)");
-    if (scaled && scaled->out) add("scale_out(const ModArgs& args, const Head& head)");
+    const auto factor = [&](std::string& value, const char* name) {
+      text += returnerText("float", fmt::format("{}(const ModArgs& args, const Head& head)", name), take());
+      value = fmt::format("{}(args, head)", name);
+    };
+    if (scaled && scaled->in) factor(in, "scale_in");
+    if (scaled && scaled->out) factor(out, "scale_out");
     if (shifted) {
-      text += "\n  // To be added to all scores of a row. Positions as floats may count from anywhere.\n"
-              "  static constexpr bool kAnyOrigin = true;\n";
-      if (isLinear(*shifted))
-        text += "  // score() adds kv_slope * kv_float, nothing else.\n"
-                "  static constexpr bool kScoreIsLinear = true;\n";
-      add("row_shift(const ModArgs& args, const Head& head, const Row& row)");
-      add("kv_slope(const ModArgs& args, const Head& head)");
-      bodies = bodies.drop_front();
-      text += returnerText("Col", kColumnSignature + (", float kv_base,\n" + std::string(31, ' ') + "float kv_offset)"),
-                           fmt::format("    Col out = col(args, head, b, h, kv_idx, kv_base);\n"
-                                       "    out.{} += kv_slope(args, head) * kv_offset;\n    return out;\n",
-                                       field));
+      shift = take();
+      factor(slope, "kv_slope");
+      take(); // the column's term is a field of Col
     }
+    text += returnerText("ScoreFactors", "factors(const ModArgs& args, const Head& head)",
+                         fmt::format("    return {{{}, {}, {}}};\n", in, out, slope));
+    text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)", shift);
     return bounds ? text + boundsText(*bounds, bodies[0], bodies[1]) : text;
   }
 };
@@ -216,15 +223,27 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = kPrologue + argsText(program);
   text += "struct Mod {\n";
-  text += fmt::format("  static constexpr bool kHasScoreMod = {};\n", score.has_value());
-  text += fmt::format("  static constexpr bool kHasMaskMod = {};\n\n", mask.has_value());
+  const ir::Module& written = extras.moduleOr(module);
+  const int columnBytes = structBytes(fields.column, program);
+  const bool columnsLoad = columnBytes <= kMaxSharedColumnBytes && ir::hasLoad(written, ir::Level::Column);
+  const auto addFlag = [&](const char* name, bool value) {
+    text += fmt::format("  static constexpr bool {} = {};\n", name, value);
+  };
+  addFlag("kHasMaskMod", mask.has_value());
+  addFlag("kHasBounds", extras.bounds.has_value());
+  addFlag("kRowsAreIntervals", extras.bounds.has_value());
+  addFlag("kColumnsLoad", columnsLoad);
+  addFlag("kAnyOrigin", extras.shifted.has_value());
+  text += "\n";
   text += structText("Head", "b and h", fields.head, program, fields);
   text += structText("Row", "b, h and q_idx", fields.row, program, fields);
   text += structText("Col", "b, h and kv_idx", fields.column, program, fields);
+  if (columnsLoad) text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
+  text += fmt::format("  using Exponents = {};\n", extras.form(written.output(ir::kScore), written));
   text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head));
   text += fillerText("Row", "row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float)",
                      bodyOf(row));
-  text += fillerText("Col", kColumnSignature + std::string(", float kv_float)"), bodyOf(column));
+  text += columnText(bodyOf(column), extras.shifted ? fields.names[program.hooks[extras.columnTerm()]] : "");
   text += returnerText("float",
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
@@ -233,16 +252,8 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
                        mask ? bodyOf(*mask) : "    return true;\n");
   std::vector<std::string> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
-  std::string columnTerm = extras.shifted ? fields.names[program.hooks[extras.columnTerm()]] : "";
-  text += extras.text(bodies, columnTerm);
-  int columnBytes = 0;
-  if (const int bytes = structBytes(fields.column, program);
-      bytes <= kMaxSharedColumnBytes && ir::hasLoad(extras.moduleOr(module), ir::Level::Column)) {
-    columnBytes = bytes;
-    text += "\n  // col() reads memory.\n  static constexpr bool kColumnsLoad = true;\n";
-    text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
-  }
-  return {text + kEpilogue, program.slots, columnBytes};
+  text += extras.text(bodies);
+  return {text + kEpilogue, program.slots, columnsLoad ? columnBytes : 0};
 }
 
 } // namespace attnc::codegen

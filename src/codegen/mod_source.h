@@ -35,16 +35,14 @@ struct Slot {
 struct ModSource {
   std::string text;        ///< of attnc_mod.cuh
   std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
-  int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad (templates/mod/hooks.cuh), else 0
+  int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad, else 0
 };
 
+/// What leaves score() for other hooks: for kernels that go through templates/algo/apply_mod.cuh. Others would miss it.
 struct ModOptions {
-  /// Factors of the score that heads know leave score() for scale_in() and scale_out(): for kernels that take the hooks
-  /// of templates/mod/hooks.cuh. Others would miss the factors.
-  bool scaledScore = false;
-  /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_float may count
-  /// from any position that is the same for both. For kernels that take the hooks and count from their tile; others
-  /// would miss the term, or round it.
+  bool scaledScore = false; ///< factors of the score that heads know; soft caps take the form of tanh
+  /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_base may count from
+  /// any position that is the same for both. For kernels that count from their tile; others would round the term.
   bool rowShift = false;
 };
 

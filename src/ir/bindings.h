@@ -5,8 +5,9 @@
 // memory.
 #pragma once
 
-#include "attnc/block_mask.h"
+#include "attnc/captures.h"
 #include "attnc/error.h"
+#include "attnc/problem.h"
 #include "ir/ir.h"
 
 #include <llvm/ADT/SmallVector.h>

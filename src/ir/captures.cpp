@@ -1,5 +1,5 @@
 // Captures by name: the public container that bind() reads. It stands here because binding is the lowest user of it.
-#include "attnc/block_mask.h"
+#include "attnc/captures.h"
 
 namespace attnc {
 

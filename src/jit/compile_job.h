@@ -1,11 +1,10 @@
-// What a compiler is given and what it hands back. Plain values: the cache stores them without knowing NVRTC.
+// What a compiler is given and what it hands back, as plain values.
 #pragma once
 
-#include "attnc/error.h"
+#include "cache/cache.h"
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,19 +37,9 @@ struct CompileResult {
   double ms = 0;                       ///< wall time of the compile
 };
 
-/// Turns jobs into kernels. NVRTC in production, a fake in the cache's tests. All functions may be called from any
-/// thread.
-class KernelCompiler {
+/// Turns jobs into kernels. NVRTC in production, a fake in tests. All functions may be called from any thread.
+class KernelCompiler : public cache::CompilerIdentity {
 public:
-  virtual ~KernelCompiler() = default;
-
-  /// Says which compiler binary would be used, without opening it: equal stamps, equal compilers. Costs microseconds.
-  /// nullopt: not known without opening it, or there is none.
-  virtual std::optional<std::string> stamp() const = 0;
-
-  /// Names the exact build of the compiler; part of a kernel's key. Opens the compiler. Blame::Environment: none.
-  virtual Expected<std::string> identity() = 0;
-
   /// Blame::Environment: no compiler, or one that cannot serve this arch. Blame::Internal: the source does not
   /// compile, with the log.
   virtual Expected<CompileResult> compile(const CompileJob& job) = 0;

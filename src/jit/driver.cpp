@@ -1,7 +1,5 @@
 #include "jit/driver.h"
 
-#include "jit/dynamic_library.h"
-
 #include <fmt/format.h>
 
 namespace attnc::jit {
@@ -11,29 +9,31 @@ namespace {
 constexpr char kNoDriver[] = "install the NVIDIA driver; without a GPU everything but launching works";
 
 Expected<Driver> openDriver() {
-  std::string why;
-  auto library = DynamicLibrary::open("libcuda.so.1", why);
-  if (!library) return Error::environment("the CUDA driver was not found: " + why, kNoDriver);
+  auto symbols = DriverSymbols::open();
+  if (!symbols) return std::move(symbols).error();
   Driver driver;
-  std::string missing;
-// Twice, so that the macros of cuda.h have done their work before a name becomes a string.
-#define ATTNC_NAME(function) #function
-#define X(function)                                                                                                    \
-  driver.function = reinterpret_cast<decltype(driver.function)>(library->symbol(ATTNC_NAME(function)));                \
-  if (!driver.function) missing += std::string(" ") + ATTNC_NAME(function);
+#define X(function) symbols->find(driver.function, ATTNC_DRIVER_NAME(function));
   ATTNC_DRIVER_FUNCTIONS(X)
 #undef X
-#undef ATTNC_NAME
-  driver.funcLoad = reinterpret_cast<decltype(driver.funcLoad)>(library->symbol("cuFuncLoad"));
-  driver.eventElapsedTime = reinterpret_cast<decltype(driver.eventElapsedTime)>(library->symbol("cuEventElapsedTime"));
-  if (!driver.eventElapsedTime) missing += " cuEventElapsedTime";
-  if (!missing.empty())
-    return Error::environment(library->path() + " lacks" + missing, "install a driver for CUDA 13 or later");
+  symbols->findOptional(driver.funcLoad, "cuFuncLoad");
+  if (Status found = symbols->foundAll(); !found) return std::move(found).error();
   if (Status ready = driver.check(driver.cuInit(0), "cuInit"); !ready) return std::move(ready).error();
   return driver;
 }
 
 } // namespace
+
+Expected<DriverSymbols> DriverSymbols::open() {
+  std::string why;
+  auto library = DynamicLibrary::open("libcuda.so.1", why);
+  if (!library) return Error::environment("the CUDA driver was not found: " + why, kNoDriver);
+  return DriverSymbols(*std::move(library));
+}
+
+Status DriverSymbols::foundAll() const {
+  if (missing.empty()) return {};
+  return Error::environment(library.path() + " lacks" + missing, "install a driver for CUDA 13 or later");
+}
 
 Expected<const Driver*> Driver::get() {
   static const Expected<Driver> driver = openDriver();

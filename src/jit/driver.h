@@ -1,34 +1,57 @@
-// The CUDA driver, opened at run time. Only sources of this layer include this header: it names CUDA's types.
+// The CUDA driver, opened at run time. Only sources that name CUDA's types include this header: those of this layer, and
+// tools/device.
 //
-// In: nothing. Out: the driver's functions and its errors as attnc's. Not: a context of its own; the current one is
-// the caller's (device.h makes one for programs that have none).
+// In: nothing. Out: the driver's functions and its errors as attnc's. Not: a context; the current one is the caller's.
 #pragma once
+
+#include "jit/dynamic_library.h"
 
 #include "attnc/error.h"
 
 #include <cuda.h>
 
-#include <vector>
+#include <string>
 
 namespace attnc::jit {
 
-// Every function that is used. The macros of cuda.h turn a name into that of its newest version.
+/// Finds functions of libcuda by name, for tables such as Driver.
+class DriverSymbols {
+public:
+  /// Blame::Environment: no libcuda.
+  static Expected<DriverSymbols> open();
+
+  /// Sets the pointer to the function; null, if the driver has none of this name.
+  template <class Function> void findOptional(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(library.symbol(name));
+  }
+  template <class Function> void find(Function*& function, const char* name) {
+    findOptional(function, name);
+    if (!function) missing += std::string(" ") + name;
+  }
+  /// Blame::Environment: the functions that were not found.
+  Status foundAll() const;
+
+private:
+  explicit DriverSymbols(DynamicLibrary library) : library(std::move(library)) {}
+  DynamicLibrary library;
+  std::string missing;
+};
+
+// For lists of functions as below. The macros of cuda.h turn a name into that of its newest version, before it becomes a
+// string.
+#define ATTNC_DRIVER_NAME(function) #function
+#define ATTNC_DRIVER_MEMBER(function) decltype(&::function) function = nullptr;
+
+// Every function that the library uses.
 #define ATTNC_DRIVER_FUNCTIONS(X)                                                                                      \
   X(cuInit)                                                                                                            \
-  X(cuDriverGetVersion)                                                                                                \
   X(cuGetErrorName)                                                                                                    \
   X(cuGetErrorString)                                                                                                  \
-  X(cuDeviceGet)                                                                                                       \
-  X(cuDeviceGetCount)                                                                                                  \
   X(cuDeviceGetName)                                                                                                   \
   X(cuDeviceGetAttribute)                                                                                              \
   X(cuDeviceTotalMem)                                                                                                  \
-  X(cuDevicePrimaryCtxRetain)                                                                                          \
-  X(cuDevicePrimaryCtxRelease)                                                                                         \
   X(cuCtxGetCurrent)                                                                                                   \
-  X(cuCtxSetCurrent)                                                                                                   \
   X(cuCtxGetDevice)                                                                                                    \
-  X(cuCtxSynchronize)                                                                                                  \
   X(cuLibraryLoadData)                                                                                                 \
   X(cuLibraryUnload)                                                                                                   \
   X(cuLibraryGetKernel)                                                                                                \
@@ -37,35 +60,13 @@ namespace attnc::jit {
   X(cuFuncGetAttribute)                                                                                                \
   X(cuFuncSetAttribute)                                                                                                \
   X(cuLaunchKernelEx)                                                                                                  \
-  X(cuTensorMapEncodeTiled)                                                                                            \
-  X(cuMemAlloc)                                                                                                        \
-  X(cuMemFree)                                                                                                         \
-  X(cuMemcpyHtoD)                                                                                                      \
-  X(cuMemcpyDtoH)                                                                                                      \
   X(cuMemsetD8Async)                                                                                                   \
-  X(cuMemsetD8)                                                                                                        \
-  X(cuStreamCreate)                                                                                                    \
-  X(cuStreamDestroy)                                                                                                   \
-  X(cuStreamSynchronize)                                                                                               \
-  X(cuStreamBeginCapture)                                                                                              \
-  X(cuStreamEndCapture)                                                                                                \
-  X(cuGraphInstantiate)                                                                                                \
-  X(cuGraphDestroy)                                                                                                    \
-  X(cuGraphExecDestroy)                                                                                                \
-  X(cuGraphLaunch)                                                                                                     \
-  X(cuEventCreate)                                                                                                     \
-  X(cuEventDestroy)                                                                                                    \
-  X(cuEventRecord)                                                                                                     \
-  X(cuEventSynchronize)
+  X(cuTensorMapEncodeTiled)
 
 /// Immutable once opened.
 struct Driver {
-#define X(function) decltype(&::function) function = nullptr;
-  ATTNC_DRIVER_FUNCTIONS(X)
-#undef X
-  // By their oldest names, which older drivers have as well; the first may be missing (before 12.4).
-  decltype(&::cuFuncLoad) funcLoad = nullptr;
-  CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr;
+  ATTNC_DRIVER_FUNCTIONS(ATTNC_DRIVER_MEMBER)
+  decltype(&::cuFuncLoad) funcLoad = nullptr; ///< null before 12.4
 
   /// The process's driver, opened and initialised by the first call; later calls give the same answer. Thread-safe.
   /// Blame::Environment: no libcuda, or no GPU.

@@ -31,11 +31,11 @@ bool writeFile(const fs::path& path, std::string_view bytes) {
 
 } // namespace
 
-void dumpJob(const std::string& directory, const Digest& key, const CompileJob& job, const CompileResult* result,
-             const std::string& failure, const Log& log) {
+void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
+             const CompileResult* result, const std::string& failure, const cache::Log& log) {
   if (directory.empty()) return;
   std::string stem = fs::path(job.name).stem().string();
-  fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, job.arch, key.hex().substr(0, 12));
+  fs::path folder = fs::path(directory) / fmt::format("{}-{}-{}", stem, job.arch, content.hex().substr(0, 12));
   bool good = writeFile(insideOf(folder, job.name), job.source);
   for (const auto& [name, text] : job.headers)
     good = writeFile(insideOf(folder, name), text) && good;

@@ -1,19 +1,19 @@
 // Writes what a compile saw and made into a directory, for people: ATTNC_DUMP_DIR.
 //
-// In: a job, and its result or error. Out: DIR/NAME-KEY/ with the source and headers under their own names (so that
+// In: a job, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names (so that
 // nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure only logs.
 #pragma once
 
+#include "cache/log.h"
+#include "cache/sha256.h"
 #include "jit/compile_job.h"
-#include "jit/log.h"
-#include "jit/sha256.h"
 
 #include <string>
 
 namespace attnc::jit {
 
-/// `result` may be null; `failure` is then the text of the error.
-void dumpJob(const std::string& directory, const Digest& key, const CompileJob& job, const CompileResult* result,
-             const std::string& failure, const Log& log);
+/// `content`: of the job (kernel_bytes.h). `result` may be null; `failure` is then the text of the error.
+void dumpJob(const std::string& directory, const cache::Digest& content, const CompileJob& job,
+             const CompileResult* result, const std::string& failure, const cache::Log& log);
 
 } // namespace attnc::jit

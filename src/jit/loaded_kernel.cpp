@@ -1,7 +1,7 @@
 #include "jit/loaded_kernel.h"
 
 #include "jit/arch.h"
-#include "jit/device.h"
+#include "jit/current_device.h"
 #include "jit/driver.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "jit/nvrtc.h"
 
-#include "jit/fork_guard.h"
+#include "cache/fork_guard.h"
 #include "jit/nvrtc_library.h"
 #include "jit/ptxas_log.h"
 
@@ -234,7 +234,7 @@ std::optional<std::string> Nvrtc::stamp() const {
 }
 
 Expected<std::string> Nvrtc::identity() {
-  CompileScope scope;
+  cache::CompileScope scope;
   if (!scope) return forkedError();
   auto api = impl->open();
   if (!api) return std::move(api).error();
@@ -242,7 +242,7 @@ Expected<std::string> Nvrtc::identity() {
 }
 
 Expected<std::string> Nvrtc::path() {
-  CompileScope scope;
+  cache::CompileScope scope;
   if (!scope) return forkedError();
   auto api = impl->open();
   if (!api) return std::move(api).error();
@@ -250,7 +250,7 @@ Expected<std::string> Nvrtc::path() {
 }
 
 Expected<std::vector<int>> Nvrtc::supportedArchs() {
-  CompileScope scope;
+  cache::CompileScope scope;
   if (!scope) return forkedError();
   auto api = impl->open();
   if (!api) return std::move(api).error();
@@ -258,7 +258,7 @@ Expected<std::vector<int>> Nvrtc::supportedArchs() {
 }
 
 Expected<CompileResult> Nvrtc::compile(const CompileJob& job) {
-  CompileScope scope;
+  cache::CompileScope scope;
   if (!scope) return forkedError();
   if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
   auto opened = impl->open();

@@ -1,6 +1,6 @@
 #include "jit/nvrtc_library.h"
 
-#include "jit/fork_guard.h"
+#include "cache/fork_guard.h"
 
 #include <fmt/format.h>
 
@@ -76,7 +76,7 @@ std::map<std::string, std::string>& versionsAtLoad() {
 std::optional<std::string> versionAtLoad(const std::string& path) {
   auto stamp = fileStamp(path);
   if (!stamp) return std::nullopt;
-  auto lock = lockForkSafe();
+  auto lock = cache::lockForkSafe();
   auto found = versionsAtLoad().find(*stamp);
   return found == versionsAtLoad().end() ? std::nullopt : std::optional(found->second);
 }
@@ -84,7 +84,7 @@ std::optional<std::string> versionAtLoad(const std::string& path) {
 void rememberLoad(const std::string& path, const std::string& version) {
   auto stamp = fileStamp(path);
   if (!stamp) return;
-  auto lock = lockForkSafe();
+  auto lock = cache::lockForkSafe();
   versionsAtLoad().emplace(*stamp, version);
 }
 

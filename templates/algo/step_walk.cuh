@@ -1,111 +1,120 @@
-// Which KV tiles a tile of Q rows visits, for kernels in which one warp walks and the others follow: all tiles, those
-// of the block lists, or those between the bounds that a mod computes. Thread-uniform over a warp; no synchronisation.
+// The steps of a tile: which tiles of the other axis it visits, in which order, and what is to be done in each.
 //
-// A mod may have   struct Bounds { int kv_begin, kv_full_begin, kv_full_end, kv_end; }
-//                  static Bounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
-// for the rows [q_begin, q_end): no column outside [kv_begin, kv_end) lives in any of them, all of those in
-// [kv_full_begin, kv_full_end) live in every one; the kernel clips them to [0, kv_len). A mod with bounds needs no
-// lists; lists that are given all the same are walked, since they may leave out more than the mask does.
+// A tile of Q rows walks along KV, a tile of KV columns along Q. The walk takes all positions of the walked axis, those
+// between the bounds that the mod computes, or the blocks of lists; whole, or one of several parts of it (split-KV).
+// Thread-uniform; no synchronisation, and no word of a mod: kv_walk.cuh is where mods come in.
+//
+// Steps go from the last position to the first, of lists the partial blocks before the full ones: where scores grow
+// along a row up to the diagonal, as with ALiBi, its maximum is then seen at once.
 #pragma once
 
-#include "attnc_config.cuh"
-
-#include "attnc_mod.cuh"
-
-#include "algo/lazy_softmax.cuh"
-#include "mod/hooks.cuh"
+#include "mod/contract.cuh"
 #include "params.cuh"
 
 namespace attnc {
 
-template <class M> constexpr bool kHasBounds = requires { &M::bounds; };
-
-/// Whether the live columns of each row are exactly [kv_begin, kv_end) of the bounds of that row alone: as the mod
-/// says.
-template <class M> constexpr bool kRowsAreIntervals = requires { requires M::kRowsAreIntervals; };
-
 enum StepFlags : int {
-  kStepMasked = 1,  // mask_mod must be evaluated
-  kStepTail = 2,    // some columns lie past kv_len
-  kStepFirst = 4,   // the first step of its tile of Q rows
-  kStepLast = 8,    // the last one
-  kStepExact = 16,  // of a tile of few columns: references follow the maxima (lazy_softmax.cuh)
+  kStepMasked = 1, // mask_mod must be evaluated
+  kStepTail = 2,   // some positions lie past the end
+  kStepFirst = 4,  // the first step of its tile
+  kStepLast = 8,   // the last one
+  kStepFew = 16,   // of a tile of few steps, kFewSteps at most: softmax.cuh
 };
+constexpr int kFewSteps = 8;
 
 struct Step {
-  int kv_start, flags;
+  int start, flags; ///< the first of its positions; StepFlags
 };
 
-/// The steps of one tile of Q rows, from the last column to the first, of lists the partial blocks before the full
-/// ones: where scores grow along a row up to the diagonal, as with ALiBi, its maximum is then seen at once.
-///
-/// `step` is the first one, then `advance` goes on. There is at least one: a tile of rows without live columns gets a
-/// step that lies past kv_len, so that its rows come out as fully masked.
-template <class M> struct StepWalk {
-  const BlockLists& lists;
-  const int* partial_index;
-  const int* full_index;
-  int log2_tiles, partial_tiles, count, i;
-  int full_begin, full_end; // with bounds and no lists
-  int kv_len, first;
-  Step step;
+enum class StepSource { All, Bounds, Lists };
 
-  ATTNC_DEVICE StepWalk(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int q_end)
-      : lists(p.lists), i(0), kv_len(p.kv_len), first(0) {
-    if constexpr (kBlockSparse) {
-      const long long row = b * lists.batch_stride + h * lists.head_stride + q_start / lists.q_block;
-      log2_tiles = 31 - __clz(lists.kv_block / kBlockN);
-      partial_index = lists.partial_index + row * lists.index_stride;
-      partial_tiles = lists.partial_count[row] << log2_tiles;
-      count = partial_tiles;
-      if (lists.full_count) {
-        full_index = lists.full_index + row * lists.index_stride;
-        count += lists.full_count[row] << log2_tiles;
-      }
-    } else if constexpr (kHasBounds<M>) {
-      const auto bounds = M::bounds(args, M::head(args, b, h), b, h, q_start, q_end);
-      first = max(bounds.kv_begin, 0) / kBlockN;
-      count = max((min(bounds.kv_end, kv_len) + kBlockN - 1) / kBlockN - first, 0);
-      full_begin = bounds.kv_full_begin;
-      full_end = bounds.kv_full_end;
-    } else {
-      count = (kv_len + kBlockN - 1) / kBlockN;
-    }
-    step = find();
+/// Lists of blocks along the walked axis, those of one tile: BlockLists of params.cuh, found by the tile's own block.
+struct BlockRow {
+  const int *partial_index, *full_index;
+  int partial_count, full_count;
+  int block; ///< positions of a block: those of a step times a power of two
+
+  /// `tile_block`: which block of the other axis the tile lies in. `walked_block`: positions of a listed block.
+  ATTNC_DEVICE BlockRow(const BlockLists& lists, int b, int h, int tile_block, int walked_block) : block(walked_block) {
+    const long long row = b * lists.batch_stride + h * lists.head_stride + tile_block;
+    partial_index = lists.partial_index + row * lists.index_stride;
+    partial_count = lists.partial_count[row];
+    full_index = lists.full_index + row * lists.index_stride;
+    full_count = lists.full_count ? lists.full_count[row] : 0;
+  }
+};
+
+/// `Size`: positions of a step. `HasMask`: without a mask_mod no step is masked.
+template <int Size, StepSource Source, bool HasMask> struct StepWalk {
+  int length;      // of the walked axis
+  int first = 0;   // of Bounds: index of the first step, counted from position 0
+  int all;         // steps of the tile
+  int count;       // steps of this walk: all, or a part of them
+  int skipped = 0; // steps before the part
+  int full_begin, full_end;              // of Bounds: positions that need no mask
+  const int *partial_index, *full_index; // of Lists
+  int log2_steps, partial_steps;         // of Lists: steps of a block, steps of partial blocks
+
+  /// All positions.
+  ATTNC_DEVICE explicit StepWalk(int length) : length(length), all((length + Size - 1) / Size), count(all) {
+    static_assert(Source == StepSource::All);
   }
 
-  /// Goes to the next step. Not after a step marked as last.
-  ATTNC_DEVICE void advance() {
-    ++i;
-    step = find();
+  /// Those of bounds, clipped to [0, length).
+  ATTNC_DEVICE StepWalk(int length, TileBounds bounds) : length(length) {
+    static_assert(Source == StepSource::Bounds);
+    first = max(bounds.begin, 0) / Size;
+    count = all = max((min(bounds.end, length) + Size - 1) / Size - first, 0);
+    full_begin = bounds.full_begin;
+    full_end = bounds.full_end;
   }
 
-private:
-  ATTNC_DEVICE Step find() {
-    if (i >= count) return {round_to_tile(max(kv_len, 1)), kStepTail | kStepFirst | kStepLast};
-    int start, flags;
-    if constexpr (kBlockSparse) {
-      const bool masked = i < partial_tiles;
-      const int j = (masked ? partial_tiles : count) - 1 - i;
-      const int block = (masked ? partial_index : full_index)[j >> log2_tiles];
-      start = ((block << log2_tiles) + (j & ((1 << log2_tiles) - 1))) * kBlockN;
-      flags = masked ? kStepMasked : 0;
-    } else if constexpr (kHasBounds<M>) {
-      start = (first + count - 1 - i) * kBlockN;
-      flags = start >= full_begin && min(start + kBlockN, kv_len) <= full_end ? 0 : kStepMasked;
+  /// Those of listed blocks.
+  ATTNC_DEVICE StepWalk(int length, const BlockRow& row)
+      : length(length), partial_index(row.partial_index), full_index(row.full_index) {
+    static_assert(Source == StepSource::Lists);
+    log2_steps = 31 - __clz(row.block / Size);
+    partial_steps = row.partial_count << log2_steps;
+    count = all = partial_steps + (row.full_count << log2_steps);
+  }
+
+  /// Keeps one of `parts` parts of the steps, of equal size but for one step.
+  ATTNC_DEVICE void keep_part(int part, int parts) {
+    skipped = int((long long)all * part / parts);
+    count = int((long long)all * (part + 1) / parts) - skipped;
+  }
+
+  /// Step i < count. A tile without steps has one past the end, 0, so that its rows come out as fully masked.
+  ATTNC_DEVICE Step at(int i) const {
+    if (i >= count) return {(max(length, 1) + Size - 1) / Size * Size, kStepTail | kStepFirst | kStepLast};
+    const int start = start_of(i);
+    return {start, flags_of(i, start)};
+  }
+
+  /// The same in parts, for kernels that have no register for flags to spare.
+  ATTNC_DEVICE int start_of(int i) const {
+    const int index = skipped + i;
+    if constexpr (Source == StepSource::Lists) {
+      const bool masked = index < partial_steps;
+      const int j = (masked ? partial_steps : all) - 1 - index;
+      const int block = (masked ? partial_index : full_index)[j >> log2_steps];
+      return ((block << log2_steps) + (j & ((1 << log2_steps) - 1))) * Size;
     } else {
-      start = (count - 1 - i) * kBlockN;
-      flags = kStepMasked;
+      return (first + all - 1 - index) * Size;
     }
-    if (!M::kHasMaskMod) flags = 0;
-    if (start + kBlockN > kv_len) flags |= kStepTail;
+  }
+  ATTNC_DEVICE int flags_of(int i, int start) const {
+    int flags = kStepMasked;
+    if constexpr (Source == StepSource::Lists) flags = skipped + i < partial_steps ? kStepMasked : 0;
+    if constexpr (Source == StepSource::Bounds)
+      flags = start >= full_begin && min(start + Size, length) <= full_end ? 0 : kStepMasked;
+    if (!HasMask) flags = 0;
+    if (start + Size > length) flags |= kStepTail;
     if (i == 0) flags |= kStepFirst;
-    if (count <= kExactSteps) flags |= kStepExact;
+    if (all <= kFewSteps) flags |= kStepFew;
     if (i + 1 == count) flags |= kStepLast;
-    return {start, flags};
+    return flags;
   }
-
-  ATTNC_DEVICE static int round_to_tile(int x) { return (x + kBlockN - 1) / kBlockN * kBlockN; }
 };
 
 } // namespace attnc

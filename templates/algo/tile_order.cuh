@@ -6,13 +6,13 @@
 
 namespace attnc {
 
-struct QTile {
+struct TilePlace {
   int head;   // b * q_heads + h
   int q_tile; // index of the tile among the head's
 };
 
 /// The place of a tile in the order that params_sm90.cuh describes.
-ATTNC_DEVICE QTile tile_at(const TileOrder& order, int index) {
+ATTNC_DEVICE TilePlace tile_at(const TileOrder& order, int index) {
   const int per_section = order.q_tiles * order.section;
   const int first = index / per_section * order.section, within = index % per_section;
   const int heads = min(order.section, order.heads - first);

@@ -9,31 +9,74 @@
 //   struct ModArgs        what the mod captures, a kernel parameter by value. Every field is one 8-byte word, smaller
 //                         values in its low bytes; a mod that reads nothing has one unused word
 //   struct Mod            the mod:
-//     static constexpr bool kHasScoreMod, kHasMaskMod
+//     static constexpr bool kHasMaskMod          else mask() is always true
+//     static constexpr bool kHasBounds           bounds() is there
+//     static constexpr bool kRowsAreIntervals    the live columns of a row are exactly [begin, end) of bounds() of that
+//                                                row alone: mask() need not be called
+//     static constexpr bool kColumnsLoad         col() reads memory: worth calling once a column of a tile, for all rows
+//     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     struct Head         what is known once b and h are
 //     struct Row          what is known once b, h and q_idx are
 //     struct Col          what is known once b, h and kv_idx are
+//     using Exponents     the way from products q k^T to exponents of two: a form of algo/exponents.cuh
 //     static Head head(const ModArgs&, int b, int h)
 //     static Row row(const ModArgs&, const Head&, int b, int h, int q_idx, float q_float)
-//     static Col col(const ModArgs&, const Head&, int b, int h, int kv_idx, float kv_float)
+//     static Col col(const ModArgs&, const Head&, int b, int h, int kv_idx, float kv_base, float kv_offset)
 //     static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score)
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
+//     static ScoreFactors factors(const ModArgs&, const Head&)
+//     static float row_shift(const ModArgs&, const Head&, const Row&)
+//     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 //
-// Contract.
-//   head   called once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
-//   row    called once per q row and thread that holds it. q_float must equal (float)q_idx; the kernel forms it from a
-//          base and compile-time offsets, so that a mod pays no integer conversion per row. Lengths are at most 2^24.
-//          A Row holds no more than score and mask read, so an array of them costs a kernel only what the mod needs.
-//   col    likewise per kv column; kv_float == (float)kv_idx. A kernel may call it twice for a column, before score and
-//          before mask: what one of them does not use is removed by the compiler, loads included. For lanes past
-//          the end, whose index is clamped, a kernel may leave the float as it comes: it lies less than a tile past
-//          the end. Without columns (kv_len 0) a kernel may evaluate column 0 and drop what comes of it: ModArgs
-//          then say KV_LEN 1.
+// A mod is written in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For kernels
+// that go through apply_mod() (algo/apply_mod.cuh), algebra moves out of score():
+//
+//   score_mod(s) = factors.out score(factors.in s) + factors.slope kv_float + row_shift
+//
+// where only the forms that say so use `slope`, and the rest of what is known is in the form.
+//
+// Contract, and who calls (tests hold the calls of each file against this table):
+//
+//   hook        called in                                  calls
+//   head        algo/apply_mod.cuh                         1
+//               algo/kv_walk.cuh                           1
+//               forward_sm90.cu                            1
+//               forward_naive.cu                           1
+//               block_mask.cu                              1
+//   row         algo/apply_mod.cuh                         1
+//               forward_naive.cu                           1
+//               block_mask.cu                              1
+//   col         algo/apply_mod.cuh                         1
+//               forward_sm90.cu                            1
+//               forward_naive.cu                           1
+//               block_mask.cu                              1
+//   score       algo/apply_mod.cuh                         1
+//               forward_naive.cu                           1
+//   mask        algo/apply_mod.cuh                         1
+//               forward_naive.cu                           1
+//               block_mask.cu                              1
+//   factors     algo/apply_mod.cuh                         1
+//   row_shift   algo/apply_mod.cuh                         1
+//   bounds      algo/apply_mod.cuh                         1
+//               algo/kv_walk.cuh                           1
+//
+//   head   once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
+//   row    once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin; the kernel forms
+//          it from a base and compile-time offsets, so that a mod pays no integer conversion per row. Lengths are at
+//          most 2^24. A Row holds no more than the other hooks read, so an array of them costs only what the mod needs.
+//   col    likewise per kv column. kv_base + kv_offset is (float)kv_idx, less the origin if kAnyOrigin; the offset is known
+//          at compile time, so that slope * kv_idx is one multiply-add of a product formed once a tile. A kernel may
+//          call it twice for a column, before score and before mask: what one of them does not use is removed by the
+//          compiler, loads included. For columns past the end kv_idx is the last one, and the floats may still be those
+//          of the column itself. Without columns (kv_len 0) a kernel may evaluate column 0 and drop what comes of it:
+//          ModArgs then say KV_LEN 1.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
-//          live block, masked or not; the results of dead lanes are ignored.
+//          live block, masked or not; the results of dead elements are ignored.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
+//   row_shift   what is to be added to all scores of the row: it changes lse and row max, nothing else.
+//   bounds of the rows [q_begin, q_end), at least one.
 //   b, h, q_idx, kv_idx: h is the query head. The kernel clamps q_idx to [0, q_len) and kv_idx to [0, kv_len) first, so
-//          that gathers stay inside; what comes back for a clamped lane is not used.
+//          that gathers stay inside; what comes back for a clamped element is not used.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.
 //
 // Indices of gathers are clamped into the tensor unless they are proved to lie inside, given the ranges above. A tensor
@@ -59,5 +102,23 @@ namespace attnc {
 struct Coord {
   int b, h, q_idx, kv_idx;
 };
+
+/// What a head knows of its scores; `out` is positive.
+struct ScoreFactors {
+  float in, out, slope;
+};
+
+/// Columns of a range of rows: none outside [begin, end) lives in any row, all of [full_begin, full_end) live in every
+/// row. Kernels clip them to [0, kv_len).
+struct TileBounds {
+  int begin, full_begin, full_end, end;
+};
+
+// The forms of Mod::Exponents (algo/exponents.cuh, algo/tanh_exponents.cuh).
+template <bool CallsScore, bool IsLinear> struct AffineExponents;
+using ProductExponents = AffineExponents<false, false>; // no score_mod: s
+using LinearExponents = AffineExponents<false, true>;   // s + slope kv_float
+using ScoreExponents = AffineExponents<true, false>;    // out score(in s)
+template <bool Accurate> struct TanhExponents;          // out tanh(in s), or by the hardware's approximate tanh
 
 } // namespace attnc

@@ -5,9 +5,6 @@
 
 namespace attnc::ptx {
 
-/// The 32-bit shared-window address of a pointer into shared memory.
-ATTNC_DEVICE unsigned shared_address(const void* pointer) { return unsigned(__cvta_generic_to_shared(pointer)); }
-
 /// 16 bytes, both sides 16-byte aligned; the bytes past `valid_bytes` are zero-filled and not read, so with 0 of them
 /// `global` may point anywhere.
 ATTNC_DEVICE void cp_async_16(unsigned shared, const void* global, int valid_bytes) {

@@ -61,49 +61,52 @@ template <int Pending> ATTNC_DEVICE void wgmma_wait_group() {
 #define ATTNC_OUTPUTS_256 ATTNC_OUTPUTS_240, ATTNC_GROUP(30), ATTNC_GROUP(31)
 
 // NOTE: operands are numbered after the N / 2 accumulators, hence the literals P0..P4 of each N.
-#define ATTNC_WGMMA_SS(N, TYPE, P0, P1, P2)                                                                            \
+#define ATTNC_WGMMA_SS(N, TYPE, P0, P1, P2, P3, P4)                                                                            \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2 ", 0;\n"                                                       \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" ATTNC_REGISTERS_##N "}, %" #P0       \
-               ", %" #P1 ", p, 1, 1, 0, 0;\n}"                                                                         \
-               : ATTNC_OUTPUTS_##N : "l"(a), "l"(b), "r"(accumulate) : "memory")
-#define ATTNC_WGMMA_RS(N, TYPE, P0, P1, P2, P3, P4, P5)                                                                \
+               ", %" #P1 ", p, 1, 1, %" #P3 ", %" #P4 ";\n}"                                                            \
+               : ATTNC_OUTPUTS_##N : "l"(a), "l"(b), "r"(accumulate), "n"(MnMajorA), "n"(MnMajorB) : "memory")
+#define ATTNC_WGMMA_RS(N, TYPE, P0, P1, P2, P3, P4, P5, P6)                                                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P5 ", 0;\n"                                                       \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" ATTNC_REGISTERS_##N "}, {%" #P0      \
-               ", %" #P1 ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1, 1;\n}"                                             \
-               : ATTNC_OUTPUTS_##N : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) : "memory")
+               ", %" #P1 ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1, %" #P6 ";\n}"                                             \
+               : ATTNC_OUTPUTS_##N : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),                   \
+                 "n"(MnMajorB) : "memory")
 
 template <class Element, int N> struct Wgmma;
-#define ATTNC_WGMMA_TYPE(ELEMENT, TYPE, N, P0, P1, P2, P3, P4, P5)                                                      \
+#define ATTNC_WGMMA_TYPE(ELEMENT, TYPE, N, P0, P1, P2, P3, P4, P5, P6)                                                      \
   template <> struct Wgmma<ELEMENT, N> {                                                                                \
+    template <int MnMajorA, int MnMajorB>                                                                               \
     ATTNC_DEVICE static void ss(float (&d)[N / 8][4], unsigned long long a, unsigned long long b, int accumulate) {      \
-      ATTNC_WGMMA_SS(N, TYPE, P0, P1, P2);                                                                              \
+      ATTNC_WGMMA_SS(N, TYPE, P0, P1, P2, P3, P4);                                                                              \
     }                                                                                                                   \
     ATTNC_DEVICE static void touch(float (&d)[N / 8][4]) {                                                             \
       asm volatile("" : ATTNC_OUTPUTS_##N::"memory");                                                                  \
     }                                                                                                                  \
+    template <int MnMajorB>                                                                                             \
     ATTNC_DEVICE static void rs(float (&d)[N / 8][4], const unsigned (&a)[4], unsigned long long b, int accumulate) {    \
-      ATTNC_WGMMA_RS(N, TYPE, P0, P1, P2, P3, P4, P5);                                                                  \
+      ATTNC_WGMMA_RS(N, TYPE, P0, P1, P2, P3, P4, P5, P6);                                                                  \
     }                                                                                                                   \
   };
 #define ATTNC_WGMMA(...)                                                                                                \
   ATTNC_WGMMA_TYPE(Bf16, "bf16", __VA_ARGS__)                                                                           \
   ATTNC_WGMMA_TYPE(F16, "f16", __VA_ARGS__)
-#define ATTNC_OPERANDS_16 8, 9, 10, 11, 12, 13
-#define ATTNC_OPERANDS_32 16, 17, 18, 19, 20, 21
-#define ATTNC_OPERANDS_48 24, 25, 26, 27, 28, 29
-#define ATTNC_OPERANDS_64 32, 33, 34, 35, 36, 37
-#define ATTNC_OPERANDS_80 40, 41, 42, 43, 44, 45
-#define ATTNC_OPERANDS_96 48, 49, 50, 51, 52, 53
-#define ATTNC_OPERANDS_112 56, 57, 58, 59, 60, 61
-#define ATTNC_OPERANDS_128 64, 65, 66, 67, 68, 69
-#define ATTNC_OPERANDS_144 72, 73, 74, 75, 76, 77
-#define ATTNC_OPERANDS_160 80, 81, 82, 83, 84, 85
-#define ATTNC_OPERANDS_176 88, 89, 90, 91, 92, 93
-#define ATTNC_OPERANDS_192 96, 97, 98, 99, 100, 101
-#define ATTNC_OPERANDS_208 104, 105, 106, 107, 108, 109
-#define ATTNC_OPERANDS_224 112, 113, 114, 115, 116, 117
-#define ATTNC_OPERANDS_240 120, 121, 122, 123, 124, 125
-#define ATTNC_OPERANDS_256 128, 129, 130, 131, 132, 133
+#define ATTNC_OPERANDS_16 8, 9, 10, 11, 12, 13, 14
+#define ATTNC_OPERANDS_32 16, 17, 18, 19, 20, 21, 22
+#define ATTNC_OPERANDS_48 24, 25, 26, 27, 28, 29, 30
+#define ATTNC_OPERANDS_64 32, 33, 34, 35, 36, 37, 38
+#define ATTNC_OPERANDS_80 40, 41, 42, 43, 44, 45, 46
+#define ATTNC_OPERANDS_96 48, 49, 50, 51, 52, 53, 54
+#define ATTNC_OPERANDS_112 56, 57, 58, 59, 60, 61, 62
+#define ATTNC_OPERANDS_128 64, 65, 66, 67, 68, 69, 70
+#define ATTNC_OPERANDS_144 72, 73, 74, 75, 76, 77, 78
+#define ATTNC_OPERANDS_160 80, 81, 82, 83, 84, 85, 86
+#define ATTNC_OPERANDS_176 88, 89, 90, 91, 92, 93, 94
+#define ATTNC_OPERANDS_192 96, 97, 98, 99, 100, 101, 102
+#define ATTNC_OPERANDS_208 104, 105, 106, 107, 108, 109, 110
+#define ATTNC_OPERANDS_224 112, 113, 114, 115, 116, 117, 118
+#define ATTNC_OPERANDS_240 120, 121, 122, 123, 124, 125, 126
+#define ATTNC_OPERANDS_256 128, 129, 130, 131, 132, 133, 134
 // Only the shapes that the kernel uses: reading all of them would take NVRTC as long as reading all other headers.
 #define ATTNC_WGMMA_SHAPE(N) ATTNC_WGMMA(N, ATTNC_OPERANDS_##N)
 ATTNC_WGMMA_SHAPES(ATTNC_WGMMA_SHAPE)
@@ -118,17 +121,17 @@ ATTNC_WGMMA_SHAPES(ATTNC_WGMMA_SHAPE)
 /// Tells the compiler, which does not know of asynchrony, that the registers change here. No instruction.
 template <int Groups> ATTNC_DEVICE void touch(float (&d)[Groups][4]) { Wgmma<Bf16, 8 * Groups>::touch(d); }
 
-/// d = a b, plus d if `accumulate`. Both operands K-major in shared memory: rows of a and columns of b are contiguous
-/// along k.
-template <class Element, int N>
+/// d = a b, plus d if `accumulate`, a and b from shared memory by descriptor. K-major: rows of a, or columns of b, are
+/// contiguous along k. MN-major (1): what has the same k is contiguous.
+template <class Element, int N, int MnMajorA, int MnMajorB>
 ATTNC_DEVICE void wgmma_ss(float (&d)[N / 8][4], unsigned long long a, unsigned long long b, int accumulate) {
-  Wgmma<Element, N>::ss(d, a, b, accumulate);
+  Wgmma<Element, N>::template ss<MnMajorA, MnMajorB>(d, a, b, accumulate);
 }
 
-/// The same with a from registers and b MN-major in shared memory: its rows, of constant k, are contiguous.
-template <class Element, int N>
+/// The same with a from registers.
+template <class Element, int N, int MnMajorB>
 ATTNC_DEVICE void wgmma_rs(float (&d)[N / 8][4], const unsigned (&a)[4], unsigned long long b, int accumulate) {
-  Wgmma<Element, N>::rs(d, a, b, accumulate);
+  Wgmma<Element, N>::template rs<MnMajorB>(d, a, b, accumulate);
 }
 
 } // namespace attnc::ptx

@@ -1,42 +1,40 @@
 // Copies of row tiles between global and shared memory, by all threads of a CTA or by one warp.
 //
-// Shared tiles have padded rows (row_bytes); what lies outside the matrix, rows past its end or columns past the head
-// dim, is zero in shared memory and never touched in global memory. Rows that are not 16-byte aligned take a slow path.
+// What lies outside the matrix, rows past its end or columns past the head dim, is zero in shared memory and never
+// touched in global memory. Rows that are not 16-byte aligned take a slow path.
 #pragma once
-
-#include "attnc_config.cuh"
 
 #include "ptx/cp_async.cuh"
 #include "ptx/math.cuh"
-#include "tile/mma_tile.cuh"
+#include "tile/shared_tile.cuh"
 
 namespace attnc {
 
-/// Rows [row_start, row_start + Rows) of a [length, HeadDim] matrix to shared memory. All `Threads` threads of the CTA.
-/// Asynchronous if `vectors`: the caller commits and waits. `base` points to row 0.
-template <int Rows, int HeadDim, int Threads>
-ATTNC_DEVICE void copy_tile_in(unsigned char* tile, const Element* base, long long row_stride, int row_start, int length,
-                               bool vectors) {
-  constexpr int kDim = round_up(HeadDim, 16);
+/// Rows [row_start, row_start + tile's rows) of a [length, Columns] matrix to shared memory. All `Threads` threads of the
+/// CTA. Asynchronous if `vectors`: the caller commits and waits. `base` points to row 0.
+template <int Threads, class Element, int Rows, int Columns>
+ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element* base, long long row_stride,
+                          int row_start, int length, bool vectors) {
+  using Tile = PaddedTile<Element, Rows, Columns>;
+  constexpr int kDim = Tile::kColumns;
   constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = kDim / kPerChunk;
   if (vectors) {
     constexpr int kStep = Threads / kChunks;
     if constexpr (Threads % kChunks == 0 && Rows % kStep == 0) { // a thread keeps its column and steps through the rows
       const int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
-      const unsigned shared = ptx::shared_address(tile) + row * row_bytes(kDim) + chunk * 16;
+      const unsigned shared = tile.row(row) + chunk * 16;
       const Element* source = base + (row_start + row) * row_stride + chunk * kPerChunk;
-      const int rows_left = kDim == HeadDim || chunk * kPerChunk < HeadDim ? length - row_start - row : 0;
+      const int rows_left = kDim == Columns || chunk * kPerChunk < Columns ? length - row_start - row : 0;
 #pragma unroll
       for (int i = 0; i < Rows / kStep; ++i, source += kStep * row_stride)
-        ptx::cp_async_16(shared + i * kStep * row_bytes(kDim), source, i * kStep < rows_left ? 16 : 0);
+        ptx::cp_async_16(shared + i * kStep * Tile::kRowBytes, source, i * kStep < rows_left ? 16 : 0);
     } else {
-      const unsigned shared = ptx::shared_address(tile);
 #pragma unroll 4
       for (int linear = threadIdx.x; linear < Rows * kChunks; linear += Threads) {
         const int row = linear / kChunks, chunk = linear % kChunks;
-        const bool inside = row_start + row < length && (kDim == HeadDim || chunk * kPerChunk < HeadDim);
+        const bool inside = row_start + row < length && (kDim == Columns || chunk * kPerChunk < Columns);
         const Element* source = base + (row_start + row) * row_stride + chunk * kPerChunk;
-        ptx::cp_async_16(shared + row * row_bytes(kDim) + chunk * 16, source, inside ? 16 : 0);
+        ptx::cp_async_16(tile.row(row) + chunk * 16, source, inside ? 16 : 0);
       }
     }
   } else {
@@ -45,32 +43,29 @@ ATTNC_DEVICE void copy_tile_in(unsigned char* tile, const Element* base, long lo
 #pragma unroll 1
     for (int linear = ptx::opaque(threadIdx.x); linear < Rows * kDim; linear += Threads) {
       const int row = linear / kDim, d = linear % kDim;
-      const bool inside = row_start + row < length && d < HeadDim;
-      ((Element*)(tile + row * row_bytes(kDim)))[d] =
-          inside ? base[(row_start + row) * row_stride + d] : from_float<Element>(0.f);
+      const bool inside = row_start + row < length && d < Columns;
+      tile.elements(row)[d] = inside ? base[(row_start + row) * row_stride + d] : from_float<Element>(0.f);
     }
   }
 }
 
-/// Rows [row_start, row_start + Rows) from shared memory to a [length, HeadDim] matrix. One warp.
-template <int Rows, int HeadDim>
-ATTNC_DEVICE void copy_tile_out(const unsigned char* tile, Element* base, long long row_stride, int row_start,
-                                int length, bool vectors) {
-  constexpr int kDim = round_up(HeadDim, 16);
-  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = HeadDim / kPerChunk;
+/// The tile's rows to the rows [row_start, ...) of a [length, Columns] matrix. One warp.
+template <class Element, int Rows, int Columns>
+ATTNC_DEVICE void copy_out(PaddedTile<Element, Rows, Columns> tile, Element* base, long long row_stride, int row_start,
+                           int length, bool vectors) {
+  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = Columns / kPerChunk;
   const int lane = threadIdx.x % 32;
   if (vectors) {
     for (int linear = lane; linear < Rows * kChunks; linear += 32) {
       const int row = linear / kChunks, chunk = linear % kChunks;
       if (row_start + row < length)
         *(uint4*)(base + (row_start + row) * row_stride + chunk * kPerChunk) =
-            *(const uint4*)(tile + row * row_bytes(kDim) + chunk * 16);
+            *(const uint4*)(tile.elements(row) + chunk * kPerChunk);
     }
   } else {
-    for (int linear = lane; linear < Rows * HeadDim; linear += 32) {
-      const int row = linear / HeadDim, d = linear % HeadDim;
-      if (row_start + row < length)
-        base[(row_start + row) * row_stride + d] = ((const Element*)(tile + row * row_bytes(kDim)))[d];
+    for (int linear = lane; linear < Rows * Columns; linear += 32) {
+      const int row = linear / Columns, d = linear % Columns;
+      if (row_start + row < length) base[(row_start + row) * row_stride + d] = tile.elements(row)[d];
     }
   }
 }

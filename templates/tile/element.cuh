@@ -12,6 +12,16 @@ struct F16 {
   unsigned short bits;
 };
 
+/// Whether two types are one.
+template <class A, class B> struct Same {
+  static constexpr bool value = false;
+};
+template <class A> struct Same<A, A> {
+  static constexpr bool value = true;
+};
+
+ATTNC_DEVICE constexpr int round_up(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
+
 ATTNC_DEVICE float to_float(Bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
 ATTNC_DEVICE float to_float(F16 x) { return ptx::cvt_f32_f16(x.bits); }
 ATTNC_DEVICE float to_float(float x) { return x; }

@@ -155,5 +155,5 @@ TEST_CASE("requests that no kernel serves are refused with what is served", "[ap
   CHECK(messageOf(o) == "block mask with blocks of 96 is not supported");
   o = options();
   o.family = Family::Sm90;
-  CHECK(messageOf(o) == "the sm90 family does not serve this request");
+  CHECK(messageOf(o) == "the sm90 family does not serve this request: it needs arch sm_90a");
 }

@@ -1,8 +1,9 @@
 // Captures for any mod, drawn at random in host memory, so that the library mods can be tried in a loop.
 #pragma once
 
-#include "attnc/block_mask.h"
+#include "attnc/captures.h"
 #include "attnc/mod.h"
+#include "attnc/problem.h"
 
 #include <list>
 #include <random>

@@ -1,9 +1,12 @@
 // Which kernel serves which layout, asked before anything is loaded. Needs no GPU: the arch is given.
-#include "api/forward_sm90.h"
+#include "api/mod_impl.h"
 #include "attnc/attnc.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
+#include "plan/family.h"
 
 #include <catch2/catch.hpp>
+
+#include <array>
 
 using namespace attnc;
 
@@ -13,11 +16,14 @@ TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DTy
   return TensorView::contiguous(nullptr, dtype, {batch, heads, length, dim});
 }
 
-ForwardArgs arguments(DType dtype = DType::BF16) {
-  return {.q = tensor(2, 8, 100, 64, dtype),
-          .k = tensor(2, 2, 300, 64, dtype),
-          .v = tensor(2, 2, 300, 32, dtype),
-          .out = tensor(2, 8, 100, 32, dtype)};
+/// What a launch is given, inputs and outputs.
+struct Arguments : Operands, Outputs {
+  std::array<TensorView*, 4> views() { return {&q, &k, &v, &*out}; }
+};
+
+Arguments arguments(DType dtype = DType::BF16) {
+  return {{.q = tensor(2, 8, 100, 64, dtype), .k = tensor(2, 2, 300, 64, dtype), .v = tensor(2, 2, 300, 32, dtype)},
+          {.out = tensor(2, 8, 100, 32, dtype)}};
 }
 
 KernelOptions options(Family family = Family::Auto) {
@@ -30,14 +36,14 @@ Mod mod(const char* text) {
   return *result;
 }
 
-LayoutChoice choiceFor(const ForwardArgs& args, const KernelOptions& asked = options()) {
-  auto choice = Compiler().forLayout(Mod::identity(), asked, args);
+LayoutChoice choiceFor(const Arguments& args, const KernelOptions& asked = options()) {
+  auto choice = Compiler().forLayout(Mod::identity(), asked, args, args);
   if (!choice) FAIL(choice.error().message);
   return *std::move(choice);
 }
 
-std::string errorFor(const ForwardArgs& args, const KernelOptions& asked = options()) {
-  auto choice = Compiler().forLayout(Mod::identity(), asked, args);
+std::string errorFor(const Arguments& args, const KernelOptions& asked = options()) {
+  auto choice = Compiler().forLayout(Mod::identity(), asked, args, args);
   REQUIRE_FALSE(choice);
   CHECK(choice.error().blame == Blame::Environment);
   return choice.error().message;
@@ -54,10 +60,10 @@ void* address(uintptr_t value) { return reinterpret_cast<void*>(value); }
 } // namespace
 
 TEST_CASE("a layout that tensor maps describe leaves the options as they are", "[api]") {
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   SECTION("dense") {}
   SECTION("heads last") {
-    for (TensorView* view : {&args.q, &args.k, &args.v, &args.out}) {
+    for (TensorView* view : args.views()) {
       view->stride[2] = view->shape[1] * view->shape[3];
       view->stride[1] = view->shape[3];
     }
@@ -68,10 +74,11 @@ TEST_CASE("a layout that tensor maps describe leaves the options as they are", "
     args.q.stride[0] = 0;
   }
   SECTION("strides that nothing is stepped by") {
-    args = {.q = tensor(1, 8, 1, 64), .k = tensor(1, 1, 9, 64), .v = tensor(1, 1, 9, 32), .out = tensor(1, 8, 1, 32)};
+    args = {{.q = tensor(1, 8, 1, 64), .k = tensor(1, 1, 9, 64), .v = tensor(1, 1, 9, 32)},
+            {.out = tensor(1, 8, 1, 32)}};
     args.q.stride[0] = args.q.stride[2] = -3;
     args.k.stride[1] = 0;
-    args.out.stride[0] = 1;
+    args.out->stride[0] = 1;
   }
   SECTION("no keys") {
     args.k = tensor(2, 2, 0, 64);
@@ -80,15 +87,15 @@ TEST_CASE("a layout that tensor maps describe leaves the options as they are", "
   }
   SECTION("addresses at multiples of 16 bytes") {
     args.q.data = address(0x1010);
-    args.out.data = address(0x2000);
+    args.out->data = address(0x2000);
   }
   const LayoutChoice choice = choiceFor(args);
   CHECK(choice.options.family == Family::Auto);
-  CHECK(choice.whyNotSm90.empty());
+  CHECK(choice.passedOver.empty());
 }
 
 TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "[api]") {
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   std::string why;
   SECTION("rows") {
     args.k.stride[2] = 65;
@@ -107,11 +114,11 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
     why = "k has a head stride of 549755813888, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
   }
   SECTION("output") {
-    args.out.stride[2] = 36;
+    args.out->stride[2] = 36;
     why = "out has a row stride of 36, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
   }
   SECTION("output backwards") {
-    args.out.stride[2] = -32;
+    args.out->stride[2] = -32;
     why = "out has a row stride of -32, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes";
   }
   SECTION("address") {
@@ -121,8 +128,8 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
   const LayoutChoice choice = choiceFor(args);
   CHECK(choice.options.family == Family::Sm80);
   CHECK(choice.options.arch == "sm_90a");
-  CHECK(choice.whyNotSm90 == why);
-  CHECK(choiceFor(args, choice.options).whyNotSm90.empty());
+  CHECK(choice.passedOver == why);
+  CHECK(choiceFor(args, choice.options).passedOver.empty());
 
   CHECK(errorFor(args, options(Family::Sm90)) == why);
   for (Family family : {Family::Naive, Family::Sm80}) CHECK(choiceFor(args, options(family)).options.family == family);
@@ -131,11 +138,14 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
   CHECK(choiceFor(args, older).options.family == Family::Auto);
 
   // A launch says the same, before it asks the driver.
-  for (TensorView* view : {&args.q, &args.k, &args.v, &args.out})
+  for (TensorView* view : args.views())
     if (!view->data) view->data = address(0x10000);
-  auto params = makeForwardParams(args, options(Family::Sm90));
-  REQUIRE(params);
-  auto launch = makeForwardParamsSm90(args, *params, {.options = options(Family::Sm90)}, {}, nullptr);
+  auto checked = plan::checkForward(args, args, options(Family::Sm90));
+  REQUIRE(checked);
+  auto plan = plan::choosePlan({}, options(Family::Sm90));
+  REQUIRE(plan);
+  const plan::Stage& stage = plan->stages.front();
+  auto launch = stage.parameters(stage, *checked, {}, nullptr);
   REQUIRE_FALSE(launch);
   CHECK(launch.error().message == why);
 }
@@ -143,13 +153,13 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
 TEST_CASE("any layout of fp32 stays with the family that serves fp32", "[api]") {
   KernelOptions asked = options();
   asked.dtype = DType::F32;
-  ForwardArgs args = arguments(DType::F32);
+  Arguments args = arguments(DType::F32);
   args.q.stride[2] = 65;
-  CHECK(choiceFor(args, asked).whyNotSm90.empty());
+  CHECK(choiceFor(args, asked).passedOver.empty());
 }
 
 TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[api]") {
-  ForwardArgs args = arguments();
+  Arguments args = arguments();
   SECTION("shape") {
     args.v = tensor(2, 2, 299, 32);
     CHECK(errorFor(args) == "v has shape [2, 2, 299, 32], expected [2, 2, 300, 32]");
@@ -165,13 +175,14 @@ TEST_CASE("operands that do not fit are refused before a kernel is chosen", "[ap
   }
 }
 
-TEST_CASE("the family that a layout gets decides whether a block mask pays", "[api]") {
-  const Mod causal = mod("q_idx >= kv_idx");
-  ForwardArgs args = arguments();
-  CHECK_FALSE(wantsMask(causal, choiceFor(args).options));
-  args.q.stride[2] = 65;
-  CHECK(wantsMask(causal, choiceFor(args).options));
-  CHECK_FALSE(wantsMask(Mod::identity(), choiceFor(args).options));
+TEST_CASE("a block mask pays where the kernel does not bound its loops by itself", "[api]") {
+  const Mod causal = mod("q_idx >= kv_idx"), document = mod("ids: i32[KV_LEN]\nids[q_idx] == ids[kv_idx]");
+  for (Family family : {Family::Sm80, Family::Sm90}) {
+    CHECK_FALSE(wantsMask(causal, options(family)));
+    CHECK(wantsMask(document, options(family)));
+    CHECK_FALSE(wantsMask(Mod::identity(), options(family)));
+  }
+  CHECK(wantsMask(causal, options(Family::Naive)));
 }
 
 TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
@@ -183,12 +194,13 @@ TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
     for (Family family : {Family::Sm80, Family::Sm90}) {
       const KernelOptions asked = options(family);
       CHECK(wantsMask(score, asked) == wantsMask(mask, asked));
-      auto a = kernels::choosePlan(score.module(), asked), b = kernels::choosePlan(mask.module(), asked);
+      auto a = plan::choosePlan(factsOf(score), asked), b = plan::choosePlan(factsOf(mask), asked);
       REQUIRE(a);
       REQUIRE(b);
-      CHECK(a->blockM == b->blockM);
-      CHECK(a->blockN == b->blockN);
-      CHECK(a->stages == b->stages);
+      const codegen::Config &x = a->stages.front().config, &y = b->stages.front().config;
+      CHECK(x.blockM == y.blockM);
+      CHECK(x.blockN == y.blockN);
+      CHECK(x.kvStages == y.kvStages);
     }
   }
 }

@@ -4,6 +4,10 @@
 #include "mod_text.h"
 #include "safetensors.h"
 
+#include "api/mod_impl.h"
+#include "codegen/mod_source.h"
+#include "plan/catalog.h"
+
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
@@ -44,7 +48,7 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
   auto bindings = ir::bind(mod.module(), {}, problem);
   REQUIRE(bindings);
-  kernels::Plan plan;
+  plan::Plan plan;
   plan.options.headDim = 64;
   plan.options.headDimV = 32;
   return cli::workText(takeCensus(mod.module(), *bindings, shape), problem, plan, cli::KvLoop::BlockMask);
@@ -72,12 +76,13 @@ TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") 
                                          8 * 512 * pairs * 1e-9)));
 }
 
-TEST_CASE("explain of an older GPU or of fp32 names sm80 and its block mask") {
+TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block mask") {
   auto text =
       explain(kMods + "sliding_window.py --arch sm_80 --dtype fp16 --head-dim 64 --pin window=256 --pin Q_LEN=512");
   if (!text) return;
-  for (const char* part : {"family sm80 for sm_80", "f16, head dims 64 and 64", "block mask: lists", "Q_LEN 512",
-                           "values      window = 256\n", "any strides", "partial blocks: 3 (and, 2 le) + a select"})
+  for (const char* part : {"family sm80 for sm_80", "f16, head dims 64 and 64", "bounds computed by the mod", "Q_LEN 512",
+                           "values      window = 256\n", "any strides",
+                           "partial blocks: 0 + a select by the bounds of its row"})
     CHECK_THAT(*text, Contains(part));
   // Row blocks see 1, 2, 3 and 3 blocks of columns: 256 back is the block two before, by its upper triangle.
   CHECK(blocks(*text, "live") == 9);
@@ -174,7 +179,7 @@ TEST_CASE("the largest problems are explained within a bound of memory") {
 TEST_CASE("what is estimated is called so") {
   MaskCensus census{
       .shape = {.qLen = 8192, .kvLen = 8192}, .blocks = 4096, .live = 1234.4, .full = 100.2, .pairs = 1e7};
-  kernels::Plan plan;
+  plan::Plan plan;
   plan.options.headDim = plan.options.headDimV = 64;
   ProblemShape problem{.qLen = 8192, .kvLen = 8192};
   std::string exact = cli::workText(census, problem, plan, cli::KvLoop::BlockMask);
@@ -195,7 +200,9 @@ TEST_CASE("a problem without rows has no blocks and no share of them") {
 }
 
 TEST_CASE("spills are an advisory") {
-  kernels::Plan plan;
+  plan::Plan plan;
+  plan.options.family = Family::Naive;
+  plan.stages.emplace_back();
   CompiledKernel compiled;
   CHECK(cli::spillText(compiled).empty());
   CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("0 bytes spilled") && Contains("advisories  none\n"));
@@ -230,9 +237,12 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
   const auto perScore = [](const std::string& name, Family family) {
     auto mod = Mod::load(kMods + name);
     REQUIRE(mod);
-    return cli::scoreText(cli::moduleInKernel(mod->module(), family), cli::KvLoop::AllTiles);
+    auto plan = plan::choosePlan(factsOf(*mod), {.family = family, .arch = "sm_90a"});
+    REQUIRE(plan);
+    return cli::scoreText(codegen::moduleBehindHooks(mod->module(), plan->stages.front().hooks), cli::KvLoop::AllTiles);
   };
-  CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 3 (div, mul, tanh)\n");
+  CHECK(perScore("softcap.py", Family::Naive) == "per score   full blocks: 3 (div, mul, tanh)\n");
+  CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 1 (tanh)\n");
   CHECK(perScore("softcap.py", Family::Sm90) == "per score   full blocks: 1 (tanh)\n");
   CHECK(perScore("alibi.py", Family::Naive) == "per score   full blocks: 3 (add, mul, sub)\n");
   CHECK(perScore("latent_rope.py", Family::Naive) == "per score   full blocks: 258 (add, 128 load, 65 mul, 64 sum)\n");

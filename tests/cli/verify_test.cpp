@@ -17,7 +17,7 @@ namespace {
 struct Fixture {
   Mod mod;
   RunOptions options;
-  Operands operands;
+  HostOperands operands;
   reference::AttentionResult want;
   RunResult got;
 

@@ -38,7 +38,7 @@ extern "C" void bounds_{0}(const unsigned long long* words, const int* rows, int
   ModArgs args;
   memcpy(&args, words, sizeof args);
   for (int i = 0; i < count; ++i, rows += 4, out += 4) {{
-    Mod::Bounds bounds = Mod::bounds(args, Mod::head(args, rows[0], rows[1]), rows[0], rows[1], rows[2], rows[3]);
+    attnc::TileBounds bounds = Mod::bounds(args, Mod::head(args, rows[0], rows[1]), rows[0], rows[1], rows[2], rows[3]);
     memcpy(out, &bounds, sizeof bounds);
   }}
 }}
@@ -138,7 +138,7 @@ void checkAll(const std::vector<Entry>& entries) {
 }
 
 bool saysBounds(const codegen::ModSource& source) {
-  return source.text.find("static Bounds bounds(") != std::string::npos;
+  return source.text.find("kHasBounds = true") != std::string::npos;
 }
 
 } // namespace

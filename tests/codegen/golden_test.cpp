@@ -60,7 +60,7 @@ TEST_CASE("a mod that does nothing has the text of a kernel without mods", "[cod
   codegen::ModSource none = codegen::emitMod(module);
   CHECK(none.slots.empty());
   CHECK(none.text == emit(ATTNC_SOURCE_DIR "/tests/codegen/golden/identity.ir"));
-  CHECK(none.text.find("kHasScoreMod = false") != std::string::npos);
+  CHECK(none.text.find("using Exponents = ProductExponents;") != std::string::npos);
   CHECK(none.text.find("kHasMaskMod = false") != std::string::npos);
 }
 
@@ -73,7 +73,8 @@ TEST_CASE("the configuration names every constant of the identity configuration"
                                           .warps = 8,
                                           .blockSparse = true,
                                           .tf32 = true,
-                                          .extra = {{"kStages", 3}}});
+                                          .sharedBytes = 4096,
+                                          .kvStages = 3});
   std::string identity = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/identity/attnc_config.cuh");
   for (size_t at = 0; (at = identity.find("constexpr ", at)) != std::string::npos; ++at) {
     std::string declaration = identity.substr(at, identity.find(" = ", at) - at + 3);
@@ -83,7 +84,9 @@ TEST_CASE("the configuration names every constant of the identity configuration"
   CHECK(text.find("using Element = F16;\nconstexpr int kHeadDimQk = 96;\nconstexpr int kHeadDimV = 64;\n") !=
         std::string::npos);
   CHECK(text.find("constexpr bool kBlockSparse = true;\n") != std::string::npos);
+  CHECK(text.find("constexpr int kSharedBytes = 4096;\n") != std::string::npos);
   CHECK(text.find("constexpr int kStages = 3;\n") != std::string::npos);
+  CHECK(text.find("kQStages") == std::string::npos);
 }
 
 } // namespace attnc

@@ -31,7 +31,7 @@ void runMod(const unsigned long long* words, const Sample* samples, int count, O
     Sample at = samples[i];
     auto head = Mod::head(args, at.b, at.h);
     auto row = Mod::row(args, head, at.b, at.h, at.q, float(at.q));
-    auto col = Mod::col(args, head, at.b, at.h, at.kv, float(at.kv));
+    auto col = Mod::col(args, head, at.b, at.h, at.kv, float(at.kv), 0.f);
     Coord coord{at.b, at.h, at.q, at.kv};
     outcomes[i] = {Mod::score(args, head, row, col, coord, at.score), Mod::mask(args, head, row, col, coord)};
   }

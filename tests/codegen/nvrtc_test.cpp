@@ -33,7 +33,7 @@ probe(const __grid_constant__ ModArgs args, const float* in, float* out, int q_l
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       int kv = min(kv0 + j, kv_len - 1);
-      Mod::Col col = Mod::col(args, head, b, h, kv, float(kv));
+      Mod::Col col = Mod::col(args, head, b, h, kv, float(kv), 0.f);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         long long at = (long long)q[i] * kv_len + kv;

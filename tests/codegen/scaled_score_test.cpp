@@ -20,11 +20,7 @@ using test::HostMods;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// An entry point like run_N of HostMods, which applies the factors of mod `number`.
-std::string scaledEntry(size_t number, const std::string& text) {
-  auto factor = [&](const char* name) {
-    return text.find(fmt::format(" {}(", name)) == std::string::npos ? "1.0f"
-                                                                     : fmt::format("Mod::{}(args, head)", name);
-  };
+std::string scaledEntry(size_t number) {
   return fmt::format(R"(
 extern "C" float scaled_{0}(const unsigned long long* words, int h, int q, int kv, float score) {{
   using namespace attnc::mod::mod{0};
@@ -32,11 +28,12 @@ extern "C" float scaled_{0}(const unsigned long long* words, int h, int q, int k
   memcpy(&args, words, sizeof args);
   auto head = Mod::head(args, 0, h);
   auto row = Mod::row(args, head, 0, h, q, float(q));
-  auto col = Mod::col(args, head, 0, h, kv, float(kv));
-  return Mod::score(args, head, row, col, attnc::Coord{{0, h, q, kv}}, score * {1}) * {2};
+  auto col = Mod::col(args, head, 0, h, kv, float(kv), 0.f);
+  auto factors = Mod::factors(args, head);
+  return Mod::score(args, head, row, col, attnc::Coord{{0, h, q, kv}}, score * factors.in) * factors.out;
 }}
 )",
-                     number, factor("scale_in"), factor("scale_out"));
+                     number);
 }
 using RunScaled = float (*)(const uint64_t* words, int h, int q, int kv, float score);
 
@@ -74,8 +71,8 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
     INFO(expression);
     CHECK(plain.back().text != scaled.back().text);
     CHECK(plain.back().text.find("scale_in") == std::string::npos);
-    extra += scaledEntry(host.add(plain.back()), "");
-    extra += scaledEntry(host.add(scaled.back()), scaled.back().text);
+    extra += scaledEntry(host.add(plain.back()));
+    extra += scaledEntry(host.add(scaled.back()));
   }
   bool built = host.build(extra);
   INFO(host.log);
@@ -99,10 +96,26 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
       }
 }
 
+TEST_CASE("the form of a score is the cheapest that computes it", "[exponents]") {
+  const auto formOf = [](const std::string& expression, codegen::ModOptions options) {
+    const std::string text = codegen::emitMod(scoreOf(expression), options).text, word = "using Exponents = ";
+    const size_t at = text.find(word) + word.size();
+    return text.substr(at, text.find(';', at) - at);
+  };
+  const codegen::ModOptions all = {.scaledScore = true, .rowShift = true};
+  CHECK(formOf("score", all) == "ProductExponents");
+  CHECK(formOf("score + cap * (kv_idx - q_idx)", all) == "LinearExponents");
+  CHECK(formOf("score + cap * (kv_idx - q_idx)", {}) == "ScoreExponents");
+  CHECK(formOf("2.0 * torch.tanh(score + cap * (kv_idx - q_idx))", all) == "ScoreExponents");
+  CHECK(formOf("cap * torch.tanh(score / cap)", all) == "TanhExponents<true>");
+  CHECK(formOf("cap * torch.tanh(score / cap)", {.rowShift = true}) == "ScoreExponents");
+  CHECK(formOf("cap * torch.sigmoid(score / cap)", all) == "ScoreExponents");
+}
+
 TEST_CASE("a mod with the row's term apart gives the same sums from every origin", "[row_shift]") {
   auto module = scoreOf("score - cap * (q_idx - kv_idx)");
   codegen::ModSource source = codegen::emitMod(module, {.rowShift = true});
-  CHECK(codegen::emitMod(module).text.find("row_shift") == std::string::npos);
+  CHECK(codegen::emitMod(module).text.find("kAnyOrigin = false") != std::string::npos);
   HostMods host;
   host.add(source);
   bool built = host.build(R"(
@@ -114,7 +127,7 @@ extern "C" float shifted(const unsigned long long* words, int q, int kv, int ori
   auto head = Mod::head(args, 0, 1);
   auto row = Mod::row(args, head, 0, 1, q, float(q - origin));
   auto col = byOffset ? Mod::col(args, head, 0, 1, kv, float(kv - 5 - origin), 5.0f)
-                      : Mod::col(args, head, 0, 1, kv, float(kv - origin));
+                      : Mod::col(args, head, 0, 1, kv, float(kv - origin), 0.0f);
   return Mod::score(args, head, row, col, attnc::Coord{0, 1, q, kv}, 1.5f) + Mod::row_shift(args, head, row);
 }
 )");

@@ -30,7 +30,7 @@ TEST_CASE("the output's RMSE against fp64 is at most 1.02 times FlexAttention's"
   for (const Bar& bar : kBars) {
     const Mod mod = libraryMod(bar.mod);
     const Problem problem{{4, 8, 8, 2048, 2048}, bar.headDim, bar.headDim, bar.dtype};
-    const Operands operands = draw(mod, problem, {{"cap", 30}});
+    const HostOperands operands = draw(mod, problem, {{"cap", 30}});
     const Outcome expected = runReference(mod, problem, operands);
     for (bool blockMask : {false, true}) {
       const Outcome actual =

@@ -1,9 +1,7 @@
 // Runs on a GPU where there is one; elsewhere it holds the errors to what they should say.
-#include "jit/fixtures.h"
-
-#include "jit/device.h"
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"
+#include "tools/device/device.h"
 
 #include <catch2/catch.hpp>
 
@@ -26,7 +24,7 @@ constexpr char kSource[] = "extern \"C\" __device__ unsigned long long fortyTwo 
                            "}\n";
 
 bool noGpu() {
-  auto count = deviceCount();
+  auto count = device::count();
   if (count && *count > 0) return false;
   WARN("SKIPPED: there is no GPU here");
   return true;
@@ -46,13 +44,13 @@ LoadRequest request(const CompileResult& result, const std::string& arch, int64_
 }
 
 // Adds 128 * value to each of 256 floats.
-Status launchOnce(const LoadedKernel& kernel, DeviceBuffer& out, CUstream_st* stream, float value, unsigned shared) {
+Status launchOnce(const LoadedKernel& kernel, device::Buffer& out, CUstream_st* stream, float value, unsigned shared) {
   void* address = out.data();
   void* arguments[] = {&address, &value};
   return kernel.launch({.grid = {2, 1, 1}, .block = {128, 1, 1}, .dynamicSharedBytes = shared}, stream, arguments);
 }
 
-bool allEqual(const DeviceBuffer& buffer, float expected) {
+bool allEqual(const device::Buffer& buffer, float expected) {
   std::vector<float> host(buffer.bytes() / sizeof(float));
   REQUIRE(buffer.download(host.data(), buffer.bytes()));
   for (float value : host)
@@ -63,7 +61,7 @@ bool allEqual(const DeviceBuffer& buffer, float expected) {
 } // namespace
 
 TEST_CASE("without a driver the errors say so", "[jit]") {
-  auto count = deviceCount();
+  auto count = device::count();
   if (count) {
     WARN("SKIPPED: there is a driver here");
     return;
@@ -71,8 +69,8 @@ TEST_CASE("without a driver the errors say so", "[jit]") {
   CHECK(count.error().blame == Blame::Environment);
   CHECK_THAT(count.error().message, Contains("CUDA driver") || Contains("CUDA_ERROR"));
   CHECK_FALSE(currentDevice());
-  CHECK_FALSE(DeviceContext::create());
-  CHECK_FALSE(DeviceBuffer::allocate(16));
+  CHECK_FALSE(device::Context::create());
+  CHECK_FALSE(device::Buffer::allocate(16));
   CHECK_FALSE(LoadedKernel::load({}));
 }
 
@@ -87,7 +85,7 @@ TEST_CASE("without a current context there is no current device", "[jit]") {
 
 TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memory", "[jit]") {
   if (noGpu()) return;
-  auto context = DeviceContext::create();
+  auto context = device::Context::create();
   REQUIRE(context);
   const std::string arch = context->info().arch;
   CompileResult result = compiled(arch);
@@ -95,8 +93,8 @@ TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memo
   INFO((kernel ? "" : kernel.error().message));
   REQUIRE(kernel);
   CHECK(kernel->attributes().registers == result.registers);
-  auto out = DeviceBuffer::allocate(256 * sizeof(float));
-  auto stream = DeviceStream::create();
+  auto out = device::Buffer::allocate(256 * sizeof(float));
+  auto stream = device::Stream::create();
   REQUIRE(out);
   REQUIRE(stream);
   REQUIRE(out->fill(0));
@@ -109,7 +107,7 @@ TEST_CASE("a kernel is loaded and launched, with more than 48 KiB of shared memo
 
 TEST_CASE("a variable of a cubin has an address in device memory", "[jit]") {
   if (noGpu()) return;
-  auto context = DeviceContext::create();
+  auto context = device::Context::create();
   REQUIRE(context);
   const std::string arch = context->info().arch;
   CompileResult result = compiled(arch);
@@ -131,13 +129,13 @@ TEST_CASE("a variable of a cubin has an address in device memory", "[jit]") {
 
 TEST_CASE("the first launch of a kernel may be captured, and the graph replayed", "[jit]") {
   if (noGpu()) return;
-  auto context = DeviceContext::create();
+  auto context = device::Context::create();
   REQUIRE(context);
   CompileResult result = compiled(context->info().arch);
   auto kernel = LoadedKernel::load(request(result, context->info().arch, 512));
-  auto out = DeviceBuffer::allocate(256 * sizeof(float));
-  auto stream = DeviceStream::create();
-  auto begin = DeviceEvent::create(), end = DeviceEvent::create();
+  auto out = device::Buffer::allocate(256 * sizeof(float));
+  auto stream = device::Stream::create();
+  auto begin = device::Event::create(), end = device::Event::create();
   REQUIRE((kernel && out && stream && begin && end));
   REQUIRE(out->fill(0));
   REQUIRE(stream->beginCapture());
@@ -158,7 +156,7 @@ TEST_CASE("the first launch of a kernel may be captured, and the graph replayed"
 
 TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
   if (noGpu()) return;
-  auto context = DeviceContext::create();
+  auto context = device::Context::create();
   REQUIRE(context);
   CompileResult result = compiled(context->info().arch);
   auto kernel = LoadedKernel::load(request(result, context->info().arch, 512));
@@ -168,8 +166,8 @@ TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       if (!context->makeCurrent()) return;
-      auto out = DeviceBuffer::allocate(256 * sizeof(float));
-      auto stream = DeviceStream::create();
+      auto out = device::Buffer::allocate(256 * sizeof(float));
+      auto stream = device::Stream::create();
       if (!out || !stream || !out->fill(0)) return;
       for (int i = 0; i < 100; ++i)
         if (!launchOnce(*kernel, *out, stream->get(), 1.0f, 512)) return;
@@ -183,7 +181,7 @@ TEST_CASE("threads launch one kernel on their own streams", "[jit]") {
 
 TEST_CASE("a kernel that does not fit the device is refused with a reason", "[jit]") {
   if (noGpu()) return;
-  auto context = DeviceContext::create();
+  auto context = device::Context::create();
   REQUIRE(context);
   const DeviceInfo& device = context->info();
   CompileResult result = compiled(device.arch);

@@ -27,7 +27,7 @@ const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {2, 4, 2, 129, 257}, {1, 3,
 
 /// Runs a problem through every family that serves it, without a block mask and with one, against the reference.
 void checkFamilies(const Mod& mod, const Problem& problem, const RunOptions& base = {}, double scoreError = 0) {
-  const Operands operands = draw(mod, problem);
+  const HostOperands operands = draw(mod, problem);
   const Outcome expected = runReference(mod, problem, operands, base.scale);
   for (bool blockMask : {false, true}) {
     if (blockMask && !mod.hasMaskMod()) continue;
@@ -113,7 +113,7 @@ TEST_CASE("tf32 is used only when asked for, and then within its error", "[gpu]"
   ATTNC_NEED_GPU();
   const Mod mod = libraryMod("causal");
   const Problem problem{{1, 2, 2, 200, 200}, 64, 64, DType::F32};
-  const Operands operands = draw(mod, problem);
+  const HostOperands operands = draw(mod, problem);
   const Outcome expected = runReference(mod, problem, operands);
   const Outcome tf32 = runKernel(mod, problem, operands, {.tf32 = true});
   const Outcome exact = runKernel(mod, problem, operands, {});
@@ -142,7 +142,7 @@ TEST_CASE("unaligned rows are served where the family is left to the catalogue",
       for (bool blockMask : {false, true}) {
         const Mod mod = libraryMod(name);
         const Problem problem{.shape = {2, 4, 2, 130, 190}, .headDimV = 40, .headsLast = headsLast, .rowPadding = 1};
-        const Operands operands = draw(mod, problem);
+        const HostOperands operands = draw(mod, problem);
         INFO(name << ", " << problem.text() << (blockMask ? ", block mask" : ""));
         checkClose(runKernel(mod, problem, operands, {.family = Family::Auto, .blockMask = blockMask}),
                    runReference(mod, problem, operands), problem);
@@ -202,7 +202,7 @@ TEST_CASE("empty problems are legal for every library mod", "[gpu]") {
     const Mod mod = libraryMod(name);
     for (const ProblemShape& shape : {ProblemShape{1, 2, 2, 128, 0}, {2, 4, 2, 5, 0}, {1, 2, 2, 0, 5}, {0, 2, 2, 5, 5}}) {
       const Problem problem{shape, 64, 64, DType::BF16};
-      const Operands operands = draw(mod, problem);
+      const HostOperands operands = draw(mod, problem);
       for (bool blockMask : {false, true}) {
         if (blockMask && !mod.hasMaskMod()) continue;
         for (Family family : familiesFor(mod, problem, {.blockMask = blockMask})) {
@@ -227,7 +227,7 @@ TEST_CASE("tensors without elements read as 0, whatever the index", "[gpu]") {
                                   "def score_mod(score, b, h, q_idx, kv_idx):\n"
                                   "    return score + none[q_idx, kv_idx] + table[kv_idx - q_idx]\n"));
   const Problem problem{{1, 2, 1, 100, 150}, 64, 64, DType::BF16};
-  Operands operands = draw(mod, problem);
+  HostOperands operands = draw(mod, problem);
   operands.captures.set("none", TensorView::contiguous(nullptr, DType::F32, {0, 150}));
   operands.captures.set("table", TensorView::contiguous(nullptr, DType::I64, {0}));
   const Outcome expected = runReference(mod, problem, operands);
@@ -253,7 +253,7 @@ TEST_CASE("kernels without asynchronous barriers, for the race checker", "[gpu]"
         for (bool blockMask : {false, true}) {
           const Mod mod = libraryMod(name);
           const Problem problem{{1, 2, 1, 150, 300}, 64, 40, dtype};
-          const Operands operands = draw(mod, problem);
+          const HostOperands operands = draw(mod, problem);
           INFO(problem.text() << ", family " << int(family) << (blockMask ? ", block mask" : ""));
           checkClose(runKernel(mod, problem, operands, {.family = family, .blockMask = blockMask}),
                      runReference(mod, problem, operands), problem);

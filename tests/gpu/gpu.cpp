@@ -17,16 +17,16 @@ namespace attnc::gputest {
 namespace {
 
 Expected<std::unique_ptr<Gpu>> open() {
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   if (!context) return context.error();
-  auto stream = jit::DeviceStream::create();
+  auto stream = device::Stream::create();
   if (!stream) return stream.error();
   return std::make_unique<Gpu>(Gpu{*std::move(context), *std::move(stream), Compiler()});
 }
 
 /// A [B, H, S, D] operand in device memory, laid out as the problem asks.
 struct DeviceOperand {
-  jit::DeviceBuffer buffer;
+  device::Buffer buffer;
   TensorView view;
 };
 
@@ -56,7 +56,7 @@ DeviceOperand upload(const Problem& problem, const cli::HostTensor& tensor) {
   forEach(operand.view, [&](int64_t dense, int64_t strided) {
     std::copy_n(tensor.bytes.data() + size_t(dense) * size, size, host.data() + size_t(strided) * size);
   });
-  operand.buffer = take(jit::DeviceBuffer::allocate(host.size()));
+  operand.buffer = take(device::Buffer::allocate(host.size()));
   take(operand.buffer.upload(host.data(), host.size()));
   operand.view.data = operand.buffer.data();
   return operand;
@@ -72,22 +72,22 @@ std::vector<double> downloadOperand(const DeviceOperand& operand) {
   return values;
 }
 
-std::vector<double> downloadFloats(const jit::DeviceBuffer& buffer) {
+std::vector<double> downloadFloats(const device::Buffer& buffer) {
   std::vector<float> values(buffer.bytes() / 4);
   take(buffer.download(values.data(), buffer.bytes()));
   return {values.begin(), values.end()};
 }
 
 /// A device buffer of zeros.
-jit::DeviceBuffer zeroed(size_t bytes) {
-  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+device::Buffer zeroed(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
   if (bytes) take(buffer.fill(0));
   return buffer;
 }
 
 /// A device buffer of NaNs.
-jit::DeviceBuffer poisoned(size_t bytes) {
-  jit::DeviceBuffer buffer = take(jit::DeviceBuffer::allocate(bytes));
+device::Buffer poisoned(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
   if (bytes) take(buffer.fill(0xff));
   return buffer;
 }
@@ -106,11 +106,11 @@ std::string Problem::text() const {
                      kvBatchOne ? " kv-batch-1" : "", headsLast ? " heads-last" : "", rowPadding, seed);
 }
 
-Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
+HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars) {
   const ProblemShape& s = problem.shape;
   cli::Generator generator(problem.seed, s, /*mostElements=*/int64_t(1) << 30);
   const int64_t kvBatch = problem.kvBatchOne ? 1 : s.batch;
-  Operands operands;
+  HostOperands operands;
   operands.q = generator.normal(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDim});
   operands.k = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDim});
   operands.v = generator.normal(problem.dtype, {kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
@@ -135,7 +135,7 @@ DeviceCaptures uploadCaptures(const Captures& host) {
   for (const auto& [name, value] : host.all()) {
     if (const TensorView* tensor = std::get_if<TensorView>(&value)) {
       const size_t bytes = size_t(tensor->elements() * dtypeBytes(tensor->dtype));
-      device.buffers.push_back(take(jit::DeviceBuffer::allocate(bytes)));
+      device.buffers.push_back(take(device::Buffer::allocate(bytes)));
       take(device.buffers.back().upload(tensor->data, bytes));
       TensorView view = *tensor;
       view.data = device.buffers.back().data();
@@ -161,41 +161,41 @@ KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOpt
   return result;
 }
 
-Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operands, const RunOptions& options) {
+Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
   DeviceOperand out{{}, layOut(problem, {s.batch, s.qHeads, s.qLen, problem.headDimV})};
   out.buffer = poisoned(size_t(out.view.shape[0] * out.view.stride[0] * dtypeBytes(problem.dtype)));
   out.view.data = out.buffer.data();
-  const jit::DeviceBuffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
+  const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4), rowMax = poisoned(lse.bytes());
   const DeviceCaptures captures = uploadCaptures(operands.captures);
 
-  ForwardArgs args{.q = q.view, .k = k.view, .v = v.view, .out = out.view};
-  args.lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
-  if (options.rowMax) args.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
-  args.scale = options.scale;
-  args.captures = &captures.captures;
+  Operands inputs{
+      .q = q.view, .k = k.view, .v = v.view, .scale = options.scale, .captures = &captures.captures};
+  Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
+  if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
-  const KernelOptions kernel = take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), args)).options;
+  const KernelOptions kernel =
+      take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), inputs, outputs)).options;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
-  jit::DeviceBuffer lists;
+  device::Buffer lists;
   BlockMaskView mask;
   if (kernel.blockSparse) {
-    lists = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
+    lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
-    const Kernel builder = take(device.compiler.load(mod, {.kind = KernelKind::BlockMask}));
-    take(builder.buildBlockMask(mask, s, captures.captures, device.stream.get()));
-    args.blockMask = &mask;
+    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
+    take(builder.launch(mask, s, captures.captures, device.stream.get()));
+    inputs.blockMask = &mask;
   }
-  const Kernel loaded = take(device.compiler.load(mod, kernel));
-  const jit::DeviceBuffer workspace = zeroed(loaded.workspaceBytes(args));
-  take(loaded.forward(args, options.workspace ? workspace.data() : nullptr, device.stream.get()));
+  const ForwardKernel loaded = take(device.compiler.loadForward(mod, kernel));
+  const device::Buffer workspace = zeroed(loaded.workspaceBytes());
+  take(loaded.launch(inputs, outputs, options.workspace ? workspace.data() : nullptr, device.stream.get()));
   take(device.stream.synchronize());
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
 }
 
-Outcome runReference(const Mod& mod, const Problem&, const Operands& operands, std::optional<float> scale) {
+Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {
   reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
   if (scale) args.scale = *scale;
   auto result = take(reference::attention(mod.module(), operands.captures, args));

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "attnc/attnc.h"
-#include "jit/device.h"
 #include "tools/attnc/safetensors.h"
+#include "tools/device/device.h"
 
 #include <catch2/catch.hpp>
 
@@ -15,8 +15,8 @@ namespace attnc::gputest {
 
 /// The GPU, a stream on it, and a compiler. One per test process.
 struct Gpu {
-  jit::DeviceContext context;
-  jit::DeviceStream stream;
+  device::Context context;
+  device::Stream stream;
   Compiler compiler;
 };
 
@@ -55,12 +55,12 @@ struct Problem {
 };
 
 /// Its operands in host memory, drawn at random; captures of the mod as well.
-struct Operands {
+struct HostOperands {
   cli::HostTensor q, k, v;
   cli::TensorMap tensors;
   Captures captures; ///< views into `tensors`
 };
-Operands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
+HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 
 /// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN].
 struct Outcome {
@@ -69,7 +69,7 @@ struct Outcome {
 
 /// Captures with their tensors in device memory.
 struct DeviceCaptures {
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
   Captures captures;
 };
 DeviceCaptures uploadCaptures(const Captures& host);
@@ -85,10 +85,10 @@ struct RunOptions {
 };
 
 /// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.
-Outcome runKernel(const Mod& mod, const Problem& problem, const Operands& operands, const RunOptions& options);
+Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options);
 
 /// The same by the fp64 reference on the CPU.
-Outcome runReference(const Mod& mod, const Problem& problem, const Operands& operands, std::optional<float> scale = {});
+Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands, std::optional<float> scale = {});
 
 /// Fails unless `actual` is `expected` within the error that the arithmetic allows (the .cpp derives it).
 /// `scoreError`: what the mod's own functions may add to a score, for approximations.

@@ -15,21 +15,22 @@ namespace {
 /// q, k, v and out of one small problem in device memory, kept for many launches.
 struct Launchable {
   Problem problem;
-  std::vector<jit::DeviceBuffer> buffers;
-  ForwardArgs args;
-  jit::DeviceBuffer out;
+  std::vector<device::Buffer> buffers;
+  Operands inputs;
+  Outputs outputs;
+  device::Buffer out;
 
   explicit Launchable(const Problem& p) : problem(p) {
     const ProblemShape& s = p.shape;
-    const Operands operands = draw(Mod::identity(), p);
-    args.q = place(operands.q);
-    args.k = place(operands.k);
-    args.v = place(operands.v);
-    out = take(jit::DeviceBuffer::allocate(size_t(s.batch * s.qHeads * s.qLen * p.headDimV * dtypeBytes(p.dtype))));
-    args.out = TensorView::contiguous(out.data(), p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV});
+    const HostOperands operands = draw(Mod::identity(), p);
+    inputs.q = place(operands.q);
+    inputs.k = place(operands.k);
+    inputs.v = place(operands.v);
+    out = take(device::Buffer::allocate(size_t(s.batch * s.qHeads * s.qLen * p.headDimV * dtypeBytes(p.dtype))));
+    outputs.out = TensorView::contiguous(out.data(), p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV});
   }
   TensorView place(const cli::HostTensor& tensor) {
-    buffers.push_back(take(jit::DeviceBuffer::allocate(tensor.bytes.size())));
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
     take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     TensorView view = tensor.view();
     view.data = buffers.back().data();
@@ -39,6 +40,9 @@ struct Launchable {
     std::vector<char> bytes(out.bytes());
     take(out.download(bytes.data(), bytes.size()));
     return bytes;
+  }
+  Status launch(const ForwardKernel& kernel, Stream stream) const {
+    return kernel.launch(inputs, outputs, nullptr, stream);
   }
 };
 
@@ -56,14 +60,14 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
   Gpu& device = *gpu();
   for (Family family : families()) {
     Launchable work({{2, 4, 2, 200, 300}, 64, 64, DType::BF16});
-    const Kernel kernel = take(device.compiler.load(libraryMod("causal"), optionsFor(work.problem, family)));
-    take(kernel.forward(work.args, nullptr, device.stream.get()));
+    const ForwardKernel kernel = take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
+    take(work.launch(kernel, device.stream.get()));
     take(device.stream.synchronize());
     const std::vector<char> expected = work.result();
 
     take(device.stream.beginCapture());
-    take(kernel.forward(work.args, nullptr, device.stream.get()));
-    const jit::DeviceGraph graph = take(device.stream.endCapture());
+    take(work.launch(kernel, device.stream.get()));
+    const device::Graph graph = take(device.stream.endCapture());
     take(work.out.fill(0xff));
     for (int i = 0; i < 100; ++i) take(graph.launch(device.stream.get()));
     take(device.stream.synchronize());
@@ -76,10 +80,10 @@ TEST_CASE("equal launches give equal bits", "[gpu]") {
   Gpu& device = *gpu();
   for (Family family : families()) {
     Launchable work({{2, 8, 2, 500, 700}, 128, 128, DType::BF16});
-    const Kernel kernel = take(device.compiler.load(libraryMod("causal"), optionsFor(work.problem, family)));
+    const ForwardKernel kernel = take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
     std::vector<char> first;
     for (int i = 0; i < 20; ++i) {
-      take(kernel.forward(work.args, nullptr, device.stream.get()));
+      take(work.launch(kernel, device.stream.get()));
       take(device.stream.synchronize());
       if (i == 0) first = work.result();
       REQUIRE(work.result() == first);
@@ -94,12 +98,12 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
   std::vector<std::unique_ptr<Launchable>> work;
   std::vector<std::vector<char>> expected;
   const auto kernelOf = [&](size_t i) {
-    return device.compiler.load(take(Mod::parse(i % 2 ? "q_idx >= kv_idx" : "score * 0.5")),
+    return device.compiler.loadForward(take(Mod::parse(i % 2 ? "q_idx >= kv_idx" : "score * 0.5")),
                                 optionsFor(work[i]->problem, i < 2 ? Family::Naive : Family::Sm80));
   };
   for (size_t i = 0; i < names.size(); ++i) {
     work.push_back(std::make_unique<Launchable>(Problem{{1, 4, 4, 256, 256 + int64_t(i)}, 64, 64, DType::F16}));
-    take(take(kernelOf(i)).forward(work[i]->args, nullptr, device.stream.get()));
+    take(work[i]->launch(take(kernelOf(i)), device.stream.get()));
     take(device.stream.synchronize());
     expected.push_back(work[i]->result());
     take(work[i]->out.fill(0xff));
@@ -110,12 +114,12 @@ TEST_CASE("several kernels run from several threads at once", "[gpu]") {
     threads.emplace_back([&, i] {
       auto fail = [&](const Error& error) { failures[i] = error.message; };
       if (Status status = device.context.makeCurrent(); !status) return fail(status.error());
-      auto stream = jit::DeviceStream::create();
+      auto stream = device::Stream::create();
       if (!stream) return fail(stream.error());
       for (int round = 0; round < 50; ++round) {
         auto kernel = kernelOf(i);
         if (!kernel) return fail(kernel.error());
-        if (Status status = kernel->forward(work[i]->args, nullptr, stream->get()); !status)
+        if (Status status = work[i]->launch(*kernel, stream->get()); !status)
           return fail(status.error());
       }
       if (Status status = stream->synchronize(); !status) return fail(status.error());
@@ -133,22 +137,22 @@ TEST_CASE("offsets beyond 2^31 elements are reached", "[gpu]") {
   // Two batches of k lie 2^31 + 64 elements apart; everything between stays untouched.
   Launchable work({{2, 1, 1, 64, 64}, 64, 64, DType::BF16});
   const int64_t apart = (int64_t(1) << 31) + 64, block = 64 * 64 * 2;
-  const jit::DeviceBuffer far = take(jit::DeviceBuffer::allocate(size_t(apart) * 2 + size_t(block)));
+  const device::Buffer far = take(device::Buffer::allocate(size_t(apart) * 2 + size_t(block)));
   std::vector<char> k(size_t(2 * block));
   take(work.buffers[1].download(k.data(), k.size()));
-  jit::DeviceBuffer& writable = const_cast<jit::DeviceBuffer&>(far);
+  device::Buffer& writable = const_cast<device::Buffer&>(far);
   take(writable.upload(k.data(), size_t(block)));
   take(writable.upload(k.data() + block, size_t(block), size_t(apart) * 2));
   for (Family family : families()) {
-    const Kernel kernel = take(device.compiler.load(Mod::identity(), optionsFor(work.problem, family)));
-    take(kernel.forward(work.args, nullptr, device.stream.get()));
+    const ForwardKernel kernel = take(device.compiler.loadForward(Mod::identity(), optionsFor(work.problem, family)));
+    take(work.launch(kernel, device.stream.get()));
     take(device.stream.synchronize());
     const std::vector<char> expected = work.result();
-    ForwardArgs args = work.args;
-    args.k.data = far.data();
-    args.k.stride[0] = apart;
+    Operands inputs = work.inputs;
+    inputs.k.data = far.data();
+    inputs.k.stride[0] = apart;
     take(work.out.fill(0xff));
-    take(kernel.forward(args, nullptr, device.stream.get()));
+    take(kernel.launch(inputs, work.outputs, nullptr, device.stream.get()));
     take(device.stream.synchronize());
     CHECK(work.result() == expected);
   }
@@ -159,7 +163,7 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
   Gpu& device = *gpu();
   const Mod mod = libraryMod("causal");
   Launchable work({{2, 4, 2, 100, 150}, 64, 64, DType::BF16});
-  const Operands operands = draw(Mod::identity(), work.problem); // those in device memory
+  const HostOperands operands = draw(Mod::identity(), work.problem); // those in device memory
   const auto move = [](TensorView& view, int64_t elements) {
     view.data = static_cast<char*>(view.data) + elements * dtypeBytes(view.dtype);
   };
@@ -179,21 +183,21 @@ TEST_CASE("layouts that the copy engine cannot describe are served by another fa
       {"an odd row stride", [](TensorView& view) { --view.stride[2]; }},
   };
   const KernelOptions asked = optionsFor(work.problem, Family::Auto);
-  const Kernel aligned = take(device.compiler.load(mod, asked));
+  const ForwardKernel aligned = take(device.compiler.loadForward(mod, asked));
   const bool isSm90 = aligned.options().family == Family::Sm90;
   for (const auto& [what, change] : layouts) {
     INFO(what);
-    ForwardArgs args = work.args;
+    Operands inputs = work.inputs;
     reference::AttentionArgs host{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
-    for (TensorView* view : {&args.k, &args.v, &host.k, &host.v}) change(*view);
-    const LayoutChoice choice = take(device.compiler.forLayout(mod, asked, args));
-    CHECK(choice.whyNotSm90.empty() == !isSm90);
-    if (isSm90) CHECK_FALSE(aligned.forward(args, nullptr, device.stream.get()));
+    for (TensorView* view : {&inputs.k, &inputs.v, &host.k, &host.v}) change(*view);
+    const LayoutChoice choice = take(device.compiler.forLayout(mod, asked, inputs, work.outputs));
+    CHECK(choice.passedOver.empty() == !isSm90);
+    if (isSm90) CHECK_FALSE(aligned.launch(inputs, work.outputs, nullptr, device.stream.get()));
 
     take(work.out.fill(0xff));
-    const Kernel kernel = take(device.compiler.load(mod, choice.options));
+    const ForwardKernel kernel = take(device.compiler.loadForward(mod, choice.options));
     CHECK(kernel.options().family == Family::Sm80);
-    take(kernel.forward(args, nullptr, device.stream.get()));
+    take(kernel.launch(inputs, work.outputs, nullptr, device.stream.get()));
     take(device.stream.synchronize());
     const cli::HostTensor out{DType::BF16, {2, 4, 100, 64}, work.result()};
     const reference::AttentionResult expected = take(reference::attention(mod.module(), {}, host));
@@ -206,18 +210,18 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
   Gpu& device = *gpu();
   for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d"}) {
     const Mod mod = libraryMod(name);
-    const Kernel builder = take(device.compiler.load(mod, {.kind = KernelKind::BlockMask}));
+    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
     for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
       for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}}) {
         const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};
-        const Operands operands = draw(mod, problem);
+        const HostOperands operands = draw(mod, problem);
         const BlockMaskShape shape{2, 2, qLen, kvLen, q, kv};
         const BlockMask expected = take(BlockMask::build(mod, operands.captures, problem.shape, shape));
 
         const DeviceCaptures captures = uploadCaptures(operands.captures);
-        const jit::DeviceBuffer storage = take(jit::DeviceBuffer::allocate(BlockMask::storageBytes(shape)));
+        const device::Buffer storage = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
         const BlockMaskView view = BlockMask::viewInto(storage.data(), shape);
-        take(builder.buildBlockMask(view, problem.shape, captures.captures, device.stream.get()));
+        take(builder.launch(view, problem.shape, captures.captures, device.stream.get()));
         take(device.stream.synchronize());
         std::vector<char> host(storage.bytes());
         take(storage.download(host.data(), host.size()));

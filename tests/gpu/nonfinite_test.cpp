@@ -68,8 +68,8 @@ cli::HostTensor tensorOf(DType dtype, const void* data, int64_t count) {
   return tensor;
 }
 
-Operands drawWith(const Mod& mod, const Problem& problem, const std::vector<Special>& specials) {
-  Operands operands = draw(mod, problem);
+HostOperands drawWith(const Mod& mod, const Problem& problem, const std::vector<Special>& specials) {
+  HostOperands operands = draw(mod, problem);
   std::vector<int32_t> column;
   std::vector<float> score;
   std::vector<uint8_t> hidden;
@@ -90,7 +90,7 @@ Operands drawWith(const Mod& mod, const Problem& problem, const std::vector<Spec
 void checkVariant(const Variant& variant, const Problem& problem) {
   const Mod mod = modOf(variant);
   const std::vector<Special> specials = specialsOf(problem.shape);
-  const Operands operands = drawWith(mod, problem, specials);
+  const HostOperands operands = drawWith(mod, problem, specials);
   const Outcome expected = runReference(mod, problem, operands);
   for (size_t i = 0; i < expected.lse.size(); ++i) {
     const size_t row = i % specials.size();
@@ -151,7 +151,7 @@ TEST_CASE("scores that a mod takes beyond the range of f32 are infinite", "[gpu]
                                   "def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"));
   for (DType dtype : {DType::BF16, DType::F32}) {
     const Problem problem{{1, 2, 2, 130, 200}, 64, 64, dtype};
-    const Operands operands = draw(mod, problem);
+    const HostOperands operands = draw(mod, problem);
     const Outcome expected = runReference(mod, problem, operands);
     REQUIRE(std::isnan(expected.lse[100]));
     for (Family family : familiesFor(mod, problem)) {

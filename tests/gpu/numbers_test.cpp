@@ -25,7 +25,7 @@ TEST_CASE("buckets, strides and equalities of floats are those of the reference"
     const Mod mod = take(Mod::parse(text));
     for (DType dtype : {DType::BF16, DType::F32}) {
       const Problem problem{{1, 2, 2, 300, 270}, 64, 64, dtype};
-      const Operands operands = draw(mod, problem);
+      const HostOperands operands = draw(mod, problem);
       const Outcome expected = runReference(mod, problem, operands);
       for (bool blockMask : {false, true}) {
         if (blockMask && !mod.hasMaskMod()) continue;

@@ -6,7 +6,7 @@
 #include "ir/semantics.h"
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"
-#include "kernels/embedded.h"
+#include "plan/embedded.h"
 #include "reference/parallel.h"
 
 #include <fmt/format.h>
@@ -84,8 +84,8 @@ jit::CompileJob job(const std::string& arch) {
                               fmt::format(fmt::runtime(pattern.str()), "x[i]", "y[i]"));
   }
   job.source += "  }\n}\n";
-  for (unsigned i = 0; i < kernels::kEmbeddedFileCount; ++i)
-    job.headers.emplace_back(kernels::kEmbeddedFiles[i].name, kernels::kEmbeddedFiles[i].text);
+  for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i)
+    job.headers.emplace_back(plan::kEmbeddedFiles[i].name, plan::kEmbeddedFiles[i].text);
   return job;
 }
 
@@ -95,8 +95,8 @@ public:
     const std::string arch = gpu()->context.info().arch;
     jit::CompileResult result = take(jit::Nvrtc(jit::Env::read()).compile(job(arch)));
     kernel.emplace(take(jit::LoadedKernel::load({{result.cubin.data(), result.cubin.size()}, "evaluate", arch, 0})));
-    for (jit::DeviceBuffer* buffer : {&x, &y, &out})
-      *buffer = take(jit::DeviceBuffer::allocate(kInputs * sizeof(float)));
+    for (device::Buffer* buffer : {&x, &y, &out})
+      *buffer = take(device::Buffer::allocate(kInputs * sizeof(float)));
   }
 
   void give(const std::vector<float>& xs, const std::vector<float>& ys) {
@@ -119,7 +119,7 @@ public:
 
 private:
   std::optional<jit::LoadedKernel> kernel;
-  jit::DeviceBuffer x, y, out;
+  device::Buffer x, y, out;
   int count = 0;
 };
 

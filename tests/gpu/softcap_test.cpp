@@ -18,7 +18,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 struct Capped {
   Mod mod = libraryMod("softcap", {{"CAUSAL", "False"}});
   Problem problem{{1, 1, 1, 512, 128}, 64, 64, DType::BF16};
-  Operands operands = draw(mod, problem);
+  HostOperands operands = draw(mod, problem);
 
   void setCap(double cap) { operands.captures.set("cap", cap); }
   void setRow(cli::HostTensor& tensor, int64_t row, float first, float others) {

@@ -1,5 +1,5 @@
 #include "jit/arch.h"
-#include "jit/cache.h"
+#include "jit/cache_options.h"
 #include "jit/env.h"
 
 #include <catch2/catch.hpp>
@@ -20,31 +20,31 @@ TEST_CASE("the environment is read once into a struct", "[jit]") {
 
 TEST_CASE("the cache's directory comes from the first variable that names one", "[jit]") {
   Env env;
-  CHECK(CacheOptions::fromEnv(env).directory.empty());
+  CHECK(cacheOptionsFrom(env).directory.empty());
   env.home = "/home/me";
-  CHECK(CacheOptions::fromEnv(env).directory == "/home/me/.cache/attnc");
+  CHECK(cacheOptionsFrom(env).directory == "/home/me/.cache/attnc");
   env.xdgCacheHome = "relative";
-  CHECK(CacheOptions::fromEnv(env).directory == "/home/me/.cache/attnc");
+  CHECK(cacheOptionsFrom(env).directory == "/home/me/.cache/attnc");
   env.xdgCacheHome = "/xdg";
-  CHECK(CacheOptions::fromEnv(env).directory == "/xdg/attnc");
+  CHECK(cacheOptionsFrom(env).directory == "/xdg/attnc");
   env.cacheDir = "/mine";
-  CHECK(CacheOptions::fromEnv(env).directory == "/mine");
+  CHECK(cacheOptionsFrom(env).directory == "/mine");
 }
 
 TEST_CASE("modes, sizes and lists are read, and nonsense gives the default", "[jit]") {
   Env env;
   auto modeOf = [&](const char* text) {
     env.cacheMode = text;
-    return CacheOptions::fromEnv(env).mode;
+    return cacheOptionsFrom(env).mode;
   };
-  CHECK(modeOf("") == CacheMode::ReadWrite);
-  CHECK(modeOf("rw") == CacheMode::ReadWrite);
-  CHECK(modeOf("ro") == CacheMode::ReadOnly);
-  CHECK(modeOf("off") == CacheMode::Off);
-  CHECK(modeOf("nonsense") == CacheMode::ReadWrite);
+  CHECK(modeOf("") == cache::Mode::ReadWrite);
+  CHECK(modeOf("rw") == cache::Mode::ReadWrite);
+  CHECK(modeOf("ro") == cache::Mode::ReadOnly);
+  CHECK(modeOf("off") == cache::Mode::Off);
+  CHECK(modeOf("nonsense") == cache::Mode::ReadWrite);
   auto bytesOf = [&](const char* text) {
     env.cacheMaxBytes = text;
-    return CacheOptions::fromEnv(env).maxBytes;
+    return cacheOptionsFrom(env).maxBytes;
   };
   constexpr uint64_t kDefault = uint64_t(1) << 30;
   CHECK(bytesOf("") == kDefault);
@@ -55,7 +55,7 @@ TEST_CASE("modes, sizes and lists are read, and nonsense gives the default", "[j
   for (const char* nonsense : {"-1", "G", "1T", "1GB", " 1", "99999999999999999999", "99999999999G"})
     CHECK(bytesOf(nonsense) == kDefault);
   env.cacheReadOnlyDirs = ":/a::/b:";
-  CHECK(CacheOptions::fromEnv(env).readOnlyDirectories == std::vector<std::string>{"/a", "/b"});
+  CHECK(cacheOptionsFrom(env).readOnlyDirectories == std::vector<std::string>{"/a", "/b"});
 }
 
 TEST_CASE("a variable that makes no sense is warned of", "[jit]") {
@@ -65,14 +65,14 @@ TEST_CASE("a variable that makes no sense is warned of", "[jit]") {
     warnings.emplace_back(line);
   };
   Env env;
-  CacheOptions::fromEnv(env, sink);
+  cacheOptionsFrom(env, sink);
   env.cacheMode = "ro";
   env.cacheMaxBytes = "2G";
-  CacheOptions::fromEnv(env, sink);
+  cacheOptionsFrom(env, sink);
   CHECK(warnings.empty());
   env.cacheMode = "RO";
   env.cacheMaxBytes = "2 GB";
-  CacheOptions::fromEnv(env, sink);
+  cacheOptionsFrom(env, sink);
   CHECK(warnings == std::vector<std::string>{"ATTNC_CACHE_MODE is `RO`, none of rw, ro, off; rw is used",
                                              "ATTNC_CACHE_MAX_BYTES is `2 GB`, not a size such as 500M or 2G; 1G is used"});
 }

@@ -1,8 +1,10 @@
 // Needs libnvrtc and no GPU. Where NVRTC is not installed these tests fail: the CPU suite depends on it.
-#include "jit/fixtures.h"
-
 #include "jit/nvrtc.h"
+
+#include "jit/kernel_cache.h"
 #include "jit/nvrtc_library.h"
+#include "support/child_process.h"
+#include "support/temp_directory.h"
 
 #include <catch2/catch.hpp>
 
@@ -12,7 +14,7 @@
 
 using namespace attnc;
 using namespace attnc::jit;
-using namespace attnc::jit::test;
+using namespace attnc::test;
 using Catch::Contains;
 
 namespace {
@@ -234,7 +236,8 @@ TEST_CASE("a child forked during a compile is refused, and one forked when idle 
 TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]") {
   TempDirectory directory;
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
-  Cache cache(optionsFor(directory / "cache"), nvrtc);
+  const cache::Options options{.directory = directory / "cache"};
+  KernelCache cache(options, nvrtc);
   REQUIRE(cache.getOrCompile(scaleJob()));
   std::atomic<bool> stop{false};
   std::atomic<int> done{0};
@@ -245,9 +248,9 @@ TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]"
   for (int i = 0; i < 4; ++i)
     CHECK(waitFor(startChild([&] {
             ::alarm(20);
-            Cache fresh(optionsFor(directory / "cache"), nvrtc);
+            KernelCache fresh(options, nvrtc);
             auto kernel = fresh.getOrCompile(scaleJob());
-            return kernel && kernel->origin == Origin::Disk ? 0 : 1;
+            return kernel && kernel->origin == cache::Origin::Disk ? 0 : 1;
           })) == 0);
   stop = true;
   busy.join();
@@ -256,16 +259,17 @@ TEST_CASE("a child forked during a compile still reads the disk", "[jit][nvrtc]"
 TEST_CASE("a kernel of NVRTC comes back from the disk as it was", "[jit][nvrtc]") {
   TempDirectory directory;
   auto nvrtc = std::make_shared<Nvrtc>(Env::read());
-  auto first = Cache(optionsFor(directory / "cache"), nvrtc).getOrCompile(scaleJob());
+  const cache::Options options{.directory = directory / "cache"};
+  auto first = KernelCache(options, nvrtc).getOrCompile(scaleJob());
   REQUIRE(first);
-  CHECK(first->origin == Origin::Compiled);
-  auto second = Cache(optionsFor(directory / "cache"), std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob());
+  CHECK(first->origin == cache::Origin::Compiled);
+  auto second = KernelCache(options, std::make_shared<Nvrtc>(Env::read())).getOrCompile(scaleJob());
   REQUIRE(second);
-  CHECK(second->origin == Origin::Disk);
-  CHECK(second->result->cubin == first->result->cubin);
-  CHECK(second->result->ptx == first->result->ptx);
-  CHECK(second->result->log == first->result->log);
-  CHECK(second->result->registers == first->result->registers);
+  CHECK(second->origin == cache::Origin::Disk);
+  CHECK(second->result.cubin == first->result.cubin);
+  CHECK(second->result.ptx == first->result.ptx);
+  CHECK(second->result.log == first->result.log);
+  CHECK(second->result.registers == first->result.registers);
 }
 
 TEST_CASE("in a process that has not loaded NVRTC: what NVRTC read of its environment counts", "[.]") {

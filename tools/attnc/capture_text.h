@@ -3,7 +3,7 @@
 
 #include "host_tensor.h"
 
-#include "attnc/block_mask.h"
+#include "attnc/captures.h"
 #include "attnc/mod.h"
 
 #include <optional>

@@ -7,7 +7,8 @@
 #include "api/mask_census.h"
 #include "api/mask_shape.h"
 #include "api/mod_impl.h"
-#include "jit/device.h"
+#include "codegen/mod_source.h"
+#include "tools/device/device.h"
 
 #include <fmt/format.h>
 
@@ -26,7 +27,7 @@ struct ExplainOptions {
 
 /// The first GPU's; sm_90a where there is none.
 std::string archHere() {
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   return context ? context->info().arch : "sm_90a";
 }
 
@@ -42,7 +43,7 @@ ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string,
 }
 
 /// The problem, from the file or drawn; `kernel` receives what the file says about q, k and v.
-Expected<Operands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
+Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
   if (options.run.input.empty()) return drawCaptures(mod, options.run, shapeFor(options, kernel.pins));
   auto operands = findOperands(mod, options.run, Elements::OfMask);
   if (!operands) return operands;
@@ -74,10 +75,7 @@ Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOp
   auto wantsMask = compiler.wantsBlockMask(mod, kernel);
   if (!wantsMask) return std::move(wantsMask).error();
   if (*wantsMask) return KvLoop::BlockMask;
-  const ir::Module& module = mod.module();
-  const std::optional<ir::Value> mask = module.output(ir::kMask);
-  bool masks = mask && !module.isConst(*mask);
-  return masks ? KvLoop::Bounds : KvLoop::AllTiles;
+  return factsOf(mod).masks ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
 /// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
@@ -97,11 +95,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
 
   Compiler compiler(options.run.kernel.toCompilerOptions());
   kernel.maskQBlock = kernel.maskKvBlock = kBlock;
-  if (auto served = kernels::choosePlan(mod.module(), kernel); !served) return blamed(options, served.error());
+  if (auto served = plan::choosePlan(factsOf(mod), kernel); !served) return blamed(options, served.error());
   auto loop = kvLoop(compiler, mod, kernel);
   if (!loop) return std::move(loop).error();
   kernel.blockSparse = *loop == KvLoop::BlockMask;
-  auto plan = kernels::choosePlan(mod.module(), kernel);
+  auto plan = plan::choosePlan(factsOf(mod), kernel);
   if (!plan) return std::move(plan).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
@@ -109,7 +107,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) +
          valuesText(operands->captures) + workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
-         scoreText(moduleInKernel(mod.module(), plan->options.family), *loop);
+         scoreText(codegen::moduleBehindHooks(mod.module(), plan->stages.front().hooks), *loop);
 }
 
 int runExplain(const ExplainOptions& options) {

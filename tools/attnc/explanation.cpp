@@ -3,7 +3,7 @@
 #include "mod_text.h"
 #include "options.h"
 
-#include "kernels/assemble.h"
+#include "plan/family.h"
 
 #include <fmt/format.h>
 
@@ -31,14 +31,6 @@ std::string countText(double count, bool isEstimated) {
   if (!isEstimated) return fmt::format("{:.0f}", count);
   double unit = count < 1000 ? 1 : std::pow(10, std::floor(std::log10(count)) - 2);
   return fmt::format("about {:.0f}", std::round(count / unit) * unit);
-}
-
-/// Why the catalogue leaves Hopper's own family aside on Hopper; empty where it does not.
-const char* whyNotSm90(const kernels::Plan& plan, const KernelOptions& asked) {
-  bool isHopper = plan.options.arch.rfind("sm_90", 0) == 0;
-  if (asked.family != Family::Auto || !isHopper || plan.options.family == Family::Sm90) return "";
-  if (plan.options.dtype == DType::F32) return "; sm90 takes bf16 and fp16";
-  return plan.options.arch == "sm_90a" ? "" : "; sm90 needs arch sm_90a";
 }
 
 std::string blocksText(const MaskCensus& census, const ProblemShape& problem, KvLoop loop) {
@@ -92,14 +84,16 @@ std::string spillText(const CompiledKernel& compiled) {
       compiled.spillBytes);
 }
 
-std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled) {
-  std::string text =
-      fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n", familyName(plan.options.family),
-                  plan.options.arch, plan.templateName, whyNotSm90(plan, asked), dtypeName(plan.options.dtype),
-                  plan.options.headDim, plan.options.headDimV);
-  text += fmt::format("tile        {} x {} (q rows x kv columns); {} warps compute, {} threads", plan.blockM,
-                      plan.blockN, plan.warps, plan.threads);
-  if (plan.stages) text += fmt::format("; {} stages of K and V, {} of Q", plan.stages, plan.qStages);
+std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled) {
+  const plan::Stage& stage = plan.stages.front();
+  const codegen::Config& config = stage.config;
+  std::string text = fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n",
+                                 familyName(plan.options.family), plan.options.arch, stage.templateName,
+                                 plan.unserved.empty() ? "" : "; " + plan.unserved, dtypeName(plan.options.dtype),
+                                 plan.options.headDim, plan.options.headDimV);
+  text += fmt::format("tile        {} x {} (q rows x kv columns); {} warps compute, {} threads", config.blockM,
+                      config.blockN, config.warps, stage.threads);
+  if (config.kvStages) text += fmt::format("; {} stages of K and V, {} of Q", config.kvStages, config.qStages);
   text += fmt::format("\nresources   {} registers, {} bytes spilled, {} bytes of shared memory\n", compiled.registers,
                       compiled.spillBytes, compiled.staticSharedBytes + compiled.dynamicSharedBytes);
   std::vector<std::string> all = compiled.advisories;
@@ -108,12 +102,17 @@ std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, co
   for (const std::string& advisory : all)
     advisories += fmt::format("{:12}{}\n", advisories.empty() ? "advisories" : "", advisory);
   text += advisories.empty() ? "advisories  none\n" : advisories;
-  if (plan.options.family != Family::Sm90) return text + "layouts     any strides, the last one 1\n";
-  return text + fmt::format("layouts     rows aligned to 16 bytes, strides above 0 (of the batch: 0, too); others {}\n",
-                            asked.family == Family::Auto ? "go to family sm80" : "are an error");
+  const plan::FamilyRow& row = plan::familyOf(plan);
+  text += fmt::format("layouts     {}", row.layouts);
+  if (row.checkLayout == plan::takesAnyLayout) return text + "\n";
+  if (asked.family != Family::Auto) return text + "; others are an error\n";
+  for (const plan::FamilyRow* other : plan::families())
+    if (other->kind == row.kind && other->checkLayout == plan::takesAnyLayout)
+      return text + fmt::format("; others go to family {}\n", other->name);
+  return text + "\n";
 }
 
-std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop) {
+std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop) {
   const BlockMaskShape& shape = census.shape;
   // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v.
   const double flopsPerPair = 2.0 * (plan.options.headDim + plan.options.headDimV);
@@ -124,10 +123,6 @@ std::string workText(const MaskCensus& census, const ProblemShape& problem, cons
   return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(census, problem, loop) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));
-}
-
-ir::Module moduleInKernel(const ir::Module& module, Family family) {
-  return codegen::moduleBehindHooks(module, kernels::modOptions(family));
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {

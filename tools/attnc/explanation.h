@@ -4,7 +4,7 @@
 #include "api/mask_census.h"
 #include "attnc/block_mask.h"
 #include "attnc/kernel.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
 
 #include <string>
 
@@ -21,17 +21,14 @@ enum class KvLoop {
 std::string spillText(const CompiledKernel& compiled);
 
 /// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
-std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
+std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
 
 /// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
 /// "about" in front of them.
-std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
+std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop);
 
-/// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
-/// know out of score_mod.
-ir::Module moduleInKernel(const ir::Module& module, Family family);
-
-/// Lines "per score": the operations of the module that each score of a full and of a partial block takes.
+/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`: what
+/// the hooks of the kernel leave of the mod (codegen::moduleBehindHooks).
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

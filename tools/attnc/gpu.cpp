@@ -29,25 +29,25 @@ public:
     return view;
   }
   Expected<void*> allocate(size_t bytes) {
-    auto buffer = jit::DeviceBuffer::allocate(bytes);
+    auto buffer = device::Buffer::allocate(bytes);
     if (!buffer) return std::move(buffer).error();
     buffers.push_back(std::move(*buffer));
     return buffers.back().data();
   }
   /// Buffers in the order of their allocation.
-  jit::DeviceBuffer& operator[](size_t index) { return buffers[index]; }
+  device::Buffer& operator[](size_t index) { return buffers[index]; }
   size_t size() const { return buffers.size(); }
 
 private:
-  std::vector<jit::DeviceBuffer> buffers;
+  std::vector<device::Buffer> buffers;
 };
 
 /// Milliseconds that work on a stream takes: the second of two runs, so that one-time costs of the first do not show.
-template <class Work> Expected<float> timed(const jit::DeviceStream& stream, Work work) {
+template <class Work> Expected<float> timed(const device::Stream& stream, Work work) {
   if (Status status = work(); !status) return status.error();
-  auto begin = jit::DeviceEvent::create();
+  auto begin = device::Event::create();
   if (!begin) return std::move(begin).error();
-  auto end = jit::DeviceEvent::create();
+  auto end = device::Event::create();
   if (!end) return std::move(end).error();
   if (auto status = begin->record(stream.get()); !status) return status.error();
   if (Status status = work(); !status) return status.error();
@@ -59,17 +59,17 @@ template <class Work> Expected<float> timed(const jit::DeviceStream& stream, Wor
 /// One run: its steps, and what they share.
 class GpuRun {
 public:
-  GpuRun(const jit::DeviceContext& context, const Mod& mod, const Operands& operands, const RunOptions& options)
+  GpuRun(const device::Context& context, const Mod& mod, const HostOperands& operands, const RunOptions& options)
       : context(context), mod(mod), operands(operands), options(options), compiler(options.kernel.toCompilerOptions()) {
   }
 
   Expected<RunResult> run() {
-    auto created = jit::DeviceStream::create();
+    auto created = device::Stream::create();
     if (!created) return std::move(created).error();
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
     if (auto status = placeOperands(); !status) return status.error();
-    auto choice = compiler.forLayout(mod, baseOptions(), args);
+    auto choice = compiler.forLayout(mod, baseOptions(), inputs, outputs);
     if (!choice) return std::move(choice).error();
     auto wantsMask = compiler.wantsBlockMask(mod, choice->options);
     if (!wantsMask) return wantsMask.error();
@@ -109,37 +109,35 @@ private:
     rows.push_back(operands.v.shape[3]);
     result.out = HostTensor::make(operands.q.dtype, rows);
     for (auto [host, view] :
-         {std::pair(&operands.q, &args.q), std::pair(&operands.k, &args.k), std::pair(&operands.v, &args.v)}) {
+         {std::pair(&operands.q, &inputs.q), std::pair(&operands.k, &inputs.k), std::pair(&operands.v, &inputs.v)}) {
       auto uploaded = memory.upload(*host);
       if (!uploaded) return uploaded.error();
       *view = *uploaded;
     }
     firstOutput = memory.size();
-    TensorView lse, rowMax;
+    TensorView out, lse, rowMax;
     for (auto [host, view] :
-         {std::pair(&result.out, &args.out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
+         {std::pair(&result.out, &out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
       auto allocated = memory.allocate(*host);
       if (!allocated) return allocated.error();
       *view = *allocated;
     }
+    outputs.out = out;
     bool all = options.verify;
-    if (all || options.lse || options.output.empty()) args.lse = lse; // the digest tells it
-    if (all || options.rowMax) args.rowMax = rowMax;
+    if (all || options.lse || options.output.empty()) outputs.lse = lse; // the digest tells it
+    if (all || options.rowMax) outputs.rowMax = rowMax;
     return {};
   }
 
   Status buildBlockMask() {
-    KernelOptions kernelOptions = baseOptions();
-    kernelOptions.kind = KernelKind::BlockMask;
-    kernelOptions.family = Family::Auto;
-    auto kernel = compiler.load(mod, kernelOptions);
+    auto kernel = compiler.loadBlockMask(mod, baseOptions());
     if (!kernel) return kernel.error();
     BlockMaskShape shape = smallestMask(mod.module(), operands.problem, kBlock, kBlock);
     auto storage = memory.allocate(BlockMask::storageBytes(shape));
     if (!storage) return storage.error();
     blockMask = BlockMask::viewInto(*storage, shape);
     auto ms =
-        timed(stream, [&] { return kernel->buildBlockMask(*blockMask, operands.problem, captures, stream.get()); });
+        timed(stream, [&] { return kernel->launch(*blockMask, operands.problem, captures, stream.get()); });
     if (!ms) return ms.error();
     return describeBlockMask(*ms, kernel->compiled());
   }
@@ -162,20 +160,20 @@ private:
   Status forward(const LayoutChoice& choice) {
     KernelOptions kernelOptions = choice.options;
     kernelOptions.blockSparse = blockMask.has_value();
-    kernelOptions.rowMax = args.rowMax.has_value();
-    auto kernel = compiler.load(mod, kernelOptions);
+    kernelOptions.rowMax = outputs.rowMax.has_value();
+    auto kernel = compiler.loadForward(mod, kernelOptions);
     if (!kernel) return std::move(kernel).error();
 
-    if (options.scale) args.scale = float(*options.scale);
-    args.captures = &captures;
-    if (blockMask) args.blockMask = &*blockMask;
-    auto workspace = memory.allocate(kernel->workspaceBytes(args));
+    if (options.scale) inputs.scale = float(*options.scale);
+    inputs.captures = &captures;
+    if (blockMask) inputs.blockMask = &*blockMask;
+    auto workspace = memory.allocate(kernel->workspaceBytes());
     if (!workspace) return workspace.error();
     if (auto status = memory[memory.size() - 1].fill(0); !status) return status;
 
-    auto ms = timed(stream, [&] { return kernel->forward(args, *workspace, stream.get()); });
+    auto ms = timed(stream, [&] { return kernel->launch(inputs, outputs, *workspace, stream.get()); });
     if (!ms) return ms.error();
-    describeForward(*kernel, choice.whyNotSm90, *ms);
+    describeForward(*kernel, choice.passedOver, *ms);
     HostTensor* outputs[] = {&result.out, &result.lse, &result.rowMax};
     for (size_t i = 0; i < 3; ++i)
       if (auto status = memory[firstOutput + i].download(outputs[i]->bytes.data(), outputs[i]->bytes.size()); !status)
@@ -183,22 +181,23 @@ private:
     return {};
   }
 
-  void describeForward(const Kernel& kernel, const std::string& whyNotSm90, float ms) {
+  void describeForward(const ForwardKernel& kernel, const std::string& passedOver, float ms) {
     const CompiledKernel& compiled = kernel.compiled();
     result.warning = spillText(compiled);
     summary += fmt::format("forward     family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
-                           familyName(kernel.options().family), whyNotSm90.empty() ? "" : " (" + whyNotSm90 + ")",
+                           familyName(kernel.options().family), passedOver.empty() ? "" : " (" + passedOver + ")",
                            compiled.registers, compiled.spillBytes, ms, compileText(compiled));
   }
 
-  const jit::DeviceContext& context;
+  const device::Context& context;
   const Mod& mod;
-  const Operands& operands;
+  const HostOperands& operands;
   const RunOptions& options;
   Compiler compiler;
-  jit::DeviceStream stream;
+  device::Stream stream;
   DeviceTensors memory;
-  ForwardArgs args;       // device memory
+  Operands inputs; // device memory
+  Outputs outputs;        // device memory
   Captures captures;      // device memory
   size_t firstOutput = 0; // the buffers of out, lse and row_max start here
   std::optional<BlockMaskView> blockMask;
@@ -208,7 +207,7 @@ private:
 
 } // namespace
 
-Expected<RunResult> runOnGpu(const jit::DeviceContext& context, const Mod& mod, const Operands& operands,
+Expected<RunResult> runOnGpu(const device::Context& context, const Mod& mod, const HostOperands& operands,
                              const RunOptions& options) {
   return GpuRun(context, mod, operands, options).run();
 }

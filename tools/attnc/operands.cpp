@@ -54,7 +54,7 @@ public:
   Collector(const Mod& mod, const RunOptions& options, TensorMap& file, Generator* generator, const Needed& needed)
       : mod(mod), options(options), file(file), generator(generator), needed(needed) {}
 
-  Status collect(Operands& operands) {
+  Status collect(HostOperands& operands) {
     readSets();
     for (const CaptureInfo& capture : mod.captures())
       if (auto status = collectOne(capture, operands); !status) return status;
@@ -90,7 +90,7 @@ private:
     return names.empty() ? "the mod captures nothing" : "the mod captures no such name, it captures " + names;
   }
 
-  Status collectOne(const CaptureInfo& capture, Operands& operands) {
+  Status collectOne(const CaptureInfo& capture, HostOperands& operands) {
     if (auto assignment = sets.find(capture.name); assignment != sets.end()) {
       set(capture, assignment->second, operands);
       return {};
@@ -116,7 +116,7 @@ private:
     return {};
   }
 
-  void set(const CaptureInfo& capture, const std::string& text, Operands& operands) {
+  void set(const CaptureInfo& capture, const std::string& text, HostOperands& operands) {
     const std::string assignment = capture.name + "=" + text;
     if (capture.kind != CaptureInfo::Kind::Tensor) {
       std::string expected;
@@ -133,7 +133,7 @@ private:
   }
 
   /// What is pinned need not be said twice.
-  void setPinned(const CaptureInfo& capture, int64_t value, Operands& operands) const {
+  void setPinned(const CaptureInfo& capture, int64_t value, HostOperands& operands) const {
     if (capture.kind == CaptureInfo::Kind::Bool)
       operands.captures.set(capture.name, value != 0);
     else
@@ -141,7 +141,7 @@ private:
   }
 
   /// Scalars may stand in the file as tensors of one element.
-  Status takeFromFile(const CaptureInfo& capture, HostTensor& tensor, Operands& operands) {
+  Status takeFromFile(const CaptureInfo& capture, HostTensor& tensor, HostOperands& operands) {
     if (capture.kind == CaptureInfo::Kind::Tensor) {
       operands.tensors[capture.name] = std::move(tensor);
       return {};
@@ -191,7 +191,7 @@ std::string namesText(const std::vector<std::string>& names) {
 }
 
 Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements, TensorMap& file,
-                    Operands& operands) {
+                    HostOperands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
   std::map<std::string, Want> wants;
   for (const CaptureInfo& capture : mod.captures())
@@ -215,7 +215,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   return {};
 }
 
-void drawOperands(const RunOptions& options, Generator& generator, Operands& operands) {
+void drawOperands(const RunOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
   DType dtype = dtypeOf(options.dtype);
   operands.q = generator.normal(dtype, {shape.batch, shape.qHeads, shape.qLen, headDim});
@@ -223,12 +223,12 @@ void drawOperands(const RunOptions& options, Generator& generator, Operands& ope
   operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
 }
 
-Status checkCaptures(const Mod& mod, const Operands& operands) {
+Status checkCaptures(const Mod& mod, const HostOperands& operands) {
   auto bindings = ir::bind(mod.module(), operands.captures, operands.problem);
   return bindings ? Status() : std::move(bindings).error();
 }
 
-Status checkOperands(const Mod& mod, Operands& operands) {
+Status checkOperands(const Mod& mod, HostOperands& operands) {
   auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view());
   if (!problem) return std::move(problem).error();
   operands.problem = *problem;
@@ -246,8 +246,8 @@ void checkStdin(const RunOptions& options) {
     throw CLI::ValidationError("--in", "stdin can be read once, and the mod comes from there");
 }
 
-Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
-  Operands operands;
+Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
+  HostOperands operands;
   TensorMap file;
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
@@ -263,8 +263,8 @@ Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Eleme
   return operands;
 }
 
-Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {
-  Operands operands;
+Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {
+  HostOperands operands;
   operands.problem = problem;
   TensorMap file;
   Generator generator(options.seed, problem, kMaxDrawnToExplain);
@@ -275,7 +275,7 @@ Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const
   return operands;
 }
 
-KernelOptions kernelOptions(const RunOptions& options, const Operands& operands) {
+KernelOptions kernelOptions(const RunOptions& options, const HostOperands& operands) {
   auto headDim = [](const HostTensor& tensor) { return int(std::min<int64_t>(tensor.shape[3], INT_MAX)); };
   KernelOptions kernel = options.kernel.toOptions();
   kernel.dtype = operands.q.dtype;

@@ -19,7 +19,7 @@ enum class Elements {
 };
 
 /// Host memory, checked against each other and against the mod.
-struct Operands {
+struct HostOperands {
   HostTensor q, k, v;
   TensorMap tensors; ///< captured tensors, by name
   Captures captures; ///< all captures; tensors borrowed from `tensors`
@@ -29,13 +29,13 @@ struct Operands {
 /// Finds every operand. A capture comes from --set if that names it, else from the file, else from --pin, else, with
 /// --random, from the generator. Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or
 /// shape. A --set that names nothing, or whose value does not fit, throws CLI::ValidationError.
-Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements = Elements::All);
+Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements = Elements::All);
 
 /// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
 /// read.
-Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
 
 /// What a kernel for these operands is compiled for, but for the arch.
-KernelOptions kernelOptions(const RunOptions& options, const Operands& operands);
+KernelOptions kernelOptions(const RunOptions& options, const HostOperands& operands);
 
 } // namespace attnc::cli

@@ -5,7 +5,7 @@
 
 #include "api/mod_impl.h"
 #include "ir/ir.h"
-#include "jit/device.h"
+#include "tools/device/device.h"
 
 #include <fmt/format.h>
 
@@ -106,7 +106,7 @@ Status TargetOptions::fill(KernelOptions& kernel) const {
   kernel.headDim = headDim;
   kernel.headDimV = headDimV;
   if (arch != "native") return {};
-  auto context = jit::DeviceContext::create();
+  auto context = device::Context::create();
   if (!context) return std::move(context).error();
   kernel.arch = context->info().arch;
   return {};

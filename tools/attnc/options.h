@@ -3,7 +3,7 @@
 
 #include "usage.h"
 
-#include "attnc/kernel.h"
+#include "attnc/compiler.h"
 #include "attnc/mod.h"
 
 #include <CLI/CLI.hpp>

@@ -11,8 +11,7 @@ namespace attnc::cli {
 
 /// Writes the pieces one after another to `path`: into a temporary file beside it, which then takes its name. On an
 /// error the file that was there before is as it was. A device or pipe (/dev/null) is written directly, and so is
-/// stdout,
-/// "-".
+/// stdout, "-".
 /// Errors: Blame::Environment naming the path.
 Status writeWholeFile(const std::string& path, const std::vector<std::string_view>& pieces);
 

@@ -11,7 +11,8 @@
 
 #include "api/mod_impl.h"
 #include "attnc/version.h"
-#include "kernels/catalog.h"
+#include "plan/catalog.h"
+#include "plan/family.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>
@@ -39,13 +40,13 @@ RandomProblem parseRandom(const std::string& text) {
   return problem;
 }
 
-Expected<reference::AttentionResult> runReference(const Mod& mod, const Operands& operands, const RunOptions& options) {
+Expected<reference::AttentionResult> runReference(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
   return reference::attention(
       mod.module(), operands.captures,
       {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale});
 }
 
-Expected<RunResult> runOnCpu(const Mod& mod, const Operands& operands, const RunOptions& options) {
+Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   auto computed = runReference(mod, operands, options);
   if (!computed) return std::move(computed).error();
@@ -65,7 +66,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const Operands& operands, const Run
   return result;
 }
 
-std::string describeOperands(const Operands& operands) {
+std::string describeOperands(const HostOperands& operands) {
   return fmt::format("operands    q {} k {} v {}, {}\n", shapeText(operands.q.shape), shapeText(operands.k.shape),
                      shapeText(operands.v.shape), dtypeName(operands.q.dtype));
 }
@@ -79,23 +80,24 @@ Status writeResult(RunResult& result, const RunOptions& options) {
 }
 
 /// The GPU's context; null for the CPU.
-Expected<std::unique_ptr<jit::DeviceContext>> chooseDevice(const RunOptions& options) {
-  if (options.device == "cpu") return std::unique_ptr<jit::DeviceContext>();
-  auto context = jit::DeviceContext::create();
-  if (context) return std::make_unique<jit::DeviceContext>(std::move(*context));
+Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& options) {
+  if (options.device == "cpu") return std::unique_ptr<device::Context>();
+  auto context = device::Context::create();
+  if (context) return std::make_unique<device::Context>(std::move(*context));
   if (options.verify)
     return Error::environment("--verify compares a GPU with the CPU, and there is none: " + context.error().message,
                               "without --verify, --device cpu computes the fp64 reference");
   if (options.device == "cuda") return std::move(context).error();
   std::fputs(("attnc: note: using the fp64 reference on the CPU: " + context.error().message + "\n").c_str(), stderr);
-  return std::unique_ptr<jit::DeviceContext>();
+  return std::unique_ptr<device::Context>();
 }
 
 /// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.
-Status checkServed(const Mod& pinned, const Operands& operands, const RunOptions& options) {
+Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
   KernelOptions kernel = kernelOptions(options, operands);
-  kernel.arch = kernel.family == Family::Sm90 ? "sm_90a" : "sm_80"; // one that the family runs on
-  if (auto plan = kernels::choosePlan(pinned.module(), kernel); !plan) return plan.error();
+  const plan::FamilyRow* family = plan::findFamily(kernel.kind, kernel.family);
+  kernel.arch = family ? family->arch : "sm_80";
+  if (auto plan = plan::choosePlan(factsOf(pinned), kernel); !plan) return plan.error();
   auto bindings = ir::bind(pinned.module(), operands.captures, operands.problem);
   return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
 }

@@ -5,7 +5,7 @@
 
 #include "ir/bindings.h"
 #include "jit/nvrtc.h"
-#include "kernels/arch.h"
+#include "plan/arch.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
@@ -35,7 +35,7 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
 
 std::string archNames() {
   std::string names;
-  for (int capability : kernels::knownCapabilities()) {
+  for (int capability : plan::knownCapabilities()) {
     names += fmt::format("{}sm_{}", names.empty() ? "" : ", ", capability);
     if (capability == 90) names += "a";
   }
@@ -44,9 +44,9 @@ std::string archNames() {
 
 /// Whether attnc knows this GPU, or else NVRTC, which may be newer.
 bool isKnownArch(const std::string& name) {
-  auto arch = kernels::parseArch(name);
+  auto arch = plan::parseArch(name);
   if (!arch) return false;
-  const std::vector<int>& known = kernels::knownCapabilities();
+  const std::vector<int>& known = plan::knownCapabilities();
   if (std::find(known.begin(), known.end(), arch->capability) != known.end()) return true;
   auto supported = jit::Nvrtc(jit::Env::read()).supportedArchs();
   return supported && std::find(supported->begin(), supported->end(), arch->capability) != supported->end();

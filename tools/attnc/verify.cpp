@@ -87,7 +87,7 @@ std::string line(const char* name, const CheckedOutput& output) {
 
 std::string Verification::text() const { return line("out", out) + line("lse", lse) + line("row max", rowMax); }
 
-Verification verify(const Mod& mod, const Operands& operands, const RunOptions& options, const RunResult& got,
+Verification verify(const Mod& mod, const HostOperands& operands, const RunOptions& options, const RunResult& got,
                     const reference::AttentionResult& want) {
   DType dtype = operands.q.dtype;
   bool tf32 = dtype == DType::F32 && options.kernel.tf32;

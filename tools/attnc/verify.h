@@ -37,7 +37,7 @@ struct Verification {
   std::string text() const;
 };
 
-Verification verify(const Mod& mod, const Operands& operands, const RunOptions& options, const RunResult& got,
+Verification verify(const Mod& mod, const HostOperands& operands, const RunOptions& options, const RunResult& got,
                     const reference::AttentionResult& want);
 
 } // namespace attnc::cli

@@ -9,9 +9,9 @@ function(attnc_settings target)
   target_compile_options(${target} PRIVATE -Werror=switch)
 endfunction()
 
-# attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder.
+# attnc_layer(name folder libs...): the static library attnc_<name> of all sources of a folder and of the folders in it.
 function(attnc_layer name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   add_library(attnc_${name} STATIC ${sources})
   target_include_directories(attnc_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(attnc_${name} PUBLIC ${ARGN})
@@ -45,7 +45,7 @@ function(attnc_tool name folder)
   endforeach()
 endfunction()
 
-# Puts templates/ as text into a layer (src/kernels/embedded.h).
+# Puts templates/ as text into a layer (src/plan/embedded.h).
 function(attnc_embed_templates name)
   file(GLOB_RECURSE templates CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/templates/*)
   set(out ${PROJECT_BINARY_DIR}/embedded_templates.cpp)

@@ -1,4 +1,4 @@
-// A configuration for compiling a template alone: bf16, head dim 128. See src/kernels for how attnc chooses.
+// A configuration for compiling a template alone: bf16, head dim 128. See src/plan for how attnc chooses.
 #pragma once
 
 #include "tile/element.cuh"
@@ -12,7 +12,8 @@ constexpr int kBlockM = 128;        // q rows of a CTA's tile
 constexpr int kBlockN = 64;         // kv columns of a step
 constexpr int kWarps = 4;           // warps of a CTA that compute
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
-constexpr bool kRowMax = true;     // the row maximum may be asked for
+constexpr bool kRowMax = true;      // the row maximum may be asked for
 constexpr bool kTf32 = false;       // fp32 inputs: single TF32 products instead of the 3xTF32 split
+constexpr int kSharedBytes = 69632; // dynamic shared memory of a CTA
 
 } // namespace attnc

@@ -17,6 +17,7 @@ constexpr int kBlockN = 128;        // kv columns of a step: a multiple of 16
 constexpr int kStages = 2;          // tiles of K, and of V, in flight
 constexpr int kQStages = 2;         // tiles of Q rows in flight
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
+constexpr int kSharedBytes = 196768; // dynamic shared memory of a CTA
 
 } // namespace attnc
 

@@ -15,8 +15,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = false;
+  static constexpr bool kRowsAreIntervals = false;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     float v_slopes;
@@ -27,6 +30,7 @@ struct Mod {
   struct Col { // known once b, h and kv_idx are
     float v2;
   };
+  using Exponents = ScoreExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -40,8 +44,10 @@ struct Mod {
     out.v4 = head.v_slopes * q_float;
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
+    const float kv_float = kv_base + kv_offset;
 #line 8 "alibi.py"
     out.v2 = head.v_slopes * kv_float;
     return out;
@@ -54,6 +60,12 @@ struct Mod {
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
 #line 11 "alibi.py"
     return at.q_idx - at.kv_idx <= args.s_window;
+  }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
   }
 };
 

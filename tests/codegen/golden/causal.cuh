@@ -13,12 +13,16 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = false;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = true;
+  static constexpr bool kRowsAreIntervals = true;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head {};
   struct Row {};
   struct Col {};
+  using Exponents = ProductExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     return {};
@@ -26,7 +30,8 @@ struct Mod {
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     return {};
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     return {};
   }
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
@@ -37,6 +42,12 @@ struct Mod {
 #line 2 "causal.py"
     return at.kv_idx <= at.q_idx;
   }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
   ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
@@ -46,11 +57,7 @@ struct Mod {
 #line 2 "causal.py"
     return q_idx + 1;
   }
-  static constexpr bool kRowsAreIntervals = true;
-  struct Bounds {
-    int kv_begin, kv_full_begin, kv_full_end, kv_end;
-  };
-  ATTNC_DEVICE static Bounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
+  ATTNC_DEVICE static TileBounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
     return {kv_begin(args, head, b, h, q_begin), kv_begin(args, head, b, h, q_end - 1),
             kv_end(args, head, b, h, q_begin), kv_end(args, head, b, h, q_end - 1)};
   }

@@ -13,8 +13,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = false;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = true;
+  static constexpr bool kRowsAreIntervals = true;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     int v1;
@@ -26,6 +29,7 @@ struct Mod {
   struct Col { // known once b, h and kv_idx are
     int v5;
   };
+  using Exponents = ProductExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -41,7 +45,8 @@ struct Mod {
     out.v4 = q_idx >> 6;
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
 #line 6 "chunked.py"
     out.v5 = kv_idx >> 6;
@@ -55,6 +60,12 @@ struct Mod {
 #line 7 "chunked.py"
     return (row.v2 <= at.kv_idx) & (row.v4 == col.v5);
   }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
   ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
@@ -65,11 +76,7 @@ struct Mod {
 #line 6 "chunked.py"
     return ((q_idx >> 6) + 1) * 64;
   }
-  static constexpr bool kRowsAreIntervals = true;
-  struct Bounds {
-    int kv_begin, kv_full_begin, kv_full_end, kv_end;
-  };
-  ATTNC_DEVICE static Bounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
+  ATTNC_DEVICE static TileBounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
     return {kv_begin(args, head, b, h, q_begin), kv_begin(args, head, b, h, q_end - 1),
             kv_end(args, head, b, h, q_begin), kv_end(args, head, b, h, q_end - 1)};
   }

@@ -16,8 +16,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = false;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = false;
+  static constexpr bool kRowsAreIntervals = false;
+  static constexpr bool kColumnsLoad = true;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     const int* p_document_id;
@@ -28,6 +31,8 @@ struct Mod {
   struct Col { // known once b, h and kv_idx are
     int v_document_id;
   };
+  static_assert(sizeof(Col) == 4);
+  using Exponents = ProductExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -43,7 +48,8 @@ struct Mod {
     out.v_document_id = load_i32(head.p_document_id + o_document_id);
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
 #line 5 "document.py"
     const long long o_document_id = step(clamp_index(kv_idx, args.t_document_id_size1), args.t_document_id_stride1);
@@ -59,10 +65,12 @@ struct Mod {
 #line 5 "document.py"
     return row.v_document_id == col.v_document_id;
   }
-
-  // col() reads memory.
-  static constexpr bool kColumnsLoad = true;
-  static_assert(sizeof(Col) == 4);
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 };
 
 } // namespace attnc::mod

@@ -13,8 +13,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = false;
+  static constexpr bool kRowsAreIntervals = false;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head {};
   struct Row { // known once b, h and q_idx are
@@ -24,6 +27,7 @@ struct Mod {
     float v4;
     int v1;
   };
+  using Exponents = ScoreExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     return {};
@@ -34,8 +38,10 @@ struct Mod {
     out.v0 = floor_div(q_idx, args.s_block);
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
+    const float kv_float = kv_base + kv_offset;
 #line 4 "blocks.py"
     out.v4 = kv_float / 3.0f;
 #line 3 "blocks.py"
@@ -50,6 +56,12 @@ struct Mod {
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
 #line 3 "blocks.py"
     return row.v0 == col.v1;
+  }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
   }
 };
 

@@ -16,8 +16,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = false;
+  static constexpr bool kHasBounds = false;
+  static constexpr bool kRowsAreIntervals = false;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     const unsigned short* p_bias;
@@ -28,6 +31,7 @@ struct Mod {
   struct Col { // known once b, h and kv_idx are
     long long o_bias;
   };
+  using Exponents = ScoreExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -41,7 +45,8 @@ struct Mod {
     out.p_bias = head.p_bias + step(q_idx, args.t_bias_stride1);
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
 #line 4 "learned_bias.py"
     out.o_bias = step(kv_idx, args.t_bias_stride2);
@@ -54,6 +59,12 @@ struct Mod {
   }
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
     return true;
+  }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
   }
 };
 

@@ -24,8 +24,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = true;
+  static constexpr bool kRowsAreIntervals = true;
+  static constexpr bool kColumnsLoad = true;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     const unsigned short* p_query;
@@ -41,6 +44,8 @@ struct Mod {
     float v11;
     bool v14;
   };
+  static_assert(sizeof(Col) == 16);
+  using Exponents = ScoreExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -76,7 +81,8 @@ struct Mod {
     out.v6 = sqrt_of(v5);
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
 #line 3 "latent.py"
     out.p_key = args.t_key + step(kv_idx, args.t_key_stride0);
@@ -123,6 +129,12 @@ struct Mod {
 #line 6 "latent.py"
     return col.v14;
   }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
   ATTNC_DEVICE static int kv_begin(const ModArgs& args, const Head& head, int b, int h, int q_idx) {
@@ -132,18 +144,10 @@ struct Mod {
 #line 6 "latent.py"
     return head.e20;
   }
-  static constexpr bool kRowsAreIntervals = true;
-  struct Bounds {
-    int kv_begin, kv_full_begin, kv_full_end, kv_end;
-  };
-  ATTNC_DEVICE static Bounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
+  ATTNC_DEVICE static TileBounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
     return {kv_begin(args, head, b, h, q_begin), kv_begin(args, head, b, h, q_end - 1),
             kv_end(args, head, b, h, q_begin), kv_end(args, head, b, h, q_end - 1)};
   }
-
-  // col() reads memory.
-  static constexpr bool kColumnsLoad = true;
-  static_assert(sizeof(Col) == 16);
 };
 
 } // namespace attnc::mod

@@ -13,8 +13,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = true;
+  static constexpr bool kRowsAreIntervals = true;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     float e7;
@@ -22,6 +25,7 @@ struct Mod {
   };
   struct Row {};
   struct Col {};
+  using Exponents = TanhExponents<true>;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -36,7 +40,8 @@ struct Mod {
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     return {};
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     return {};
   }
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
@@ -48,9 +53,6 @@ struct Mod {
 #line 17 "softcap.py"
     return at.kv_idx <= at.q_idx;
   }
-
-  // score() takes a score times scale_in, and gives one to be multiplied by scale_out.
-  static constexpr bool kScoreIsTanh = true;
   ATTNC_DEVICE static float scale_in(const ModArgs& args, const Head& head) {
 #line 13 "softcap.py"
     return head.e7;
@@ -58,6 +60,12 @@ struct Mod {
   ATTNC_DEVICE static float scale_out(const ModArgs& args, const Head& head) {
 #line 13 "softcap.py"
     return head.e9;
+  }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {scale_in(args, head), scale_out(args, head), 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
   }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
@@ -68,11 +76,7 @@ struct Mod {
 #line 17 "softcap.py"
     return q_idx + 1;
   }
-  static constexpr bool kRowsAreIntervals = true;
-  struct Bounds {
-    int kv_begin, kv_full_begin, kv_full_end, kv_end;
-  };
-  ATTNC_DEVICE static Bounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
+  ATTNC_DEVICE static TileBounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
     return {kv_begin(args, head, b, h, q_begin), kv_begin(args, head, b, h, q_end - 1),
             kv_end(args, head, b, h, q_begin), kv_end(args, head, b, h, q_end - 1)};
   }

@@ -14,8 +14,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = true;
+  static constexpr bool kRowsAreIntervals = true;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = true;
 
   struct Head { // known once b and h are
     float v_slopes;
@@ -27,6 +30,7 @@ struct Mod {
   struct Col { // known once b, h and kv_idx are
     float e7;
   };
+  using Exponents = LinearExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -42,10 +46,13 @@ struct Mod {
     out.e9 = head.e8 * q_float;
     return out;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
+    const float kv_float = kv_base;
 #line 8 "alibi.py"
     out.e7 = head.v_slopes * kv_float;
+    out.e7 += kv_slope(args, head) * kv_offset;
     return out;
   }
   ATTNC_DEVICE static float score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,
@@ -57,24 +64,16 @@ struct Mod {
 #line 12 "alibi.py"
     return at.kv_idx <= at.q_idx;
   }
-
-  // To be added to all scores of a row. Positions as floats may count from anywhere.
-  static constexpr bool kAnyOrigin = true;
-  // score() adds kv_slope * kv_float, nothing else.
-  static constexpr bool kScoreIsLinear = true;
-  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
-#line 8 "alibi.py"
-    return row.e9;
-  }
   ATTNC_DEVICE static float kv_slope(const ModArgs& args, const Head& head) {
 #line 8 "alibi.py"
     return head.v_slopes;
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
-                               float kv_offset) {
-    Col out = col(args, head, b, h, kv_idx, kv_base);
-    out.e7 += kv_slope(args, head) * kv_offset;
-    return out;
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, kv_slope(args, head)};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+#line 8 "alibi.py"
+    return row.e9;
   }
 
   // The live columns of a row are exactly those from kv_begin to the one before kv_end.
@@ -85,11 +84,7 @@ struct Mod {
 #line 12 "alibi.py"
     return q_idx + 1;
   }
-  static constexpr bool kRowsAreIntervals = true;
-  struct Bounds {
-    int kv_begin, kv_full_begin, kv_full_end, kv_end;
-  };
-  ATTNC_DEVICE static Bounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
+  ATTNC_DEVICE static TileBounds bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end) {
     return {kv_begin(args, head, b, h, q_begin), kv_begin(args, head, b, h, q_end - 1),
             kv_end(args, head, b, h, q_begin), kv_end(args, head, b, h, q_end - 1)};
   }

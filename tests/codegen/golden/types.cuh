@@ -25,8 +25,11 @@ struct ModArgs {
 };
 
 struct Mod {
-  static constexpr bool kHasScoreMod = true;
   static constexpr bool kHasMaskMod = true;
+  static constexpr bool kHasBounds = false;
+  static constexpr bool kRowsAreIntervals = false;
+  static constexpr bool kColumnsLoad = true;
+  static constexpr bool kAnyOrigin = false;
 
   struct Head { // known once b and h are
     float v20;
@@ -36,6 +39,8 @@ struct Mod {
     float v24;
     bool v29;
   };
+  static_assert(sizeof(Col) == 8);
+  using Exponents = ScoreExponents;
 
   ATTNC_DEVICE static Head head(const ModArgs& args, int b, int h) {
     Head out;
@@ -45,7 +50,8 @@ struct Mod {
   ATTNC_DEVICE static Row row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float) {
     return {};
   }
-  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_float) {
+  ATTNC_DEVICE static Col col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,
+                              float kv_offset) {
     Col out;
     const unsigned char* p_t_bool = args.t_t_bool + step(kv_idx, args.t_t_bool_stride0);
     const int v_t_u8 = load_u8(args.t_t_u8 + step(kv_idx, args.t_t_u8_stride0));
@@ -69,10 +75,12 @@ struct Mod {
   ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at) {
     return col.v29;
   }
-
-  // col() reads memory.
-  static constexpr bool kColumnsLoad = true;
-  static_assert(sizeof(Col) == 8);
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs& args, const Head& head) {
+    return {1.f, 1.f, 0.f};
+  }
+  ATTNC_DEVICE static float row_shift(const ModArgs& args, const Head& head, const Row& row) {
+    return 0.f;
+  }
 };
 
 } // namespace attnc::mod

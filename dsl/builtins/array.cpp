@@ -1,0 +1,254 @@
+// Functions that make arrays, reduce them, and ask for shapes.
+#include "dsl/builtins/builtins.h"
+#include "dsl/tracing/tracer.h"
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/arrays.h"
+#include "dsl/values/indexing.h"
+#include "dsl/values/known_numbers.h"
+
+namespace attnc::dsl {
+
+namespace {
+
+/// A value whose elements a reduction goes through; nothing for a number, whose reduction is itself.
+std::optional<Value> arrayOf(Tracer& tracer, Value value) {
+  value = decay(tracer, value);
+  if (value.isArrayLike()) return value;
+  scalar(tracer, value, "a reduction");
+  return std::nullopt;
+}
+
+std::optional<int64_t> axisOf(Tracer& tracer, const Bound& bound) {
+  if (bound.has(2) && truth(tracer, bound[2]))
+    tracer.fail(diag::badArgument, bound.builtin->name, "`keepdim` to be False", "True");
+  if (!bound.has(1)) return std::nullopt;
+  Value axis = bound[1];
+  // dim=(-1,) names one axis as well.
+  if (axis.is<Sequence*>() && axis.as<Sequence*>()->items.size() == 1) axis = axis.as<Sequence*>()->items[0];
+  if (!axis.is<int64_t>())
+    tracer.fail(diag::badArgument, bound.builtin->name, "`dim` to be one known int", tracer.describe(axis));
+  return axis.as<int64_t>();
+}
+
+template <class Fold> Value reduceWith(Tracer& tracer, const Bound& bound, Fold fold) {
+  auto array = arrayOf(tracer, bound[0]);
+  auto axis = axisOf(tracer, bound);
+  if (!array) return fold(llvm::ArrayRef<Value>(decay(tracer, bound[0])));
+  return reduce(tracer, *array, axis, fold);
+}
+
+/// Products of bools count them.
+Value counted(Tracer& tracer, Value x) {
+  bool isBool = x.is<bool>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == ir::Type::Bool);
+  return isBool ? cast(tracer, x, ir::Type::I32) : x;
+}
+
+Value product(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
+    Value result = counted(tracer, items[0]);
+    for (Value item : items.drop_front()) result = binary(tracer, BinaryOp::Mul, result, counted(tracer, item));
+    return result;
+  });
+}
+
+/// The sum of an array or, as torch has it, of a number.
+Value arraySum(Tracer& tracer, const Bound& bound) {
+  auto array = arrayOf(tracer, bound[0]);
+  auto axis = axisOf(tracer, bound);
+  return array ? total(tracer, *array, axis) : counted(tracer, decay(tracer, bound[0]));
+}
+
+Value mean(Tracer& tracer, const Bound& bound) {
+  int64_t count = 1;
+  if (auto array = arrayOf(tracer, bound[0])) {
+    std::vector<Value> shape = shapeOf(tracer, *array);
+    auto axis = axisOf(tracer, bound);
+    size_t along = axis ? wrapKnownIndex(tracer, *axis, shape.size()) : 0;
+    for (size_t i = 0; i < shape.size(); ++i) // a named extent is refused with the sum
+      if ((!axis || i == along) && shape[i].is<int64_t>()) count *= shape[i].as<int64_t>();
+  }
+  return binary(tracer, BinaryOp::Div, arraySum(tracer, bound), count);
+}
+
+/// The Euclidean norm.
+Value norm(Tracer& tracer, const Bound& bound) {
+  const bool isEuclidean = !bound.has(1) || (bound[1].is<const Str*>() && bound[1].as<const Str*>()->text == "fro") ||
+                           (bound[1].isKnownNumber() && toDouble(bound[1]) == 2);
+  if (!isEuclidean) tracer.fail(diag::badArgument, "norm", "`p` to be 2", tracer.describe(bound[1]));
+  Value squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
+  Value total = arraySum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
+  return tracer.call(findBuiltin("sqrt", kTorch), {{total}, {}});
+}
+
+template <bool isAll> Value anyAll(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
+    Value result = asBool(tracer, items[0]);
+    for (Value item : items.drop_front())
+      result = binary(tracer, isAll ? BinaryOp::And : BinaryOp::Or, result, asBool(tracer, item));
+    return result;
+  });
+}
+
+template <bool isMin> Value extreme(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
+    Value result = items[0];
+    for (Value item : items.drop_front()) result = minMax(tracer, isMin, result, item);
+    return result;
+  });
+}
+
+/// torch.max(x), torch.max(x, y). torch.max(x, dim) yields a pair, which nobody wants here.
+template <bool isMin> Value extremeOrTwo(Tracer& tracer, const Bound& bound) {
+  if (bound.has(2)) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
+  if (!bound.has(1))
+    return extreme<isMin>(tracer, Bound{bound.builtin, {bound[0], std::nullopt, std::nullopt}, {}, {}});
+  Value x = decay(tracer, bound[0]), y = decay(tracer, bound[1]);
+  if (x.isArrayLike() && y.isKnownNumber()) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
+  if (!x.isArrayLike() && !y.isArrayLike())
+    return minMax(tracer, isMin, scalar(tracer, x, bound.builtin->name), scalar(tracer, y, bound.builtin->name));
+  return broadcast(tracer, {x, y},
+                   [&](llvm::ArrayRef<Value> items) { return minMax(tracer, isMin, items[0], items[1]); });
+}
+
+Value dot(Tracer& tracer, const Bound& bound) { return binary(tracer, BinaryOp::MatMul, bound[0], bound[1]); }
+
+// Making arrays -----------------------------------------------------------------------------------------------------
+
+Value convertAll(Tracer& tracer, const Bound& bound, Value value, size_t dtype) {
+  if (!bound.has(dtype)) return value;
+  ir::Type type = computedType(tracer, dtypeArgument(tracer, bound[dtype]));
+  if (!value.isArrayLike()) return cast(tracer, scalar(tracer, value, "tensor"), type);
+  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Value> items) { return cast(tracer, items[0], type); });
+}
+
+/// Rows of equal shape on top of one another.
+Value stackRows(Tracer& tracer, llvm::ArrayRef<Value> rows) {
+  llvm::SmallVector<int64_t, 2> shape{int64_t(rows.size())};
+  std::vector<Value> items;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Value row = decay(tracer, rows[i]);
+    if (!row.isArrayLike()) {
+      if (shape.size() != 1) tracer.fail(diag::raggedArray);
+      items.push_back(scalar(tracer, row, "tensor"));
+      continue;
+    }
+    const Array& array = *toArray(tracer, row);
+    if (i == 0) shape.append(array.shape.begin(), array.shape.end());
+    if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape)) tracer.fail(diag::raggedArray);
+    items.insert(items.end(), array.items.begin(), array.items.end());
+    if (items.size() > kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
+  }
+  return makeArray(tracer, shape, std::move(items));
+}
+
+/// Nested lists of numbers as an array. `depth` bounds the recursion.
+Value tensorFrom(Tracer& tracer, Value data, unsigned depth) {
+  if (depth > unsigned(TensorView::kMaxRank)) tracer.fail(diag::raggedArray);
+  if (!data.is<Sequence*>()) return data;
+  std::vector<Value> rows;
+  for (Value item : data.as<Sequence*>()->items) rows.push_back(tensorFrom(tracer, item, depth + 1));
+  return stackRows(tracer, rows);
+}
+
+/// torch.tensor(data, dtype=None): a number is a number; a list is a small array.
+Value tensor(Tracer& tracer, const Bound& bound) {
+  Value data = tensorFrom(tracer, bound[0], 0);
+  if (!data.isArrayLike()) data = scalar(tracer, data, "tensor");
+  return convertAll(tracer, bound, data, 1);
+}
+
+Value stack(Tracer& tracer, const Bound& bound) {
+  bool isFirst = !bound.has(1) || (bound[1].is<int64_t>() && bound[1].as<int64_t>() == 0);
+  if (!isFirst) tracer.fail(diag::badArgument, "stack", "`dim` to be 0", tracer.describe(bound[1]));
+  std::vector<Value> rows = tracer.items(bound[0]);
+  return stackRows(tracer, rows);
+}
+
+/// torch.arange([start,] stop[, step]) of known ints.
+Value arange(Tracer& tracer, const Bound& bound) {
+  Range range;
+  int64_t* const parts[] = {&range.start, &range.stop, &range.step};
+  for (size_t i = 0; i < 3; ++i) {
+    if (!bound.has(i)) continue;
+    if (!bound[i].is<int64_t>())
+      tracer.fail(diag::badArgument, "arange", "ints known before launch", tracer.describe(bound[i]));
+    *parts[i] = bound[i].as<int64_t>();
+  }
+  if (!bound.has(1)) std::swap(range.start, range.stop);
+  if (range.step == 0) tracer.fail(diag::badSliceStep);
+  if (range.size() > kMaxItems)
+    tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(kMaxItems));
+  std::vector<Value> items;
+  for (uint64_t i = 0; i < range.size(); ++i) items.push_back(range.start + int64_t(i) * range.step);
+  return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
+}
+
+// Shapes ------------------------------------------------------------------------------------------------------------
+
+std::vector<Value> shapeOfAny(Tracer& tracer, Value value) {
+  return value.isArrayLike() ? shapeOf(tracer, value) : std::vector<Value>{};
+}
+
+/// x.size(), x.size(dim)
+Value size(Tracer& tracer, const Bound& bound) {
+  std::vector<Value> shape = shapeOfAny(tracer, bound[0]);
+  if (!bound.has(1)) return tracer.makeSequence(false, std::move(shape));
+  if (!bound[1].is<int64_t>()) tracer.fail(diag::badIndex, tracer.describe(bound[1]));
+  return shape[wrapKnownIndex(tracer, bound[1].as<int64_t>(), shape.size())];
+}
+
+Value numel(Tracer& tracer, const Bound& bound) {
+  Value count = int64_t(1);
+  for (Value extent : shapeOfAny(tracer, bound[0])) count = binary(tracer, BinaryOp::Mul, count, extent);
+  return count;
+}
+
+Value dim(Tracer& tracer, const Bound& bound) { return int64_t(shapeOfAny(tracer, bound[0]).size()); }
+
+/// x.transpose(a, b) of a captured tensor.
+Value transpose(Tracer& tracer, const Bound& bound) {
+  if (!bound[0].is<const Tensor*>())
+    tracer.fail(diag::badArgument, bound.builtin->name, "a captured tensor", tracer.describe(bound[0]));
+  Tensor view = *bound[0].as<const Tensor*>();
+  int64_t axes[2] = {0, 1};
+  for (size_t i = 1; i <= 2; ++i) {
+    if (!bound.has(i)) continue;
+    if (!bound[i].is<int64_t>()) tracer.fail(diag::badIndex, tracer.describe(bound[i]));
+    axes[i - 1] = bound[i].as<int64_t>();
+  }
+  size_t a = wrapKnownIndex(tracer, axes[0], view.order.size()), b = wrapKnownIndex(tracer, axes[1], view.order.size());
+  std::swap(view.order[a], view.order[b]);
+  return static_cast<const Tensor*>(tracer.heap.make<Tensor>(std::move(view)));
+}
+
+} // namespace
+
+llvm::ArrayRef<Builtin> arrayBuiltins() {
+  constexpr unsigned kTensor = kTorch | kMethod;
+  static const Builtin rows[] = {
+      {"sum", kTensor, "input, dim=, keepdim=", arraySum},
+      {"prod", kTensor, "input, dim=, keepdim=", product},
+      {"mean", kTensor, "input, dim=, keepdim=", mean},
+      {"norm", kTensor, "input, p=, dim=, keepdim=", norm},
+      {"any", kTensor, "input, dim=, keepdim=", anyAll<false>},
+      {"all", kTensor, "input, dim=, keepdim=", anyAll<true>},
+      {"amax", kTensor, "input, dim=, keepdim=", extreme<false>},
+      {"amin", kTensor, "input, dim=, keepdim=", extreme<true>},
+      {"max", kTensor, "input, other=, dim=", extremeOrTwo<false>},
+      {"min", kTensor, "input, other=, dim=", extremeOrTwo<true>},
+      {"dot", kTensor, "input, other", dot},
+      {"tensor", kTorch, "data, dtype=, device=", tensor},
+      {"as_tensor", kTorch, "data, dtype=, device=", tensor},
+      {"scalar_tensor", kTorch, "data, dtype=, device=", tensor},
+      {"stack", kTorch, "tensors, dim=", stack},
+      {"arange", kTorch, "start, end=, step=, dtype=, device=", arange},
+      {"size", kMethod, "input, dim=", size},
+      {"numel", kTensor, "input", numel},
+      {"dim", kMethod, "input", dim},
+      {"transpose", kTensor, "input, dim0=, dim1=", transpose},
+      {"t", kTensor, "input, dim0=, dim1=", transpose},
+  };
+  return rows;
+}
+
+} // namespace attnc::dsl

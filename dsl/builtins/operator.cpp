@@ -1,0 +1,128 @@
+// torch's spellings of operators: torch.add, x.ge(y), torch.logical_and, ...
+#include "dsl/builtins/builtins.h"
+#include "dsl/tracing/tracer.h"
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/known_numbers.h"
+
+#include <cmath>
+
+namespace attnc::dsl {
+
+using ir::Op;
+using ir::Type;
+
+namespace {
+
+template <BinaryOp op> Value operate(Tracer& tracer, const Bound& bound) {
+  return binary(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
+}
+
+template <CompareOp op> Value comparison(Tracer& tracer, const Bound& bound) {
+  return compare(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
+}
+
+template <UnaryOp op> Value operateOne(Tracer& tracer, const Bound& bound) {
+  return unary(tracer, op, argument(tracer, bound, 0));
+}
+
+/// input + alpha other, input - alpha other
+template <BinaryOp op> Value scaled(Tracer& tracer, const Bound& bound) {
+  Value other = argument(tracer, bound, 1);
+  if (bound.has(2)) other = binary(tracer, BinaryOp::Mul, other, argument(tracer, bound, 2));
+  return binary(tracer, op, argument(tracer, bound, 0), other);
+}
+
+template <BinaryOp op> Value logical(Tracer& tracer, const Bound& bound) {
+  return binary(tracer, op, asBool(tracer, argument(tracer, bound, 0)), asBool(tracer, argument(tracer, bound, 1)));
+}
+
+Value logicalNotOf(Tracer& tracer, const Bound& bound) { return logicalNot(tracer, argument(tracer, bound, 0)); }
+
+/// The remainder with the sign of the dividend: Python's, minus the divisor where the signs differ.
+Value fmod(Tracer& tracer, const Bound& bound) {
+  Value a = argument(tracer, bound, 0), b = argument(tracer, bound, 1), zero = int64_t(0);
+  Value remainder = binary(tracer, BinaryOp::Mod, a, b);
+  Value differ =
+      compare(tracer, CompareOp::Ne, compare(tracer, CompareOp::Lt, a, zero), compare(tracer, CompareOp::Lt, b, zero));
+  Value isInexact = compare(tracer, CompareOp::Ne, remainder, zero);
+  return select(tracer, binary(tracer, BinaryOp::And, differ, isInexact), binary(tracer, BinaryOp::Sub, remainder, b),
+                remainder);
+}
+
+/// Toward zero: of ints an int, of floats a float.
+Value truncatedDivision(Tracer& tracer, Value a, Value b) {
+  Type type = promote(tracer, {a, b}, /*arithmetic=*/true);
+  if (a.isKnownNumber() && b.isKnownNumber()) {
+    Value quotient = knownBinary(tracer, BinaryOp::Div, a, b);
+    return type == Type::F32 ? Value(std::trunc(toDouble(quotient))) : Value(toInt(tracer, quotient));
+  }
+  if (type == Type::F32) return tracer.make(Op::Trunc, type, {lift(tracer, binary(tracer, BinaryOp::Div, a, b), type)});
+  Value floor = binary(tracer, BinaryOp::FloorDiv, a, b), zero = int64_t(0);
+  Value isBelow = compare(tracer, CompareOp::Lt, floor, zero);
+  Value isInexact = compare(tracer, CompareOp::Ne, binary(tracer, BinaryOp::Mod, a, b), zero);
+  return select(tracer, binary(tracer, BinaryOp::And, isBelow, isInexact),
+                binary(tracer, BinaryOp::Add, floor, int64_t(1)), floor);
+}
+
+/// torch.div(input, other, rounding_mode=None | "floor" | "trunc")
+Value div(Tracer& tracer, const Bound& bound) {
+  Value a = argument(tracer, bound, 0), b = argument(tracer, bound, 1);
+  if (!bound.has(2)) return binary(tracer, BinaryOp::Div, a, b);
+  std::string mode = bound[2].is<const Str*>() ? bound[2].as<const Str*>()->text : "";
+  if (mode == "floor") return binary(tracer, BinaryOp::FloorDiv, a, b);
+  if (mode == "trunc") return truncatedDivision(tracer, a, b);
+  tracer.fail(diag::badArgument, "div", "`rounding_mode` to be None, \"floor\" or \"trunc\"",
+              tracer.describe(bound[2]));
+}
+
+Value square(Tracer& tracer, const Bound& bound) {
+  Value x = argument(tracer, bound, 0);
+  return binary(tracer, BinaryOp::Mul, x, x);
+}
+
+} // namespace
+
+llvm::ArrayRef<Builtin> operatorBuiltins() {
+  constexpr unsigned kTensor = kTorch | kMethod | kElementwise;
+  static const Builtin rows[] = {
+      {"add", kTensor, "input, other, alpha=", scaled<BinaryOp::Add>},
+      {"sub", kTensor, "input, other, alpha=", scaled<BinaryOp::Sub>},
+      {"subtract", kTensor, "input, other, alpha=", scaled<BinaryOp::Sub>},
+      {"mul", kTensor, "input, other", operate<BinaryOp::Mul>},
+      {"multiply", kTensor, "input, other", operate<BinaryOp::Mul>},
+      {"div", kTensor, "input, other, rounding_mode=", div},
+      {"divide", kTensor, "input, other, rounding_mode=", div},
+      {"true_divide", kTensor, "input, other", operate<BinaryOp::Div>},
+      {"floor_divide", kTensor, "input, other", operate<BinaryOp::FloorDiv>},
+      {"remainder", kTensor, "input, other", operate<BinaryOp::Mod>},
+      {"fmod", kTensor | kMath, "input, other", fmod},
+      {"pow", kTensor | kPython | kMath, "input, exponent", operate<BinaryOp::Pow>},
+      {"square", kTensor, "input", square},
+      {"neg", kTensor, "input", operateOne<UnaryOp::Neg>},
+      {"negative", kTensor, "input", operateOne<UnaryOp::Neg>},
+      {"eq", kTensor, "input, other", comparison<CompareOp::Eq>},
+      {"ne", kTensor, "input, other", comparison<CompareOp::Ne>},
+      {"not_equal", kTensor, "input, other", comparison<CompareOp::Ne>},
+      {"lt", kTensor, "input, other", comparison<CompareOp::Lt>},
+      {"less", kTensor, "input, other", comparison<CompareOp::Lt>},
+      {"le", kTensor, "input, other", comparison<CompareOp::Le>},
+      {"less_equal", kTensor, "input, other", comparison<CompareOp::Le>},
+      {"gt", kTensor, "input, other", comparison<CompareOp::Gt>},
+      {"greater", kTensor, "input, other", comparison<CompareOp::Gt>},
+      {"ge", kTensor, "input, other", comparison<CompareOp::Ge>},
+      {"greater_equal", kTensor, "input, other", comparison<CompareOp::Ge>},
+      {"logical_and", kTensor, "input, other", logical<BinaryOp::And>},
+      {"logical_or", kTensor, "input, other", logical<BinaryOp::Or>},
+      {"logical_xor", kTensor, "input, other", logical<BinaryOp::Xor>},
+      {"logical_not", kTensor, "input", logicalNotOf},
+      {"bitwise_and", kTensor, "input, other", operate<BinaryOp::And>},
+      {"bitwise_or", kTensor, "input, other", operate<BinaryOp::Or>},
+      {"bitwise_xor", kTensor, "input, other", operate<BinaryOp::Xor>},
+      {"bitwise_not", kTensor, "input", operateOne<UnaryOp::Invert>},
+      {"bitwise_left_shift", kTensor, "input, other", operate<BinaryOp::Shl>},
+      {"bitwise_right_shift", kTensor, "input, other", operate<BinaryOp::Shr>},
+  };
+  return rows;
+}
+
+} // namespace attnc::dsl

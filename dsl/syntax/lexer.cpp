@@ -1,0 +1,335 @@
+// In: the text of a mod, any bytes. Out: tokens, with Python's rules for indentation and joined lines.
+// Not: the meaning of names; strings are checked for their end only (decodeString reads them).
+#include "dsl/syntax/lexer.h"
+
+#include "dsl/limits.h"
+
+#include <llvm/ADT/StringExtras.h>
+#include <llvm/ADT/StringRef.h>
+#include <llvm/ADT/StringSwitch.h>
+#include <llvm/Support/ConvertUTF.h>
+
+#include <optional>
+
+namespace attnc::dsl {
+
+namespace {
+
+struct Fixed {
+  std::string_view text;
+  Tok kind;
+};
+constexpr Fixed kPuncts[] = {
+#define PUNCT(Name, text) {text, Tok::Name},
+#include "dsl/syntax/tokens.def"
+};
+
+bool isNameStart(char c) { return llvm::isAlpha(c) || c == '_'; }
+bool isNameChar(char c) { return llvm::isAlnum(c) || c == '_'; }
+
+Tok keywordOrName(llvm::StringRef text) {
+  return llvm::StringSwitch<Tok>(text)
+#define KEYWORD(Name, text) .Case(text, Tok::K##Name)
+#include "dsl/syntax/tokens.def"
+      .Default(Tok::Name);
+}
+
+class Lexer {
+public:
+  Lexer(uint32_t source, Diagnostics& diagnostics)
+      : diagnostics(diagnostics), source(source), text(diagnostics.source(source).text) {}
+
+  std::vector<Token> run() {
+    checkBytes();
+    if (text.substr(0, 3) == "\xef\xbb\xbf") at = 3;
+    while (at < text.size()) line();
+    for (auto [open, begin] : brackets) diagnostics.report(here(begin, 1), diag::unclosedBracket, Text(&open, 1));
+    if (!tokens.empty() && tokens.back().kind != Tok::Newline) push(Tok::Newline, text.size());
+    for (; indents.size() > 1; indents.pop_back()) push(Tok::Dedent, text.size());
+    push(Tok::End, text.size());
+    return std::move(tokens);
+  }
+
+private:
+  Loc here(size_t begin, size_t length) const { return {uint32_t(begin), uint32_t(begin + length), source}; }
+
+  char peek(size_t ahead = 0) const { return at + ahead < text.size() ? text[at + ahead] : '\0'; }
+
+  void push(Tok kind, size_t begin) {
+    if (tokens.size() >= kMaxTokens) {
+      diagnostics.report(here(begin, 1), diag::tooManyTokens, Count(kMaxTokens));
+      throw Abort{true};
+    }
+    tokens.push_back({kind, here(begin, at > begin ? at - begin : 0)});
+  }
+
+  void checkBytes() {
+    if (text.size() > kMaxTextBytes) {
+      diagnostics.report(here(0, 0), diag::textTooLong, Count(text.size()), Count(kMaxTextBytes));
+      throw Abort{true};
+    }
+    const auto* bytes = reinterpret_cast<const llvm::UTF8*>(text.data());
+    for (size_t i = 0; i < text.size();) {
+      if (text[i] == '\0') {
+        diagnostics.report(here(i, 1), diag::nulByte);
+        throw Abort{true};
+      }
+      size_t length = llvm::getNumBytesForUTF8(bytes[i]);
+      if (i + length > text.size() || !llvm::isLegalUTF8Sequence(bytes + i, bytes + i + length)) {
+        diagnostics.report(here(i, 1), diag::invalidUtf8, llvm::utohexstr(bytes[i], /*LowerCase=*/true));
+        throw Abort{true};
+      }
+      i += length;
+    }
+  }
+
+  bool atLineEnd() const { return at >= text.size() || text[at] == '\n' || text[at] == '\r'; }
+
+  void skipLineEnd() {
+    if (peek() == '\r') ++at;
+    if (peek() == '\n' && (at == 0 || text[at - 1] == '\r' || text[at] == '\n')) ++at;
+  }
+
+  void skipComment() {
+    if (peek() == '#')
+      while (!atLineEnd()) ++at;
+  }
+
+  /// One line of the text, starting at its indentation.
+  void line() {
+    if (brackets.empty() && !joined) {
+      if (!indentation()) return;
+    }
+    joined = false;
+    while (!atLineEnd()) token();
+    size_t end = at;
+    skipLineEnd();
+    if (brackets.empty() && !joined && !tokens.empty() && tokens.back().kind != Tok::Newline) {
+      push(Tok::Newline, end);
+      tokens.back().loc.end = tokens.back().loc.begin;
+    }
+  }
+
+  /// Measures the indentation and emits Indent and Dedent. False for a line with no code, which is consumed. A tab goes
+  /// to the next multiple of 8; lines whose order depends on that width are refused, as Python does.
+  bool indentation() {
+    Width width;
+    size_t begin = at;
+    for (; peek() == ' ' || peek() == '\t' || peek() == '\f'; ++at) {
+      if (peek() == '\f')
+        width = {};
+      else
+        width =
+            peek() == ' ' ? Width{width.wide + 1, width.narrow + 1} : Width{(width.wide / 8 + 1) * 8, width.narrow + 1};
+    }
+    skipComment();
+    if (atLineEnd()) {
+      skipLineEnd();
+      return false;
+    }
+    if (width.wide > indents.back().wide) {
+      if (width.narrow <= indents.back().narrow) diagnostics.report(here(begin, at - begin), diag::mixedIndentation);
+      indents.push_back(width);
+      push(Tok::Indent, at);
+      return true;
+    }
+    for (; width.wide < indents.back().wide; indents.pop_back()) push(Tok::Dedent, at);
+    if (width.wide != indents.back().wide)
+      diagnostics.report(here(at, 1), diag::unexpectedDedent);
+    else if (width.narrow != indents.back().narrow)
+      diagnostics.report(here(begin, at - begin), diag::mixedIndentation);
+    return true;
+  }
+
+  void token() {
+    char c = peek();
+    if (c == ' ' || c == '\t' || c == '\f') {
+      ++at;
+    } else if (c == '#') {
+      skipComment();
+    } else if (c == '\\') {
+      continuation();
+    } else if (llvm::isDigit(c) || (c == '.' && llvm::isDigit(peek(1)))) {
+      number();
+    } else if (isNameStart(c)) {
+      name();
+    } else if (c == '"' || c == '\'') {
+      string(at);
+    } else {
+      punctuation();
+    }
+  }
+
+  void continuation() {
+    size_t begin = at++;
+    if (!atLineEnd() || at >= text.size()) {
+      diagnostics.report(here(begin, 1), diag::strayBackslash);
+      return;
+    }
+    joined = true;
+  }
+
+  void name() {
+    size_t begin = at;
+    while (isNameChar(peek())) ++at;
+    if ((peek() == '"' || peek() == '\'') && at - begin <= 2) return string(begin);
+    push(keywordOrName(llvm::StringRef(text.data() + begin, at - begin)), begin);
+  }
+
+  void string(size_t begin) {
+    char quote = peek();
+    bool triple = peek(1) == quote && peek(2) == quote;
+    at += triple ? 3 : 1;
+    while (at < text.size()) {
+      if (peek() == '\\') {
+        at = std::min(at + 2, text.size());
+      } else if (triple ? peek() == quote && peek(1) == quote && peek(2) == quote : peek() == quote) {
+        at += triple ? 3 : 1;
+        push(Tok::String, begin);
+        return;
+      } else if (!triple && atLineEnd()) {
+        break;
+      } else {
+        ++at;
+      }
+    }
+    diagnostics.report(here(begin, 1), diag::unclosedString);
+  }
+
+  void punctuation() {
+    for (const Fixed& fixed : kPuncts) {
+      if (text.substr(at, fixed.text.size()) != fixed.text) continue;
+      size_t begin = at;
+      at += fixed.text.size();
+      push(fixed.kind, begin);
+      bracket(begin);
+      return;
+    }
+    size_t length = llvm::getNumBytesForUTF8(llvm::UTF8(text[at]));
+    diagnostics.report(here(at, length), diag::unexpectedCharacter, text.substr(at, length));
+    at += length;
+  }
+
+  /// Keeps track of open brackets, inside which lines are joined.
+  void bracket(size_t begin) {
+    char c = text[begin];
+    if (at - begin != 1) return;
+    if (c == '(' || c == '[' || c == '{') brackets.push_back({c, begin});
+    if (c != ')' && c != ']' && c != '}') return;
+    char open = c == ')' ? '(' : c == ']' ? '[' : '{';
+    if (brackets.empty() || brackets.back().first != open)
+      diagnostics.report(here(begin, 1), diag::unmatchedBracket, Text(&c, 1));
+    if (!brackets.empty()) brackets.pop_back();
+  }
+
+  // Numbers ---------------------------------------------------------------------------------------------------------
+
+  /// Digits of a base with single underscores between them; false if there are none or an underscore stands alone.
+  bool digits(std::string& out, bool (*isDigit)(char)) {
+    bool ok = isDigit(peek());
+    while (isDigit(peek()) || peek() == '_') {
+      if (peek() == '_')
+        ok = ok && isDigit(peek(1));
+      else
+        out += peek();
+      ++at;
+    }
+    return ok;
+  }
+
+  void number() {
+    size_t begin = at;
+    std::string spelled;
+    unsigned base = 10;
+    bool isFloat = false, ok = true;
+    char kind = llvm::toLower(peek(1));
+    if (peek() == '0' && (kind == 'x' || kind == 'o' || kind == 'b')) {
+      base = kind == 'x' ? 16 : kind == 'o' ? 8 : 2;
+      at += 2;
+      if (peek() == '_') ++at;
+      ok = digits(
+          spelled, base == 16  ? +[](char c) { return llvm::isHexDigit(c); }
+                   : base == 8 ? +[](char c) { return c >= '0' && c <= '7'; }
+                               : +[](char c) { return c == '0' || c == '1'; });
+    } else {
+      ok = decimal(spelled, isFloat);
+    }
+    if (isNameChar(peek())) {
+      ok = false;
+      while (isNameChar(peek())) ++at;
+    }
+    finishNumber(begin, spelled, base, isFloat, ok);
+  }
+
+  bool decimal(std::string& spelled, bool& isFloat) {
+    auto isDecimal = +[](char c) { return llvm::isDigit(c); };
+    bool ok = peek() == '.' || digits(spelled, isDecimal);
+    if (peek() == '.') {
+      isFloat = true;
+      spelled += '.';
+      ++at;
+      if (llvm::isDigit(peek())) ok = digits(spelled, isDecimal) && ok;
+    }
+    bool isSigned = peek(1) == '+' || peek(1) == '-';
+    if (llvm::toLower(peek()) == 'e' && llvm::isDigit(peek(isSigned ? 2 : 1))) {
+      isFloat = true;
+      spelled += 'e';
+      if (isSigned) spelled += peek(1);
+      at += isSigned ? 2 : 1;
+      ok = digits(spelled, isDecimal) && ok;
+    }
+    bool leadingZero =
+        !isFloat && spelled.size() > 1 && spelled[0] == '0' && spelled.find_first_not_of('0') != std::string::npos;
+    return ok && !leadingZero;
+  }
+
+  void finishNumber(size_t begin, llvm::StringRef spelled, unsigned base, bool isFloat, bool ok) {
+    Loc loc = here(begin, at - begin);
+    push(isFloat ? Tok::Float : Tok::Int, begin);
+    if (spelled.size() > kMaxNumberChars)
+      diagnostics.report(loc, diag::numberTooLong, Count(kMaxNumberChars));
+    else if (!ok)
+      diagnostics.report(loc, diag::badNumber, text.substr(begin, at - begin));
+    else if (isFloat)
+      ok = !spelled.getAsDouble(tokens.back().real);
+    else if (spelled.getAsInteger(base, tokens.back().integer))
+      diagnostics.report(loc, diag::intTooLarge);
+  }
+
+  struct Width {
+    size_t wide = 0, narrow = 0; // columns with tabs to 8, and with tabs of 1
+  };
+
+  Diagnostics& diagnostics;
+  uint32_t source;
+  std::string_view text;
+  size_t at = 0;
+  bool joined = false; // the line before ended with a backslash
+  std::vector<Width> indents{Width{}};
+  std::vector<std::pair<char, size_t>> brackets;
+  std::vector<Token> tokens;
+};
+
+} // namespace
+
+std::vector<Token> lex(uint32_t source, Diagnostics& diagnostics) { return Lexer(source, diagnostics).run(); }
+
+std::string decodeString(std::string_view token, std::string& prefix) {
+  size_t quote = token.find_first_of("\"'");
+  prefix = llvm::StringRef(token.data(), quote).lower();
+  size_t width =
+      token.size() >= quote + 6 && token[quote + 1] == token[quote] && token[quote + 2] == token[quote] ? 3 : 1;
+  std::string_view body = token.substr(quote + width, token.size() - quote - 2 * width);
+  std::string result;
+  for (size_t i = 0; i < body.size(); ++i) {
+    if (body[i] != '\\' || i + 1 == body.size() || prefix.find('r') != std::string::npos) {
+      result += body[i];
+      continue;
+    }
+    char c = body[++i];
+    if (c != '\n') result += c == 'n' ? '\n' : c == 't' ? '\t' : c;
+  }
+  return result;
+}
+
+} // namespace attnc::dsl

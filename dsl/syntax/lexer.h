@@ -1,0 +1,41 @@
+// Text to tokens.
+#pragma once
+
+#include "dsl/diagnostics.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attnc::dsl {
+
+/// Punctuation is named after its sign, keywords are K followed by the word.
+enum class Tok : uint8_t {
+  End,
+  Newline,
+  Indent,
+  Dedent,
+  Name,
+  Int,
+  Float,
+  String,
+#define PUNCT(Name, text) Name,
+#define KEYWORD(Name, text) K##Name,
+#include "dsl/syntax/tokens.def"
+};
+
+struct Token {
+  Tok kind = Tok::End;
+  Loc loc;
+  int64_t integer = 0; ///< of Int
+  double real = 0;     ///< of Float
+};
+
+/// The tokens of a text, ending with Newline (if there is any other token) and End. What is wrong is reported; on an
+/// error the tokens are not to be parsed.
+std::vector<Token> lex(uint32_t source, Diagnostics& diagnostics);
+
+/// The characters a String token stands for. `prefix` gets the letters before the quote, in lower case.
+std::string decodeString(std::string_view token, std::string& prefix);
+
+} // namespace attnc::dsl

@@ -1,0 +1,127 @@
+// In: tokens. Out: the innermost expressions: literals, names, brackets, comprehensions, and targets of assignments.
+#include "dsl/syntax/parser.h"
+#include "dsl/syntax/parser_base.h"
+
+namespace attnc::dsl {
+
+/// atom = NAME | INT | FLOAT | strings | "None" | "True" | "False" | "..." | parenthesized | list
+Expr* ExpressionParser::parseAtom() {
+  Token token = peek();
+  switch (token.kind) {
+  case Tok::Name: {
+    auto* expr = node<NameExpr>(next().loc);
+    expr->name = text(token.loc);
+    return expr;
+  }
+  case Tok::Int: {
+    auto* expr = node<IntExpr>(next().loc);
+    expr->value = token.integer;
+    return expr;
+  }
+  case Tok::Float: {
+    auto* expr = node<FloatExpr>(next().loc);
+    expr->value = token.real;
+    return expr;
+  }
+  case Tok::KTrue:
+  case Tok::KFalse: {
+    auto* expr = node<BoolExpr>(next().loc);
+    expr->value = token.kind == Tok::KTrue;
+    return expr;
+  }
+  case Tok::KNone: return node<NoneExpr>(next().loc);
+  case Tok::Ellipsis: return node<EllipsisExpr>(next().loc);
+  case Tok::String: return parseString();
+  case Tok::LeftParen: return parseParenthesized();
+  case Tok::LeftBracket: return parseList();
+  case Tok::LeftBrace: unsupported(token.loc, "a dict or a set");
+  case Tok::KYield: unsupported(token.loc, "`yield`");
+  case Tok::Walrus: unsupported(token.loc, "assignment inside an expression (`:=`)");
+  default: unexpected("an expression");
+  }
+}
+
+/// strings = STRING { STRING }
+Expr* ExpressionParser::parseString() {
+  auto* expr = node<StringExpr>(peek().loc);
+  while (is(Tok::String)) {
+    Token token = next();
+    std::string prefix;
+    expr->value += decodeString(text(token.loc), prefix);
+    if (prefix.find_first_not_of("rfu") != std::string::npos) unsupported(token.loc, "a string with this prefix");
+  }
+  expr->loc = from(expr->loc);
+  return expr;
+}
+
+/// parenthesized = "(" ")" | "(" expressions ")" | "(" expression comprehension ")"
+Expr* ExpressionParser::parseParenthesized() {
+  Nested nested(*this);
+  Loc begin = next().loc;
+  if (accept(Tok::RightParen)) return node<SequenceExpr>(from(begin));
+  Expr* inner = parseExpressions();
+  if (is(Tok::KFor)) inner = parseComprehension(inner, begin);
+  expect(Tok::RightParen, "`)` or `,`");
+  inner->loc = from(begin);
+  return inner;
+}
+
+/// list = "[" [ expressions ] "]" | "[" expression comprehension "]"
+Expr* ExpressionParser::parseList() {
+  Nested nested(*this);
+  Loc begin = next().loc;
+  auto* list = node<SequenceExpr>(begin);
+  list->isList = true;
+  while (!is(Tok::RightBracket)) {
+    Expr* item = parseStarOrExpression();
+    if (is(Tok::KFor) && list->items.empty()) {
+      Expr* comprehension = parseComprehension(item, begin);
+      expect(Tok::RightBracket, "`]`");
+      return comprehension;
+    }
+    list->items.push_back(item);
+    raise(list, item, 1);
+    if (!accept(Tok::Comma)) break;
+  }
+  expect(Tok::RightBracket, "`]` or `,`");
+  list->loc = from(begin);
+  return list;
+}
+
+/// comprehension = { "for" targets "in" or_test { "if" or_test } }
+Expr* ExpressionParser::parseComprehension(Expr* element, Loc begin) {
+  auto* expr = node<ComprehensionExpr>(begin);
+  expr->element = element;
+  raise(expr, element, 1);
+  while (accept(Tok::KFor)) {
+    ComprehensionClause clause;
+    clause.target = parseTargets();
+    expect(Tok::KIn, "`in`");
+    clause.iterable = parseBoolOp(/*isAnd=*/false);
+    raise(expr, clause.iterable, 1);
+    while (accept(Tok::KIf)) {
+      clause.conditions.push_back(parseBoolOp(/*isAnd=*/false));
+      raise(expr, clause.conditions.back(), 1);
+    }
+    expr->clauses.push_back(std::move(clause));
+    // Each clause is a loop in the one before, which a walk visits by recursion.
+    if (expr->clauses.size() > kMaxBlocks) diagnostics.fail(expr->loc, diag::nestedTooDeeply, Count(kMaxBlocks));
+  }
+  expr->loc = from(begin);
+  return expr;
+}
+
+/// targets = target { "," target } [ "," ];  target = postfix
+Expr* ExpressionParser::parseTargets() {
+  Loc begin = peek().loc;
+  Expr* first = parsePostfix();
+  if (!is(Tok::Comma)) return first;
+  auto* tuple = node<SequenceExpr>(begin);
+  tuple->items.push_back(first);
+  while (accept(Tok::Comma) && !is(Tok::KIn)) tuple->items.push_back(parsePostfix());
+  tuple->loc = from(begin);
+  for (Expr* item : tuple->items) raise(tuple, item, 1);
+  return tuple;
+}
+
+} // namespace attnc::dsl

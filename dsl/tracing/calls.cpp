@@ -1,0 +1,189 @@
+// In: a callee and its arguments. Out: what the call yields. Parameters are matched as Python does it.
+#include "dsl/tracing/depth.h"
+#include "dsl/tracing/tracer.h"
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/arrays.h"
+
+#include <llvm/ADT/ScopeExit.h>
+
+namespace attnc::dsl {
+
+Value Tracer::call(Value callee, const Arguments& arguments) {
+  if (callee.is<const Function*>()) return callFunction(*callee.as<const Function*>(), arguments);
+  if (callee.is<const Builtin*>()) return callBuiltin(*callee.as<const Builtin*>(), arguments);
+  if (callee.is<const MaskList*>()) return callMasks(*callee.as<const MaskList*>(), arguments);
+  if (callee.is<const Method*>()) {
+    Arguments withSelf = arguments;
+    withSelf.positional.insert(withSelf.positional.begin(), callee.as<const Method*>()->self);
+    return callBuiltin(*callee.as<const Method*>()->builtin, withSelf);
+  }
+  if (callee.is<const Partial*>()) {
+    const Partial& partial = *callee.as<const Partial*>();
+    charge(1 + partial.arguments.size());
+    Arguments all;
+    all.positional.append(partial.arguments.begin(), partial.arguments.end());
+    all.positional.append(arguments.positional.begin(), arguments.positional.end());
+    all.keywords = arguments.keywords;
+    for (auto& keyword : partial.keywords)
+      if (llvm::none_of(all.keywords, [&](auto& given) { return given.first == keyword.first; }))
+        all.keywords.push_back(keyword);
+    Deeper deeper(*this);
+    return call(partial.callee, all);
+  }
+  fail(diag::notCallable, describe(callee));
+}
+
+Value Tracer::callFunction(const Function& function, const Arguments& arguments) {
+  if (callDepth >= kMaxCallDepth) {
+    diagnostics.report(at, diag::callsTooDeep, Count(kMaxCallDepth));
+    throw Abort{true};
+  }
+  charge(4);
+  Deeper deeper(*this);
+  Scope* inner = heap.make<Scope>(function.closure, function.node);
+  bindParameters(function, arguments, *inner);
+  Loc caller = at;
+  Scope* outer = std::exchange(scope, inner);
+  ++callDepth;
+  auto leave = llvm::make_scope_exit([&] {
+    scope = outer;
+    --callDepth;
+  });
+  if (function.node->result) {
+    Value result = eval(*function.node->result);
+    resultLoc = function.node->result->loc;
+    return result;
+  }
+  Flow flow = run(function.node->body);
+  at = caller;
+  return flow == Flow::Return ? returned : Value(NoneValue{});
+}
+
+void Tracer::bindParameters(const Function& function, const Arguments& arguments, Scope& into) {
+  std::string_view name = function.node->name;
+  size_t next = 0;
+  bool takesRest = false;
+  for (const Parameter& parameter : function.node->parameters) {
+    if (parameter.kind == ParameterKind::Positional && next < arguments.positional.size())
+      into.names[parameter.name] = arguments.positional[next++];
+    if (parameter.kind != ParameterKind::Variadic) continue;
+    takesRest = true;
+    into.names[parameter.name] =
+        makeSequence(/*isList=*/false, {arguments.positional.begin() + next, arguments.positional.end()});
+  }
+  if (next < arguments.positional.size() && !takesRest)
+    fail(diag::tooManyArguments, name, Count(next), Count(arguments.positional.size()));
+  for (auto& [key, value] : arguments.keywords) {
+    bool isKnown = llvm::any_of(function.node->parameters, [&, key = key](const Parameter& parameter) {
+      return parameter.name == key && parameter.kind != ParameterKind::Variadic;
+    });
+    if (!isKnown) fail(diag::unknownArgument, name, std::string_view(key));
+    if (!into.names.try_emplace(key, value).second) fail(diag::repeatedArgument, std::string_view(key));
+  }
+  for (size_t i = 0; i < function.node->parameters.size(); ++i) {
+    const Parameter& parameter = function.node->parameters[i];
+    if (into.names.count(parameter.name)) continue;
+    if (!parameter.defaultValue) fail(diag::missingArgument, name, std::string_view(parameter.name));
+    into.names[parameter.name] = function.defaults[i];
+  }
+}
+
+Value Tracer::callMasks(const MaskList& list, const Arguments& arguments) {
+  Deeper deeper(*this);
+  std::optional<Value> result;
+  Loc caller = at;
+  for (Value mask : list.masks) {
+    charge(1);
+    Value value = scalar(*this, call(mask, arguments), "a mask of and_masks or or_masks");
+    at = caller;
+    result = result ? binary(*this, list.isAnd ? BinaryOp::And : BinaryOp::Or, *result, value) : value;
+  }
+  return result.value_or(list.isAnd);
+}
+
+// Builtins ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct BuiltinParameter {
+  llvm::StringRef name;
+  bool isOptional = false, isRest = false, isKeywords = false;
+};
+
+llvm::SmallVector<BuiltinParameter, 6> parametersOf(const Builtin& builtin) {
+  llvm::SmallVector<llvm::StringRef, 6> pieces;
+  llvm::StringRef(builtin.parameters).split(pieces, ',', -1, /*KeepEmpty=*/false);
+  llvm::SmallVector<BuiltinParameter, 6> parameters;
+  for (llvm::StringRef piece : pieces) {
+    piece = piece.trim();
+    BuiltinParameter parameter;
+    parameter.isKeywords = piece.consume_front("**");
+    parameter.isRest = parameter.isKeywords || piece.consume_front("*");
+    parameter.isOptional = piece.consume_back("=");
+    parameter.name = piece;
+    parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+/// torch's own names for the same things.
+llvm::StringRef canonical(llvm::StringRef keyword) {
+  if (keyword == "axis") return "dim";
+  if (keyword == "self") return "input";
+  return keyword;
+}
+
+Bound bindBuiltin(Context& context, const Builtin& builtin, const Arguments& arguments) {
+  Bound bound{&builtin};
+  auto parameters = parametersOf(builtin);
+  size_t next = 0;
+  for (const BuiltinParameter& parameter : parameters) {
+    bound.values.emplace_back();
+    if (parameter.isKeywords) continue;
+    if (parameter.isRest) bound.rest.assign(arguments.positional.begin() + next, arguments.positional.end());
+    if (parameter.isRest)
+      next = arguments.positional.size();
+    else if (next < arguments.positional.size())
+      bound.values.back() = arguments.positional[next++];
+  }
+  if (next < arguments.positional.size())
+    context.fail(diag::tooManyArguments, builtin.name, Count(next), Count(arguments.positional.size()));
+  for (auto& [key, value] : arguments.keywords) {
+    size_t i = 0;
+    while (i < parameters.size() && (parameters[i].isRest || parameters[i].name != canonical(key))) ++i;
+    if (i == parameters.size() && parameters.back().isKeywords) {
+      bound.keywords.emplace_back(key, value);
+      continue;
+    }
+    if (i == parameters.size()) context.fail(diag::unknownArgument, builtin.name, std::string_view(key));
+    if (bound.values[i]) context.fail(diag::repeatedArgument, std::string_view(key));
+    bound.values[i] = value;
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (bound.values[i] && parameters[i].isOptional && bound.values[i]->is<NoneValue>()) bound.values[i].reset();
+    if (!bound.values[i] && !parameters[i].isOptional && !parameters[i].isRest)
+      context.fail(diag::missingArgument, builtin.name, std::string_view(parameters[i].name));
+  }
+  return bound;
+}
+
+} // namespace
+
+Value Tracer::callBuiltin(const Builtin& builtin, const Arguments& arguments) {
+  Deeper deeper(*this);
+  Bound bound = bindBuiltin(*this, builtin, arguments);
+  if (!(builtin.where & kElementwise)) return builtin.run(*this, bound);
+  llvm::SmallVector<Value, 6> given;
+  for (auto& value : bound.values)
+    if (value) given.push_back(*value = decay(*this, *value));
+  if (llvm::none_of(given, [](Value value) { return value.isArrayLike(); })) return builtin.run(*this, bound);
+  return broadcast(*this, given, [&](llvm::ArrayRef<Value> row) {
+    Bound one = bound;
+    size_t next = 0;
+    for (auto& value : one.values)
+      if (value) value = row[next++];
+    return builtin.run(*this, one);
+  });
+}
+
+} // namespace attnc::dsl

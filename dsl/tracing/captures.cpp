@@ -1,0 +1,124 @@
+// In: annotations at module level. Out: the module's captures and extents, and the names that stand for them.
+//
+//   name: dtype[dims]        a tensor; dims are ints, constants of the mod, B H HKV Q_LEN KV_LEN, or free names
+//   name: dtype              a tensor with no dims
+//   name: int|float|bool     a run-time scalar
+#include "dsl/tracing/tracer.h"
+#include "dsl/values/indexing.h"
+
+namespace attnc::dsl {
+
+using llvm::cast;
+using llvm::dyn_cast;
+
+namespace {
+
+std::optional<DType> captureDType(NumberType type) {
+  switch (type) {
+  case NumberType::Bool: return DType::Bool;
+  case NumberType::U8: return DType::U8;
+  case NumberType::I8: return DType::I8;
+  case NumberType::I16: return DType::I16;
+  case NumberType::I32: return DType::I32;
+  case NumberType::I64: return DType::I64;
+  case NumberType::F16: return DType::F16;
+  case NumberType::BF16: return DType::BF16;
+  case NumberType::F32: return DType::F32;
+  case NumberType::F64: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// The element type that `f32`, `float32` or `torch.float32` names.
+std::optional<NumberType> annotatedDType(const Expr& expr) {
+  if (const auto* name = dyn_cast<NameExpr>(&expr)) return findBareDType(name->name);
+  const auto* member = dyn_cast<AttributeExpr>(&expr);
+  const auto* base = member ? dyn_cast<NameExpr>(member->base) : nullptr;
+  if (!base || base->name != "torch") return std::nullopt;
+  return findDType(member->name, /*isTorch=*/true);
+}
+
+std::optional<ir::Type> scalarType(const Expr& expr) {
+  const auto* name = dyn_cast<NameExpr>(&expr);
+  if (!name) return std::nullopt;
+  if (name->name == "int") return ir::Type::I32;
+  if (name->name == "float") return ir::Type::F32;
+  if (name->name == "bool") return ir::Type::Bool;
+  return std::nullopt;
+}
+
+} // namespace
+
+void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
+  Loc loc = at;
+  if (globals.names.count(name) || declared.contains(name))
+    diagnostics.fail(loc, diag::redeclared, std::string_view(name));
+  for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
+    if (name == module.dims[i]) diagnostics.fail(loc, diag::captureIsDim, std::string_view(name));
+  if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures) {
+    diagnostics.report(loc, diag::tooManyCaptures, std::string_view(name), Count(ir::kMaxCaptures));
+    throw Abort{true};
+  }
+  at = annotation.loc;
+  if (auto type = scalarType(annotation)) {
+    declared.insert(name);
+    module.scalars.push_back({name.str(), *type});
+    globals.names[name] = module.scalar(unsigned(module.scalars.size() - 1));
+    return;
+  }
+  const auto* subscript = dyn_cast<SubscriptExpr>(&annotation);
+  const Expr& base = subscript ? *subscript->base : annotation;
+  std::optional<NumberType> type = annotatedDType(base);
+  if (!type && subscript && scalarType(base)) fail(diag::scalarWithDims, std::string_view(cast<NameExpr>(base).name));
+  if (!type) fail(diag::captureType, std::string_view(name));
+  std::optional<DType> dtype = captureDType(*type);
+  if (!dtype) fail(diag::unsupportedDType, dsl::dtypeName(*type));
+  declareTensor(name, *dtype, subscript ? subscript->index : nullptr);
+}
+
+void Tracer::declareTensor(llvm::StringRef name, DType dtype, const Expr* dims) {
+  ir::TensorCapture tensor;
+  tensor.name = name.str();
+  tensor.dtype = dtype;
+  const auto* several = dims ? dyn_cast<SequenceExpr>(dims) : nullptr;
+  bool isTuple = several && !several->isList;
+  size_t rank = !dims ? 0 : isTuple ? several->items.size() : 1;
+  if (rank > size_t(TensorView::kMaxRank))
+    diagnostics.fail(dims->loc, diag::tooManyDims, std::string_view(name), Count(rank), Count(TensorView::kMaxRank));
+  for (size_t i = 0; i < rank; ++i) tensor.shape.push_back(extent(isTuple ? *several->items[i] : *dims));
+  declared.insert(name);
+  module.tensors.push_back(std::move(tensor));
+  globals.names[name] = wholeTensor(*this, unsigned(module.tensors.size() - 1));
+}
+
+/// dim = NAME | expression of constants
+ir::Extent Tracer::extent(const Expr& dim) {
+  if (const auto* name = dyn_cast<NameExpr>(&dim)) {
+    auto bound = globals.names.find(name->name);
+    bool isConstant = bound != globals.names.end() && !bound->second.isTraced();
+    if (!isConstant) return namedExtent(name->name, dim.loc);
+  }
+  Value value = eval(dim);
+  at = dim.loc;
+  if (!value.is<int64_t>()) fail(diag::badDim, describe(value));
+  int64_t size = value.as<int64_t>();
+  if (size < 1 || size > INT32_MAX) fail(diag::dimOutOfRange, size);
+  return {false, size};
+}
+
+ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
+  if (auto bound = globals.names.find(name); bound != globals.names.end()) {
+    if (bound->second.is<PoisonValue>()) throw Abort{};
+    const ir::Value* value = bound->second.get<ir::Value>();
+    if (value && module[*value].op == ir::Op::Dim) return {true, module[*value].attr};
+    diagnostics.fail(loc, diag::badDim, describe(bound->second));
+  }
+  for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
+    if (name == module.dims[i]) return {true, i};
+  module.dims.push_back(name.str());
+  declared.insert(name);
+  globals.names[name] = module.dim(unsigned(module.dims.size() - 1));
+  return {true, int64_t(module.dims.size() - 1)};
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,24 @@
+// One level of the tracer's recursion: counted, so that no text exhausts the stack.
+#pragma once
+
+#include "dsl/tracing/tracer.h"
+
+namespace attnc::dsl {
+
+class Tracer::Deeper {
+public:
+  explicit Deeper(Tracer& tracer) : depth(tracer.depth) {
+    if (tracer.depth >= kMaxEvalDepth) {
+      tracer.diagnostics.report(tracer.at, diag::evalTooDeep, Count(kMaxEvalDepth));
+      throw Abort{true};
+    }
+    ++depth;
+  }
+  ~Deeper() { --depth; }
+  Deeper(const Deeper&) = delete;
+
+private:
+  unsigned& depth;
+};
+
+} // namespace attnc::dsl

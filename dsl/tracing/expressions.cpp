@@ -1,0 +1,247 @@
+// In: expressions. Out: their values; the order of evaluation is Python's.
+#include "dsl/tracing/depth.h"
+#include "dsl/tracing/tracer.h"
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/arrays.h"
+#include "dsl/values/indexing.h"
+
+#include <llvm/ADT/ScopeExit.h>
+
+namespace attnc::dsl {
+
+using llvm::cast;
+
+Value Tracer::eval(const Expr& expr) {
+  at = expr.loc;
+  Deeper deeper(*this);
+  charge(1);
+  return evalKind(expr);
+}
+
+Value Tracer::evalKind(const Expr& expr) {
+  switch (expr.kind) {
+  case ExprKind::None: return NoneValue{};
+  case ExprKind::Ellipsis: return EllipsisValue{};
+  case ExprKind::Bool: return cast<BoolExpr>(expr).value;
+  case ExprKind::Int: return cast<IntExpr>(expr).value;
+  case ExprKind::Float: return cast<FloatExpr>(expr).value;
+  case ExprKind::String: return makeStr(cast<StringExpr>(expr).value);
+  case ExprKind::Name: return lookup(cast<NameExpr>(expr).name);
+  case ExprKind::Unary: {
+    Value operand = eval(*cast<UnaryExpr>(expr).operand);
+    at = expr.loc;
+    return unary(*this, cast<UnaryExpr>(expr).op, operand);
+  }
+  case ExprKind::Binary: return evalBinary(cast<BinaryExpr>(expr));
+  case ExprKind::BoolOp: return evalBoolOp(cast<BoolOpExpr>(expr));
+  case ExprKind::Compare: return evalCompare(cast<CompareExpr>(expr));
+  case ExprKind::Conditional: {
+    const auto& node = cast<ConditionalExpr>(expr);
+    Value condition = eval(*node.condition);
+    at = node.condition->loc;
+    return eval(truth(*this, condition) ? *node.yes : *node.no);
+  }
+  case ExprKind::Call: return evalCall(cast<CallExpr>(expr));
+  case ExprKind::Attribute: {
+    Value base = eval(*cast<AttributeExpr>(expr).base);
+    at = expr.loc;
+    return attribute(base, cast<AttributeExpr>(expr).name);
+  }
+  case ExprKind::Subscript: {
+    Value base = eval(*cast<SubscriptExpr>(expr).base), index = eval(*cast<SubscriptExpr>(expr).index);
+    at = expr.loc;
+    return subscript(*this, base, index);
+  }
+  case ExprKind::Slice: return evalSlice(cast<SliceExpr>(expr));
+  case ExprKind::Sequence: return evalSequence(cast<SequenceExpr>(expr));
+  case ExprKind::Lambda: return makeFunction(*cast<LambdaExpr>(expr).function);
+  case ExprKind::Comprehension: return evalComprehension(cast<ComprehensionExpr>(expr));
+  case ExprKind::Starred: fail(diag::unsupportedSyntax, "a starred expression here");
+  }
+  return NoneValue{};
+}
+
+Value Tracer::evalBinary(const BinaryExpr& expr) {
+  llvm::SmallVector<const BinaryExpr*, 8> chain;
+  const Expr* innermost = &expr;
+  for (; innermost->kind == ExprKind::Binary; innermost = chain.back()->left)
+    chain.push_back(&cast<BinaryExpr>(*innermost));
+  Value value = eval(*innermost);
+  for (const BinaryExpr* node : llvm::reverse(chain)) {
+    charge(1);
+    Value right = eval(*node->right);
+    at = node->loc;
+    value = binary(*this, node->op, value, right);
+  }
+  return value;
+}
+
+/// Known operands decide as Python has it; from the first traced one on, the rest is evaluated and combined.
+Value Tracer::evalBoolOp(const BoolOpExpr& expr) {
+  std::optional<Value> traced;
+  for (Expr* operand : expr.operands) {
+    Value value = decay(*this, eval(*operand));
+    at = operand->loc;
+    if (value.isArrayLike()) fail(diag::tracedCondition, describe(value));
+    if (value.isTraced()) {
+      if (type(value.as<ir::Value>()) != ir::Type::Bool)
+        fail(diag::logicOnNumber, expr.isAnd ? "and" : "or", describe(value));
+      traced = traced ? binary(*this, expr.isAnd ? BinaryOp::And : BinaryOp::Or, *traced, value) : value;
+      continue;
+    }
+    // Python would yield the operand itself, which is no bool.
+    if (traced && !value.is<bool>()) fail(diag::logicOnNumber, expr.isAnd ? "and" : "or", describe(value));
+    bool isTrue = truth(*this, value);
+    if (isTrue != expr.isAnd) return traced ? Value(isTrue) : value;
+    if (operand == expr.operands.back() && !traced) return value;
+  }
+  return *traced;
+}
+
+Value Tracer::evalCompare(const CompareExpr& expr) {
+  Value left = eval(*expr.first);
+  Value result = true;
+  for (auto [op, operand] : expr.rest) {
+    Value right = eval(*operand);
+    at = expr.loc;
+    Value holds = compare(*this, op, left, right);
+    if (holds.is<bool>() && !holds.as<bool>()) return false;
+    if (result.isTraced() || result.isArrayLike())
+      result = binary(*this, BinaryOp::And, result, holds);
+    else
+      result = holds;
+    left = right;
+  }
+  return result;
+}
+
+Value Tracer::evalCall(const CallExpr& expr) {
+  Value callee = eval(*expr.callee);
+  Arguments arguments;
+  for (Expr* argument : expr.arguments) {
+    if (argument->kind == ExprKind::Starred) {
+      Value sequence = eval(*cast<StarredExpr>(argument)->value);
+      at = argument->loc;
+      for (Value item : items(sequence)) arguments.positional.push_back(item);
+    } else {
+      arguments.positional.push_back(eval(*argument));
+    }
+  }
+  if (arguments.positional.size() > kMaxItems)
+    fail(diag::tooManyItems, Count(arguments.positional.size()), Count(kMaxItems));
+  for (const Keyword& keyword : expr.keywords) {
+    for (auto& [name, value] : arguments.keywords)
+      if (name == keyword.name) diagnostics.fail(keyword.loc, diag::repeatedArgument, std::string_view(name));
+    arguments.keywords.emplace_back(keyword.name, eval(*keyword.value));
+  }
+  at = expr.loc;
+  return call(callee, arguments);
+}
+
+Value Tracer::evalSequence(const SequenceExpr& expr) {
+  std::vector<Value> result;
+  for (Expr* item : expr.items) {
+    if (item->kind != ExprKind::Starred) {
+      result.push_back(eval(*item));
+      continue;
+    }
+    Value sequence = eval(*cast<StarredExpr>(item)->value);
+    at = item->loc;
+    for (Value inner : items(sequence)) result.push_back(inner);
+  }
+  at = expr.loc;
+  return makeSequence(expr.isList, std::move(result));
+}
+
+Value Tracer::evalSlice(const SliceExpr& expr) {
+  SliceValue slice;
+  if (expr.start) slice.start = eval(*expr.start);
+  if (expr.stop) slice.stop = eval(*expr.stop);
+  if (expr.step) slice.step = eval(*expr.step);
+  return static_cast<const SliceValue*>(heap.make<SliceValue>(slice));
+}
+
+Value Tracer::evalComprehension(const ComprehensionExpr& expr) {
+  Scope* outer = std::exchange(scope, heap.make<Scope>(scope));
+  auto leave = llvm::make_scope_exit([&] { scope = outer; });
+  std::vector<Value> result;
+  runClauses(expr, 0, result);
+  at = expr.loc;
+  return makeSequence(/*isList=*/true, std::move(result));
+}
+
+void Tracer::runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Value>& result) {
+  if (clause == expr.clauses.size()) {
+    result.push_back(eval(*expr.element));
+    if (result.size() > kMaxItems) fail(diag::tooManyItems, Count(result.size()), Count(kMaxItems));
+    return;
+  }
+  const ComprehensionClause& node = expr.clauses[clause];
+  Value iterable = eval(*node.iterable);
+  at = node.iterable->loc;
+  forEach(iterable, [&](Value item) {
+    assign(*node.target, item);
+    for (Expr* condition : node.conditions) {
+      Value holds = eval(*condition);
+      at = condition->loc;
+      if (!truth(*this, holds)) return true;
+    }
+    runClauses(expr, clause + 1, result);
+    return true;
+  });
+}
+
+Value Tracer::makeFunction(const FunctionNode& node) {
+  std::vector<Value> defaults(node.parameters.size());
+  for (size_t i = 0; i < defaults.size(); ++i)
+    if (node.parameters[i].defaultValue) defaults[i] = eval(*node.parameters[i].defaultValue);
+  return static_cast<const Function*>(heap.make<Function>(&node, scope, std::move(defaults)));
+}
+
+Value Tracer::evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Value>> names) {
+  Scope* outer = std::exchange(scope, heap.make<Scope>(&globals));
+  auto leave = llvm::make_scope_exit([&] { scope = outer; });
+  for (auto& [name, value] : names) scope->names[name] = value;
+  watched = scope;
+  return eval(expr);
+}
+
+std::vector<Value> Tracer::items(Value iterable) {
+  std::vector<Value> result;
+  forEach(iterable, [&](Value item) {
+    result.push_back(item);
+    if (result.size() > kMaxItems) fail(diag::tooManyItems, Count(result.size()), Count(kMaxItems));
+    return true;
+  });
+  return result;
+}
+
+void Tracer::forEach(Value iterable, llvm::function_ref<bool(Value)> visit) {
+  if (iterable.is<Sequence*>()) {
+    // By index: the body may append to the list.
+    const auto& items = iterable.as<Sequence*>()->items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      charge(1);
+      if (!visit(items[i])) return;
+    }
+    return;
+  }
+  if (iterable.is<const Range*>()) {
+    const Range range = *iterable.as<const Range*>();
+    uint64_t count = range.size();
+    for (uint64_t i = 0; i < count; ++i) {
+      charge(1);
+      if (!visit(int64_t(uint64_t(range.start) + i * uint64_t(range.step)))) return;
+    }
+    return;
+  }
+  std::vector<Value> shape;
+  if (iterable.isArrayLike()) shape = shapeOf(*this, iterable);
+  if (shape.empty() || !shape[0].is<int64_t>()) fail(diag::notIterable, describe(iterable));
+  for (int64_t i = 0; i < shape[0].as<int64_t>(); ++i) {
+    charge(1);
+    if (!visit(subscript(*this, iterable, i))) return;
+  }
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,190 @@
+// In: names, attributes and imports. Out: the values they stand for.
+// A name is looked up in the function, the functions around it, the module, and last among what attnc knows: Python's
+// builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and functools (and
+// `F` for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
+#include "dsl/tracing/suggestions.h"
+#include "dsl/tracing/tracer.h"
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/arrays.h"
+
+#include <cmath>
+#include <limits>
+
+namespace attnc::dsl {
+
+namespace {
+
+struct PythonModule {
+  const char* path;
+  unsigned builtins; // rows of the tables that live there
+};
+constexpr PythonModule kPythonModules[] = {
+    {"torch", kTorch},
+    {"torch.nn", 0},
+    {"torch.nn.functional", kFunctional},
+    {"torch.nn.attention", 0},
+    {"torch.nn.attention.flex_attention", kFlex},
+    {"math", kMath},
+    {"functools", kFunctools},
+    {"typing", 0},
+    {"__future__", 0},
+};
+
+const PythonModule* findPythonModule(llvm::StringRef path) {
+  for (const PythonModule& known : kPythonModules)
+    if (path == known.path) return &known;
+  return nullptr;
+}
+
+/// Modules that are known without an import, as people paste functions and leave the head of the file behind.
+constexpr struct {
+  const char* name;
+  const char* path;
+} kImported[] = {
+    {"torch", "torch"}, {"nn", "torch.nn"}, {"F", "torch.nn.functional"}, {"math", "math"}, {"functools", "functools"},
+};
+
+std::optional<Value> constant(llvm::StringRef name) {
+  if (name == "inf") return std::numeric_limits<double>::infinity();
+  if (name == "nan") return std::nan("");
+  if (name == "pi") return M_PI;
+  return std::nullopt;
+}
+
+/// Names that mods import for annotations, or beside the ones they use.
+bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
+  if (path == "typing") return true;
+  if (path == "__future__") return name == "annotations";
+  if (path == "torch") return name == "Tensor" || name == "device" || name == "dtype" || name == "compile";
+  if (path == "torch.nn.attention.flex_attention")
+    return name == "flex_attention" || name == "create_block_mask" || name == "create_mask" || name == "BlockMask" ||
+           name == "AuxRequest" || name == "_mask_mod_signature" || name == "_score_mod_signature";
+  return false;
+}
+
+Value typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
+  struct Range {
+    NumberType type;
+    double min, max, eps, tiny;
+  };
+  static constexpr Range kFloats[] = {
+      {NumberType::F32, -0x1.fffffep127, 0x1.fffffep127, 0x1p-23, 0x1p-126},
+      {NumberType::F16, -65504, 65504, 0x1p-10, 0x1p-14},
+      {NumberType::BF16, -0x1.fep127, 0x1.fep127, 0x1p-7, 0x1p-126},
+  };
+  for (const Range& range : kFloats) {
+    if (range.type != type) continue;
+    if (name == "min") return range.min;
+    if (name == "max") return range.max;
+    if (name == "eps") return range.eps;
+    if (name == "tiny" || name == "smallest_normal") return range.tiny;
+  }
+  unsigned bits = type == NumberType::I64   ? 64
+                  : type == NumberType::I32 ? 32
+                  : type == NumberType::I16 ? 16
+                  : type == NumberType::I8  ? 8
+                                            : 0;
+  if (bits && name == "max") return int64_t((uint64_t(1) << (bits - 1)) - 1);
+  if (bits && name == "min") return -int64_t((uint64_t(1) << (bits - 1)) - 1) - 1;
+  context.fail(diag::unknownAttribute, "this finfo or iinfo", std::string_view(name), "");
+}
+
+} // namespace
+
+Value Tracer::lookup(llvm::StringRef name) {
+  for (Scope* around = scope; around; around = around->parent) {
+    auto found = around->names.find(name);
+    if (found != around->names.end()) {
+      if (found->second.is<PoisonValue>()) throw Abort{};
+      if (around == watched) lookups.insert(name);
+      return found->second;
+    }
+    if (around->function && around->function->locals.contains(name)) fail(diag::unboundLocal, std::string_view(name));
+  }
+  if (auto value = lookupBuiltin(name)) return *value;
+  undefined(name);
+}
+
+std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
+  for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
+    if (name == module.dims[i]) return module.dim(i);
+  if (const Builtin* builtin = findBuiltin(name, kPython)) return builtin;
+  if (const Builtin* builtin = findBuiltin(name, kTorch)) return builtin;
+  if (const Builtin* builtin = findBuiltin(name, kFlex)) return builtin;
+  if (auto value = constant(name)) return value;
+  if (auto type = findBareDType(name)) return DTypeValue{*type};
+  if (const Builtin* builtin = findBuiltin(name, kFunctools)) return builtin;
+  for (auto& [known, path] : kImported)
+    if (name == known) return Namespace{path};
+  if (name == "__name__") return makeStr("attnc");
+  return std::nullopt;
+}
+
+std::optional<Value> Tracer::member(Namespace space, llvm::StringRef name) {
+  const PythonModule* python = findPythonModule(space.path);
+  const PythonModule* inner = findPythonModule(std::string(space.path) + "." + name.str());
+  if (inner) return Namespace{inner->path};
+  if (const Builtin* builtin = findBuiltin(name, python->builtins)) return builtin;
+  if (isOpaque(space.path, name)) return Opaque{name};
+  llvm::StringRef path = space.path;
+  if (path != "torch" && path != "math") return std::nullopt;
+  if (auto value = constant(name)) return value;
+  if (name == "e") return M_E;
+  if (path == "math" && name == "tau") return 2 * M_PI;
+  if (path != "torch") return std::nullopt;
+  if (auto type = findDType(name, /*isTorch=*/true)) return DTypeValue{*type};
+  return std::nullopt;
+}
+
+Value Tracer::attribute(Value base, llvm::StringRef name) {
+  if (base.is<Namespace>()) {
+    Namespace space = base.as<Namespace>();
+    if (auto value = member(space, name)) return *value;
+    noMember(at, space.path, name, builtinNames(findPythonModule(space.path)->builtins));
+  }
+  if (base.is<TypeInfo>()) return typeInfoMember(*this, base.as<TypeInfo>().type, name);
+  unsigned places = 0;
+  if (base.isNumber() || base.isArrayLike()) places = kMethod;
+  if (base.is<Sequence*>() && base.as<Sequence*>()->isList) places = kListMethod;
+  if (places == kMethod)
+    if (auto value = property(base, name)) return *value;
+  if (const Builtin* builtin = findBuiltin(name, places))
+    return static_cast<const Method*>(heap.make<Method>(base, builtin));
+  fail(diag::unknownAttribute, describe(base), std::string_view(name), closest(name, builtinNames(places)));
+}
+
+std::optional<Value> Tracer::property(Value base, llvm::StringRef name) {
+  if (name == "dtype") return DTypeValue{dtypeOf(*this, base)};
+  if (name == "device") return Opaque{"device"};
+  std::vector<Value> shape;
+  if (base.isArrayLike()) shape = shapeOf(*this, base);
+  if (name == "ndim") return int64_t(shape.size());
+  if (name == "shape") return makeSequence(/*isList=*/false, std::move(shape));
+  if (name != "T" && name != "mT") return std::nullopt;
+  if (!base.is<const Tensor*>() || shape.size() < 2) return base;
+  if (name == "T" && shape.size() > 2) fail(diag::unknownAttribute, describe(base), "T", "write `.transpose(a, b)`");
+  Tensor view = *base.as<const Tensor*>();
+  std::swap(view.order[view.order.size() - 1], view.order[view.order.size() - 2]);
+  return static_cast<const Tensor*>(heap.make<Tensor>(std::move(view)));
+}
+
+void Tracer::runImport(const ImportStmt& stmt) {
+  if (stmt.isFrom && !findPythonModule(stmt.module)) diagnostics.fail(stmt.moduleLoc, diag::unknownImport, stmt.module);
+  for (size_t i = 0; i < stmt.names.size(); ++i) {
+    const ImportedName& imported = stmt.names[i];
+    llvm::StringRef name = imported.as.empty() ? imported.name : imported.as;
+    if (!stmt.isFrom) {
+      const PythonModule* python = findPythonModule(stmt.paths[i]);
+      if (!python) diagnostics.fail(imported.loc, diag::unknownImport, stmt.paths[i]);
+      // `import a.b` binds a; `import a.b as c` binds a.b.
+      bind(name, imported.loc, Namespace{imported.as.empty() ? findPythonModule(imported.name)->path : python->path});
+      continue;
+    }
+    Namespace space{findPythonModule(stmt.module)->path};
+    auto value = member(space, imported.name);
+    if (!value) noMember(imported.loc, space.path, imported.name, builtinNames(findPythonModule(space.path)->builtins));
+    bind(name, imported.loc, *value);
+  }
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,120 @@
+// In: a name that means nothing. Out: the diagnostic that helps most: what to write in place of a function that is
+// known and left out, the name that was meant, or the declaration that is missing.
+#include "dsl/tracing/suggestions.h"
+
+#include "dsl/tracing/tracer.h"
+#include "dsl/tracing/usage.h"
+
+namespace attnc::dsl {
+
+namespace {
+
+constexpr struct {
+  const char* name;
+  const char* instead;
+} kAbsent[] = {
+    {"print", "a mod prints nothing; `attnc check` shows what became of it"},
+    {"isin", "compare with each: `(x == a) | (x == b)`, or `x in (a, b)`"},
+    {"isinstance", "what a value is, is known here: leave the test out"},
+    {"type", "what a value is, is known here: leave the test out"},
+    {"hasattr", "there are no objects here: leave the test out"},
+    {"getattr", "there are no objects here: write the name"},
+    {"bucketize", "count the edges that are passed: `sum((x > edge).int() for edge in EDGES)`"},
+    {"searchsorted", "count the edges that are passed: `sum((x > edge).int() for edge in EDGES)`"},
+    {"argmax", "compute it beforehand and declare the result as a captured tensor"},
+    {"argmin", "compute it beforehand and declare the result as a captured tensor"},
+    {"argsort", "compute it beforehand and declare the result as a captured tensor"},
+    {"sort", "compute it beforehand and declare the result as a captured tensor"},
+    {"sorted", "write the items in their order"},
+    {"topk", "compute it beforehand and declare the result as a captured tensor"},
+    {"cumsum", "compute it beforehand and declare the result as a captured tensor"},
+    {"einsum", "products of rows are `torch.dot(x, y)` or `(x * y).sum()`"},
+    {"matmul", "products of rows are `torch.dot(x, y)` or `(x * y).sum()`"},
+    {"gather", "index the tensor: `t[i]`"},
+    {"index_select", "index the tensor: `t[i]`"},
+    {"zeros", "write the number, or declare a captured tensor"},
+    {"ones", "write the number, or declare a captured tensor"},
+    {"full", "write the number, or declare a captured tensor"},
+    {"linspace", "compute the item from its index, or declare a captured tensor"},
+    {"empty", "write the number, or declare a captured tensor"},
+    {"rand", "draw it beforehand and declare the result as a captured tensor"},
+    {"randn", "draw it beforehand and declare the result as a captured tensor"},
+    {"randint", "draw it beforehand and declare the result as a captured tensor"},
+    {"vmap", "a mod is written for one score; attnc applies it to all"},
+    {"create_block_mask", "attnc builds block masks itself; define `mask_mod` alone"},
+    {"create_mask", "attnc builds block masks itself; define `mask_mod` alone"},
+    {"flex_attention", "attnc makes the kernel itself; define `score_mod` and `mask_mod` alone"},
+    {"np", "write `torch` or `math`"},
+    {"numpy", "write `torch` or `math`"},
+    {"dict", "give each item a name of its own at module level"},
+    {"set", "use a tuple"},
+    {"str", "a mod computes numbers"},
+    {"open", "a mod reads no files; declare data as a captured tensor"},
+};
+
+/// Whether a value may stand where the name stands.
+bool fits(Value value, const Usage& usage) {
+  if (usage.isCalled) return value.isCallable();
+  if (!usage.dims.empty()) return value.isArrayLike() || value.is<Sequence*>();
+  return !value.is<const Builtin*>();
+}
+
+const char* exampleOf(const Usage& usage) {
+  switch (usage.type.value_or(Usage::Type::Int)) {
+  case Usage::Type::Bool: return "True";
+  case Usage::Type::Int: return "8";
+  case Usage::Type::Real: return "1.0";
+  }
+  return "8";
+}
+
+} // namespace
+
+std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates) {
+  if (name.size() < 3) return ""; // everything is close to them
+  unsigned best = name.size() < 5 ? 2 : 3;
+  llvm::StringRef found;
+  for (llvm::StringRef candidate : candidates) {
+    unsigned distance = name.edit_distance(candidate, /*AllowReplacements=*/true, best);
+    if (distance < best) {
+      best = distance;
+      found = candidate;
+    }
+  }
+  return found.empty() ? "" : "did you mean `" + found.str() + "`?";
+}
+
+const char* insteadOf(llvm::StringRef name) {
+  for (auto& [absent, instead] : kAbsent)
+    if (name == absent) return instead;
+  return nullptr;
+}
+
+void Tracer::noMember(Loc loc, llvm::StringRef path, llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> known) {
+  if (const char* instead = insteadOf(name))
+    diagnostics.fail(loc, diag::absentFunction, path.str() + "." + name.str(), instead);
+  diagnostics.fail(loc, diag::unknownMember, std::string_view(path), std::string_view(name), closest(name, known));
+}
+
+void Tracer::undefined(llvm::StringRef name) {
+  if (const char* instead = insteadOf(name)) fail(diag::absentFunction, std::string_view(name), instead);
+  // The text is read once for each such name, of which there are at most as many as diagnostics.
+  Usage usage = at.text == 0 && text ? usageOf(*text, name) : Usage();
+  std::vector<llvm::StringRef> candidates;
+  if (usage.isCalled) candidates = builtinNames(kPython | kTorch);
+  for (Scope* around = scope; around; around = around->parent)
+    for (auto& [key, value] : around->names)
+      if (fits(value, usage)) candidates.push_back(key);
+  charge(candidates.size());
+  std::sort(candidates.begin(), candidates.end()); // the scopes' order is that of a hash table
+  std::string meant = closest(name, candidates), declaration = declarationOf(name, usage);
+  std::string_view given = name;
+  if (!meant.empty() || usage.isCalled) fail(diag::undefinedName, given, meant);
+  if (!usage.member.empty()) fail(diag::undefinedObject, given, usage.member);
+  if (!usage.dims.empty()) fail(diag::undeclaredTensor, given, declaration);
+  if (usage.steers) fail(diag::undefinedConstant, given, exampleOf(usage));
+  if (!declaration.empty()) fail(diag::undeclaredScalar, given, declaration, exampleOf(usage));
+  fail(diag::undefinedName, given, "");
+}
+
+} // namespace attnc::dsl

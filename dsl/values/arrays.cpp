@@ -1,0 +1,198 @@
+// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all elements
+// spelled out. Not: extents that are known at launch only.
+#include "dsl/values/arrays.h"
+
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/indexing.h"
+#include "dsl/values/lazy.h"
+
+namespace attnc::dsl {
+
+namespace {
+
+size_t countOf(Context& context, llvm::ArrayRef<int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t extent : shape) {
+    if (__builtin_mul_overflow(count, extent, &count)) count = INT64_MAX;
+    if (count > int64_t(kMaxItems)) context.fail(diag::tooManyItems, count, Count(kMaxItems));
+  }
+  return size_t(count);
+}
+
+/// Reads the elements of the free axes from `position` on, outermost first.
+void readAll(Context& context, const Tensor& tensor, llvm::ArrayRef<int64_t> shape, std::vector<Value>& items) {
+  if (shape.empty()) {
+    items.push_back(readElement(context, tensor));
+    return;
+  }
+  for (int64_t i = 0; i < shape[0]; ++i) readAll(context, *indexAxis(context, tensor, 0, i), shape.drop_front(), items);
+}
+
+/// The shape that both broadcast to; extents are aligned at the end.
+llvm::SmallVector<int64_t, 2> commonShape(Context& context, llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  llvm::SmallVector<int64_t, 2> shape(a.begin(), a.end());
+  for (size_t i = 0; i < b.size(); ++i) {
+    int64_t& extent = shape[a.size() - 1 - i];
+    int64_t other = b[b.size() - 1 - i];
+    if (extent == 1)
+      extent = other;
+    else if (other != 1 && other != extent)
+      context.fail(diag::shapeMismatch, extent, other);
+  }
+  return shape;
+}
+
+/// The element of `array` that a flat index of the broadcast shape meets.
+Value elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) {
+  size_t at = 0, step = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t extent = shape[shape.size() - 1 - i], index = int64_t(flat) % extent;
+    flat /= size_t(extent);
+    if (i >= array.shape.size()) continue;
+    int64_t own = array.shape[array.shape.size() - 1 - i];
+    if (own != 1) at += size_t(index) * step;
+    step *= size_t(own);
+  }
+  return array.items[at];
+}
+
+/// Applies `scalarFn` once, to the elements of lazy arrays; nothing if one is no such array.
+std::optional<Value> broadcastLazy(Context& context, llvm::ArrayRef<Value> operands,
+                                   llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn) {
+  llvm::SmallVector<Value, 4> elements;
+  llvm::SmallVector<int64_t, 2> shape;
+  for (Value operand : operands) {
+    if (!operand.isArrayLike()) {
+      elements.push_back(operand);
+      continue;
+    }
+    const Array* array = lazyOf(context, operand);
+    if (!array) return std::nullopt;
+    elements.push_back(*array->element);
+    shape = commonShape(context, shape, array->shape);
+  }
+  return makeLazy(context, shape, scalarFn(elements));
+}
+
+} // namespace
+
+std::vector<Value> shapeOf(Context& context, Value arrayLike) {
+  std::vector<Value> shape;
+  if (arrayLike.is<const Array*>()) {
+    for (int64_t extent : arrayLike.as<const Array*>()->shape) shape.push_back(extent);
+    return shape;
+  }
+  const Tensor& tensor = *arrayLike.as<const Tensor*>();
+  for (unsigned axis : tensor.order)
+    shape.push_back(tensor.axes[axis].size ? Value(*tensor.axes[axis].size) : extentOf(context, tensor.number, axis));
+  return shape;
+}
+
+void failUnindexed(Context& context, const Tensor& tensor) {
+  const ir::TensorCapture& capture = context.module.tensors[tensor.number];
+  if (tensor.order.size() < tensor.axes.size())
+    context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
+                 Count(tensor.axes.size() - tensor.order.size()));
+  // What is known along each extent; the parameters may have other names.
+  constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
+  std::string element = capture.name + "[";
+  for (const ir::Extent& extent : capture.shape) {
+    bool isPosition = extent.isNamed && extent.value < int64_t(ir::kBuiltinDims);
+    element += (element.back() == '[' ? "" : ", ") + std::string(isPosition ? kPositions[extent.value]
+                                                                 : !extent.isNamed && extent.value == 1 ? "0"
+                                                                                                        : "i");
+  }
+  context.fail(diag::wholeTensor, capture.name, element + "]");
+}
+
+const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items) {
+  context.charge(1 + items.size() / 4);
+  return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::move(items));
+}
+
+const Array* toArray(Context& context, Value value) {
+  if (value.is<const Array*>()) {
+    const Array* array = value.as<const Array*>();
+    if (!array->element) return array;
+    countOf(context, array->shape);
+    return makeArray(context, array->shape, itemsOf(context, *array));
+  }
+  const Tensor& tensor = *value.as<const Tensor*>();
+  llvm::SmallVector<int64_t, 2> shape;
+  for (Value extent : shapeOf(context, value)) {
+    if (!extent.is<int64_t>()) failUnindexed(context, tensor);
+    shape.push_back(extent.as<int64_t>());
+  }
+  std::vector<Value> items;
+  items.reserve(countOf(context, shape));
+  readAll(context, tensor, shape, items);
+  return makeArray(context, shape, std::move(items));
+}
+
+Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
+                llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn) {
+  llvm::SmallVector<Value, 4> arrays(operands.begin(), operands.end());
+  if (std::optional<Value> lazy = broadcastLazy(context, arrays, scalarFn)) return *lazy;
+  llvm::SmallVector<int64_t, 2> shape;
+  for (Value& operand : arrays) {
+    if (!operand.isArrayLike()) continue;
+    operand = toArray(context, operand);
+    shape = commonShape(context, shape, operand.as<const Array*>()->shape);
+  }
+  std::vector<Value> items(countOf(context, shape));
+  llvm::SmallVector<Value, 4> row(operands.size());
+  for (size_t flat = 0; flat < items.size(); ++flat) {
+    context.charge(1);
+    for (size_t i = 0; i < arrays.size(); ++i)
+      row[i] = arrays[i].is<const Array*>() ? elementAt(*arrays[i].as<const Array*>(), shape, flat) : arrays[i];
+    items[flat] = scalarFn(row);
+  }
+  return makeArray(context, shape, std::move(items));
+}
+
+Value reduce(Context& context, Value value, std::optional<int64_t> axis,
+             llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold) {
+  const Array* lazy = axis ? lazyOf(context, value) : nullptr;
+  if (lazy)
+    if (auto folded = foldLazy(context, *lazy, wrapKnownIndex(context, *axis, lazy->shape.size()), fold)) return *folded;
+  const Array& array = *toArray(context, value);
+  if (array.items.empty()) context.fail(diag::emptyReduction);
+  if (!axis || (array.shape.size() == 1 && (*axis == 0 || *axis == -1))) {
+    context.charge(array.items.size());
+    return fold(array.items);
+  }
+  size_t along = wrapKnownIndex(context, *axis, array.shape.size());
+  llvm::SmallVector<int64_t, 2> shape(array.shape);
+  shape.erase(shape.begin() + along);
+  size_t inner = 1;
+  for (size_t i = along + 1; i < array.shape.size(); ++i) inner *= size_t(array.shape[i]);
+  size_t extent = size_t(array.shape[along]);
+  std::vector<Value> items;
+  for (size_t flat = 0; flat < array.items.size() / extent; ++flat) {
+    std::vector<Value> line;
+    for (size_t i = 0; i < extent; ++i) line.push_back(array.items[(flat / inner * extent + i) * inner + flat % inner]);
+    context.charge(1 + extent);
+    items.push_back(fold(line));
+  }
+  return makeArray(context, shape, std::move(items));
+}
+
+Value total(Context& context, Value value, std::optional<int64_t> axis) {
+  if (const Array* lazy = lazyOf(context, value)) {
+    std::optional<size_t> along;
+    if (axis) along = wrapKnownIndex(context, *axis, lazy->shape.size());
+    if (std::optional<Value> sum = sumLazy(context, *lazy, along)) return *sum;
+  }
+  auto counted = [&](Value x) {
+    bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
+    return isBool ? cast(context, x, ir::Type::I32) : x;
+  };
+  return reduce(context, value, axis, [&](llvm::ArrayRef<Value> items) {
+    Value sum = counted(items[0]);
+    for (Value item : items.drop_front()) sum = binary(context, BinaryOp::Add, sum, counted(item));
+    return sum;
+  });
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,107 @@
+// In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays an array of them.
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/arrays.h"
+#include "dsl/values/known_numbers.h"
+
+namespace attnc::dsl {
+
+using ir::Op;
+using ir::Type;
+
+namespace {
+
+bool isOrdering(CompareOp op) {
+  return op == CompareOp::Lt || op == CompareOp::Le || op == CompareOp::Gt || op == CompareOp::Ge;
+}
+
+[[noreturn]] void badOperands(Context& context, CompareOp op, Value left, Value right) {
+  context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
+}
+
+Value compareScalars(Context& context, CompareOp op, Value left, Value right) {
+  if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(op, left, right);
+  Type type = promote(context, {left, right}, /*arithmetic=*/isOrdering(op));
+  if (op == CompareOp::Gt || op == CompareOp::Ge) std::swap(left, right);
+  Op operation = op == CompareOp::Eq                          ? Op::Eq
+                 : op == CompareOp::Ne                        ? Op::Ne
+                 : op == CompareOp::Lt || op == CompareOp::Gt ? Op::Lt
+                                                              : Op::Le;
+  return context.make(operation, Type::Bool, {lift(context, left, type), lift(context, right, type)});
+}
+
+/// Equality of what is no number. Sequences are compared item by item; `depth` bounds the recursion.
+bool equalObjects(Context& context, Value left, Value right, unsigned depth) {
+  context.charge(1);
+  if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
+  if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(CompareOp::Eq, left, right);
+  if (left.storage.index() != right.storage.index()) return false;
+  if (left.is<NoneValue>() || left.is<EllipsisValue>()) return true;
+  if (left.is<const Str*>()) return left.as<const Str*>()->text == right.as<const Str*>()->text;
+  if (left.is<DTypeValue>()) return left.as<DTypeValue>().type == right.as<DTypeValue>().type;
+  if (left.is<const Builtin*>()) return left.as<const Builtin*>() == right.as<const Builtin*>();
+  if (left.is<const Function*>()) return left.as<const Function*>() == right.as<const Function*>();
+  if (!left.is<Sequence*>()) badOperands(context, CompareOp::Eq, left, right);
+  const auto &a = left.as<Sequence*>()->items, &b = right.as<Sequence*>()->items;
+  if (a.size() != b.size() || left.as<Sequence*>()->isList != right.as<Sequence*>()->isList) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!equalObjects(context, a[i], b[i], depth + 1)) return false;
+  return true;
+}
+
+/// `is`: of None, bools, dtypes and functions. Of numbers Python itself leaves it open.
+bool identical(Context& context, Value left, Value right) {
+  if (left.is<NoneValue>() || right.is<NoneValue>()) return left.is<NoneValue>() && right.is<NoneValue>();
+  if (left.isTraced() || left.is<int64_t>() || left.is<double>()) badOperands(context, CompareOp::Is, left, right);
+  if (left.storage.index() != right.storage.index()) return false;
+  if (left.is<bool>()) return left.as<bool>() == right.as<bool>();
+  return equalObjects(context, left, right, 0);
+}
+
+/// Disjunction of equalities; known as soon as one is known to hold.
+Value contains(Context& context, Value item, Value container) {
+  if (container.is<const Range*>()) {
+    const Range& range = *container.as<const Range*>();
+    if (range.step != 1 || !item.isNumber()) badOperands(context, CompareOp::In, item, container);
+    return binary(context, BinaryOp::And, compareScalars(context, CompareOp::Ge, item, range.start),
+                  compareScalars(context, CompareOp::Lt, item, range.stop));
+  }
+  if (!container.is<Sequence*>()) badOperands(context, CompareOp::In, item, container);
+  Value found = false;
+  for (Value candidate : container.as<Sequence*>()->items) {
+    context.charge(1);
+    Value equal = compare(context, CompareOp::Eq, item, candidate);
+    if (equal.isArrayLike()) badOperands(context, CompareOp::In, item, container);
+    if (equal.is<bool>() && equal.as<bool>()) return true;
+    if (equal.isTraced()) found = found.isTraced() ? binary(context, BinaryOp::Or, found, equal) : equal;
+  }
+  return found;
+}
+
+} // namespace
+
+Value compare(Context& context, CompareOp op, Value left, Value right) {
+  left = decay(context, left);
+  right = decay(context, right);
+  switch (op) {
+  case CompareOp::Is: return identical(context, left, right);
+  case CompareOp::IsNot: return !identical(context, left, right);
+  case CompareOp::In: return contains(context, left, right);
+  case CompareOp::NotIn: return logicalNot(context, contains(context, left, right));
+  case CompareOp::Eq:
+  case CompareOp::Ne:
+  case CompareOp::Lt:
+  case CompareOp::Le:
+  case CompareOp::Gt:
+  case CompareOp::Ge: break;
+  }
+  if (left.isNumber() && right.isNumber()) return compareScalars(context, op, left, right);
+  bool arrays =
+      (left.isArrayLike() && (right.isArrayLike() || right.isNumber())) || (right.isArrayLike() && left.isNumber());
+  if (arrays)
+    return broadcast(context, {left, right},
+                     [&](llvm::ArrayRef<Value> items) { return compare(context, op, items[0], items[1]); });
+  if (isOrdering(op)) badOperands(context, op, left, right);
+  return equalObjects(context, left, right, 0) == (op == CompareOp::Eq);
+}
+
+} // namespace attnc::dsl

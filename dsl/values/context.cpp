@@ -1,0 +1,116 @@
+// In: requests of the tracer for nodes, objects and time. Out: them, or the diagnostic of the limit that is passed.
+#include "dsl/values/context.h"
+
+namespace attnc::dsl {
+
+void Context::charge(uint64_t count) {
+  steps += count;
+  if (steps <= kMaxSteps) return;
+  diagnostics.report(at, diag::tooManySteps, Count(kMaxSteps));
+  throw Abort{true};
+}
+
+ir::Value Context::make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr) {
+  return makeAt(at.text == 0 ? uint32_t(diagnostics.lineAndColumn(at).first) : 0, op, type, operands, attr);
+}
+
+ir::Value Context::remake(ir::Value value, llvm::ArrayRef<ir::Value> operands) {
+  const ir::Node node = module[value];
+  return makeAt(node.line, node.op, node.type, operands, node.attr);
+}
+
+ir::LoopSet Context::openLoops(ir::Value value) {
+  while (open.size() <= value.id) open.push_back(ir::openLoopsOf(module[{uint32_t(open.size())}], open));
+  return open[value.id];
+}
+
+ir::Value Context::makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr) {
+  charge(1);
+  if (module.size() >= kMaxNodes) {
+    diagnostics.report(at, diag::tooManyNodes, Count(kMaxNodes));
+    throw Abort{true};
+  }
+  return module.make(op, type, operands, attr, line);
+}
+
+Value Context::makeSequence(bool isList, std::vector<Value> items) {
+  if (items.size() > kMaxItems) fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
+  charge(1 + items.size() / 4);
+  return heap.make<Sequence>(isList, std::move(items));
+}
+
+Value Context::makeStr(std::string text) {
+  if (text.size() > kMaxStringBytes) fail(diag::stringTooLong, Count(text.size()), Count(kMaxStringBytes));
+  charge(1 + text.size() / 64);
+  return static_cast<const Str*>(heap.make<Str>(std::move(text)));
+}
+
+bool Context::isNonNegative(ir::Value value) {
+  while (nonNegative.size() <= value.id)
+    nonNegative.push_back(computeNonNegative(module[{uint32_t(nonNegative.size())}]));
+  return nonNegative[value.id];
+}
+
+/// Operands come before their users, so theirs is known. f32 values count too: they may be cast.
+bool Context::computeNonNegative(const ir::Node& node) const {
+  using ir::Op;
+  auto operand = [&](size_t i) { return bool(nonNegative[node.operands[i].id]); };
+  switch (node.op) {
+  case Op::Const: return node.type == ir::Type::F32 ? false : node.attr >= 0;
+  case Op::Param: return ir::ParamKind(node.attr) != ir::ParamKind::Score;
+  case Op::Dim:
+  case Op::Iter: return true;
+  case Op::Load: {
+    DType dtype = module.tensors[node.attr].dtype;
+    return dtype == DType::Bool || dtype == DType::U8;
+  }
+  case Op::Abs:
+  case Op::Exp:
+  case Op::Exp2:
+  case Op::Sigmoid: return true;
+  case Op::Add:
+  case Op::Mul:
+  case Op::Min:
+  case Op::FloorDiv:
+  case Op::Div:
+  case Op::Or:
+  case Op::Xor: return operand(0) && operand(1);
+  case Op::Max: return operand(0) || operand(1);
+  case Op::And: return node.type == ir::Type::Bool || operand(0) || operand(1);
+  case Op::Mod: return operand(1);
+  case Op::Select: return operand(1) && operand(2);
+  case Op::Cast: return operand(0);
+  case Op::Shl: return operand(0);
+  case Op::Shr:
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round:
+  case Op::Sqrt:
+  case Op::Sum:
+  case Op::StopGradient: return operand(0);
+  case Op::Not:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::IsNan: return node.type == ir::Type::Bool;
+  case Op::Scalar: return node.type == ir::Type::Bool;
+  case Op::Neg:
+  case Op::Sub:
+  case Op::Rsqrt:
+  case Op::Log:
+  case Op::Log2:
+  case Op::Log1p:
+  case Op::Sin:
+  case Op::Cos:
+  case Op::Tan:
+  case Op::Tanh:
+  case Op::TanhApprox:
+  case Op::Erf:
+  case Op::Pow: return false;
+  }
+  return false;
+}
+
+} // namespace attnc::dsl

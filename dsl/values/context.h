@@ -1,0 +1,52 @@
+// What every part of the tracer needs: where it stands in the text, the IR it writes, and the budgets.
+#pragma once
+
+#include "dsl/arena.h"
+#include "dsl/diagnostics.h"
+#include "dsl/limits.h"
+#include "dsl/values/value.h"
+#include "ir/loops.h"
+
+namespace attnc::dsl {
+
+class Context {
+public:
+  Context(ir::Module& module, Diagnostics& diagnostics) : module(module), diagnostics(diagnostics) {}
+
+  ir::Module& module;
+  Diagnostics& diagnostics;
+  Arena heap;
+  Loc at; ///< the expression or statement that is being evaluated
+
+  /// Reports at the current place and gives up what is being evaluated.
+  template <class... Holes> [[noreturn]] void fail(const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
+    diagnostics.fail(at, row, holes...);
+  }
+
+  /// Pays for work; a mod that asks for too much ends here.
+  void charge(uint64_t count);
+
+  /// A new node of the IR, with the current line. Its operands must have the types that the operation asks for.
+  ir::Value make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands = {}, int64_t attr = 0);
+  ir::Type type(ir::Value value) const { return module[value].type; }
+  /// The node with other operands.
+  ir::Value remake(ir::Value value, llvm::ArrayRef<ir::Value> operands);
+  /// The loops, of sums and of axes of arrays, that a value depends on.
+  ir::LoopSet openLoops(ir::Value value);
+  /// Whether an integer is known to be at least 0, taking integer arithmetic as free of overflow.
+  bool isNonNegative(ir::Value value);
+
+  Value makeSequence(bool isList, std::vector<Value> items);
+  Value makeStr(std::string text);
+  std::string describe(Value value) const { return dsl::describe(module, value); }
+
+private:
+  ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);
+  bool computeNonNegative(const ir::Node& node) const;
+
+  uint64_t steps = 0;
+  std::vector<bool> nonNegative; // of the first nodes of the module
+  std::vector<ir::LoopSet> open; // of the first nodes of the module
+};
+
+} // namespace attnc::dsl

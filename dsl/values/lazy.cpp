@@ -1,0 +1,217 @@
+#include "dsl/values/lazy.h"
+
+#include "dsl/values/arithmetic.h"
+#include "dsl/values/indexing.h"
+
+#include <llvm/ADT/DenseMap.h>
+#include <llvm/ADT/DenseSet.h>
+#include <llvm/ADT/STLExtras.h>
+
+#include <algorithm>
+
+namespace attnc::dsl {
+
+using ir::Loop;
+using ir::Op;
+using ir::Type;
+
+namespace {
+
+/// Sums of fewer elements are unrolled.
+constexpr int64_t kMinRounds = 16;
+/// Rounds of a sum with those of the sums inside it; beyond, the inner ones are computed one by one, and once.
+constexpr int64_t kMaxNestedRounds = 1 << 16;
+
+struct Replacement {
+  Loop loop;
+  ir::Value by;
+};
+
+/// The open nodes that an element needs, in order.
+std::vector<ir::Value> openNodes(Context& context, ir::Value element) {
+  llvm::DenseSet<uint32_t> seen;
+  llvm::SmallVector<ir::Value, 16> left = {element};
+  std::vector<ir::Value> nodes;
+  while (!left.empty()) {
+    ir::Value value = left.pop_back_val();
+    if (context.openLoops(value) == 0 || !seen.insert(value.id).second) continue;
+    nodes.push_back(value);
+    const ir::Node& node = context.module[value];
+    left.append(node.operands.begin(), node.operands.end());
+  }
+  std::sort(nodes.begin(), nodes.end(), [](ir::Value a, ir::Value b) { return a.id < b.id; });
+  return nodes;
+}
+
+/// The element with values in the place of the iters of some axes. Sums inside bind other loops, so that none is bound
+/// by mistake.
+Value replaced(Context& context, Value element, llvm::ArrayRef<Replacement> replacements) {
+  if (!element.isTraced()) return element;
+  ir::LoopSet gone = 0;
+  for (const Replacement& replacement : replacements) gone |= only(replacement.loop);
+  llvm::DenseMap<uint32_t, ir::Value> now;
+  for (ir::Value value : openNodes(context, element.as<ir::Value>())) {
+    if (!(context.openLoops(value) & gone)) continue;
+    const ir::Node node = context.module[value];
+    if (node.op == Op::Iter) {
+      for (const Replacement& replacement : replacements)
+        if (Loop::of(node).id == replacement.loop.id) now[value.id] = replacement.by;
+      continue;
+    }
+    llvm::SmallVector<ir::Value, 3> operands;
+    for (ir::Value operand : node.operands) {
+      auto found = now.find(operand.id);
+      operands.push_back(found == now.end() ? operand : found->second);
+    }
+    now[value.id] = context.remake(value, operands);
+  }
+  auto found = now.find(element.as<ir::Value>().id);
+  return found == now.end() ? element : Value(found->second);
+}
+
+/// The sum over an axis, which must not be one of a single element.
+std::optional<Value> sumOver(Context& context, Value element, Loop axis) {
+  if (!element.isTraced()) return binary(context, BinaryOp::Mul, element, axis.count);
+  if (context.type(element.as<ir::Value>()) == Type::Bool) element = cast(context, element, Type::I32); // counted
+  Loop loop{0, axis.count};
+  llvm::DenseMap<uint32_t, int64_t> rounds; // of the sums inside, by node
+  int64_t most = 1;
+  for (ir::Value value : openNodes(context, element.as<ir::Value>())) {
+    const ir::Node& node = context.module[value];
+    if (node.op != Op::Sum) continue;
+    int64_t inner = 1;
+    for (ir::Value below : openNodes(context, node.operands[0]))
+      if (auto found = rounds.find(below.id); found != rounds.end()) inner = std::max(inner, found->second);
+    most = std::max(most, rounds[value.id] = inner * Loop::of(node).count);
+    loop.id = std::max(loop.id, Loop::of(node).id + 1);
+  }
+  if (loop.id >= ir::kMaxLoops || most * loop.count > kMaxNestedRounds) return std::nullopt;
+  ir::Value term = replaced(context, element, Replacement{axis, context.module.iter(loop)}).as<ir::Value>();
+  return context.make(Op::Sum, context.type(term), {term}, loop.attr());
+}
+
+/// The array without an axis that its element depends on no more: axes before it move one place to the last.
+Value withoutAxis(Context& context, llvm::ArrayRef<int64_t> shape, size_t axis, Value element) {
+  llvm::SmallVector<Replacement, 4> moves;
+  for (size_t i = 0; i < axis; ++i) {
+    const size_t fromLast = shape.size() - 1 - i;
+    moves.push_back({axisLoop(fromLast, shape[i]), context.module.iter(axisLoop(fromLast - 1, shape[i]))});
+  }
+  element = replaced(context, element, moves);
+  llvm::SmallVector<int64_t, 2> left(shape.begin(), shape.end());
+  left.erase(left.begin() + int64_t(axis));
+  return left.empty() ? element : Value(makeLazy(context, left, element));
+}
+
+void addItems(Context& context, llvm::ArrayRef<int64_t> shape, Value element, std::vector<Value>& items) {
+  if (shape.empty()) {
+    items.push_back(element);
+    return;
+  }
+  const Loop loop = axisLoop(shape.size() - 1, shape[0]);
+  for (int64_t i = 0; i < shape[0]; ++i)
+    addItems(context, shape.drop_front(),
+             replaced(context, element, Replacement{loop, context.module.constInt(Type::I32, i)}), items);
+}
+
+} // namespace
+
+Loop axisLoop(size_t fromLast, int64_t extent) { return {unsigned(ir::kMaxLoops + fromLast), extent}; }
+
+const Array* makeLazy(Context& context, llvm::ArrayRef<int64_t> shape, Value element) {
+  context.charge(1);
+  return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::vector<Value>{},
+                                  element);
+}
+
+const Array* lazyOf(Context& context, Value arrayLike) {
+  if (arrayLike.is<const Array*>()) {
+    const Array* array = arrayLike.as<const Array*>();
+    return array->element ? array : nullptr;
+  }
+  const Tensor* tensor = arrayLike.as<const Tensor*>();
+  llvm::SmallVector<int64_t, 2> shape;
+  for (unsigned axis : tensor->order) {
+    std::optional<int64_t> size = tensor->axes[axis].size;
+    if (!size || *size < 1 || *size > ir::kMaxRounds) return nullptr;
+    shape.push_back(*size);
+  }
+  if (shape.empty()) return nullptr;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const bool isOne = shape[i] == 1;
+    Value index = isOne ? Value(int64_t(0)) : Value(context.module.iter(axisLoop(shape.size() - 1 - i, shape[i])));
+    tensor = indexAxis(context, *tensor, 0, index);
+  }
+  return makeLazy(context, shape, readElement(context, *tensor));
+}
+
+Value indexLazy(Context& context, const Array& array, Value index) {
+  const int64_t extent = array.shape[0];
+  ir::Value at = axisIndex(context, index, extent);
+  llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(array.shape).drop_front();
+  Value element = replaced(context, *array.element, Replacement{axisLoop(left.size(), extent), at});
+  return left.empty() ? element : Value(makeLazy(context, left, element));
+}
+
+const Array* sliceLazy(Context& context, const Array& array, int64_t start, int64_t step, int64_t count) {
+  llvm::SmallVector<int64_t, 2> shape(array.shape);
+  shape[0] = count;
+  const size_t fromLast = shape.size() - 1;
+  Value index = count == 1 ? Value(int64_t(0)) : Value(context.module.iter(axisLoop(fromLast, count)));
+  if (step != 1) index = binary(context, BinaryOp::Mul, index, step);
+  if (start != 0) index = binary(context, BinaryOp::Add, index, start);
+  Replacement moved{axisLoop(fromLast, array.shape[0]), lift(context, index, Type::I32)};
+  return makeLazy(context, shape, replaced(context, *array.element, moved));
+}
+
+std::vector<Value> itemsOf(Context& context, const Array& array) {
+  std::vector<Value> items;
+  addItems(context, array.shape, *array.element, items);
+  return items;
+}
+
+std::optional<Value> sumLazy(Context& context, const Array& array, std::optional<size_t> axis) {
+  int64_t count = 1;
+  for (size_t i = 0; i < array.shape.size(); ++i)
+    if (!axis || i == *axis) count = std::min<int64_t>(count * array.shape[i], ir::kMaxRounds);
+  if (count > int64_t(kMaxItems)) context.fail(diag::tooManyItems, count, Count(kMaxItems));
+  if (count < kMinRounds) return std::nullopt;
+  Value result = &array;
+  for (size_t left = array.shape.size(); left-- > 0;) { // from the last axis on
+    if (axis && left != *axis) continue;
+    const Array& now = *result.as<const Array*>();
+    const Loop loop = axisLoop(now.shape.size() - 1 - left, now.shape[left]);
+    std::optional<Value> total = loop.count > 1 ? sumOver(context, *now.element, loop) : *now.element;
+    if (!total) return std::nullopt;
+    result = withoutAxis(context, now.shape, left, *total);
+  }
+  return result;
+}
+
+std::optional<Value> foldLazy(Context& context, const Array& array, size_t axis,
+                              llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold) {
+  if (array.shape.size() == 1 || array.shape[axis] >= kMinRounds) return std::nullopt;
+  const Loop loop = axisLoop(array.shape.size() - 1 - axis, array.shape[axis]);
+  std::vector<Value> items;
+  for (int64_t i = 0; i < loop.count; ++i)
+    items.push_back(replaced(context, *array.element, Replacement{loop, context.module.constInt(Type::I32, i)}));
+  return withoutAxis(context, array.shape, axis, fold(items));
+}
+
+ir::Module withoutElements(const ir::Module& module) {
+  const std::vector<ir::LoopSet> open = ir::openLoops(module);
+  const ir::LoopSet axes = ~ir::LoopSet(0) << ir::kMaxLoops;
+  if (llvm::none_of(open, [&](ir::LoopSet loops) { return loops & axes; })) return module;
+  ir::Module out = module.declarations();
+  std::vector<ir::Value> now(module.size());
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (open[id] & axes) continue;
+    ir::Node node = module[{id}];
+    for (ir::Value& operand : node.operands) operand = now[operand.id];
+    now[id] = out.make(node.op, node.type, node.operands, node.attr, node.line);
+  }
+  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
+  return out;
+}
+
+} // namespace attnc::dsl

@@ -1,0 +1,65 @@
+// What values are called in messages, and the few questions that a value can answer by itself.
+#include "dsl/values/value.h"
+
+namespace attnc::dsl {
+
+uint64_t Range::size() const {
+  // Unsigned arithmetic: a range may span all of int64.
+  if (step > 0) return start < stop ? (uint64_t(stop) - uint64_t(start) - 1) / uint64_t(step) + 1 : 0;
+  return start > stop ? (uint64_t(start) - uint64_t(stop) - 1) / (0 - uint64_t(step)) + 1 : 0;
+}
+
+bool Value::isCallable() const {
+  return is<const Function*>() || is<const Partial*>() || is<const Builtin*>() || is<const Method*>() ||
+         is<const MaskList*>();
+}
+
+namespace {
+
+struct Describe {
+  const ir::Module& module;
+
+  std::string operator()(NoneValue) const { return "None"; }
+  std::string operator()(bool) const { return "a bool"; }
+  std::string operator()(int64_t) const { return "an int"; }
+  std::string operator()(double) const { return "a float"; }
+  std::string operator()(const Str*) const { return "a string"; }
+  std::string operator()(Sequence* sequence) const { return sequence->isList ? "a list" : "a tuple"; }
+  std::string operator()(const Range*) const { return "a range"; }
+  std::string operator()(const SliceValue*) const { return "a slice"; }
+  std::string operator()(EllipsisValue) const { return "`...`"; }
+  std::string operator()(const Function*) const { return "a function"; }
+  std::string operator()(const Partial*) const { return "a function"; }
+  std::string operator()(const Builtin*) const { return "a function"; }
+  std::string operator()(const Method*) const { return "a method"; }
+  std::string operator()(const MaskList*) const { return "a function"; }
+  std::string operator()(Namespace space) const { return std::string("the module `") + space.path + "`"; }
+  std::string operator()(DTypeValue) const { return "a dtype"; }
+  std::string operator()(TypeInfo) const { return "a finfo or iinfo"; }
+  std::string operator()(Opaque opaque) const { return "`" + opaque.name.str() + "`"; }
+  std::string operator()(const Array* array) const {
+    return "an array of " + std::to_string(array->shape.size()) + (array->shape.size() == 1 ? " dim" : " dims");
+  }
+  std::string operator()(const Tensor* tensor) const {
+    std::string name = "`" + module.tensors[tensor->number].name + "`";
+    if (tensor->order.empty()) return "an element of " + name;
+    return "the tensor " + name + " with " + std::to_string(tensor->order.size()) +
+           (tensor->order.size() == 1 ? " dim" : " dims") + " not indexed";
+  }
+  std::string operator()(ir::Value value) const {
+    switch (module[value].type) {
+    case ir::Type::Bool: return "a traced bool";
+    case ir::Type::I32:
+    case ir::Type::I64: return "a traced int";
+    case ir::Type::F32: return "a traced float";
+    }
+    return "a traced value";
+  }
+  std::string operator()(PoisonValue) const { return "an erroneous value"; }
+};
+
+} // namespace
+
+std::string describe(const ir::Module& module, Value value) { return std::visit(Describe{module}, value.storage); }
+
+} // namespace attnc::dsl

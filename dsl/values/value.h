@@ -1,0 +1,159 @@
+// The tracer's two kinds of value: what is known before launch (numbers, sequences, functions, ...), and values of the
+// IR. A Value is small and copied freely; what it points at lives in the tracer's Arena.
+#pragma once
+
+#include "dsl/syntax/ast.h"
+#include "ir/ir.h"
+
+#include <llvm/ADT/DenseMap.h>
+
+#include <optional>
+#include <variant>
+
+namespace attnc::dsl {
+
+struct Scope;
+struct Builtin;
+class Value;
+
+struct NoneValue {};
+struct EllipsisValue {};
+/// Result of something that has been reported already; using it reports nothing more.
+struct PoisonValue {};
+
+struct Str {
+  std::string text;
+};
+
+struct Sequence;
+struct Function;
+struct Partial;
+struct Method;
+struct MaskList;
+struct Array;
+struct Tensor;
+
+struct Range {
+  int64_t start = 0, stop = 0, step = 1;
+  uint64_t size() const;
+};
+struct SliceValue;
+
+/// A module such as torch.nn.functional, by its dotted path.
+struct Namespace {
+  const char* path;
+};
+
+/// The element types that a mod can name. Those the IR computes in come first, in order of promotion.
+enum class NumberType : uint8_t { Bool, I32, I64, F32, U8, I8, I16, F16, BF16, F64 };
+/// torch.float32 and the like.
+struct DTypeValue {
+  NumberType type;
+};
+/// torch.finfo(dtype), torch.iinfo(dtype).
+struct TypeInfo {
+  NumberType type;
+};
+/// Something that a mod may name (in annotations, say) but not use: torch.Tensor, typing.Optional.
+struct Opaque {
+  llvm::StringRef name;
+};
+
+template <class T, class Variant> inline constexpr bool kIsAlternative = false;
+template <class T, class... Ts>
+inline constexpr bool kIsAlternative<T, std::variant<Ts...>> = (std::is_same_v<T, Ts> || ...);
+
+class Value {
+public:
+  using Storage =
+      std::variant<NoneValue, bool, int64_t, double, const Str*, Sequence*, const Range*, const SliceValue*,
+                   EllipsisValue, const Function*, const Partial*, const Builtin*, const Method*, const MaskList*,
+                   Namespace, DTypeValue, TypeInfo, Opaque, const Array*, const Tensor*, ir::Value, PoisonValue>;
+
+  Value() = default;
+  template <class T>
+  requires kIsAlternative<T, Storage> Value(T value) : storage(std::in_place_type<T>, value) {}
+
+  template <class T> bool is() const { return std::holds_alternative<T>(storage); }
+  /// Precondition: is<T>().
+  template <class T> T as() const { return std::get<T>(storage); }
+  template <class T> const T* get() const { return std::get_if<T>(&storage); }
+
+  bool isTraced() const { return is<ir::Value>(); }
+  bool isKnownNumber() const { return is<bool>() || is<int64_t>() || is<double>(); }
+  /// A scalar number, known or traced.
+  bool isNumber() const { return isTraced() || isKnownNumber(); }
+  bool isArrayLike() const { return is<const Array*>() || is<const Tensor*>(); }
+  bool isCallable() const;
+
+  Storage storage;
+};
+
+/// What a value is, for messages: "a list", "a traced int".
+std::string describe(const ir::Module& module, Value value);
+
+/// A tuple, or a list, which may change.
+struct Sequence {
+  bool isList = false;
+  std::vector<Value> items;
+};
+
+struct SliceValue {
+  Value start, stop, step;
+};
+
+struct Function {
+  const FunctionNode* node = nullptr;
+  Scope* closure = nullptr;
+  std::vector<Value> defaults; ///< one a parameter; unused where there is none
+};
+
+struct Partial {
+  Value callee;
+  std::vector<Value> arguments;
+  std::vector<std::pair<llvm::StringRef, Value>> keywords;
+};
+
+/// A builtin that is called as a method.
+struct Method {
+  Value self;
+  const Builtin* builtin = nullptr;
+};
+
+/// and_masks(...), or_masks(...).
+struct MaskList {
+  bool isAnd = true;
+  std::vector<Value> masks;
+};
+
+/// An array of numbers, known or traced. Tables (torch.tensor([...]), torch.arange) have their items, row-major. Slices
+/// of captured tensors and what is computed from them are lazy: one element as a function of its indices, which are
+/// the iters that axisLoop() of lazy.h names.
+struct Array {
+  llvm::SmallVector<int64_t, 2> shape; ///< at least one extent
+  std::vector<Value> items;            ///< none of a lazy one
+  std::optional<Value> element;        ///< of a lazy one
+};
+
+/// A captured tensor with some of its axes indexed.
+struct Tensor {
+  struct Axis {
+    std::optional<ir::Value> index; ///< of an indexed axis; i32 or i64
+    int64_t start = 0, step = 1;    ///< of an axis that is free still
+    std::optional<int64_t> size;    ///< of a free axis, where it is not the whole axis of a named extent
+  };
+  unsigned number = 0; ///< index into Module::tensors
+  llvm::SmallVector<Axis, 4> axes;
+  llvm::SmallVector<unsigned, 4> order; ///< free axes in the order of the view
+  bool isDetached = false;              ///< its elements pass no gradients
+};
+
+/// Names of a function's activation, of a comprehension, or of the module.
+struct Scope {
+  Scope* parent = nullptr;
+  const FunctionNode* function = nullptr; ///< whose locals these are; null for the module and for comprehensions
+  using Names = llvm::SmallDenseMap<llvm::StringRef, Value, 8>;
+  Names names = Names();
+};
+
+} // namespace attnc::dsl

@@ -1,0 +1,32 @@
+// What a mod captures, by name.
+#pragma once
+
+#include "attnc/tensor.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace attnc {
+
+/// What a mod captures, by name: tensors as views (host memory for CPU work, device memory for GPU work), scalars by
+/// value. A view is borrowed until the work that uses it is done.
+class Captures {
+public:
+  using Value = std::variant<TensorView, int64_t, double, bool>;
+  Captures& set(std::string name, TensorView tensor) { return put(std::move(name), tensor); }
+  Captures& set(std::string name, int64_t value) { return put(std::move(name), value); }
+  Captures& set(std::string name, int value) { return put(std::move(name), int64_t(value)); }
+  Captures& set(std::string name, double value) { return put(std::move(name), value); }
+  Captures& set(std::string name, bool value) { return put(std::move(name), value); }
+  const Value* find(std::string_view name) const;
+  const std::map<std::string, Value, std::less<>>& all() const { return values; }
+
+private:
+  Captures& put(std::string name, Value value);
+  std::map<std::string, Value, std::less<>> values;
+};
+
+} // namespace attnc

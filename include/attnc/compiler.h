@@ -1,0 +1,90 @@
+// The compiler: mods in, kernels out.
+#pragma once
+
+#include "attnc/error.h"
+#include "attnc/kernel.h"
+#include "attnc/log.h"
+#include "attnc/mod.h"
+#include "attnc/operands.h"
+#include "attnc/prepared.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace attnc {
+
+struct CompilerOptions {
+  enum class CacheMode { ReadWrite, ReadOnly, Off };
+  std::string cacheDirectory;         ///< empty: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc
+  std::optional<CacheMode> cacheMode; ///< unset: ATTNC_CACHE_MODE, else ReadWrite
+  std::string nvrtcPath;              ///< empty: ATTNC_NVRTC, else the usual places
+  /// Is told what the compiler and its cache do, and, once each, why a cache directory is not used and which variables
+  /// of the environment make no sense. ATTNC_LOG gets the same lines. Called by the threads that call the Compiler,
+  /// perhaps several at once; it must not throw, nor call the Compiler.
+  LogSink log;
+};
+
+/// Options that serve operands of some layout.
+struct LayoutChoice {
+  KernelOptions options;  ///< as asked, but for the family where a layout rules the preferred one out
+  std::string passedOver; ///< the tensor whose layout did, and what of it; empty where none did
+};
+
+/// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache.
+class Compiler {
+public:
+  explicit Compiler(CompilerOptions options = {});
+
+  /// Settles family, layout, block mask and workspace for operands like these, compiles what is needed (or takes it
+  /// from memory or disk) and loads it into the current CUDA context: half a second at first, microseconds from then
+  /// on. Needs libnvrtc only on a miss. Of the operands, shapes, dtypes, strides and the alignment of addresses count;
+  /// null is aligned. With a block mask given, launches walk that one. Captures may be missing; given ones are checked.
+  /// Outputs: `out`, and what else launches will ask for.
+  /// Errors (environment): those of settle(); no GPU or no context; no NVRTC, where it is needed.
+  Expected<Prepared> prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                             const PrepareOptions& options = {}) const;
+
+  /// The first half of prepare(): what would be chosen, and why. Needs no GPU if `options.arch` is given; compiles
+  /// nothing. Errors (environment): operands that fit neither each other nor the mod, by name; no `out`; options that
+  /// no kernel serves; a family that does not serve them or the layout, where one is asked for.
+  Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                               const PrepareOptions& options = {}) const;
+
+  // The finer calls, for who wants to choose by himself.
+
+  /// The text NVRTC would be given. Needs no GPU, no NVRTC and no disk.
+  Expected<KernelSource> source(const Mod& mod, const KernelOptions& options) const;
+
+  /// Compiles, or takes from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
+  /// Equal requests of several threads and processes compile once. No failure of the cache fails the call.
+  Expected<std::shared_ptr<const CompiledKernel>> compile(const Mod& mod, const KernelOptions& options) const;
+
+  /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be
+  /// chosen cannot bound its loops by itself (the sm90 family can for causal, window, prefix and the like).
+  /// `blockSparse` of the options is ignored, their pins are not.
+  Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
+
+  /// The options for launches with operands laid out like these: ask with them for wantsBlockMask(), then
+  /// loadForward(). Where the catalogue would pick Sm90 and the copy engine (TMA) cannot describe the layout, family is
+  /// Sm80; else the options are those given. Sm90 takes q, k, v and out at multiples of 16 bytes, and strides over
+  /// batch, heads and rows that are multiples of 16 bytes, above 0 and below 2^40 bytes; those over the batch may be 0.
+  /// Strides along an extent of 1, or of an empty tensor, do not matter. Of the operands only what prepare() looks at
+  /// counts, and no block mask. Needs no GPU if `options.arch` is given. Errors (environment): tensors that fit neither
+  /// the options nor each other, by name; a layout that Sm90 does not take where Sm90 is asked for; options that no
+  /// kernel serves.
+  Expected<LayoutChoice> forLayout(const Mod& mod, const KernelOptions& options, const Operands& operands,
+                                   const Outputs& outputs) const;
+
+  /// compile(), then load into the current CUDA context. From memory this costs microseconds. `options.kind` is not
+  /// read.
+  Expected<ForwardKernel> loadForward(const Mod& mod, KernelOptions options) const;
+  /// The same; of the options, arch and pins count.
+  Expected<BlockMaskKernel> loadBlockMask(const Mod& mod, KernelOptions options) const;
+
+private:
+  struct Impl;
+  std::shared_ptr<Impl> impl;
+};
+
+} // namespace attnc

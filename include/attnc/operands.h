@@ -1,0 +1,35 @@
+// What a launch reads and writes, the same for all kinds of kernels.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "attnc/captures.h"
+#include "attnc/tensor.h"
+
+#include <optional>
+
+namespace attnc {
+
+/// What a launch reads: views of device memory that the caller owns, and that must stay valid until the stream has
+/// passed the launch. Addresses may be anywhere, and strides over batch, heads and rows anything, 0 and negative ones
+/// included; what is faster: KernelOptions::family. Extents may be 0, lengths go up to 2^24.
+struct Operands {
+  TensorView q;               ///< [B, H, Q_LEN, D], last stride 1
+  TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
+  TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1
+  std::optional<float> scale; ///< of q k^T; default 1 / sqrt(D)
+  /// All that the mod captures; tensors in device memory. Null: nothing.
+  const Captures* captures = nullptr;
+  /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its
+  /// lengths are those of q and k, its batch and heads B and H, or 1.
+  const BlockMaskView* blockMask = nullptr;
+};
+
+/// What a launch writes: those that are asked for, in device memory.
+struct Outputs {
+  std::optional<TensorView> out; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it
+  std::optional<TensorView> lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row
+  /// f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row. Needs KernelOptions::rowMax.
+  std::optional<TensorView> rowMax;
+};
+
+} // namespace attnc

@@ -1,0 +1,78 @@
+// Prepared attention: family, layout, block mask and workspace settled once, launched any number of times.
+//
+//   auto prepared = compiler.prepare(mod, operands, outputs);      // compiles, or takes it from the cache; loads
+//   void* workspace = allocate(prepared->workspaceBytes());         // device memory of the caller's
+//   prepared->initialise(operands, workspace, stream);              // once, and when a mask's captures change
+//   prepared->launch(operands, outputs, workspace, stream);         // any number of times
+#pragma once
+
+#include "attnc/kernel.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace attnc {
+
+/// What cannot be told from the operands.
+struct PrepareOptions {
+  Family family = Family::Auto;        ///< Auto: the fastest that takes the operands as they lie
+  std::string arch;                    ///< empty: that of the current CUDA context's device
+  bool tf32 = false;                   ///< as KernelOptions::tf32
+  std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
+  /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score.
+  bool buildBlockMask = true;
+};
+
+/// What is settled for given operands.
+struct Preparation {
+  KernelOptions options; ///< of the forward kernel, complete: family and arch as chosen
+  /// Why a family that the catalogue would prefer on this GPU is passed over: the option that it does not serve, or the
+  /// tensor whose layout it does not take. Empty where none is.
+  std::string passedOver;
+  std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
+  ProblemShape problem;
+  size_t workspaceBytes = 0;
+};
+
+/// Attention over operands of certain shapes, ready to be launched. Immutable; copies share; any number of threads may
+/// use it on any streams of its device. Its code stays loaded as long as a copy or the Compiler that made it lives; one
+/// of them must outlive the work that was launched.
+class Prepared {
+public:
+  const Preparation& preparation() const;
+
+  /// Device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a few bytes,
+  /// and the lists of a block mask (BlockMask::storageBytes), which grow with Q_LEN * KV_LEN / 16384. 0: none. Launches
+  /// that may overlap need one each.
+  size_t workspaceBytes() const;
+
+  /// Enqueues what makes a workspace ready: counters are zeroed, and the block mask is built from mask_mod and the
+  /// captures of `operands`. Due before the first launch with a workspace, in stream order; once more when values of
+  /// captures change that mask_mod reads, or when something else wrote into the workspace. Where workspaceBytes() is 0
+  /// it does nothing. Of `operands`, shapes and captures count. Allocates no device memory, synchronises nothing; may
+  /// be captured into a CUDA graph.
+  Status initialise(const Operands& operands, void* workspace, Stream stream) const;
+
+  /// Enqueues. Operands and outputs may lie elsewhere than those given to prepare() and have other strides, as long as
+  /// the family takes them; shapes and dtypes, which outputs are asked for beside out and lse, and whether a block mask
+  /// is given, are those that were prepared. All else as ForwardKernel::launch(); only that a workspace is needed where
+  /// workspaceBytes() is not 0.
+  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
+
+  const ForwardKernel& kernel() const;
+  /// Of the block mask in the workspace; null: none is built there.
+  const BlockMaskKernel* blockMaskKernel() const;
+  /// The lists that initialise() fills. Precondition: preparation().blockMask.
+  BlockMaskView blockMaskIn(void* workspace) const;
+
+private:
+  friend class Compiler;
+  struct Impl;
+  explicit Prepared(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl;
+};
+
+} // namespace attnc

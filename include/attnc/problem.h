@@ -1,0 +1,14 @@
+// The size of an attention problem.
+#pragma once
+
+#include <cstdint>
+
+namespace attnc {
+
+/// Extents of an attention problem: what a mod sees as B, H, HKV, Q_LEN and KV_LEN.
+struct ProblemShape {
+  int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1;
+  friend bool operator==(const ProblemShape&, const ProblemShape&) = default;
+};
+
+} // namespace attnc

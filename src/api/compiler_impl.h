@@ -1,0 +1,53 @@
+// What a Compiler holds, and the steps of the way from mods and options to loaded kernels: derive, plan, build, load.
+#pragma once
+
+#include "api/kernel_impl.h"
+#include "attnc/compiler.h"
+#include "jit/current_device.h"
+#include "jit/env.h"
+#include "jit/kernel_cache.h"
+#include "plan/catalog.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attnc {
+
+/// The mod that kernels of these pins are made of.
+Expected<Mod> derive(const Mod& mod, const std::map<std::string, int64_t>& pins);
+
+/// Fills in the arch of the current context's device where none is named.
+Expected<KernelOptions> withArch(KernelOptions options);
+
+struct Compiler::Impl {
+  explicit Impl(const CompilerOptions& options);
+
+  /// derive(), from memory where that takes time.
+  Expected<Mod> derived(const Mod& mod, const std::map<std::string, int64_t>& pins);
+
+  /// A plan's machine code, and how this call came by it.
+  struct Build {
+    std::shared_ptr<const BuiltPlan> plan;
+    std::vector<std::shared_ptr<const CompiledKernel>> compiled;
+  };
+
+  /// From memory, or planned, written and compiled. `options` have an arch.
+  Expected<Build> build(const Mod& mod, const KernelOptions& options);
+
+  /// build(), then load into the current context.
+  Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options);
+
+private:
+  jit::Env env;
+  jit::KernelCache cache;
+  std::mutex mutex;
+  std::map<std::string, Mod> derivedMods;                                                     // by mod and pins
+  std::map<std::string, std::shared_ptr<const BuiltPlan>> built;                              // by mod and options
+  std::map<std::pair<CUctx_st*, const BuiltPlan*>, std::shared_ptr<const LoadedPlan>> loaded; // by context and plan
+};
+
+} // namespace attnc

@@ -1,0 +1,36 @@
+// Numbers and texts as bytes, one after another: how entries of the cache are written and read.
+//
+// Numbers are little endian, in 8 bytes; a text is its length and its bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace attnc::cache {
+
+/// Appends the low `bytes` bytes of a number.
+void putNumber(std::string& out, uint64_t value, int bytes = 8);
+void putText(std::string& out, std::string_view text);
+
+/// The number in `count` bytes at `at`, which must lie inside `bytes`.
+uint64_t numberAt(std::string_view bytes, size_t at, int count);
+
+/// Reads fields one after another. From the first one that does not fit, everything is zero or empty and ok() is false;
+/// so nothing is read outside the bytes, whatever they are.
+class FieldReader {
+public:
+  explicit FieldReader(std::string_view bytes) : rest(bytes) {}
+  bool ok() const { return good; }
+  bool atEnd() const { return good && rest.empty(); }
+  std::string_view raw(uint64_t bytes);
+  uint64_t number();
+  std::string text() { return std::string(raw(number())); }
+
+private:
+  std::string_view rest;
+  bool good = true;
+};
+
+} // namespace attnc::cache

@@ -1,0 +1,115 @@
+#include "plan/catalog.h"
+
+#include "plan/family.h"
+
+#include <fmt/format.h>
+
+namespace attnc::plan {
+namespace {
+
+const FamilyRow* const kFamilies[] = {&kForwardSm90, &kForwardSm80, &kForwardNaive, &kBlockMask};
+
+Status checkBlocks(const KernelOptions& options) {
+  for (int size : {options.maskQBlock, options.maskKvBlock})
+    if (size != 64 && size != 128 && size != 256)
+      return Error::environment(fmt::format("block mask with blocks of {} is not supported", size),
+                                "block sizes are 64, 128 and 256");
+  return {};
+}
+
+/// The plan of a family that serves the request.
+Plan planOf(const FamilyRow& row, const Request& request) {
+  Plan plan = row.plan(request);
+  plan.options = request.options;
+  plan.options.family = row.family;
+  return plan;
+}
+
+Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
+  if (std::string why = row.unserved(request); !why.empty())
+    return Error::environment(fmt::format("the {} family does not serve this request: it {}", row.name, why),
+                              "without a family, the catalogue takes one that does");
+  if (layout)
+    if (Status fits = row.checkLayout(*layout); !fits) return fits.error();
+  return planOf(row, request);
+}
+
+} // namespace
+
+llvm::ArrayRef<const FamilyRow*> families() { return kFamilies; }
+
+const FamilyRow* findFamily(KernelKind kind, Family family) {
+  for (const FamilyRow* row : kFamilies)
+    if (row->kind == kind && row->family == family) return row;
+  return nullptr;
+}
+
+const FamilyRow& familyOf(const Plan& plan) { return *findFamily(plan.options.kind, plan.options.family); }
+
+std::string servesAll(const Request&) { return {}; }
+
+Status takesAnyLayout(const LaunchOperands&) { return {}; }
+
+codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
+  return {.dtype = options.dtype,
+          .headDimQk = options.headDim,
+          .headDimV = options.headDimV,
+          .blockM = tile.blockM,
+          .blockN = tile.blockN,
+          .warps = tile.warps,
+          .blockSparse = options.blockSparse,
+          .rowMax = options.rowMax,
+          .tf32 = options.tf32};
+}
+
+Status checkOptions(const KernelOptions& options) {
+  if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
+  if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
+    return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
+                              "bf16, f16 and f32 are");
+  for (int dim : {options.headDim, options.headDimV})
+    if (dim < 8 || dim > 256 || dim % 8)
+      return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
+  if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
+  return options.blockSparse ? checkBlocks(options) : Status();
+}
+
+KernelOptions completed(KernelOptions options) {
+  if (options.headDimV == 0) options.headDimV = options.headDim;
+  if (options.kind == KernelKind::BlockMask) options.family = Family::Auto; // there is one
+  return options;
+}
+
+Expected<Plan> choosePlan(const ModFacts& facts, const KernelOptions& asked, const LaunchOperands* layout) {
+  const KernelOptions options = completed(asked);
+  Expected<Arch> arch = parseArch(options.arch);
+  if (!arch) return arch.error();
+  if (Status status = checkOptions(options); !status) return status.error();
+  const Request request{facts, options, *arch};
+  std::string unserved, misfit;
+  for (const FamilyRow* row : kFamilies) {
+    if (row->kind != options.kind) continue;
+    if (row->family == options.family) return planAsked(*row, request, layout);
+    if (options.family != Family::Auto) continue;
+    const bool isMeant = !row->madeFor || row->madeFor == arch->capability;
+    if (std::string why = row->unserved(request); !why.empty()) {
+      if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", row->name, why);
+      continue;
+    }
+    if (Status fits = layout ? row->checkLayout(*layout) : Status(); !fits) {
+      if (misfit.empty()) misfit = fits.error().message;
+      continue;
+    }
+    Plan plan = planOf(*row, request);
+    plan.unserved = std::move(unserved);
+    plan.misfit = std::move(misfit);
+    return plan;
+  }
+  return Error::internal("no family serves this request");
+}
+
+bool wantsBlockMask(const ModFacts& facts, const Plan& plan) {
+  return facts.masks && !(familyOf(plan).walksBounds && facts.hasBounds);
+}
+
+} // namespace attnc::plan

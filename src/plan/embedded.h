@@ -1,0 +1,15 @@
+// The kernel templates, as text in the binary: templates/ without the identity mod. Written by the build.
+#pragma once
+
+#include <llvm/ADT/StringRef.h>
+
+namespace attnc::plan {
+
+struct EmbeddedFile {
+  const char* name; ///< as #include spells it: "ptx/math.cuh"
+  const char* text;
+};
+extern const EmbeddedFile kEmbeddedFiles[];
+extern const unsigned kEmbeddedFileCount;
+
+} // namespace attnc::plan

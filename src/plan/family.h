@@ -1,0 +1,63 @@
+// Families of kernels. A family is one object: what it serves, its plan, the layouts it takes; the parameters of its
+// stages come with its plan. A new family is a file and a row of the table in catalog.cpp.
+#pragma once
+
+#include "plan/arch.h"
+#include "plan/mod_facts.h"
+#include "plan/plan.h"
+
+#include <llvm/ADT/ArrayRef.h>
+
+#include <string>
+
+namespace attnc::plan {
+
+/// What a plan is made for.
+struct Request {
+  const ModFacts& facts;
+  const KernelOptions& options; ///< headDimV filled in; block sizes, dtypes and head dims are ones that are supported
+  Arch arch;
+};
+
+struct FamilyRow {
+  KernelKind kind = KernelKind::Forward;
+  Family family = Family::Naive;
+  const char* name = "";
+  const char* arch = "sm_80"; ///< one that it runs on
+  int madeFor = 0;            ///< the compute capability that it is made for; 0: any
+  /// It bounds its loops over kv columns by itself where the mod computes the bounds.
+  bool walksBounds = false;
+  /// Why it does not serve a request, to follow its name: "takes bf16 and fp16"; empty: it serves it.
+  std::string (*unserved)(const Request& request) = nullptr;
+  /// Options, unserved and misfit are left to the caller. Precondition: it serves the request.
+  Plan (*plan)(const Request& request) = nullptr;
+  const char* layouts = ""; ///< that it takes, for people
+  /// Whether it takes operands laid out like these. Null is an aligned address, and empty tensors always fit. Errors
+  /// (environment) name the tensor and what of it.
+  Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
+};
+
+extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kBlockMask;
+
+/// All of them. Of a kind, the one that is faster where it serves comes first.
+llvm::ArrayRef<const FamilyRow*> families();
+
+/// The row of this kind and family; null: there is none, or it is Auto.
+const FamilyRow* findFamily(KernelKind kind, Family family);
+
+/// The row of a plan. Precondition: it was chosen by choosePlan().
+const FamilyRow& familyOf(const Plan& plan);
+
+/// For families that serve every request, or take every layout.
+std::string servesAll(const Request& request);
+Status takesAnyLayout(const LaunchOperands& operands);
+
+/// A tile of q rows and kv columns, and the warps that compute it.
+struct Tile {
+  int blockM, blockN, warps;
+};
+
+/// What the options and a tile make static in a kernel.
+codegen::Config configOf(const KernelOptions& options, const Tile& tile);
+
+} // namespace attnc::plan

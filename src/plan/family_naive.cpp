@@ -1,0 +1,61 @@
+// The kernels without tensor cores: the oracle, and the builder of block masks.
+#include "plan/family.h"
+
+namespace attnc::plan {
+namespace {
+
+Expected<ParameterBlock> naiveParameters(const Stage&, const LaunchOperands& operands, const Device&, void*) {
+  return ParameterBlock(forwardParams(operands));
+}
+
+Plan planNaive(const Request& request) {
+  const Tile tile{8, 32, 8}; // as forward_naive.cu has it
+  Plan plan;
+  plan.stages.push_back({.templateName = "forward_naive.cu",
+                         .entry = "attnc_forward",
+                         .config = configOf(request.options, tile),
+                         .threads = 32 * tile.warps,
+                         .grid = Grid::QTiles,
+                         .parameters = naiveParameters});
+  return plan;
+}
+
+Expected<ParameterBlock> blockMaskParameters(const Stage&, const LaunchOperands& operands, const Device&, void*) {
+  const BlockMaskView& mask = *operands.lists;
+  const BlockMaskShape& shape = mask.shape;
+  return ParameterBlock(BlockMaskParams{mask.partialCount, mask.partialIndex, mask.fullCount, mask.fullIndex,
+                                        int(shape.batch), int(shape.heads), int(shape.qLen), int(shape.kvLen),
+                                        shape.qBlock, shape.kvBlock});
+}
+
+Plan planBlockMask(const Request& request) {
+  const Tile tile{0, 0, 16};
+  Plan plan;
+  plan.stages.push_back({.templateName = "block_mask.cu",
+                         .entry = "attnc_block_mask",
+                         .config = configOf(request.options, tile),
+                         .threads = 32 * tile.warps,
+                         .grid = Grid::MaskRows,
+                         .parameters = blockMaskParameters});
+  return plan;
+}
+
+} // namespace
+
+const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
+                              .family = Family::Naive,
+                              .name = "naive",
+                              .unserved = servesAll,
+                              .plan = planNaive,
+                              .layouts = "any strides, the last one 1",
+                              .checkLayout = takesAnyLayout};
+
+const FamilyRow kBlockMask{.kind = KernelKind::BlockMask,
+                           .family = Family::Naive,
+                           .name = "naive",
+                           .unserved = servesAll,
+                           .plan = planBlockMask,
+                           .layouts = "lists as BlockMask::viewInto lays them out",
+                           .checkLayout = takesAnyLayout};
+
+} // namespace attnc::plan

@@ -1,0 +1,74 @@
+// mma.sync and cp.async: serves everything. The tiles here are measured ones: bench/NOTES.md has the figures behind
+// them.
+#include "plan/family.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+/// As PaddedTile of templates/tile/shared_tile.cuh: rows of whole 16-column groups, padded by 16 bytes.
+int rowBytes(int headDim, DType dtype) { return int(llvm::alignTo(headDim, 16) * dtypeBytes(dtype)) + 16; }
+
+/// As `Memory` of templates/forward_sm80.cu.
+int sm80SharedBytes(const Tile& tile, const KernelOptions& options) {
+  const int qk = rowBytes(options.headDim, options.dtype), v = rowBytes(options.headDimV, options.dtype);
+  return tile.blockM * std::max(qk, v) + tile.blockN * (qk + v);
+}
+
+/// Registers hold the tile's scores and a warp's rows of the output. 255 a thread allow 128x64 with four warps at head dim
+/// 128 only without a mod, 48 columns if the mod needs next to nothing (ptxas for sm_100 and later needs more than
+/// before, and the walk along lists some); a gather for every score leaves room for one group of 16 rows a warp. From head
+/// dim 192 on the rows are dealt to eight warps.
+Tile sm80Tile(const Request& request) {
+  const KernelOptions& options = request.options;
+  const Arch& arch = request.arch;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.facts.weight == Weight::Heavy;
+  const Weight weight = options.rowMax ? std::max(request.facts.weight, Weight::Medium) : request.facts.weight;
+  if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
+  if (widest <= 64) return {128, isHeavy ? 32 : 64, 4};
+  if (widest <= 128) {
+    if (isHeavy) return {64, arch.capability < 100 ? 64 : 32, 4};
+    if (weight > Weight::Light || arch.capability >= 100 || options.blockSparse) return {128, 32, 4};
+    return {128, weight == Weight::Light ? 48 : 64, 4};
+  }
+  if (smallShared || isHeavy) return {64, 32, 4};
+  return {128, weight <= Weight::Light ? 64 : 32, 8};
+}
+
+Expected<ParameterBlock> sm80Parameters(const Stage&, const LaunchOperands& operands, const Device&, void*) {
+  return ParameterBlock(forwardParams(operands));
+}
+
+Plan planSm80(const Request& request) {
+  const KernelOptions& options = request.options;
+  Tile tile = sm80Tile(request);
+  if (options.blockSparse && options.maskQBlock < tile.blockM) tile = {64, tile.blockN, 4};
+  codegen::Config config = configOf(options, tile);
+  config.sharedBytes = sm80SharedBytes(tile, options);
+  Plan plan;
+  plan.stages.push_back({.templateName = "forward_sm80.cu",
+                         .entry = "attnc_forward",
+                         .config = std::move(config),
+                         .hooks = algebraFor(options.dtype),
+                         .threads = 32 * tile.warps,
+                         .grid = Grid::QTiles,
+                         .parameters = sm80Parameters});
+  return plan;
+}
+
+} // namespace
+
+const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
+                             .family = Family::Sm80,
+                             .name = "sm80",
+                             .walksBounds = true,
+                             .unserved = servesAll,
+                             .plan = planSm80,
+                             .layouts = "any strides, the last one 1",
+                             .checkLayout = takesAnyLayout};
+
+} // namespace attnc::plan

@@ -1,0 +1,186 @@
+// wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
+#include "plan/family.h"
+
+#include "jit/tensor_map.h"
+
+#include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::plan {
+namespace {
+
+/// It takes an arch with its instructions, 16-bit elements, blocks of at least its 128 rows.
+std::string unservedBySm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (options.blockSparse && options.maskQBlock < 128) return "takes block masks with q blocks of 128 or 256";
+  return {};
+}
+
+/// Rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64 as long as
+/// rows need not match the blocks of a mask, and the mod gets by with the registers: the addresses of loads for every
+/// score take some. With lists blockN divides the block.
+Tile sm90Tile(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const Weight weight = request.facts.weight;
+  const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
+  if (widest <= 64) {
+    if (lists) return {128, 128, 8};
+    return heavy ? Tile{128, 64, 8} : Tile{192, 128, 12};
+  }
+  if (widest <= 128) return {128, heavy ? 64 : 128, 8};
+  if (lists) return {128, 64, 8};
+  if (heavy) return {128, widest <= 192 ? 64 : 48, 8};
+  if (weight == Weight::Gather) return {128, 64, 8}; // shared memory for what is loaded by column
+  return {128, widest <= 192 ? 96 : 80, 8};
+}
+
+/// As `Memory` of templates/forward_sm90.cu: rings of tiles in slabs of 64 columns, their control words, columns of the
+/// mod.
+int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
+  const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
+  // O leaves through the slot of its Q.
+  const int qSlotDim = config.qStages > 1 ? std::max(config.headDimQk, config.headDimV) : config.headDimQk;
+  const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
+  const int rings = config.qStages * tileBytes(config.blockM, qSlotDim) + config.kvStages * kvBytes;
+  // A message of 16 or 8 bytes and two barriers a slot; of V barriers alone. O has a barrier a slot of Q.
+  const int control = config.qStages * 32 + int(llvm::alignTo(config.kvStages * 24, 16)) + config.kvStages * 16;
+  return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
+}
+
+/// A map over (head_dim, rows, heads, batch) and the step of its batch coordinate: 0 where the batch is broadcast.
+struct Mapped {
+  TensorMap map;
+  int batchStep;
+};
+
+constexpr const char* kRemedy =
+    "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
+
+/// Precondition: checkSm90Layout accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere) {
+  // An empty tensor is described as one row, which the kernel never asks for.
+  const bool isEmpty = tensor.elements() == 0;
+  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
+  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
+  jit::TensorMapRequest request;
+  request.data = isEmpty ? somewhere : tensor.data;
+  request.dtype = tensor.dtype;
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
+                    uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
+  // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
+  const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
+  request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
+  request.box = {64, uint32_t(boxRows), 1, 1};
+  auto encoded = jit::encodeTensorMap(request);
+  if (!encoded)
+    return Error::environment(
+        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
+        kRemedy);
+  Mapped mapped;
+  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
+  mapped.batchStep = strides.batch ? 1 : 0;
+  return mapped;
+}
+
+/// Heads of a section: as many as keep K and V in about half of L2, in whole groups, and sections of equal size.
+int sectionHeads(const ForwardParams& p, const codegen::Config& config, int64_t l2Bytes) {
+  const int64_t kvBytes = int64_t(p.kv_len) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
+  // 60 MiB, and all of it near enough, on an H200: sections of 32 MiB measure best there.
+  const int64_t budget = l2Bytes * 8 / 15;
+  const int64_t kvHeads = std::clamp<int64_t>(budget / std::max<int64_t>(1, kvBytes), 1, 64);
+  const int64_t allKvHeads = std::max<int64_t>(1, int64_t(p.batch) * p.kv_heads);
+  const int64_t sections = (allKvHeads + kvHeads - 1) / kvHeads;
+  return int((allKvHeads + sections - 1) / sections * p.group);
+}
+
+/// Tensor maps must describe q, k and v, and out is stored 16 bytes at a time. The driver, which encodes the maps, may
+/// still refuse one.
+Status checkSm90Layout(const LaunchOperands& operands) {
+  for (auto [name, tensor] :
+       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}}) {
+    if (tensor->elements() == 0) continue;
+    if (reinterpret_cast<uintptr_t>(tensor->data) % 16)
+      return Error::environment(fmt::format("{} does not begin at a multiple of 16 bytes", name), kRemedy);
+    const int64_t step = 16 / dtypeBytes(tensor->dtype), limit = (int64_t(1) << 40) / dtypeBytes(tensor->dtype);
+    for (auto [axis, label] : {std::pair(0, "batch"), {1, "head"}, {2, "row"}}) {
+      const int64_t stride = tensor->stride[axis];
+      const bool broadcasts = axis == 0 && stride == 0; // the batch coordinate then stays 0
+      if (tensor->shape[axis] <= 1 || broadcasts) continue;
+      if (stride % step == 0 && stride > 0 && stride < limit) continue;
+      return Error::environment(
+          fmt::format("{} has a {} stride of {}, sm90 takes multiples of {} (16 bytes) above 0 and below 2^40 bytes",
+                      name, label, stride, step),
+          kRemedy);
+    }
+  }
+  return {};
+}
+
+/// Two counters by which CTAs take tiles; without them the tiles are dealt round robin.
+constexpr size_t kCounterBytes = 2 * sizeof(unsigned);
+
+Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
+                                        void* workspace) {
+  if (Status status = checkSm90Layout(operands); !status) return status.error();
+  const int blockM = stage.config.blockM, blockN = stage.config.blockN;
+  void* const somewhere = operands.q.data;
+  auto q = mapOf("q", operands.q, blockM, somewhere);
+  if (!q) return q.error();
+  auto k = mapOf("k", operands.k, blockN, somewhere);
+  if (!k) return k.error();
+  auto v = mapOf("v", operands.v, blockN, somewhere);
+  if (!v) return v.error();
+  auto out = mapOf("out", operands.out, blockM, somewhere);
+  if (!out) return out.error();
+  const ForwardParams base = forwardParams(operands);
+  ForwardParamsSm90 params{q->map, k->map,       v->map,       out->map,     base,
+                           {},     q->batchStep, k->batchStep, v->batchStep, out->batchStep};
+  params.order.q_tiles = (base.q_len + blockM - 1) / blockM;
+  params.order.heads = base.batch * base.q_heads;
+  params.order.section = sectionHeads(base, stage.config, device.l2Bytes);
+  params.order.counters = static_cast<unsigned*>(workspace);
+  return ParameterBlock(params);
+}
+
+Plan planSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  Tile tile = sm90Tile(request);
+  if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
+  codegen::Config config = configOf(options, tile);
+  config.kvStages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
+  config.qStages = widest <= 128 ? 2 : 1;
+  config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
+  config.sharedBytes = sm90SharedBytes(config, request.facts.columnBytes);
+  Plan plan;
+  plan.stages.push_back({.templateName = "forward_sm90.cu",
+                         .entry = "attnc_forward",
+                         .config = std::move(config),
+                         .hooks = algebraFor(options.dtype),
+                         .threads = 128 + 32 * tile.warps,
+                         .grid = Grid::Persistent,
+                         .parameters = sm90Parameters});
+  plan.workspace = {.bytes = kCounterBytes, .zeroed = Workspace::Zeroed::Once};
+  return plan;
+}
+
+} // namespace
+
+const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
+                             .family = Family::Sm90,
+                             .name = "sm90",
+                             .arch = "sm_90a",
+                             .madeFor = 90,
+                             .walksBounds = true,
+                             .unserved = unservedBySm90,
+                             .plan = planSm90,
+                             .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+                             .checkLayout = checkSm90Layout};
+
+} // namespace attnc::plan

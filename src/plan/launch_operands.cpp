@@ -1,0 +1,209 @@
+#include "plan/launch_operands.h"
+
+#include "ir/bindings.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace attnc::plan {
+namespace {
+
+std::string shapeText(const TensorView& tensor) {
+  std::string text = "[";
+  for (int axis = 0; axis < tensor.rank; ++axis) text += fmt::format("{}{}", axis ? ", " : "", tensor.shape[axis]);
+  return text + "]";
+}
+
+Error wrong(std::string_view name, const std::string& observed, const std::string& expected) {
+  return Error::environment(fmt::format("{} {}, expected {}", name, observed, expected));
+}
+
+/// q, k, v or out: rank, dtype, last stride.
+Status checkOperand(std::string_view name, const TensorView& tensor, DType dtype) {
+  if (tensor.rank != 4) return wrong(name, fmt::format("has rank {}", tensor.rank), "[batch, heads, length, head_dim]");
+  if (tensor.dtype != dtype)
+    return wrong(name, fmt::format("is {}", dtypeName(tensor.dtype)),
+                 fmt::format("{}, which the kernel was compiled for", dtypeName(dtype)));
+  for (int axis = 0; axis < 4; ++axis)
+    if (tensor.shape[axis] < 0 || tensor.shape[axis] > std::numeric_limits<int32_t>::max())
+      return wrong(name, "has shape " + shapeText(tensor), "extents from 0 to 2^31 - 1");
+  if (tensor.shape[3] > 1 && tensor.stride[3] != 1)
+    return wrong(name, fmt::format("has last stride {}", tensor.stride[3]), "1");
+  return {};
+}
+
+Status checkShape(std::string_view name, const TensorView& tensor, std::array<int64_t, 4> shape) {
+  for (int axis = 0; axis < 4; ++axis)
+    if (tensor.shape[axis] != shape[axis])
+      return wrong(name, "has shape " + shapeText(tensor),
+                   fmt::format("[{}, {}, {}, {}]", shape[0], shape[1], shape[2], shape[3]));
+  return {};
+}
+
+/// lse or row_max: [batch, q_heads, q_len], f32, dense.
+Status checkRowOutput(std::string_view name, const TensorView& tensor, const TensorView& q) {
+  const std::array<int64_t, 3> shape{q.shape[0], q.shape[1], q.shape[2]};
+  const bool fits = tensor.rank == 3 && tensor.shape[0] == shape[0] && tensor.shape[1] == shape[1] &&
+                    tensor.shape[2] == shape[2] && tensor.dtype == DType::F32;
+  if (!fits)
+    return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
+                 fmt::format("f32 [{}, {}, {}]", shape[0], shape[1], shape[2]));
+  const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {shape[0], shape[1], shape[2]});
+  for (int axis = 0; axis < 3; ++axis)
+    if (tensor.shape[axis] > 1 && tensor.stride[axis] != dense.stride[axis])
+      return wrong(name, "has gaps between its elements", "a dense row-major tensor");
+  return {};
+}
+
+/// Lists that a kernel walks. Addresses are not looked at.
+Status checkLists(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
+  const BlockMaskShape& shape = mask.shape;
+  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
+    return wrong("block mask", fmt::format("is for {} x {}", shape.qLen, shape.kvLen),
+                 fmt::format("{} x {}, the lengths of q and k", problem.qLen, problem.kvLen));
+  if ((shape.batch != 1 && shape.batch != problem.batch) || (shape.heads != 1 && shape.heads != problem.qHeads))
+    return wrong("block mask", fmt::format("is for batch {}, heads {}", shape.batch, shape.heads),
+                 fmt::format("{} and {}, or 1 to broadcast", problem.batch, problem.qHeads));
+  if (shape.qBlock != options.maskQBlock || shape.kvBlock != options.maskKvBlock)
+    return wrong("block mask", fmt::format("has blocks of {} x {}", shape.qBlock, shape.kvBlock),
+                 fmt::format("{} x {}, which the kernel was compiled for", options.maskQBlock, options.maskKvBlock));
+  return {};
+}
+
+Status checkListAddresses(const BlockMaskView& mask) {
+  const bool anyRow = mask.shape.batch * mask.shape.heads * mask.shape.qBlocks() > 0;
+  if (anyRow && (!mask.partialCount || (!mask.partialIndex && mask.indexStride)))
+    return wrong("block mask", "lacks its partial lists", "partialCount and partialIndex");
+  if (!mask.fullCount != !mask.fullIndex && mask.indexStride)
+    return wrong("block mask", "has one of fullCount and fullIndex", "both or none");
+  return {};
+}
+
+bool rowsAreAligned(const TensorView& tensor) {
+  const Strides s = stridesOf(tensor);
+  const int64_t bytes = dtypeBytes(tensor.dtype);
+  return reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && s.batch * bytes % 16 == 0 && s.head * bytes % 16 == 0 &&
+         s.row * bytes % 16 == 0;
+}
+
+BlockLists blockLists(const BlockMaskView& mask) {
+  const int64_t rows = mask.shape.qBlocks();
+  BlockLists lists{};
+  lists.partial_count = mask.partialCount;
+  lists.partial_index = mask.partialIndex;
+  lists.full_count = mask.fullCount;
+  lists.full_index = mask.fullIndex;
+  lists.head_stride = mask.shape.heads > 1 ? rows : 0;
+  lists.batch_stride = mask.shape.batch > 1 ? rows * mask.shape.heads : 0;
+  lists.index_stride = mask.indexStride;
+  lists.q_block = mask.shape.qBlock;
+  lists.kv_block = mask.shape.kvBlock;
+  return lists;
+}
+
+} // namespace
+
+Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
+  if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
+  LaunchOperands all{.q = operands.q, .k = operands.k, .v = operands.v, .out = *outputs.out};
+  for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}, {"v", &all.v}, {"out", &all.out}})
+    if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status.error();
+  const auto &q = all.q.shape, &k = all.k.shape;
+  if (Status status = checkShape("q", all.q, {q[0], q[1], q[2], options.headDim}); !status) return status.error();
+  if (k[0] != q[0] && k[0] != 1)
+    return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, or 1", q[0]));
+  if (q[1] && (k[1] == 0 || q[1] % k[1]))
+    return wrong("k", fmt::format("has {} heads", k[1]), fmt::format("a divisor of q's {}", q[1]));
+  if (Status status = checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}); !status) return status.error();
+  if (Status status = checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}); !status) return status.error();
+  if (Status status = checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}); !status) return status.error();
+  for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{"k", k[2]}})
+    if (length > ir::kMaxExtent)
+      return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));
+  if (outputs.lse)
+    if (Status status = checkRowOutput("lse", *outputs.lse, all.q); !status) return status.error();
+  if (outputs.rowMax)
+    if (Status status = checkRowOutput("row_max", *outputs.rowMax, all.q); !status) return status.error();
+  all.lse = outputs.lse ? static_cast<float*>(outputs.lse->data) : nullptr;
+  all.rowMax = outputs.rowMax ? static_cast<float*>(outputs.rowMax->data) : nullptr;
+  all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
+  all.problem = {q[0], q[1], k[1], q[2], k[2]};
+  if (operands.blockMask && options.blockSparse) {
+    if (Status status = checkLists(*operands.blockMask, all.problem, options); !status) return status.error();
+    all.lists = *operands.blockMask;
+  }
+  return all;
+}
+
+Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
+  if (options.blockSparse != (operands.blockMask != nullptr))
+    return Error::environment(options.blockSparse ? "the kernel was compiled for a block mask, and none is given"
+                                                  : "a block mask is given to a kernel that was compiled without",
+                              "KernelOptions::blockSparse says which");
+  if (outputs.rowMax && !options.rowMax)
+    return Error::environment("row_max is asked for, but the kernel was compiled without", "set KernelOptions::rowMax");
+  Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
+  if (!all) return all;
+  for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
+    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;
+  if (outputs.lse && !all->lse && anyRow) return wrong("lse", "is null", "device memory, or no lse");
+  if (outputs.rowMax && !all->rowMax && anyRow) return wrong("row_max", "is null", "device memory, or no row_max");
+  if (all->lists)
+    if (Status status = checkListAddresses(*all->lists); !status) return status.error();
+  return all;
+}
+
+Expected<LaunchOperands> checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem) {
+  const BlockMaskShape& shape = mask.shape;
+  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
+    return Error::environment(fmt::format("block mask is for {} x {}, expected the problem's {} x {}", shape.qLen,
+                                          shape.kvLen, problem.qLen, problem.kvLen));
+  if (shape.qLen > ir::kMaxExtent || shape.kvLen > ir::kMaxExtent)
+    return Error::environment(fmt::format("block mask has a length beyond {}", ir::kMaxExtent));
+  if (mask.indexStride != shape.kvBlocks())
+    return Error::environment("block mask storage is compacted, expected room for every block",
+                              "use BlockMask::viewInto");
+  const bool anyRow = shape.batch * shape.heads * shape.qBlocks() > 0;
+  if (anyRow && (!mask.partialCount || !mask.fullCount || (shape.kvLen && (!mask.partialIndex || !mask.fullIndex))))
+    return Error::environment("block mask storage is null, expected four lists in device memory");
+  LaunchOperands all;
+  all.problem = problem;
+  all.lists = mask;
+  return all;
+}
+
+Strides stridesOf(const TensorView& tensor) {
+  return {tensor.shape[0] > 1 ? tensor.stride[0] : 0, tensor.shape[1] > 1 ? tensor.stride[1] : 0,
+          tensor.shape[2] > 1 ? tensor.stride[2] : 0};
+}
+
+ForwardParams forwardParams(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  ForwardParams p{};
+  p.q = operands.q.data;
+  p.k = operands.k.data;
+  p.v = operands.v.data;
+  p.out = operands.out.data;
+  p.lse = operands.lse;
+  p.row_max = operands.rowMax;
+  p.q_stride = stridesOf(operands.q);
+  p.k_stride = stridesOf(operands.k); // batch 1: stride 0, which broadcasts
+  p.v_stride = stridesOf(operands.v);
+  p.out_stride = stridesOf(operands.out);
+  p.batch = int(problem.batch);
+  p.q_heads = int(problem.qHeads);
+  p.kv_heads = int(problem.kvHeads);
+  p.q_len = int(problem.qLen);
+  p.kv_len = int(problem.kvLen);
+  p.group = p.kv_heads ? p.q_heads / p.kv_heads : 1;
+  p.scale = operands.scale;
+  p.vectors = rowsAreAligned(operands.q) && rowsAreAligned(operands.k) && rowsAreAligned(operands.v) &&
+              rowsAreAligned(operands.out);
+  if (operands.lists) p.lists = blockLists(*operands.lists);
+  return p;
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,40 @@
+// Operands of one launch, checked once; the parameter blocks of all its stages are filled from them. Pure host code: no
+// GPU is touched.
+#pragma once
+
+#include "attnc/kernel.h"
+#include "attnc/operands.h"
+#include "attnc/problem.h"
+#include "templates/params.cuh"
+
+namespace attnc::plan {
+
+/// Views as they were given, with what follows from them.
+struct LaunchOperands {
+  TensorView q, k, v, out;
+  float* lse = nullptr;    ///< null: not asked for
+  float* rowMax = nullptr; ///< null: not asked for
+  float scale = 1;
+  ProblemShape problem;               ///< what the mod sees
+  std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
+};
+
+/// Checks q, k, v, out, and what else is given, against each other and against `options` (headDimV filled in): ranks,
+/// dtypes, extents, strides. Addresses may be null. Errors are Blame::Environment and name the tensor.
+Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
+
+/// The same for a launch of a forward kernel: nothing is null that would be touched, and row maxima and lists are given
+/// as the kernel was compiled for.
+Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
+
+/// For a launch of a block-mask kernel. Errors name the block mask.
+Expected<LaunchOperands> checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem);
+
+/// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
+/// become 0.
+Strides stridesOf(const TensorView& tensor);
+
+/// The parameters that all forward kernels have in common.
+ForwardParams forwardParams(const LaunchOperands& operands);
+
+} // namespace attnc::plan

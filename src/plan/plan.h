@@ -1,0 +1,73 @@
+// What a kernel is made of, whole: kernel launches in order, and the memory between them.
+//
+// A plan is complete when it is made. It is written (assemble.h), compiled and launched as it stands.
+#pragma once
+
+#include "attnc/kernel.h"
+#include "codegen/config_source.h"
+#include "codegen/mod_source.h"
+#include "plan/launch_operands.h"
+#include "templates/params_sm90.cuh"
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace attnc::plan {
+
+/// What a launch needs to know of the device.
+struct Device {
+  int multiprocessors = 0;
+  int64_t l2Bytes = 0;
+};
+
+/// How many CTAs a stage has.
+enum class Grid {
+  QTiles,     ///< one for each tile of q rows of each (batch, head)
+  Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
+  MaskRows,   ///< one for each row of blocks of the lists
+};
+
+/// The first parameter of a template; the second is ModArgs.
+using ParameterBlock = std::variant<ForwardParams, ForwardParamsSm90, BlockMaskParams>;
+
+struct Stage;
+/// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan, or null. Errors (environment):
+/// a layout that the stage does not take, and what the driver refuses.
+using MakeParameters = Expected<ParameterBlock> (*)(const Stage& stage, const LaunchOperands& operands,
+                                                    const Device& device, void* workspace);
+
+/// One launch of one template.
+struct Stage {
+  std::string templateName;  ///< in templates/
+  std::string entry;         ///< name of the __global__ function
+  codegen::Config config;    ///< with the shared memory that a CTA asks for
+  codegen::ModOptions hooks; ///< that the template takes (templates/mod/contract.cuh)
+  int threads = 0;           ///< of a CTA
+  Grid grid = Grid::QTiles;
+  MakeParameters parameters = nullptr;
+};
+
+/// CTAs of a launch.
+int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device);
+
+/// Device memory that the stages share.
+struct Workspace {
+  enum class Zeroed {
+    Once,        ///< before the first launch; every launch leaves it zero
+    EveryLaunch, ///< by the launch itself
+  };
+  size_t bytes = 0; ///< aligned to kWorkspaceAlignment
+  Zeroed zeroed = Zeroed::Once;
+};
+
+struct Plan {
+  KernelOptions options; ///< as asked, with family, headDimV and the like filled in
+  std::vector<Stage> stages;
+  Workspace workspace;
+  std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
+  std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
+};
+
+} // namespace attnc::plan

@@ -1,0 +1,168 @@
+// Where a mod meets the fragments: from products q k^T to exponents of two.
+//
+// A lane holds 2 RowGroups rows of a tile and, of each group of 8 columns, two (tile/fragment.cuh).
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/exponents.cuh"
+#include "algo/step_walk.cuh"
+#include "algo/tanh_exponents.cuh"
+#include "params.cuh"
+#include "tile/fragment.cuh"
+
+namespace attnc {
+
+/// What a lane knows of its rows of a tile.
+template <int RowGroups> struct Place {
+  static constexpr int kRows = 2 * RowGroups;
+  int b, h, q_first; // q_first: the lane's row 0
+  int origin;        // what q_float and kv_float count from
+  Mod::Head head;
+  Mod::Row row[kRows];
+  Mod::Exponents exponents;
+
+  Place() = default;
+  /// Rows from q_start on, of which the lane's first one is `first`.
+  ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
+      : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
+        exponents(p.scale, Mod::factors(args, head)) {                                                  // SEAM(factors)
+    const float q_float = float(q_first - origin);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      row[r] = Mod::row(args, head, b, h, q_idx(p, r), q_float + float(offset(r))); // SEAM(row)
+  }
+
+  ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const { return min(q_first + offset(r), p.q_len - 1); }
+  ATTNC_DEVICE static constexpr int offset(int r) { return Fragment<RowGroups, 8>::row_offset(r); }
+
+  /// What positions count from as floats: the first row of a tile if the mod allows, which keeps the row terms that
+  /// row_shift() takes out of the scores small, and so exact enough.
+  ATTNC_DEVICE static int origin_of(int q_start) { return Mod::kAnyOrigin ? q_start : 0; }
+
+  /// The lane's first column of a step, and the same as the mod counts it.
+  ATTNC_DEVICE int kv_first(Step step) const { return step.start + Fragment<RowGroups, 8>::first_column(); }
+  ATTNC_DEVICE float kv_float(Step step) const { return float(kv_first(step) - origin); }
+};
+
+/// How many of a lane's columns, 8 n + e with e < 2, lie before column x.
+ATTNC_DEVICE int columns_before(int x) { return x > 0 ? x / 8 * 2 + min(x % 8, 2) : 0; }
+
+/// A word whose bits [begin, end) are set, as far as it has them.
+ATTNC_DEVICE unsigned bits_between(int begin, int end) {
+  const auto below = [](int i) { return i <= 0 ? 0u : i >= 32 ? ~0u : (1u << i) - 1; };
+  return below(end) & ~below(begin);
+}
+
+/// Sets the elements of a lane's row r outside its columns [begin, end) to `dead`: a bit per column tells, so that an
+/// element costs a select and part of a test.
+template <int RowGroups, int Columns>
+ATTNC_DEVICE void keep_columns(Fragment<RowGroups, Columns>& x, int r, int begin, int end, float dead) {
+#pragma unroll
+  for (int n = 0; n < Columns / 8; n += 16) {
+    const unsigned word = bits_between(begin - 2 * n, end - 2 * n);
+#pragma unroll
+    for (int i = 0; i < 32 && n + i / 2 < Columns / 8; ++i)
+      if (!(word >> i & 1)) x.at(r, n + i / 2, i % 2) = dead;
+  }
+}
+
+/// Where Mod::Col of a step's columns come from: each lane computes its own, or another role has computed all of them.
+struct OwnColumns {};
+struct SharedColumns {
+  const Mod::Col* first; ///< of the step
+};
+
+/// Calls function(element, row, col, coord) for each element.
+template <int RowGroups, int Columns, class Source, class Function>
+ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
+                                const Place<RowGroups>& place, Step step, Source columns, Function function) {
+  const int kv_first = place.kv_first(step);
+  const float kv_float = place.kv_float(step);
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
+      Mod::Col col;
+      if constexpr (Same<Source, SharedColumns>::value)
+        col = columns.first[x.column(n, e)];
+      else
+        col = Mod::col(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
+#pragma unroll
+      for (int r = 0; r < 2 * RowGroups; ++r)
+        function(x.at(r, n, e), place.row[r], col, Coord{place.b, place.h, place.q_idx(p, r), kv_idx});
+    }
+}
+
+/// Sets elements to `dead` where mask_mod or the end of KV says so.
+template <class M, int RowGroups, int Columns, class Source>
+ATTNC_DEVICE void mask_scores(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
+                              const Place<RowGroups>& place, Step step, Source columns, float dead) {
+  if constexpr (M::kHasMaskMod && !M::kRowsAreIntervals) {
+    if (step.flags & kStepMasked)
+      at_each_score(x, p, args, place, step, columns,
+                    [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+                      if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
+                    });
+    if (!(step.flags & kStepTail)) return;
+  }
+  const int kv_first = place.kv_first(step);
+#pragma unroll
+  for (int r = 0; r < 2 * RowGroups; ++r) {
+    int begin = kv_first, end = p.kv_len;
+    if constexpr (M::kRowsAreIntervals) {
+      if (step.flags & kStepMasked) {
+        const int q_idx = place.q_idx(p, r);
+        const auto live = M::bounds(args, place.head, place.b, place.h, q_idx, q_idx + 1); // SEAM(bounds)
+        begin = live.begin, end = min(live.end, p.kv_len);
+      }
+    }
+    keep_columns(x, r, columns_before(begin - kv_first), columns_before(end - kv_first), dead);
+  }
+}
+
+/// From products q k^T to exponents of two: log2(e) times the score, plus the bias of its row; -inf where mask_mod or the
+/// end of KV says so. The softmax needs no more; backward takes minus the row's lse in units of log2 as the bias.
+template <int RowGroups, int Columns, class Source>
+ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
+                            const Place<RowGroups>& place, Step step, Source columns, const float (&bias)[2 * RowGroups]) {
+  using Exponents = Mod::Exponents;
+  const bool some_are_dead = step.flags & (kStepMasked | kStepTail);
+  if constexpr (Exponents::kCallsScore)
+    at_each_score(x, p, args, place, step, columns,
+                  [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+                    s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
+                  });
+  // A mask that is evaluated score by score goes before the step to exponents, which hides some of it; one that is an
+  // interval, after it, where it need not outlive that step.
+  constexpr bool kIsEvaluated = Mod::kHasMaskMod && !Mod::kRowsAreIntervals;
+  constexpr bool kMaskFirst = kIsEvaluated || !Exponents::kKeepsDead;
+  constexpr bool kMaskLast = !kIsEvaluated || !Exponents::kKeepsDead;
+  if (kMaskFirst && some_are_dead) mask_scores<Mod>(x, p, args, place, step, columns, place.exponents.dead());
+  place.exponents.to_exponents(x, bias, place.kv_float(step));
+  if (kMaskLast && some_are_dead) [[unlikely]]
+    mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
+}
+
+/// lse and row maximum of a lane's rows, after SoftmaxRow::finish(). All lanes of the warp.
+template <int RowGroups, bool TracksMax>
+ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
+                                    const SoftmaxRow<TracksMax> (&row)[2 * RowGroups]) {
+  if (!p.lse && !p.row_max) return;
+  const long long row_of_head = ((long long)place.b * p.q_heads + place.h) * p.q_len;
+#pragma unroll
+  for (int r = 0; r < 2 * RowGroups; ++r) {
+    const int q_idx = place.q_first + place.offset(r);
+    const float shift = Mod::row_shift(args, place.head, place.row[r]); // SEAM(row_shift)
+    float max = 0.f;
+    if constexpr (TracksMax)
+      if (p.row_max) max = row[r].max() + shift;
+    if (threadIdx.x % 4 == 0 && q_idx < p.q_len) {
+      if (p.lse) p.lse[row_of_head + q_idx] = row[r].lse() + shift;
+      if (TracksMax && p.row_max) p.row_max[row_of_head + q_idx] = max;
+    }
+  }
+}
+
+} // namespace attnc

@@ -1,0 +1,32 @@
+// The steps along KV of a tile of Q rows, as far as the mod tells: all of them, between its bounds, or of lists.
+//
+// A mod with bounds needs no lists; lists that are given all the same are walked, since they may leave out more than the
+// mask does.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/step_walk.cuh"
+
+namespace attnc {
+
+template <class M, bool Lists>
+constexpr StepSource kKvSource = Lists ? StepSource::Lists : M::kHasBounds ? StepSource::Bounds : StepSource::All;
+
+template <class M, int Size, bool Lists> using KvWalk = StepWalk<Size, kKvSource<M, Lists>, M::kHasMaskMod>;
+
+/// Of the rows [q_start, q_end) of (b, h); they lie in one block of the lists.
+template <class M, int Size, bool Lists, class Args>
+ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& args, int b, int h, int q_start, int q_end) {
+  using Walk = KvWalk<M, Size, Lists>;
+  if constexpr (Lists) {
+    return Walk(p.kv_len, BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
+  } else if constexpr (M::kHasBounds) {
+    const auto head = M::head(args, b, h);                                // SEAM(head)
+    return Walk(p.kv_len, M::bounds(args, head, b, h, q_start, q_end)); // SEAM(bounds)
+  } else {
+    return Walk(p.kv_len);
+  }
+}
+
+} // namespace attnc

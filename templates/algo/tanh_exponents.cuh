@@ -1,0 +1,124 @@
+// TanhExponents, the form of soft caps: y = out tanh(in x) + bias, a power of two for the softmax; exponents.cuh says how
+// kernels call it.
+//
+// Small scores, |in x| <= 0.6: an odd polynomial with the factors inside its coefficients,
+//
+//   tanh(u) = u (c0 + c1 u^2 + c2 u^4 + ...)
+//
+// to a relative error of 7.3e-8 with five coefficients and 6.3e-5 with three, minimax fits.
+//
+// Any scores: tanh(u) = 1 - 2 / (1 + e^2u). A softmax needs a small absolute error of y alone, so 1 - 2 r loses nothing
+// that counts: the error is 6e-7 of the cap at most, 1e-7 RMS. Four scores share a reciprocal, since 1/a is b / (a b),
+// which takes less of the unit for special functions. A NaN then spreads over the four, so they must be live scores of
+// one row, which is NaN anyhow. The hardware's tanh, for mods that ask for it, is one instruction.
+//
+// A warp takes the polynomial where all of its scores are small.
+#pragma once
+
+#include "algo/exponents.cuh"
+#include "mod/ops.cuh"
+#include "ptx/math.cuh"
+
+namespace attnc {
+
+/// The fits for |u| <= limits[Terms - 1], and up to where the first n + 1 coefficients do alone.
+template <bool Accurate> struct TanhFit;
+template <> struct TanhFit<true> {
+  static constexpr int kTerms = 5;
+  static constexpr float kCoefficients[] = {0.999999927f, -0.3333231f, 0.133101737f, -0.0521014801f, 0.0154754275f};
+  static constexpr float kLimits[] = {4e-4f, 0.025f, 0.1f, 0.2f, 0.6f};
+};
+template <> struct TanhFit<false> {
+  static constexpr int kTerms = 3;
+  static constexpr float kCoefficients[] = {0.999936856f, -0.330128059f, 0.108397971f};
+  static constexpr float kLimits[] = {0.01f, 0.15f, 0.6f};
+};
+
+/// Accurate: the accurate tanh, else the hardware's.
+template <bool Accurate> struct TanhExponents {
+  static constexpr bool kCallsScore = false;
+  static constexpr bool kKeepsDead = false;
+  using Fit = TanhFit<Accurate>;
+  float in, out;
+  float small; // scores up to this size are small; negative: none is
+  float large; // tanh of larger ones is 1: 2 / (1 + 2^30) is nothing beside it, and the product of four is finite
+  float coefficients[Fit::kTerms];
+
+  TanhExponents() = default;
+  ATTNC_DEVICE TanhExponents(float scale, ScoreFactors factors) : in(scale * factors.in), out(kLog2e * factors.out) {
+    if (out == 0.f) out = kSmallestNormal;
+    float factor = out * in, limit = -1.f;
+    bool normal = true;
+#pragma unroll
+    for (int i = 0; i < Fit::kTerms; ++i) {
+      coefficients[i] = factor * Fit::kCoefficients[i];
+      normal = normal && fabsf(coefficients[i]) >= kSmallestNormal; // with a huge cap the last ones are not
+      if (normal) limit = Fit::kLimits[i];
+      factor *= in * in;
+    }
+    // NOTE: no exact division; it calls a function, and around that ptxas gives up on products that are under way.
+    small = __fdividef(limit, fabsf(in));
+    large = Accurate ? __fdividef(30.f, 2.f * kLog2e * fabsf(in)) : __int_as_float(0x7f800000);
+  }
+
+  ATTNC_DEVICE float dead() const { return 0.f; }
+
+  template <class Scores, int Rows> ATTNC_DEVICE void to_exponents(Scores& x, const float (&bias)[Rows], float) const {
+    const float size = largest(x);
+    if (__all_sync(0xffffffffu, size <= small)) {
+      x.for_each([&](float& element, int r) { element = of_small(element, bias[r]); });
+      return;
+    }
+    // A NaN harms the scores of its row alone.
+    if (__any_sync(0xffffffffu, size > large)) [[unlikely]]
+      x.for_each([&](float& element, int) { element = ptx::max_nan(ptx::min_nan(element, large), -large); });
+#pragma unroll
+    for (int n = 0; n < Scores::kGroups; n += 2)
+#pragma unroll
+      for (int r = 0; r < Rows; ++r)
+        of_any(x.at(r, n, 0), x.at(r, n, 1), x.at(r, n + 1, 0), x.at(r, n + 1, 1), bias[r]);
+  }
+
+private:
+  /// The size of the largest element of this lane.
+  template <class Scores> ATTNC_DEVICE static float largest(const Scores& x) {
+    float top[4] = {};
+#pragma unroll
+    for (int m = 0; m < Scores::kRowGroups; ++m)
+#pragma unroll
+      for (const auto& group : x.x[m])
+#pragma unroll
+        for (int e = 0; e < 4; ++e) top[e] = fmaxf(top[e], fabsf(group[e]));
+    return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+  }
+
+  ATTNC_DEVICE float of_small(float x, float bias) const {
+    const float square = x * x;
+    float sum = coefficients[Fit::kTerms - 1];
+#pragma unroll
+    for (int i = Fit::kTerms - 2; i >= 0; --i) sum = sum * square + coefficients[i];
+    return x * sum + bias;
+  }
+
+  /// Replaces four elements of one row, of size `large` at most.
+  ATTNC_DEVICE void of_any(float& x0, float& x1, float& x2, float& x3, float bias) const {
+    if constexpr (Accurate) {
+      const float rate = 2.f * kLog2e * in, top = bias + out;
+      const float a = 1.f + ptx::ex2(rate * x0), b = 1.f + ptx::ex2(rate * x1);
+      const float c = 1.f + ptx::ex2(rate * x2), d = 1.f + ptx::ex2(rate * x3);
+      const float ab = a * b, cd = c * d, r = -2.f * out * ptx::rcp(ab * cd);
+      const float over_ab = r * cd, over_cd = r * ab;
+      x0 = over_ab * b + top;
+      x1 = over_ab * a + top;
+      x2 = over_cd * d + top;
+      x3 = over_cd * c + top;
+    } else {
+      x0 = out * mod::tanh_approx_of(in * x0) + bias;
+      x1 = out * mod::tanh_approx_of(in * x1) + bias;
+      x2 = out * mod::tanh_approx_of(in * x2) + bias;
+      x3 = out * mod::tanh_approx_of(in * x3) + bias;
+    }
+  }
+};
+
+} // namespace attnc

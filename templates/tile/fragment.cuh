@@ -1,0 +1,95 @@
+// Accumulators of a matrix product in registers, and which row and column each of them is.
+//
+// mma.sync (m16n8) and wgmma (m64, of which each warp has 16 rows) deal them alike. Lane l, with g = l / 4 and t = l % 4,
+// holds of each group of 16 rows the rows g and g + 8, and of each group of 8 columns the columns 2 t and 2 t + 1:
+//
+//   x[m][n][2 half + e] = (row 16 m + 8 half + g, column 8 n + 2 t + e)        half, e in {0, 1}
+//
+// So a row lies in the four lanes of a quad, and a lane has 2 RowGroups rows, numbered r = 2 m + half.
+#pragma once
+
+#include "tile/element.cuh"
+
+namespace attnc {
+
+/// The largest x of the four lanes of a quad; NaN is left out.
+ATTNC_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+ATTNC_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/// 16 RowGroups rows and `Columns` columns of a warp, in fp32.
+template <int RowGroups, int Columns> struct Fragment {
+  static_assert(Columns % 8 == 0, "columns come in groups of 8");
+  static constexpr int kRowGroups = RowGroups;
+  static constexpr int kColumns = Columns;
+  static constexpr int kGroups = Columns / 8; // of columns
+  static constexpr int kRows = 2 * RowGroups; // of a lane
+
+  float x[RowGroups][kGroups][4];
+
+  /// Where this lane's row r and column (n, e) lie in the warp's tile.
+  ATTNC_DEVICE static int row(int r) { return row_offset(r) + int(threadIdx.x) % 32 / 4; }
+  ATTNC_DEVICE static int column(int n, int e) { return 8 * n + e + first_column(); }
+  /// The same as what is known at compile time plus the place of row 0, column 0.
+  ATTNC_DEVICE static constexpr int row_offset(int r) { return r / 2 * 16 + r % 2 * 8; }
+  ATTNC_DEVICE static int first_column() { return int(threadIdx.x) % 4 * 2; }
+
+  ATTNC_DEVICE float& at(int r, int n, int e) { return x[r / 2][n][r % 2 * 2 + e]; }
+  ATTNC_DEVICE float at(int r, int n, int e) const { return x[r / 2][n][r % 2 * 2 + e]; }
+
+  /// Calls function(element, r) for each element of this lane.
+  template <class Function> ATTNC_DEVICE void for_each(Function function) {
+#pragma unroll
+    for (int m = 0; m < RowGroups; ++m)
+#pragma unroll
+      for (auto& group : x[m])
+#pragma unroll
+        for (int e = 0; e < 4; ++e) function(group[e], 2 * m + e / 2);
+  }
+
+  ATTNC_DEVICE void fill(float value) {
+    for_each([&](float& element, int) { element = value; });
+  }
+  /// Multiplies each row by its factor.
+  ATTNC_DEVICE void scale_rows(const float (&factor)[kRows]) {
+    for_each([&](float& element, int r) { element *= factor[r]; });
+  }
+  /// The largest element of a row in this lane; NaN is left out.
+  ATTNC_DEVICE float lane_max(int r) const {
+    float result = at(r, 0, 0);
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) result = fmaxf(result, fmaxf(at(r, n, 0), at(r, n, 1)));
+    return result;
+  }
+};
+
+/// The A operand of one step along K out of a fragment.
+template <class Element, int RowGroups, int Columns>
+ATTNC_DEVICE void pack_step(unsigned (&a)[4], const Fragment<RowGroups, Columns>& from, int m, int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float* pair = &from.x[m][2 * step + i / 2][i % 2 * 2];
+    a[i] = pack2<Element>(pair[0], pair[1]);
+  }
+}
+
+/// A fragment rounded to the element type as operand A of a product: 16 columns of the fragment are one step along K.
+/// The order of its words is that of mma.sync and wgmma: (g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..).
+template <class Element, int RowGroups, int Columns> struct PackedFragment {
+  static_assert(sizeof(Element) == 2 && Columns % 16 == 0, "16-bit elements, 16 columns a step");
+  unsigned a[RowGroups][Columns / 16][4];
+
+  ATTNC_DEVICE void pack(const Fragment<RowGroups, Columns>& from) {
+#pragma unroll
+    for (int m = 0; m < RowGroups; ++m)
+#pragma unroll
+      for (int step = 0; step < Columns / 16; ++step) pack_step<Element>(a[m][step], from, m, step);
+  }
+};
+
+} // namespace attnc

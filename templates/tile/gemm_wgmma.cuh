@@ -1,0 +1,99 @@
+// Products of one warpgroup with wgmma (sm_90a): D = A B or D += A B, started here, awaited by the caller.
+//
+//   start_gemm(d, a, b, accumulate)    d   Fragment<1, N>: a warpgroup's 64 rows, 16 a warp
+//       a   SwizzledTile of K columns, from the warpgroup's first row on; transposed(SwizzledTile of K rows), from the
+//           slab of its 64 columns on; or a PackedFragment
+//       b   SwizzledTile of K rows, N columns, or transposed(SwizzledTile of N rows, K columns)
+//
+// All threads of the warpgroup call together. The registers of d and of a packed a are in use until the group of the
+// product has been awaited: ptx/wgmma.cuh. Where the columns of a tile are K they are taken 16 at a time, as far as the
+// tile has some; further columns of its last slab are not read.
+#pragma once
+
+#include "ptx/wgmma.cuh"
+#include "tile/fragment.cuh"
+#include "tile/shared_tile.cuh"
+
+namespace attnc::wgmma {
+
+/// The descriptor of a matrix in the 128-byte swizzle whose groups of 8 rows follow each other. `slab_bytes` counts for
+/// MN-major matrices only: from one piece of 64 columns to the next.
+ATTNC_DEVICE unsigned long long descriptor(unsigned shared, int slab_bytes) {
+  const unsigned low = (shared & 0x3ffff) >> 4 | unsigned(slab_bytes >> 4) << 16;
+  const unsigned high = 8 * 128 >> 4 | 1u << 30;
+  return (unsigned long long)high << 32 | low;
+}
+
+/// A matrix whose rows or columns along K are contiguous: 16 of K are 32 bytes of a slab.
+template <class Tile> struct KMajor {
+  static constexpr int kIsMnMajor = 0;
+  static constexpr int kK = Tile::kColumns;
+  unsigned long long at;
+  ATTNC_DEVICE explicit KMajor(Tile tile) : at(descriptor(tile.base, 16)) {}
+  ATTNC_DEVICE unsigned long long operator()(int step) const {
+    return at + ((step / 4 * Tile::kSlabBytes + step % 4 * 32) >> 4);
+  }
+};
+
+/// A matrix of K rows: 16 of K are 16 rows.
+template <class Tile> struct MnMajor {
+  static constexpr int kIsMnMajor = 1;
+  static constexpr int kK = Tile::kRows;
+  unsigned long long at;
+  ATTNC_DEVICE explicit MnMajor(Tile tile) : at(descriptor(tile.base, Tile::kSlabBytes)) {}
+  ATTNC_DEVICE unsigned long long operator()(int step) const { return at + ((step * 16 * Tile::kRowBytes) >> 4); }
+};
+
+template <class A> struct OperandA;
+template <class E, int Rows, int Columns>
+struct OperandA<SwizzledTile<E, Rows, Columns>> : KMajor<SwizzledTile<E, Rows, Columns>> {
+  using KMajor<SwizzledTile<E, Rows, Columns>>::KMajor;
+};
+template <class E, int Rows, int Columns>
+struct OperandA<Transposed<SwizzledTile<E, Rows, Columns>>> : MnMajor<SwizzledTile<E, Rows, Columns>> {
+  ATTNC_DEVICE explicit OperandA(Transposed<SwizzledTile<E, Rows, Columns>> a)
+      : MnMajor<SwizzledTile<E, Rows, Columns>>(a.tile) {}
+};
+
+template <class B> struct OperandB;
+template <class E, int Rows, int Columns>
+struct OperandB<SwizzledTile<E, Rows, Columns>> : MnMajor<SwizzledTile<E, Rows, Columns>> {
+  using Element = E;
+  static constexpr int kN = SwizzledTile<E, Rows, Columns>::kColumns;
+  using MnMajor<SwizzledTile<E, Rows, Columns>>::MnMajor;
+};
+template <class E, int Rows, int Columns>
+struct OperandB<Transposed<SwizzledTile<E, Rows, Columns>>> : KMajor<SwizzledTile<E, Rows, Columns>> {
+  using Element = E;
+  static constexpr int kN = Rows;
+  ATTNC_DEVICE explicit OperandB(Transposed<SwizzledTile<E, Rows, Columns>> b)
+      : KMajor<SwizzledTile<E, Rows, Columns>>(b.tile) {}
+};
+
+/// A from shared memory.
+template <int N, class A, class B> ATTNC_DEVICE void start_gemm(Fragment<1, N>& d, A a, B b, int accumulate) {
+  using Right = OperandB<B>;
+  static_assert(OperandA<A>::kK == Right::kK && N == Right::kN, "the shapes do not fit");
+  const OperandA<A> left(a);
+  const Right right(b);
+#pragma unroll
+  for (int step = 0; step < Right::kK / 16; ++step)
+    ptx::wgmma_ss<typename Right::Element, N, OperandA<A>::kIsMnMajor, Right::kIsMnMajor>(
+        d.x[0], left(step), right(step), step > 0 ? 1 : accumulate);
+}
+
+/// A from registers.
+template <int N, class E, int K, class B>
+ATTNC_DEVICE void start_gemm(Fragment<1, N>& d, const PackedFragment<E, 1, K>& a, B b, int accumulate) {
+  using Right = OperandB<B>;
+  static_assert(K == Right::kK && N == Right::kN, "the shapes do not fit");
+  const Right right(b);
+#pragma unroll
+  for (int step = 0; step < K / 16; ++step)
+    ptx::wgmma_rs<E, N, Right::kIsMnMajor>(d.x[0], a.a[0][step], right(step), step > 0 ? 1 : accumulate);
+}
+
+/// Tells the compiler, which does not know of asynchrony, that the fragment changes here. No instruction.
+template <int N> ATTNC_DEVICE void touch(Fragment<1, N>& d) { ptx::touch(d.x[0]); }
+
+} // namespace attnc::wgmma

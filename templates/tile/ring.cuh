@@ -1,0 +1,91 @@
+// Rings of slots in shared memory, through which one role of a CTA hands tiles to others (sm_90).
+//
+// A slot is a tile, a short message about it, and two mbarriers: `full`, which the role that fills it completes, and
+// `empty`, which those complete that have used it. Each role has a Ring of its own, the place where it stands: a slot,
+// and the parity of its barriers' phase there. Filling starts with wait_empty(), using with wait_full(); advance() goes
+// on to the next slot.
+#pragma once
+
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/shared_memory.cuh"
+
+namespace attnc {
+
+/// What a ring takes of shared memory: `Slots` and `Control` are parts for SharedMemory. `Name` tells rings apart;
+/// SlotBytes: of a tile, or more.
+template <class Name, class Tile_, int Count, int MessageWords, int SlotBytes = Tile_::kBytes> struct RingParts {
+  using Tile = Tile_;
+  static constexpr int kCount = Count;
+  static constexpr int kSlotBytes = SlotBytes;
+  static constexpr int kMessageWords = MessageWords;
+  struct Slots {
+    static constexpr int kBytes = Count * SlotBytes;
+    static constexpr int kAlign = 1024;
+  };
+  struct Control {
+    static constexpr int kBytes = Count * (4 * MessageWords + 16);
+    static constexpr int kAlign = 16;
+  };
+};
+
+template <class Memory, class Parts> struct Ring {
+  using Tile = typename Parts::Tile;
+  using Message = int[Parts::kMessageWords ? Parts::kMessageWords : 1];
+
+  unsigned base; ///< of the CTA's shared memory
+  int slot = 0;
+  unsigned parity = 0;
+
+  /// By 1 or 0 slots, without a branch.
+  ATTNC_DEVICE void advance(int by = 1) {
+    const bool wrap = slot + by == Parts::kCount;
+    slot = wrap ? 0 : slot + by;
+    parity ^= wrap;
+  }
+
+  ATTNC_DEVICE Tile tile() const { return tile_of(slot); }
+  ATTNC_DEVICE Tile tile_of(int i) const {
+    return {base + Memory::template offset_of<typename Parts::Slots>() + i * Parts::kSlotBytes};
+  }
+  ATTNC_DEVICE unsigned full() const { return full_of(slot); }
+  ATTNC_DEVICE unsigned empty() const { return empty_of(slot); }
+
+  ATTNC_DEVICE void wait_full() const { ptx::mbarrier_wait(full(), parity); }
+  /// The first time round every slot is empty.
+  ATTNC_DEVICE void wait_empty() const { ptx::mbarrier_wait(empty(), parity ^ 1); }
+  /// Whether a wait would return at once. May wait a little itself.
+  ATTNC_DEVICE bool is_full() const { return ptx::mbarrier_test(full(), parity); }
+
+  /// The message of the slot: told before the arrival at `full`, heard after the wait for it.
+  ATTNC_DEVICE void tell(const Message& words) const { ptx::st_shared(message(), words); }
+  ATTNC_DEVICE void hear(Message& words) const { ptx::ld_shared(words, message()); }
+
+  /// Arrivals that complete a phase. One thread, before fence_mbarrier_init().
+  ATTNC_DEVICE void initialise(int full_arrivals, int empty_arrivals) const {
+    for (int i = 0; i < Parts::kCount; ++i) {
+      ptx::mbarrier_init(full_of(i), full_arrivals);
+      ptx::mbarrier_init(empty_of(i), empty_arrivals);
+    }
+  }
+
+private:
+  ATTNC_DEVICE unsigned control() const { return base + Memory::template offset_of<typename Parts::Control>(); }
+  ATTNC_DEVICE unsigned message() const { return control() + 4 * Parts::kMessageWords * slot; }
+  ATTNC_DEVICE unsigned full_of(int i) const { return control() + 4 * Parts::kMessageWords * Parts::kCount + 8 * i; }
+  ATTNC_DEVICE unsigned empty_of(int i) const { return full_of(Parts::kCount + i); }
+};
+
+/// Barriers alone, for a hand-over whose slots belong to a ring.
+template <class Name, int Count> struct BarrierParts : SharedPart<Name, 8 * Count, 8> {
+  static constexpr int kCount = Count;
+};
+template <class Memory, class Parts> struct Barriers {
+  unsigned base;
+  ATTNC_DEVICE unsigned operator[](int i) const { return base + Memory::template offset_of<Parts>() + 8 * i; }
+  ATTNC_DEVICE void initialise(int arrivals) const {
+    for (int i = 0; i < Parts::kCount; ++i) ptx::mbarrier_init((*this)[i], arrivals);
+  }
+};
+
+} // namespace attnc

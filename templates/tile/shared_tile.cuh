@@ -1,0 +1,59 @@
+// Matrices in shared memory whose type knows element, rows, columns and layout, and their roles in a product.
+//
+//   PaddedTile     rows one after another, each padded by 16 bytes: the eight rows that ldmatrix reads at once fall into
+//                  different banks, since a row is then an odd multiple of 16 bytes, and every offset is a constant
+//   SwizzledTile   slabs of 64 columns (128 bytes), each in the 128-byte swizzle, as TMA writes and wgmma reads them
+//
+// A tile is an address and a type; copies are free. In a product `tile` stands for the matrix as it lies, rows by
+// columns, and transposed(tile) for columns by rows: S = Q K^T is gemm(s, q, transposed(k)), O += P V is gemm(o, p, v).
+#pragma once
+
+#include "tile/element.cuh"
+
+namespace attnc {
+
+/// What computes with `dim` columns computes with whole groups of 16; the surplus is zero in shared memory.
+ATTNC_DEVICE constexpr int computed_columns(int dim) { return round_up(dim, 16); }
+
+template <class Element_, int Rows, int Columns> struct PaddedTile {
+  using Element = Element_;
+  static constexpr int kRows = Rows;
+  static constexpr int kColumns = computed_columns(Columns);
+  static constexpr int kRowBytes = kColumns * int(sizeof(Element)) + 16;
+  static constexpr int kBytes = Rows * kRowBytes;
+
+  unsigned base; ///< shared address of row 0
+
+  ATTNC_DEVICE unsigned row(int i) const { return base + i * kRowBytes; }
+  /// The elements of a row, for plain loads and stores.
+  ATTNC_DEVICE Element* elements(int i) const { return (Element*)__cvta_shared_to_generic(row(i)); }
+  /// The tile of `Count` rows from `first` on.
+  template <int Count> ATTNC_DEVICE PaddedTile<Element, Count, Columns> rows(int first) const {
+    return {row(first)};
+  }
+};
+
+template <class Element_, int Rows, int Columns> struct SwizzledTile {
+  using Element = Element_;
+  static_assert(sizeof(Element) == 2, "16-bit elements");
+  static_assert(Rows % 8 == 0, "the swizzle repeats every 8 rows");
+  static constexpr int kRows = Rows;
+  static constexpr int kColumns = computed_columns(Columns);
+  static constexpr int kRowBytes = 128; // of a slab
+  static constexpr int kSlabs = (Columns + 63) / 64;
+  static constexpr int kSlabBytes = Rows * kRowBytes;
+  static constexpr int kBytes = kSlabs * kSlabBytes;
+
+  unsigned base; ///< shared address, a multiple of 1024 for the tile as a whole
+
+  /// The same slabs from row `first` on, a multiple of 8: for a warpgroup that owns 64 of the rows.
+  ATTNC_DEVICE SwizzledTile from_row(int first) const { return {base + first * kRowBytes}; }
+  ATTNC_DEVICE unsigned slab(int i) const { return base + i * kSlabBytes; }
+};
+
+template <class Tile> struct Transposed {
+  Tile tile;
+};
+template <class Tile> ATTNC_DEVICE Transposed<Tile> transposed(Tile tile) { return {tile}; }
+
+} // namespace attnc

@@ -1,0 +1,55 @@
+// A warpgroup's accumulators on their way out: to a tile in shared memory, or to global memory.
+#pragma once
+
+#include "ptx/stmatrix.cuh"
+#include "tile/fragment.cuh"
+#include "tile/shared_tile.cuh"
+
+namespace attnc::wgmma {
+
+/// Writes the 64 rows times their `factor`, rounded, to `tile` from its row 0 on. All threads of the warpgroup.
+template <class Tile, int N>
+ATTNC_DEVICE void write_tile(Tile tile, const Fragment<1, N>& from, const float (&factor)[2]) {
+  // Lanes 8i..8i+7 address matrix i: rows +0 and +8 of one group of columns, then of the next.
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const unsigned at = tile.base + (16 * warp + lane % 16) * Tile::kRowBytes;
+#pragma unroll
+  for (int n = 0; n < N / 8; n += 2) {
+    unsigned x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      x[i] = pack2<typename Tile::Element>(from.at(i % 2, n + i / 2, 0) * factor[i % 2],
+                                           from.at(i % 2, n + i / 2, 1) * factor[i % 2]);
+    const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
+    ptx::stmatrix_x4(at + n / 8 * Tile::kSlabBytes + chunk * 16, x);
+  }
+}
+
+/// Stores this lane's row r times `factor`, rounded, to `to`, as far as `columns` and if `inside`. The quad that holds
+/// the row calls together: lanes exchange, so that each stores 16 bytes and the quad 64 in a row.
+template <int Columns, class Element, int N>
+ATTNC_DEVICE void store_row(Element* to, const Fragment<1, N>& from, int r, float factor, bool inside) {
+  const int lane = threadIdx.x % 4;
+#pragma unroll
+  for (int n = 0; n < N / 8; n += 4) {
+    unsigned x[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (n + i < N / 8) x[i] = pack2<Element>(from.at(r, n + i, 0) * factor, from.at(r, n + i, 1) * factor);
+    // A 4x4 transposition: lane t has pair t of groups n .. n + 3 and gets all pairs of group n + t.
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const unsigned got = __shfl_xor_sync(0xffffffffu, lane & 1 ? x[i] : x[i + 1], 1);
+      (lane & 1 ? x[i] : x[i + 1]) = got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const unsigned got = __shfl_xor_sync(0xffffffffu, lane & 2 ? x[i] : x[i + 2], 2);
+      (lane & 2 ? x[i] : x[i + 2]) = got;
+    }
+    const int column = (n + lane) * 8;
+    if (inside && column < Columns) *(uint4*)(to + column) = {x[0], x[1], x[2], x[3]};
+  }
+}
+
+} // namespace attnc::wgmma

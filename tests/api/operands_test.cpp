@@ -1,0 +1,176 @@
+#include "ir/bindings.h"
+#include "plan/launch_operands.h"
+
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+using namespace attnc;
+
+namespace {
+
+// Never read: checks look at shapes and addresses alone.
+void* const kSomewhere = reinterpret_cast<void*>(0x1000);
+
+KernelOptions options(int headDim = 64) {
+  KernelOptions o;
+  o.dtype = DType::BF16;
+  o.headDim = headDim;
+  o.headDimV = headDim;
+  return o;
+}
+
+TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DType dtype = DType::BF16) {
+  return TensorView::contiguous(kSomewhere, dtype, {batch, heads, length, dim});
+}
+
+/// What a launch is given, inputs and outputs.
+struct Arguments : Operands, Outputs {};
+
+Arguments arguments() {
+  return {{.q = tensor(2, 8, 100, 64), .k = tensor(2, 2, 300, 64), .v = tensor(2, 2, 300, 64)},
+          {.out = tensor(2, 8, 100, 64)}};
+}
+
+/// Of a launch that is as it should be.
+ForwardParams paramsOf(const Arguments& args, const KernelOptions& o = options()) {
+  auto checked = plan::checkForward(args, args, o);
+  if (!checked) FAIL(checked.error().message);
+  return plan::forwardParams(*checked);
+}
+
+std::string errorOf(const Arguments& args, const KernelOptions& o = options()) {
+  auto params = plan::checkForward(args, args, o);
+  REQUIRE_FALSE(params);
+  CHECK(params.error().blame == Blame::Environment);
+  return params.error().message;
+}
+
+} // namespace
+
+TEST_CASE("a launch takes extents, strides and the default scale from its operands", "[api]") {
+  const ForwardParams p = paramsOf(arguments());
+  CHECK(p.batch == 2);
+  CHECK(p.group == 4);
+  CHECK(p.q_len == 100);
+  CHECK(p.kv_len == 300);
+  CHECK(p.k_stride.head == 300 * 64);
+  CHECK(p.out_stride.batch == 8 * 100 * 64);
+  CHECK(p.scale == 0.125f);
+  CHECK(p.vectors == 1);
+}
+
+TEST_CASE("a KV batch of 1 is broadcast by a stride of 0", "[api]") {
+  Arguments args = arguments();
+  args.k = tensor(1, 2, 300, 64);
+  args.v = tensor(1, 2, 300, 64);
+  const ForwardParams p = paramsOf(args);
+  CHECK(p.k_stride.batch == 0);
+  CHECK(p.v_stride.batch == 0);
+}
+
+TEST_CASE("rows that are not 16-byte aligned take the element-wise copies", "[api]") {
+  Arguments args = arguments();
+  SECTION("by a row stride") { args.k.stride[2] = 65; }
+  SECTION("by the base address") { args.v.data = reinterpret_cast<void*>(0x1002); }
+  SECTION("by the output") { args.out->stride[1] += 3; }
+  const ForwardParams p = paramsOf(args);
+  CHECK(p.vectors == 0);
+}
+
+TEST_CASE("operands that do not fit are refused by name", "[api]") {
+  Arguments args = arguments();
+  SECTION("rank") {
+    args.q.rank = 3;
+    CHECK(errorOf(args) == "q has rank 3, expected [batch, heads, length, head_dim]");
+  }
+  SECTION("dtype") {
+    args.v.dtype = DType::F16;
+    CHECK(errorOf(args) == "v is f16, expected bf16, which the kernel was compiled for");
+  }
+  SECTION("head dim of k") {
+    args.k = tensor(2, 2, 300, 72);
+    CHECK(errorOf(args) == "k has shape [2, 2, 300, 72], expected [2, 2, 300, 64]");
+  }
+  SECTION("heads") {
+    args.k = tensor(2, 3, 300, 64);
+    CHECK(errorOf(args) == "k has 3 heads, expected a divisor of q's 8");
+  }
+  SECTION("batch") {
+    args.k = tensor(3, 2, 300, 64);
+    CHECK(errorOf(args) == "k has batch 3, expected 2 as q, or 1");
+  }
+  SECTION("v unlike k") {
+    args.v = tensor(2, 2, 299, 64);
+    CHECK(errorOf(args) == "v has shape [2, 2, 299, 64], expected [2, 2, 300, 64]");
+  }
+  SECTION("out unlike q") {
+    args.out = tensor(2, 8, 101, 64);
+    CHECK(errorOf(args) == "out has shape [2, 8, 101, 64], expected [2, 8, 100, 64]");
+  }
+  SECTION("last stride") {
+    args.q.stride[3] = 2;
+    CHECK(errorOf(args) == "q has last stride 2, expected 1");
+  }
+  SECTION("null") {
+    args.out->data = nullptr;
+    CHECK(errorOf(args) == "out is null, expected device memory");
+  }
+  SECTION("no output") {
+    args.out.reset();
+    CHECK(errorOf(args) == "out is not given, expected Outputs::out, which a forward kernel writes");
+  }
+  SECTION("null lse") {
+    args.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 100});
+    CHECK(errorOf(args) == "lse is null, expected device memory, or no lse");
+  }
+  SECTION("length") {
+    args.k = args.v = tensor(2, 2, ir::kMaxExtent + 1, 64);
+    CHECK(errorOf(args) == "k has length 16777217, expected at most 16777216");
+  }
+  SECTION("lse") {
+    args.lse = TensorView::contiguous(kSomewhere, DType::F32, {2, 8, 99});
+    CHECK(errorOf(args) == "lse is f32 [2, 8, 99], expected f32 [2, 8, 100]");
+  }
+  SECTION("lse with gaps") {
+    args.lse = TensorView::contiguous(kSomewhere, DType::F32, {2, 8, 100});
+    args.lse->stride[1] = 128;
+    CHECK(errorOf(args) == "lse has gaps between its elements, expected a dense row-major tensor");
+  }
+  SECTION("row max without the option") {
+    args.rowMax = TensorView::contiguous(kSomewhere, DType::F32, {2, 8, 100});
+    CHECK(errorOf(args) == "row_max is asked for, but the kernel was compiled without");
+  }
+}
+
+TEST_CASE("a block mask must be given exactly where the kernel walks one, and fit", "[api]") {
+  std::vector<int32_t> storage(1 << 12);
+  KernelOptions sparse = options();
+  sparse.blockSparse = true;
+  BlockMaskView mask = BlockMask::viewInto(storage.data(), {.batch = 1, .heads = 8, .qLen = 100, .kvLen = 300});
+  Arguments args = arguments();
+  CHECK(errorOf(args, sparse) == "the kernel was compiled for a block mask, and none is given");
+  args.blockMask = &mask;
+  CHECK(errorOf(args) == "a block mask is given to a kernel that was compiled without");
+  const ForwardParams p = paramsOf(args, sparse);
+  CHECK(p.lists.batch_stride == 0);
+  CHECK(p.lists.head_stride == 1);
+  CHECK(p.lists.index_stride == 3);
+
+  SECTION("lengths") {
+    mask.shape.kvLen = 301;
+    CHECK(errorOf(args, sparse) == "block mask is for 100 x 301, expected 100 x 300, the lengths of q and k");
+  }
+  SECTION("heads") {
+    mask.shape.heads = 4;
+    CHECK(errorOf(args, sparse) == "block mask is for batch 1, heads 4, expected 2 and 8, or 1 to broadcast");
+  }
+  SECTION("block size") {
+    mask.shape.qBlock = 64;
+    CHECK(errorOf(args, sparse) == "block mask has blocks of 64 x 128, expected 128 x 128, which the kernel was compiled for");
+  }
+  SECTION("lists") {
+    mask.partialCount = nullptr;
+    CHECK(errorOf(args, sparse) == "block mask lacks its partial lists, expected partialCount and partialIndex");
+  }
+}

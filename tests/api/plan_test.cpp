@@ -1,0 +1,135 @@
+// Plans: complete when they are made, and what a launch takes from them. Needs no GPU.
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "plan/assemble.h"
+#include "plan/catalog.h"
+#include "plan/family.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+using namespace attnc;
+
+namespace {
+
+// Never read: plans look at shapes and addresses alone.
+void* const kSomewhere = reinterpret_cast<void*>(0x1000);
+
+TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim) {
+  return TensorView::contiguous(kSomewhere, DType::BF16, {batch, heads, length, dim});
+}
+
+plan::Plan planFor(const Mod& mod, const KernelOptions& options) {
+  auto plan = plan::choosePlan(factsOf(mod), options);
+  if (!plan) FAIL(plan.error().message);
+  return *std::move(plan);
+}
+
+plan::LaunchOperands launchOf(int64_t qLen) {
+  const Operands operands{.q = tensor(2, 8, qLen, 128), .k = tensor(2, 2, 300, 128), .v = tensor(2, 2, 300, 128)};
+  const Outputs outputs{.out = tensor(2, 8, qLen, 128)};
+  auto launch = plan::checkForward(operands, outputs, {.headDim = 128, .headDimV = 128});
+  if (!launch) FAIL(launch.error().message);
+  return *std::move(launch);
+}
+
+Mod mod(const char* text) {
+  auto result = Mod::parse(text);
+  REQUIRE(result);
+  return *result;
+}
+
+} // namespace
+
+TEST_CASE("every plan is complete: its kernels say of themselves what a launch gives them", "[plan]") {
+  const Mod mods[] = {Mod::identity(), mod("q_idx >= kv_idx"), mod("ids: i32[KV_LEN]\nids[q_idx] == ids[kv_idx]"),
+                      mod("bias: f32[H, Q_LEN, KV_LEN]\nscore + bias[h, q_idx, kv_idx]")};
+  for (const plan::FamilyRow* row : plan::families())
+    for (const Mod& m : mods)
+      for (int headDim : {64, 256}) {
+        INFO(row->name << ", head dim " << headDim);
+        const plan::Plan plan =
+            planFor(m, {.kind = row->kind, .family = row->family, .arch = row->arch, .headDim = headDim});
+        CHECK(&plan::familyOf(plan) == row);
+        CHECK(plan.options.headDimV == headDim);
+        REQUIRE_FALSE(plan.stages.empty());
+        for (const plan::Stage& stage : plan.stages) {
+          CHECK(stage.threads >= 32 * stage.config.warps);
+          CHECK(stage.parameters);
+          const KernelSource source = plan::assemble(m.module(), stage, plan.options).source;
+          CHECK(source.text.find(stage.entry) != std::string::npos);
+          const std::string shared = fmt::format("constexpr int kSharedBytes = {};\n", stage.config.sharedBytes);
+          CHECK(source.flattened().find(shared) != std::string::npos);
+        }
+      }
+}
+
+TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]") {
+  const plan::Device device{.multiprocessors = 132};
+  const KernelOptions options{.arch = "sm_90a", .headDim = 128};
+  const plan::Stage persistent = planFor(Mod::identity(), options).stages.front();
+  REQUIRE(persistent.grid == plan::Grid::Persistent);
+  CHECK(plan::ctasOf(persistent, launchOf(1), device) == 2 * 8);
+  CHECK(plan::ctasOf(persistent, launchOf(129), device) == 2 * 2 * 8);
+  CHECK(plan::ctasOf(persistent, launchOf(5000), device) == 132);
+  CHECK(plan::ctasOf(persistent, launchOf(0), device) == 0);
+
+  KernelOptions older = options;
+  older.arch = "sm_80";
+  const plan::Stage stage = planFor(Mod::identity(), older).stages.front();
+  REQUIRE(stage.grid == plan::Grid::QTiles);
+  CHECK(plan::ctasOf(stage, launchOf(5000), device) ==
+        2 * 8 * ((5000 + stage.config.blockM - 1) / stage.config.blockM));
+
+  const BlockMaskShape shape{.batch = 2, .heads = 3, .qLen = 300, .kvLen = 500};
+  std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
+  auto mask = plan::checkBlockMask(BlockMask::viewInto(storage.data(), shape), {2, 3, 3, 300, 500});
+  REQUIRE(mask);
+  const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
+  CHECK(plan::ctasOf(builder, *mask, device) == 2 * 3 * 3);
+}
+
+TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
+  const plan::Stage stage = planFor(Mod::identity(), {.arch = "sm_80", .headDim = 128}).stages.front();
+  auto block = stage.parameters(stage, launchOf(100), {}, nullptr);
+  REQUIRE(block);
+  REQUIRE(std::holds_alternative<ForwardParams>(*block));
+  CHECK(std::get<ForwardParams>(*block).q_len == 100);
+
+  const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500, .qBlock = 64, .kvBlock = 256};
+  std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
+  const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
+  auto mask = plan::checkBlockMask(lists, {2, 3, 3, 300, 500});
+  REQUIRE(mask);
+  const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
+  auto filled = builder.parameters(builder, *mask, {}, nullptr);
+  REQUIRE(filled);
+  const auto& params = std::get<BlockMaskParams>(*filled);
+  CHECK(params.partial_index == lists.partialIndex);
+  CHECK(params.full_count == lists.fullCount);
+  CHECK(params.kv_block == 256);
+}
+
+TEST_CASE("lists that a block-mask kernel cannot fill are refused", "[plan]") {
+  const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500};
+  std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
+  BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
+  ProblemShape problem{2, 3, 3, 300, 500};
+  const auto errorOf = [&] {
+    auto checked = plan::checkBlockMask(lists, problem);
+    REQUIRE_FALSE(checked);
+    return checked.error().message;
+  };
+  SECTION("lengths") {
+    problem.kvLen = 501;
+    CHECK(errorOf() == "block mask is for 300 x 500, expected the problem's 300 x 501");
+  }
+  SECTION("compacted") {
+    lists.indexStride = 2;
+    CHECK(errorOf() == "block mask storage is compacted, expected room for every block");
+  }
+  SECTION("null") {
+    lists.fullCount = nullptr;
+    CHECK(errorOf() == "block mask storage is null, expected four lists in device memory");
+  }
+}

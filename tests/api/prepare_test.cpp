@@ -1,0 +1,274 @@
+// What prepare() settles, and why. Needs no GPU: the arch is given, and nothing is loaded.
+#include "attnc/attnc.h"
+
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+using namespace attnc;
+
+namespace {
+
+TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DType dtype = DType::BF16) {
+  return TensorView::contiguous(nullptr, dtype, {batch, heads, length, dim});
+}
+
+struct Case {
+  Operands operands{.q = tensor(2, 8, 1000, 64), .k = tensor(2, 2, 3000, 64), .v = tensor(2, 2, 3000, 32)};
+  Outputs outputs{.out = tensor(2, 8, 1000, 32)};
+  PrepareOptions options{.arch = "sm_90a"};
+};
+
+Mod mod(const char* text) {
+  auto result = Mod::parse(text);
+  if (!result) FAIL(result.error().message);
+  return *result;
+}
+
+Preparation settled(const Mod& m, const Case& c) {
+  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
+  if (!result) FAIL(result.error().message);
+  return *std::move(result);
+}
+
+std::string errorOf(const Mod& m, const Case& c) {
+  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
+  REQUIRE_FALSE(result);
+  CHECK(result.error().blame == Blame::Environment);
+  return result.error().message;
+}
+
+const char* const kDocument =
+    "ids: i32[B, KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[b, q_idx] == ids[b, kv_idx]\n";
+
+/// Counters of the sm90 family, and a mask's lists behind them.
+constexpr size_t kCounters = 8, kListsOffset = 16;
+
+} // namespace
+
+TEST_CASE("operands say what is static in a kernel", "[api]") {
+  Case c;
+  SECTION("bf16, another head dim of v") {}
+  SECTION("fp16, row max, pins") {
+    c.operands = {.q = tensor(1, 4, 9, 128, DType::F16),
+                  .k = tensor(1, 4, 9, 128, DType::F16),
+                  .v = tensor(1, 4, 9, 128, DType::F16)};
+    c.outputs = {.out = tensor(1, 4, 9, 128, DType::F16),
+                 .rowMax = TensorView::contiguous(nullptr, DType::F32, {1, 4, 9})};
+    c.options.pins = {{"KV_LEN", 9}};
+  }
+  const Preparation p = settled(Mod::identity(), c);
+  CHECK(p.options.arch == "sm_90a");
+  CHECK(p.options.family == Family::Sm90);
+  CHECK(p.passedOver.empty());
+  CHECK(p.options.dtype == c.operands.q.dtype);
+  CHECK(p.options.headDim == c.operands.q.shape[3]);
+  CHECK(p.options.headDimV == c.operands.v.shape[3]);
+  CHECK(p.options.rowMax == c.outputs.rowMax.has_value());
+  CHECK(p.options.pins == c.options.pins);
+  CHECK(p.problem == ProblemShape{c.operands.q.shape[0], c.operands.q.shape[1], c.operands.k.shape[1],
+                                  c.operands.q.shape[2], c.operands.k.shape[2]});
+}
+
+TEST_CASE("a family that is passed over is told with the reason", "[api]") {
+  Case c;
+  SECTION("a layout") {
+    c.operands.k.stride[2] = 65;
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK(p.options.family == Family::Sm80);
+    CHECK(p.passedOver ==
+          "k has a row stride of 65, sm90 takes multiples of 8 (16 bytes) above 0 and below 2^40 bytes");
+    c.options.family = Family::Sm90;
+    CHECK(errorOf(Mod::identity(), c) == p.passedOver);
+  }
+  SECTION("a dtype") {
+    for (TensorView* view : {&c.operands.q, &c.operands.k, &c.operands.v, &*c.outputs.out}) view->dtype = DType::F32;
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK(p.options.family == Family::Sm80);
+    CHECK(p.passedOver == "sm90 takes bf16 and fp16");
+    c.options.family = Family::Sm90;
+    CHECK(errorOf(Mod::identity(), c) == "the sm90 family does not serve this request: it takes bf16 and fp16");
+  }
+  SECTION("an arch of that GPU without its instructions") {
+    c.options.arch = "sm_90";
+    CHECK(settled(Mod::identity(), c).passedOver == "sm90 needs arch sm_90a");
+  }
+  SECTION("another GPU has none to pass over") {
+    c.options.arch = "sm_89";
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK(p.options.family == Family::Sm80);
+    CHECK(p.passedOver.empty());
+  }
+  SECTION("a family is asked for") {
+    c.options.family = Family::Naive;
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK(p.options.family == Family::Naive);
+    CHECK(p.passedOver.empty());
+  }
+}
+
+TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
+  Case c;
+  const Mod causal = mod("q_idx >= kv_idx");
+  const auto lists = [](int64_t batch, int64_t heads) {
+    return BlockMask::storageBytes({batch, heads, 1000, 3000, 128, 128});
+  };
+  SECTION("not without a mask") {
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK_FALSE(p.blockMask);
+    CHECK_FALSE(p.options.blockSparse);
+    CHECK(p.workspaceBytes == kCounters);
+  }
+  SECTION("not where the kernel bounds its loops") {
+    const Preparation p = settled(causal, c);
+    CHECK_FALSE(p.blockMask);
+    CHECK(p.workspaceBytes == kCounters);
+  }
+  SECTION("where it does not, one for all batches and heads") {
+    c.options.arch = "sm_80";
+    const Preparation p = settled(causal, c);
+    REQUIRE(p.blockMask);
+    CHECK(p.options.blockSparse);
+    CHECK(p.blockMask->batch == 1);
+    CHECK(p.blockMask->heads == 1);
+    CHECK(p.workspaceBytes == lists(1, 1));
+  }
+  SECTION("or for each batch that mask_mod tells apart") {
+    const Preparation p = settled(mod(kDocument), c);
+    CHECK(p.options.family == Family::Sm90);
+    REQUIRE(p.blockMask);
+    CHECK(p.blockMask->batch == 2);
+    CHECK(p.blockMask->heads == 1);
+    CHECK(p.workspaceBytes == kListsOffset + lists(2, 1));
+  }
+  SECTION("not where none is wanted") {
+    c.options.buildBlockMask = false;
+    const Preparation p = settled(mod(kDocument), c);
+    CHECK_FALSE(p.blockMask);
+    CHECK_FALSE(p.options.blockSparse);
+    CHECK(p.workspaceBytes == kCounters);
+  }
+  SECTION("a layout may make one pay") {
+    c.operands.q.stride[2] = 65;
+    CHECK(settled(causal, c).blockMask);
+  }
+  SECTION("no rows, no lists") {
+    c.options.arch = "sm_80";
+    c.operands.q = tensor(2, 8, 0, 64);
+    c.outputs.out = tensor(2, 8, 0, 32);
+    const Preparation p = settled(causal, c);
+    CHECK(p.blockMask);
+    CHECK(p.workspaceBytes == 0);
+  }
+}
+
+TEST_CASE("a block mask that is given is walked, and none is built", "[api]") {
+  Case c;
+  const Mod causal = mod("q_idx >= kv_idx");
+  std::vector<int32_t> storage(1 << 12);
+  BlockMaskView mask = BlockMask::viewInto(storage.data(), {.qLen = 1000, .kvLen = 3000, .qBlock = 256, .kvBlock = 64});
+  c.operands.blockMask = &mask;
+  SECTION("blocks of its own size") {
+    const Preparation p = settled(causal, c);
+    CHECK_FALSE(p.blockMask);
+    CHECK(p.options.blockSparse);
+    CHECK(p.options.maskQBlock == 256);
+    CHECK(p.options.maskKvBlock == 64);
+    CHECK(p.workspaceBytes == kCounters);
+  }
+  SECTION("blocks that a family does not take") {
+    mask.shape.qBlock = 64;
+    const Preparation p = settled(causal, c);
+    CHECK(p.options.family == Family::Sm80);
+    CHECK(p.passedOver == "sm90 takes block masks with q blocks of 128 or 256");
+  }
+  SECTION("lengths") {
+    mask.shape.kvLen = 3001;
+    CHECK(errorOf(causal, c) == "block mask is for 1000 x 3001, expected 1000 x 3000, the lengths of q and k");
+  }
+  SECTION("blocks that nothing takes") {
+    mask.shape.kvBlock = 96;
+    CHECK(errorOf(causal, c) == "block mask with blocks of 96 is not supported");
+  }
+}
+
+TEST_CASE("operands that no kernel serves are refused by name when they are prepared", "[api]") {
+  Case c;
+  SECTION("no output") {
+    c.outputs = {};
+    CHECK(errorOf(Mod::identity(), c) == "out is not given, expected Outputs::out, which a forward kernel writes");
+  }
+  SECTION("nothing at all") {
+    c.operands = {};
+    CHECK(errorOf(Mod::identity(), c) == "q has rank 0, expected [batch, heads, length, head_dim]");
+  }
+  SECTION("a head dim") {
+    c.operands.q = tensor(2, 8, 1000, 60);
+    c.operands.k = tensor(2, 2, 3000, 60);
+    CHECK(errorOf(Mod::identity(), c) == "head dim 60 is not supported");
+  }
+  SECTION("a dtype") {
+    for (TensorView* view : {&c.operands.q, &c.operands.k, &c.operands.v, &*c.outputs.out}) view->dtype = DType::I32;
+    CHECK(errorOf(Mod::identity(), c) == "q, k and v of i32 are not supported");
+  }
+  SECTION("heads") {
+    c.operands.k = tensor(2, 3, 3000, 64);
+    CHECK(errorOf(Mod::identity(), c) == "k has 3 heads, expected a divisor of q's 8");
+  }
+  SECTION("lse") {
+    c.outputs.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 999});
+    CHECK(errorOf(Mod::identity(), c) == "lse is f32 [2, 8, 999], expected f32 [2, 8, 1000]");
+  }
+  SECTION("tf32 of bf16") {
+    c.options.tf32 = true;
+    CHECK(errorOf(Mod::identity(), c) == "tf32 is an option of f32 kernels alone");
+  }
+}
+
+TEST_CASE("captures and pins are checked when they are prepared, if they are given", "[api]") {
+  const Mod windowed = mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
+  Case c;
+  CHECK(settled(windowed, c).options.family == Family::Sm90);
+  Captures captures;
+  c.operands.captures = &captures;
+  CHECK(errorOf(windowed, c).find("'window'") != std::string::npos);
+  captures.set("window", 5);
+  CHECK(settled(windowed, c).options.family == Family::Sm90);
+  c.options.pins = {{"window", 6}};
+  CHECK(errorOf(windowed, c) == "window is 5, but the kernel was compiled with it pinned to 6");
+}
+
+TEST_CASE("what prepare() settles is what the finer calls settle", "[api]") {
+  const Compiler compiler;
+  for (const char* text : {"score * 0.5", "q_idx >= kv_idx", kDocument})
+    for (const char* arch : {"sm_80", "sm_90a"})
+      for (int64_t rowStride : {64, 65}) {
+        const Mod m = mod(text);
+        Case c;
+        c.options.arch = arch;
+        c.operands.q.stride[2] = rowStride;
+        const Preparation p = settled(m, c);
+        const KernelOptions asked{.arch = arch, .headDim = 64, .headDimV = 32};
+        auto choice = compiler.forLayout(m, asked, c.operands, c.outputs);
+        REQUIRE(choice);
+        auto wants = compiler.wantsBlockMask(m, choice->options);
+        REQUIRE(wants);
+        choice->options.blockSparse = *wants;
+        auto byHand = compiler.source(m, choice->options), prepared = compiler.source(m, p.options);
+        REQUIRE(byHand);
+        REQUIRE(prepared);
+        CHECK(prepared->flattened() == byHand->flattened());
+        CHECK(p.blockMask.has_value() == *wants);
+        CHECK(p.passedOver == choice->passedOver);
+      }
+}
+
+TEST_CASE("without a GPU nothing can be prepared, and the error says so", "[api]") {
+  Case c;
+  c.options.arch.clear();
+  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
+  auto prepared = compiler.prepare(Mod::identity(), c.operands, c.outputs, c.options);
+  if (prepared) return; // there is one
+  CHECK(prepared.error().blame == Blame::Environment);
+  CHECK_FALSE(prepared.error().message.empty());
+}

@@ -1,0 +1,185 @@
+// Prepared attention: parse, prepare, launch.
+#include "gpu.h"
+
+#include <cstring>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+/// Operands and outputs of a problem in device memory, at addresses of their own.
+struct OnDevice {
+  Problem problem;
+  DeviceCaptures captures;
+  std::vector<device::Buffer> buffers; // q, k, v, out, lse
+  Operands inputs;
+  Outputs outputs;
+
+  OnDevice(const Problem& p, const HostOperands& host) : problem(p), captures(uploadCaptures(host.captures)) {
+    const ProblemShape& s = p.shape;
+    inputs.q = place(host.q);
+    inputs.k = place(host.k);
+    inputs.v = place(host.v);
+    inputs.captures = &captures.captures;
+    outputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}));
+    outputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}));
+    poison();
+  }
+  OnDevice(const OnDevice&) = delete; // inputs point to captures
+
+  TensorView place(const cli::HostTensor& tensor) {
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
+    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
+    TensorView view = tensor.view();
+    view.data = buffers.back().data();
+    return view;
+  }
+  void poison() {
+    for (size_t i : {3, 4}) take(buffers[i].fill(0xff));
+  }
+  Outcome outcome() const {
+    const ProblemShape& s = problem.shape;
+    cli::HostTensor out = cli::HostTensor::make(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDimV});
+    cli::HostTensor lse = cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen});
+    take(buffers[3].download(out.bytes.data(), out.bytes.size()));
+    take(buffers[4].download(lse.bytes.data(), lse.bytes.size()));
+    return {toDoubles(out), toDoubles(lse), {}};
+  }
+};
+
+/// Memory that holds no zeros.
+device::Buffer dirty(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
+  if (bytes) take(buffer.fill(0xa5));
+  return buffer;
+}
+
+void check(const OnDevice& device, const Mod& mod, const HostOperands& host) {
+  checkClose(device.outcome(), runReference(mod, device.problem, host), device.problem);
+}
+
+} // namespace
+
+TEST_CASE("prepared attention is right, whatever the workspace held before", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  for (const char* name : {"noop", "causal", "alibi", "document", "global_local", "sliding_window"})
+    for (Family family : {Family::Auto, Family::Sm80, Family::Naive}) {
+      INFO(name << ", family " << int(family));
+      const Mod mod = libraryMod(name);
+      const Problem problem{{2, 4, 2, 300, 500}, 64, 64, DType::BF16};
+      const HostOperands host = draw(mod, problem);
+      OnDevice device(problem, host);
+      const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs, {.family = family}));
+      CHECK((prepared.blockMaskKernel() != nullptr) == prepared.preparation().blockMask.has_value());
+      const device::Buffer workspace = dirty(prepared.workspaceBytes());
+      take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
+      for (int i = 0; i < 3; ++i) {
+        device.poison();
+        take(prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get()));
+        take(gpu.stream.synchronize());
+        check(device, mod, host);
+      }
+    }
+}
+
+TEST_CASE("one preparation serves operands elsewhere, and other values of captures", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const Mod mod = libraryMod("document");
+  Problem problem{{2, 4, 2, 384, 384}, 64, 64, DType::BF16};
+  const HostOperands first = draw(mod, problem);
+  problem.seed = 7;
+  const HostOperands second = draw(mod, problem);
+  OnDevice a(problem, first), b(problem, second);
+  const Prepared prepared = take(gpu.compiler.prepare(mod, a.inputs, a.outputs));
+  REQUIRE(prepared.preparation().blockMask);
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
+  for (auto [device, host] : {std::pair(&a, &first), std::pair(&b, &second), std::pair(&a, &first)}) {
+    device->poison();
+    take(prepared.initialise(device->inputs, workspace.data(), gpu.stream.get()));
+    take(prepared.launch(device->inputs, device->outputs, workspace.data(), gpu.stream.get()));
+    take(gpu.stream.synchronize());
+    check(*device, mod, *host);
+  }
+}
+
+TEST_CASE("prepared attention can be captured whole, its block mask included", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  for (const char* name : {"causal", "document"}) {
+    const Mod mod = libraryMod(name);
+    const Problem problem{{2, 4, 2, 200, 300}, 64, 64, DType::BF16};
+    const HostOperands host = draw(mod, problem);
+    OnDevice device(problem, host);
+    const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
+    const device::Buffer workspace = dirty(prepared.workspaceBytes());
+    take(gpu.stream.beginCapture());
+    take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
+    take(prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get()));
+    const device::Graph graph = take(gpu.stream.endCapture());
+    for (int i = 0; i < 20; ++i) take(graph.launch(gpu.stream.get()));
+    take(gpu.stream.synchronize());
+    check(device, mod, host);
+  }
+}
+
+TEST_CASE("the block mask of a workspace is that of the CPU", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const Mod mod = libraryMod("document");
+  const Problem problem{{2, 2, 2, 1000, 1000}, 64, 64, DType::BF16};
+  const HostOperands host = draw(mod, problem);
+  OnDevice device(problem, host);
+  const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
+  REQUIRE(prepared.preparation().blockMask);
+  const BlockMaskShape shape = *prepared.preparation().blockMask;
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
+  take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
+  take(gpu.stream.synchronize());
+  std::vector<char> bytes(workspace.bytes());
+  take(workspace.download(bytes.data(), bytes.size()));
+  std::vector<char> lists(BlockMask::storageBytes(shape));
+  const auto* begin = reinterpret_cast<char*>(prepared.blockMaskIn(workspace.data()).partialCount);
+  std::memcpy(lists.data(), bytes.data() + (begin - static_cast<char*>(workspace.data())), lists.size());
+  const BlockMask actual = take(BlockMask::fromLists(BlockMask::viewInto(lists.data(), shape)));
+  CHECK(actual.toString() == take(BlockMask::build(mod, host.captures, problem.shape, shape)).toString());
+}
+
+TEST_CASE("what was not prepared is not launched", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const Mod mod = libraryMod("document");
+  const Problem problem{{2, 4, 2, 200, 200}, 64, 64, DType::BF16};
+  OnDevice device(problem, draw(mod, problem));
+  const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
+  const auto errorOf = [&](const Operands& inputs, const Outputs& outputs, void* memory) {
+    const Status status = prepared.launch(inputs, outputs, memory, gpu.stream.get());
+    REQUIRE_FALSE(status);
+    CHECK(status.error().blame == Blame::Environment);
+    return status.error().message;
+  };
+  Operands inputs = device.inputs;
+  Outputs outputs = device.outputs;
+  CHECK(errorOf(inputs, outputs, nullptr).find("the workspace is null, expected") == 0);
+  CHECK(errorOf(inputs, outputs, static_cast<char*>(workspace.data()) + 4) ==
+        "the workspace does not begin at a multiple of 256 bytes");
+  inputs.k.shape[2] = inputs.v.shape[2] = 199;
+  CHECK(errorOf(inputs, outputs, workspace.data()) ==
+        "operands are of B 2, H 4, HKV 2, Q_LEN 200, KV_LEN 199, prepared were B 2, H 4, HKV 2, Q_LEN 200, KV_LEN 200");
+  inputs = device.inputs;
+  const BlockMaskView mask = prepared.blockMaskIn(workspace.data());
+  inputs.blockMask = &mask;
+  CHECK(errorOf(inputs, outputs, workspace.data()) ==
+        "a block mask is given, but the one of the workspace was prepared");
+  inputs = device.inputs;
+  outputs.rowMax = outputs.lse;
+  CHECK(errorOf(inputs, outputs, workspace.data()) == "row_max is asked for, but the kernel was compiled without");
+  outputs = device.outputs;
+  outputs.out.reset();
+  CHECK(errorOf(inputs, outputs, workspace.data()).find("out is not given") == 0);
+  take(gpu.stream.synchronize());
+  for (double value : device.outcome().lse) REQUIRE(value != value); // nothing was written
+}

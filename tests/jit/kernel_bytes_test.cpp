@@ -1,0 +1,85 @@
+#include "jit/kernel_bytes.h"
+
+#include "jit/fixtures.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+using namespace attnc::jit;
+using namespace attnc::jit::test;
+
+TEST_CASE("a result is read back as it was written", "[jit]") {
+  const CompileResult result = sampleResult();
+  auto back = decodeResult(encodeResult(result));
+  REQUIRE(back);
+  CHECK(back->cubin == result.cubin);
+  CHECK(back->ptx == result.ptx);
+  CHECK(back->log == result.log);
+  CHECK(back->registers == result.registers);
+  CHECK(back->spillBytes == result.spillBytes);
+  CHECK(back->staticSharedBytes == result.staticSharedBytes);
+  CHECK(back->stackBytes == result.stackBytes);
+  CHECK(back->advisories == result.advisories);
+  CHECK(back->ms == result.ms);
+}
+
+TEST_CASE("bytes that are too short, too long or lie about a length are no result", "[jit]") {
+  const std::string bytes = encodeResult(sampleResult());
+  for (size_t length = 0; length < bytes.size(); ++length)
+    if (decodeResult(std::string_view(bytes).substr(0, length))) FAIL("readable after " << length << " bytes");
+  CHECK_FALSE(decodeResult(bytes + '\0'));
+  for (size_t at = 0; at < 8; ++at) { // of the cubin
+    std::string changed = bytes;
+    changed[at] = '\xff';
+    CHECK_FALSE(decodeResult(changed));
+  }
+}
+
+TEST_CASE("the content changes with everything that decides the code", "[jit]") {
+  CompileJob base = sampleJob();
+  cache::Digest content = contentOf(base);
+  std::vector<cache::Digest> keys = {content, contentOf(base, kJobSchema + 1)};
+  auto with = [&](auto change) {
+    CompileJob job = base;
+    change(job);
+    keys.push_back(contentOf(job));
+  };
+  with([](CompileJob& job) { job.name += "x"; });
+  with([](CompileJob& job) { job.source += " "; });
+  with([](CompileJob& job) { job.arch = "sm_90"; });
+  with([](CompileJob& job) { job.entry = "other"; });
+  with([](CompileJob& job) { job.options = {}; });
+  with([](CompileJob& job) { job.options = {"-lineinfo", "--maxrregcount=64"}; });
+  with([](CompileJob& job) { job.options = {"--maxrregcount=64", "-lineinfo"}; });
+  with([](CompileJob& job) { job.headers[0].second = "// A"; });
+  with([](CompileJob& job) { job.headers[0].first = "A.cuh"; });
+  with([](CompileJob& job) { std::swap(job.headers[0], job.headers[1]); });
+  with([](CompileJob& job) { job.headers.pop_back(); });
+  // A byte that moves from one text to its neighbour.
+  with([](CompileJob& job) { job.headers = {{"a.cuh/", "/ a"}, {"b.cuh", "// b"}}; });
+  for (size_t i = 0; i < keys.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      INFO(i << " and " << j);
+      CHECK(keys[i] != keys[j]);
+    }
+  CHECK(contentOf(sampleJob()) == content);
+}
+
+TEST_CASE("a header counts in the content by what stands for it", "[jit]") {
+  CompileJob a = sampleJob(), b = sampleJob();
+  const std::string name = a.headers[0].first;
+  b.headers[0].second += "// another name, the same code";
+  CHECK(contentOf(a) != contentOf(b));
+  a.keyedAs[name] = b.keyedAs[name] = "the code";
+  CHECK(contentOf(a) == contentOf(b));
+  b.keyedAs[name] = "other code";
+  CHECK(contentOf(a) != contentOf(b));
+  b.keyedAs[name] = b.headers[0].second; // a stand-in is not the text itself
+  b.headers[0].second = a.headers[0].second;
+  CHECK(contentOf(a) != contentOf(b));
+}
+
+TEST_CASE("the content of a job is the same in every process and version", "[jit]") {
+  // Changes only together with kJobSchema.
+  CHECK(contentOf(sampleJob()).hex() == "2b59a2e826e2227f88655f7f203662726fb468b410ce0e1d23dc2f5b8cb06a0e");
+}

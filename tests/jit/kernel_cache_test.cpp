@@ -1,0 +1,89 @@
+#include "jit/kernel_cache.h"
+
+#include "jit/fixtures.h"
+#include "support/temp_directory.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+using namespace attnc::jit;
+using namespace attnc::jit::test;
+using namespace attnc::test;
+namespace fs = std::filesystem;
+
+TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "[jit]") {
+  TempDirectory directory;
+  const cache::Options options{.directory = directory.path()};
+  auto compiler = std::make_shared<FakeKernelCompiler>();
+  KernelCache cache(options, compiler), other(options, compiler);
+  const std::pair<KernelCache*, cache::Origin> calls[] = {{&cache, cache::Origin::Compiled},
+                                                          {&cache, cache::Origin::Memory},
+                                                          {&other, cache::Origin::Disk},
+                                                          {&other, cache::Origin::Memory}};
+  for (auto [from, origin] : calls) {
+    auto kernel = from->getOrCompile(sampleJob());
+    REQUIRE(kernel);
+    CHECK(kernel->origin == origin);
+    CHECK(encodeResult(kernel->result) == encodeResult(sampleResult()));
+  }
+  CHECK(compiler->compiles == 1);
+}
+
+TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
+  TempDirectory directory;
+  const cache::Options options{.directory = directory.path()};
+  auto compiler = std::make_shared<FakeKernelCompiler>();
+  REQUIRE(cache::Cache(options, compiler).getOrCompile(contentOf(sampleJob()), "foreign", [] {
+    return std::string("no kernel");
+  }));
+  auto kernel = KernelCache(options, compiler).getOrCompile(sampleJob());
+  REQUIRE(kernel);
+  CHECK(kernel->origin == cache::Origin::Compiled);
+  CHECK(kernel->result.cubin == sampleResult().cubin);
+}
+
+TEST_CASE("a failed compile is dumped with its error", "[jit]") {
+  TempDirectory directory;
+  CompileJob bad = sampleJob();
+  bad.source = "bad";
+  KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>(), directory.path());
+  auto kernel = cache.getOrCompile(bad);
+  REQUIRE_FALSE(kernel);
+  CHECK(kernel.error().message == "bad source");
+  for (const auto& folder : fs::directory_iterator(directory.path()))
+    CHECK(readText(folder.path() / "log.txt") == "bad source");
+  CHECK_FALSE(fs::is_empty(directory.path()));
+}
+
+TEST_CASE("options that read files are refused", "[jit]") {
+  KernelCache cache(cache::Options{}, std::make_shared<FakeKernelCompiler>());
+  for (const char* option : {"-I/usr/include", "--include-path=x", "--pre-include=x", "--use-pch=x", "--pch",
+                             "--time=x.csv", "--split-compile=2"}) {
+    CompileJob job = sampleJob();
+    job.options = {option};
+    auto kernel = cache.getOrCompile(job);
+    INFO(option);
+    REQUIRE_FALSE(kernel);
+    CHECK(kernel.error().blame == Blame::Internal);
+  }
+}
+
+TEST_CASE("a dump holds what a kernel was made from", "[jit]") {
+  TempDirectory directory;
+  cache::Options options{.directory = directory / "cache"};
+  options.log = cache::Log(directory / "log");
+  CompileJob job = sampleJob();
+  job.headers.push_back({"tile/deep.cuh", "// deep"});
+  job.headers.push_back({"../outside.cuh", "// outside"});
+  KernelCache cache(options, std::make_shared<FakeKernelCompiler>(), directory / "dump");
+  REQUIRE(cache.getOrCompile(job));
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(directory / "dump")) folders.push_back(entry.path());
+  REQUIRE(folders.size() == 1);
+  CHECK(readText(folders[0] / "sample.cu") == job.source);
+  CHECK(readText(folders[0] / "tile/deep.cuh") == "// deep");
+  CHECK(readText(folders[0] / "kernel.ptx") == "ptx");
+  CHECK(readText(folders[0] / "options.txt").find("-lineinfo") != std::string::npos);
+  CHECK_FALSE(fs::exists(directory / "dump/outside.cuh"));
+  CHECK(readText(directory / "log").find("compiled sample.cu for sm_90a") != std::string::npos);
+}

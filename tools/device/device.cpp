@@ -1,0 +1,164 @@
+#include "tools/device/device.h"
+
+#include "tools/device/functions.h"
+
+#include <fmt/format.h>
+
+namespace attnc::device {
+
+namespace {
+
+CUdeviceptr address(const void* memory, size_t offset = 0) { return reinterpret_cast<CUdeviceptr>(memory) + offset; }
+
+// For objects of the driver: one exists, so it is open.
+const Functions& opened() { return **Functions::get(); }
+
+} // namespace
+
+Expected<int> count() {
+  auto driver = Functions::get();
+  if (!driver) return std::move(driver).error();
+  int number = 0;
+  if (Status ok = (*driver)->check((*driver)->cuDeviceGetCount(&number), "cuDeviceGetCount"); !ok)
+    return std::move(ok).error();
+  return number;
+}
+
+void Context::Release::operator()(CUctx_st*) const { opened().cuDevicePrimaryCtxRelease(device); }
+
+Expected<Context> Context::create(int ordinal) {
+  auto driver = Functions::get();
+  if (!driver) return std::move(driver).error();
+  const Functions& cuda = **driver;
+  CUdevice device = 0;
+  if (Status ok = cuda.check(cuda.cuDeviceGet(&device, ordinal), "cuDeviceGet"); !ok) return std::move(ok).error();
+  CUcontext raw = nullptr;
+  if (Status ok = cuda.check(cuda.cuDevicePrimaryCtxRetain(&raw, device), "cuDevicePrimaryCtxRetain"); !ok)
+    return std::move(ok).error();
+  Context context{std::unique_ptr<CUctx_st, Release>(raw, Release{device})};
+  if (Status ok = context.makeCurrent(); !ok) return std::move(ok).error();
+  auto info = jit::currentDevice();
+  if (!info) return std::move(info).error();
+  context.device = std::move(*info);
+  return context;
+}
+
+Status Context::makeCurrent() const {
+  return opened().check(opened().cuCtxSetCurrent(context.get()), "cuCtxSetCurrent");
+}
+
+void Buffer::Free::operator()(void* memory) const { opened().cuMemFree(address(memory)); }
+
+Expected<Buffer> Buffer::allocate(size_t bytes) {
+  auto driver = Functions::get();
+  if (!driver) return std::move(driver).error();
+  Buffer buffer;
+  if (bytes == 0) return buffer;
+  CUdeviceptr memory = 0;
+  Status ok = (*driver)->check((*driver)->cuMemAlloc(&memory, bytes), fmt::format("cuMemAlloc({})", bytes).c_str());
+  if (!ok) return std::move(ok).error();
+  buffer.memory.reset(reinterpret_cast<void*>(memory));
+  buffer.size = bytes;
+  return buffer;
+}
+
+Status Buffer::checkRange(size_t bytes, size_t offset) const {
+  if (offset <= size && bytes <= size - offset) return {};
+  return Error::internal(fmt::format("a copy of {} bytes at {} leaves a device buffer of {}", bytes, offset, size));
+}
+
+Status Buffer::upload(const void* host, size_t bytes, size_t offset) {
+  if (Status ok = checkRange(bytes, offset); !ok || bytes == 0) return ok;
+  const Functions& cuda = opened();
+  if (Status ok = cuda.check(cuda.cuMemcpyHtoD(address(data(), offset), host, bytes), "cuMemcpyHtoD"); !ok) return ok;
+  // A copy from pageable memory returns when the host memory has been read, not when the device memory is written.
+  return cuda.check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+Status Buffer::download(void* host, size_t bytes, size_t offset) const {
+  if (Status ok = checkRange(bytes, offset); !ok || bytes == 0) return ok;
+  return opened().check(opened().cuMemcpyDtoH(host, address(data(), offset), bytes), "cuMemcpyDtoH");
+}
+
+Status Buffer::fill(uint8_t value) {
+  if (size == 0) return {};
+  const Functions& cuda = opened();
+  if (Status ok = cuda.check(cuda.cuMemsetD8(address(data()), value, size), "cuMemsetD8"); !ok) return ok;
+  return cuda.check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+Status Buffer::fillAsync(uint8_t value, CUstream_st* stream) {
+  if (size == 0) return {};
+  return opened().check(opened().cuMemsetD8Async(address(data()), value, size, stream), "cuMemsetD8Async");
+}
+
+void Graph::Destroy::operator()(CUgraphExec_st* graph) const { opened().cuGraphExecDestroy(graph); }
+
+Status Graph::launch(CUstream_st* stream) const {
+  return opened().check(opened().cuGraphLaunch(graph.get(), stream), "cuGraphLaunch");
+}
+
+void Stream::Destroy::operator()(CUstream_st* stream) const { opened().cuStreamDestroy(stream); }
+
+Expected<Stream> Stream::create() {
+  auto driver = Functions::get();
+  if (!driver) return std::move(driver).error();
+  CUstream raw = nullptr;
+  if (Status ok = (*driver)->check((*driver)->cuStreamCreate(&raw, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); !ok)
+    return std::move(ok).error();
+  Stream stream;
+  stream.stream.reset(raw);
+  return stream;
+}
+
+Status Stream::synchronize() const {
+  return opened().check(opened().cuStreamSynchronize(get()), "cuStreamSynchronize");
+}
+
+Status Stream::beginCapture() const {
+  return opened().check(opened().cuStreamBeginCapture(get(), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+}
+
+Expected<Graph> Stream::endCapture() const {
+  const Functions& cuda = opened();
+  CUgraph captured = nullptr;
+  if (Status ok = cuda.check(cuda.cuStreamEndCapture(get(), &captured), "cuStreamEndCapture"); !ok)
+    return std::move(ok).error();
+  CUgraphExec raw = nullptr;
+  Status ok = cuda.check(cuda.cuGraphInstantiate(&raw, captured, 0), "cuGraphInstantiate");
+  cuda.cuGraphDestroy(captured);
+  if (!ok) return std::move(ok).error();
+  Graph graph;
+  graph.graph.reset(raw);
+  return graph;
+}
+
+void Event::Destroy::operator()(CUevent_st* event) const { opened().cuEventDestroy(event); }
+
+Expected<Event> Event::create() {
+  auto driver = Functions::get();
+  if (!driver) return std::move(driver).error();
+  CUevent raw = nullptr;
+  if (Status ok = (*driver)->check((*driver)->cuEventCreate(&raw, CU_EVENT_DEFAULT), "cuEventCreate"); !ok)
+    return std::move(ok).error();
+  Event event;
+  event.event.reset(raw);
+  return event;
+}
+
+Status Event::record(CUstream_st* stream) const {
+  return opened().check(opened().cuEventRecord(event.get(), stream), "cuEventRecord");
+}
+
+Status Event::synchronize() const {
+  return opened().check(opened().cuEventSynchronize(event.get()), "cuEventSynchronize");
+}
+
+Expected<float> Event::msSince(const Event& begin) const {
+  float ms = 0;
+  CUresult result = opened().eventElapsedTime(&ms, begin.event.get(), event.get());
+  if (Status ok = opened().check(result, "cuEventElapsedTime"); !ok) return std::move(ok).error();
+  return ms;
+}
+
+} // namespace attnc::device

@@ -1,0 +1,112 @@
+// Devices, memory, streams, events and graphs, for programs that have no CUDA runtime of their own: the command, the
+// tests, the benchmarks. A user of the library brings these from elsewhere.
+//
+// Every function needs a current context (Context makes one) unless it says otherwise. Errors are Blame::Environment with
+// the driver's name for them. Objects are moved, not copied, and must die before the context.
+#pragma once
+
+#include "attnc/error.h"
+#include "jit/current_device.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+struct CUstream_st;
+struct CUevent_st;
+struct CUgraphExec_st;
+
+namespace attnc::device {
+
+/// Number of GPUs. Needs no context; an error where there is no driver.
+Expected<int> count();
+
+/// Holds the primary context of a device (the one that the CUDA runtime and PyTorch use) and makes it current for the
+/// creating thread.
+class Context {
+public:
+  static Expected<Context> create(int ordinal = 0);
+  /// For further threads.
+  Status makeCurrent() const;
+  const jit::DeviceInfo& info() const { return device; }
+
+private:
+  struct Release {
+    int device;
+    void operator()(CUctx_st* context) const;
+  };
+  explicit Context(std::unique_ptr<CUctx_st, Release> context) : context(std::move(context)) {}
+  std::unique_ptr<CUctx_st, Release> context;
+  jit::DeviceInfo device;
+};
+
+/// Device memory. Copies and fills are finished when they return; before them, the caller synchronises the streams that
+/// use the buffer.
+class Buffer {
+public:
+  /// 0 bytes are legal and give a null pointer.
+  static Expected<Buffer> allocate(size_t bytes);
+  void* data() const { return memory.get(); }
+  size_t bytes() const { return size; }
+  Status upload(const void* host, size_t bytes, size_t offset = 0);
+  Status download(void* host, size_t bytes, size_t offset = 0) const;
+  Status fill(uint8_t value);
+  /// The same, enqueued.
+  Status fillAsync(uint8_t value, CUstream_st* stream);
+
+private:
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  Status checkRange(size_t bytes, size_t offset) const;
+  std::unique_ptr<void, Free> memory;
+  size_t size = 0;
+};
+
+/// A captured graph, ready to run.
+class Graph {
+public:
+  Status launch(CUstream_st* stream) const;
+
+private:
+  friend class Stream;
+  struct Destroy {
+    void operator()(CUgraphExec_st* graph) const;
+  };
+  std::unique_ptr<CUgraphExec_st, Destroy> graph;
+};
+
+/// A stream that does not wait for the null stream.
+class Stream {
+public:
+  static Expected<Stream> create();
+  CUstream_st* get() const { return stream.get(); }
+  Status synchronize() const;
+  /// From here on work is recorded instead of run. Calls that CUDA forbids in a capture fail, in any thread.
+  Status beginCapture() const;
+  Expected<Graph> endCapture() const;
+
+private:
+  struct Destroy {
+    void operator()(CUstream_st* stream) const;
+  };
+  std::unique_ptr<CUstream_st, Destroy> stream;
+};
+
+/// A point in a stream's work, with its time.
+class Event {
+public:
+  static Expected<Event> create();
+  Status record(CUstream_st* stream) const;
+  Status synchronize() const;
+  /// Milliseconds from `begin` to this event. Both must have been recorded and passed.
+  Expected<float> msSince(const Event& begin) const;
+
+private:
+  struct Destroy {
+    void operator()(CUevent_st* event) const;
+  };
+  std::unique_ptr<CUevent_st, Destroy> event;
+};
+
+} // namespace attnc::device
