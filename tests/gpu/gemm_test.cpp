@@ -5,7 +5,7 @@
 #include "jit/env.h"
 #include "jit/loaded_kernel.h"
 #include "jit/nvrtc.h"
-#include "kernels/embedded.h"
+#include "plan/embedded.h"
 
 #include <fmt/format.h>
 
@@ -130,8 +130,8 @@ double worstError(const Shape& shape, DType dtype, const char* formA, const char
                                    "#define ATTNC_WGMMA_SHAPES(shape) shape({})\n#define FORM_A {}\n#define FORM_B {}\n"
                                    "#define SIZE_M {}\n#define SIZE_N {}\n#define SIZE_K {}\n#define USE_WGMMA {}\n",
                                    element, shape.n, formA, formB, shape.m, shape.n, shape.k, int(shape.wgmma));
-  for (unsigned i = 0; i < kernels::kEmbeddedFileCount; ++i)
-    job.headers.emplace_back(kernels::kEmbeddedFiles[i].name, kernels::kEmbeddedFiles[i].text);
+  for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i)
+    job.headers.emplace_back(plan::kEmbeddedFiles[i].name, plan::kEmbeddedFiles[i].text);
   job.headers.emplace_back("attnc_config.cuh", config);
   jit::CompileResult result = take(jit::Nvrtc(jit::Env::read()).compile(job));
   constexpr int64_t kBytes = 96 * 1024;
