@@ -109,7 +109,7 @@ TEST_CASE("a family that is passed over is told with the reason", "[api]") {
 
 TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
   Case c;
-  const Mod causal = mod("q_idx >= kv_idx");
+  const Mod causal = mod("q_idx >= kv_idx"), gaps = mod("(kv_idx < 4) | (q_idx % 3 == 0)");
   const auto lists = [](int64_t batch, int64_t heads) {
     return BlockMask::storageBytes({batch, heads, 1000, 3000, 128, 128});
   };
@@ -120,13 +120,16 @@ TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
     CHECK(p.workspaceBytes == kCounters);
   }
   SECTION("not where the kernel bounds its loops") {
-    const Preparation p = settled(causal, c);
-    CHECK_FALSE(p.blockMask);
-    CHECK(p.workspaceBytes == kCounters);
+    for (const char* arch : {"sm_80", "sm_90a"}) {
+      c.options.arch = arch;
+      const Preparation p = settled(causal, c);
+      CHECK_FALSE(p.blockMask);
+      CHECK(p.workspaceBytes == (p.options.family == Family::Sm90 ? kCounters : 0));
+    }
   }
   SECTION("where it does not, one for all batches and heads") {
     c.options.arch = "sm_80";
-    const Preparation p = settled(causal, c);
+    const Preparation p = settled(gaps, c);
     REQUIRE(p.blockMask);
     CHECK(p.options.blockSparse);
     CHECK(p.blockMask->batch == 1);
@@ -148,15 +151,15 @@ TEST_CASE("a block mask is prepared where the kernel gains from one", "[api]") {
     CHECK_FALSE(p.options.blockSparse);
     CHECK(p.workspaceBytes == kCounters);
   }
-  SECTION("a layout may make one pay") {
-    c.operands.q.stride[2] = 65;
+  SECTION("the oracle walks lists alone") {
+    c.options.family = Family::Naive;
     CHECK(settled(causal, c).blockMask);
   }
   SECTION("no rows, no lists") {
     c.options.arch = "sm_80";
     c.operands.q = tensor(2, 8, 0, 64);
     c.outputs.out = tensor(2, 8, 0, 32);
-    const Preparation p = settled(causal, c);
+    const Preparation p = settled(gaps, c);
     CHECK(p.blockMask);
     CHECK(p.workspaceBytes == 0);
   }
