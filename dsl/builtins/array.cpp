@@ -1,10 +1,10 @@
 // Functions that make arrays, reduce them, and ask for shapes.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/indexing.h"
-#include "dsl/values/known_numbers.h"
 
 namespace attnc::dsl {
 
@@ -134,7 +134,8 @@ Value stackRows(Tracer& tracer, llvm::ArrayRef<Value> rows) {
     }
     const Array& array = *toArray(tracer, row);
     if (i == 0) shape.append(array.shape.begin(), array.shape.end());
-    if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape)) tracer.fail(diag::raggedArray);
+    if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape))
+      tracer.fail(diag::raggedArray);
     items.insert(items.end(), array.items.begin(), array.items.end());
     if (items.size() > kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
   }

@@ -1,7 +1,7 @@
 // In: names. Out: rows of the tables of builtins, and dtypes.
 #include "dsl/builtins/builtins.h"
 
-#include "dsl/values/arrays.h"
+#include "dsl/objects/arrays.h"
 
 #include <llvm/ADT/StringExtras.h>
 

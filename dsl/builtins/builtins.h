@@ -1,7 +1,7 @@
 // Functions that attnc knows: Python's, torch's, math's and functools', as functions and as methods.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 

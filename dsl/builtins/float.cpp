@@ -1,8 +1,8 @@
 // Functions of floats: one operation of the IR each, or a short formula of them. Known arguments are computed at once.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/known_numbers.h"
 
 #include <cmath>
 

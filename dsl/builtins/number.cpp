@@ -1,9 +1,9 @@
 // Functions of numbers that choose, test, clamp and convert: where, clamp, abs, isnan, .to(dtype), ...
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
 
 #include <cmath>
 #include <limits>

@@ -1,8 +1,8 @@
 // torch's spellings of operators: torch.add, x.ge(y), torch.logical_and, ...
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/known_numbers.h"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
 // Python's own functions, and those of functools and of flex_attention that take functions.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
 
 #include <llvm/ADT/StringExtras.h>
 

@@ -1,8 +1,8 @@
 // In: a callee and its arguments. Out: what the call yields. Parameters are matched as Python does it.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
 
 #include <llvm/ADT/ScopeExit.h>
 

@@ -3,8 +3,8 @@
 //   name: dtype[dims]        a tensor; dims are ints, constants of the mod, B H HKV Q_LEN KV_LEN, or free names
 //   name: dtype              a tensor with no dims
 //   name: int|float|bool     a run-time scalar
+#include "dsl/objects/indexing.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/indexing.h"
 
 namespace attnc::dsl {
 

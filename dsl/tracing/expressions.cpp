@@ -1,9 +1,9 @@
 // In: expressions. Out: their values; the order of evaluation is Python's.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/indexing.h"
 
 #include <llvm/ADT/ScopeExit.h>
 

@@ -1,9 +1,9 @@
 // In: statements. Out: names bound, control flow followed. Only conditions known before launch steer it.
 // An error in an assignment poisons the names it would have bound, so that what follows is still checked.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/indexing.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/indexing.h"
 
 namespace attnc::dsl {
 

@@ -4,7 +4,7 @@
 // (score) or 4 (mask) positional arguments; or the expression that ends the text.
 #include "dsl/tracing/trace_mods.h"
 
-#include "dsl/values/arithmetic.h"
+#include "dsl/objects/arithmetic.h"
 
 namespace attnc::dsl {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "dsl/builtins/builtins.h"
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/ADT/StringMap.h>

@@ -4,7 +4,7 @@
 #include "dsl/arena.h"
 #include "dsl/diagnostics.h"
 #include "dsl/limits.h"
-#include "dsl/values/value.h"
+#include "dsl/objects/object.h"
 #include "ir/loops.h"
 
 namespace attnc::dsl {

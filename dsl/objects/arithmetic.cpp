@@ -1,11 +1,11 @@
 // In: operators and values of any kind. Out: values; where an operand is traced, IR in the operands' common type.
 // Not: simplification. `x * 1` stays until the passes.
-#include "dsl/values/arithmetic.h"
+#include "dsl/objects/arithmetic.h"
 
-#include "dsl/values/arrays.h"
-#include "dsl/values/indexing.h"
-#include "dsl/values/known_numbers.h"
-#include "dsl/values/power.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
+#include "dsl/objects/known_numbers.h"
+#include "dsl/objects/power.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // In: known numbers. Out: known numbers, by Python's rules.
 // Not: integers beyond 64 bits; they are an error where Python would go on.
-#include "dsl/values/known_numbers.h"
+#include "dsl/objects/known_numbers.h"
 
 #include <cmath>
 

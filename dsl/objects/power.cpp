@@ -1,9 +1,9 @@
 // In: base and exponent, at least one traced. Out: products where the exponent is a small known integer, square roots,
 // exp2 for powers of two, a ladder of squarings for ints, and Op::Pow for the rest.
-#include "dsl/values/power.h"
+#include "dsl/objects/power.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/known_numbers.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/known_numbers.h"
 
 #include <cmath>
 

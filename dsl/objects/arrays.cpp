@@ -1,10 +1,10 @@
-// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all elements
-// spelled out. Not: extents that are known at launch only.
-#include "dsl/values/arrays.h"
+// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all
+// elements spelled out. Not: extents that are known at launch only.
+#include "dsl/objects/arrays.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/indexing.h"
-#include "dsl/values/lazy.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/indexing.h"
+#include "dsl/objects/lazy.h"
 
 namespace attnc::dsl {
 
@@ -155,7 +155,8 @@ Value reduce(Context& context, Value value, std::optional<int64_t> axis,
              llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold) {
   const Array* lazy = axis ? lazyOf(context, value) : nullptr;
   if (lazy)
-    if (auto folded = foldLazy(context, *lazy, wrapKnownIndex(context, *axis, lazy->shape.size()), fold)) return *folded;
+    if (auto folded = foldLazy(context, *lazy, wrapKnownIndex(context, *axis, lazy->shape.size()), fold))
+      return *folded;
   const Array& array = *toArray(context, value);
   if (array.items.empty()) context.fail(diag::emptyReduction);
   if (!axis || (array.shape.size() == 1 && (*axis == 0 || *axis == -1))) {

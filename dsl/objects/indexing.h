@@ -1,7 +1,7 @@
 // base[index]: sequences, arrays and captured tensors.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 

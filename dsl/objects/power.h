@@ -1,7 +1,7 @@
 // Powers of which the base or the exponent is traced.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 

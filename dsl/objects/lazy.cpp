@@ -1,7 +1,7 @@
-#include "dsl/values/lazy.h"
+#include "dsl/objects/lazy.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/indexing.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/indexing.h"
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/DenseSet.h>

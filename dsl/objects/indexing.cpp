@@ -1,12 +1,12 @@
 // In: a base and an index. Out: the item; for a captured tensor a view with fewer axes, which becomes a Load once all
 // axes are indexed. A traced index that may be negative counts from the end, as torch has it.
 // Not: bounds of traced indices; code generation proves them or clamps.
-#include "dsl/values/indexing.h"
+#include "dsl/objects/indexing.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
-#include "dsl/values/lazy.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
+#include "dsl/objects/lazy.h"
 
 namespace attnc::dsl {
 

@@ -1,5 +1,5 @@
 // What values are called in messages, and the few questions that a value can answer by itself.
-#include "dsl/values/value.h"
+#include "dsl/objects/object.h"
 
 namespace attnc::dsl {
 

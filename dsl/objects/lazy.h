@@ -4,7 +4,7 @@
 // iter's place; a sum binds it. So neither depends on how many elements there are.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
 

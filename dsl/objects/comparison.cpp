@@ -1,7 +1,7 @@
 // In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays an array of them.
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
 
 namespace attnc::dsl {
 

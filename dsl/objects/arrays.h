@@ -2,7 +2,7 @@
 // table, and every reduction but a long sum, is unrolled element by element.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
 

@@ -1,5 +1,5 @@
 // In: requests of the tracer for nodes, objects and time. Out: them, or the diagnostic of the limit that is passed.
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 

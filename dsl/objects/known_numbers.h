@@ -2,7 +2,7 @@
 // and bool as an int.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 

@@ -5,7 +5,7 @@
 // Arithmetic on bools is arithmetic on 0 and 1, except for `*` of two bools, which is their conjunction.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 
