@@ -10,25 +10,25 @@ namespace attnc::dsl {
 
 /// An array with all its items, of a lazy array or of a tensor whose axes left free have constant extents; an array
 /// with items is itself.
-const Array* toArray(Context& context, Value value);
-const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items);
+const Array* toArray(Context& context, Object value);
+const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Object> items);
 
 /// Reports that an element is needed and the tensor has axes left.
 [[noreturn]] void failUnindexed(Context& context, const Tensor& tensor);
 
 /// Applies `scalarFn` to the elements of the operands, broadcast as torch does: numbers to any shape, extents of 1 to
 /// any extent. At least one operand is array-like.
-Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
-                llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn);
+Object broadcast(Context& context, llvm::ArrayRef<Object> operands,
+                 llvm::function_ref<Object(llvm::ArrayRef<Object>)> scalarFn);
 
 /// Folds along an axis (negative counts from the end), or over all elements where there is none.
-Value reduce(Context& context, Value array, std::optional<int64_t> axis,
-             llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold);
+Object reduce(Context& context, Object array, std::optional<int64_t> axis,
+              llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold);
 
 /// The sum of an array along an axis (negative counts from the end), or over all elements; bools count.
-Value total(Context& context, Value array, std::optional<int64_t> axis);
+Object total(Context& context, Object array, std::optional<int64_t> axis);
 
 /// Extents of a tensor's free axes, or of an array: ints, and traced ints for named extents.
-std::vector<Value> shapeOf(Context& context, Value arrayLike);
+std::vector<Object> shapeOf(Context& context, Object arrayLike);
 
 } // namespace attnc::dsl

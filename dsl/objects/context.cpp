@@ -33,13 +33,13 @@ ir::Value Context::makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRe
   return module.make(op, type, operands, attr, line);
 }
 
-Value Context::makeSequence(bool isList, std::vector<Value> items) {
+Object Context::makeSequence(bool isList, std::vector<Object> items) {
   if (items.size() > kMaxItems) fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
   charge(1 + items.size() / 4);
   return heap.make<Sequence>(isList, std::move(items));
 }
 
-Value Context::makeStr(std::string text) {
+Object Context::makeStr(std::string text) {
   if (text.size() > kMaxStringBytes) fail(diag::stringTooLong, Count(text.size()), Count(kMaxStringBytes));
   charge(1 + text.size() / 64);
   return static_cast<const Str*>(heap.make<Str>(std::move(text)));

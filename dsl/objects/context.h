@@ -36,9 +36,9 @@ public:
   /// Whether an integer is known to be at least 0, taking integer arithmetic as free of overflow.
   bool isNonNegative(ir::Value value);
 
-  Value makeSequence(bool isList, std::vector<Value> items);
-  Value makeStr(std::string text);
-  std::string describe(Value value) const { return dsl::describe(module, value); }
+  Object makeSequence(bool isList, std::vector<Object> items);
+  Object makeStr(std::string text);
+  std::string describe(Object value) const { return dsl::describe(module, value); }
 
 private:
   ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);

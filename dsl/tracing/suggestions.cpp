@@ -53,7 +53,7 @@ constexpr struct {
 };
 
 /// Whether a value may stand where the name stands.
-bool fits(Value value, const Usage& usage) {
+bool fits(Object value, const Usage& usage) {
   if (usage.isCalled) return value.isCallable();
   if (!usage.dims.empty()) return value.isArrayLike() || value.is<Sequence*>();
   return !value.is<const Builtin*>();
