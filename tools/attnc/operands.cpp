@@ -54,7 +54,7 @@ private:
 /// Collects the captures of one run.
 class Collector {
 public:
-  Collector(const Mod& mod, const RunOptions& options, TensorMap& file, Generator* generator, const Needed& needed)
+  Collector(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator, const Needed& needed)
       : mod(mod), options(options), file(file), generator(generator), needed(needed) {}
 
   Status collect(Operands& operands) {
@@ -176,7 +176,7 @@ private:
 
   const Mod& mod;
   const RunOptions& options;
-  TensorMap& file;
+  NamedTensors& file;
   Generator* generator;
   const Needed& needed;
   const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
@@ -193,8 +193,8 @@ std::string namesText(const std::vector<std::string>& names) {
   return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
-Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements, TensorMap& file,
-                    Operands& operands) {
+Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
+                    NamedTensors& file, Operands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
   std::map<std::string, Want> wants;
   for (const CaptureInfo& capture : mod.captures())
@@ -251,7 +251,7 @@ void checkStdin(const RunOptions& options) {
 
 Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
   Operands operands;
-  TensorMap file;
+  NamedTensors file;
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
   if (options.random) {
@@ -269,7 +269,7 @@ Expected<Operands> findOperands(const Mod& mod, const RunOptions& options, Eleme
 Expected<Operands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {
   Operands operands;
   operands.problem = problem;
-  TensorMap file;
+  NamedTensors file;
   Generator generator(options.seed, problem, kMaxDrawnToExplain);
   const Needed needed(mod, Elements::OfMask);
   Collector collector(mod, options, file, &generator, needed);

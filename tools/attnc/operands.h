@@ -21,8 +21,8 @@ enum class Elements {
 /// Host memory, checked against each other and against the mod.
 struct Operands {
   HostTensor q, k, v;
-  TensorMap tensors; ///< captured tensors, by name
-  Captures captures; ///< all captures; tensors borrowed from `tensors`
+  NamedTensors tensors; ///< captured tensors, by name
+  Captures captures;    ///< all captures; tensors borrowed from `tensors`
   ProblemShape problem;
 };
 

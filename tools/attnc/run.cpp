@@ -71,7 +71,7 @@ std::string describeOperands(const Operands& operands) {
 }
 
 Status writeResult(RunResult& result, const RunOptions& options) {
-  TensorMap tensors;
+  NamedTensors tensors;
   tensors["out"] = std::move(result.out);
   if (options.lse) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);

@@ -143,7 +143,7 @@ private:
     return end == *dataBytes ? Status() : fail("{} bytes after the last tensor", *dataBytes - end);
   }
 
-  Status readTensor(const TensorEntry& entry, TensorMap& tensors) {
+  Status readTensor(const TensorEntry& entry, NamedTensors& tensors) {
     const uint64_t count = entry.end - entry.begin;
     const Want want = wanted(entry.name);
     HostTensor tensor;
@@ -167,8 +167,8 @@ private:
 };
 
 /// Names in the order of their data: wide types first, so that every tensor is aligned to its elements.
-std::vector<const TensorMap::value_type*> dataOrder(const TensorMap& tensors) {
-  std::vector<const TensorMap::value_type*> order;
+std::vector<const NamedTensors::value_type*> dataOrder(const NamedTensors& tensors) {
+  std::vector<const NamedTensors::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return dtypeBytes(a->second.dtype) > dtypeBytes(b->second.dtype);
@@ -199,7 +199,7 @@ Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64
   return Reader(stream, size, name, wanted).read();
 }
 
-Status writeSafetensors(const std::string& path, const TensorMap& tensors,
+Status writeSafetensors(const std::string& path, const NamedTensors& tensors,
                         const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;

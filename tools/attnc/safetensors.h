@@ -23,7 +23,7 @@ namespace attnc::cli {
 enum class Want { Nothing, Shape, Data };
 
 struct FileTensors {
-  TensorMap tensors;              ///< what was wanted; those of Want::Shape without bytes
+  NamedTensors tensors;           ///< what was wanted; those of Want::Shape without bytes
   std::vector<std::string> names; ///< of all tensors of the file, in the order of their data
 };
 
@@ -40,7 +40,7 @@ Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64
                                       const Wanted& wanted = wantAll);
 
 /// Writes a file that appears whole or not at all; "-" is stdout. `metadata` goes into the header's `__metadata__`.
-Status writeSafetensors(const std::string& path, const TensorMap& tensors,
+Status writeSafetensors(const std::string& path, const NamedTensors& tensors,
                         const std::map<std::string, std::string>& metadata = {});
 
 } // namespace attnc::cli
