@@ -170,15 +170,15 @@ Expected<CachedBytes> Cache::Impl::flyOrWait(const Request& request, const Diges
       ++memoryHits;
       return CachedBytes{bytes, Origin::Memory};
     }
-    auto& slot = flights[key];
-    if (slot && slot->generation == forkGeneration()) {
-      flight = slot;
+    auto& running = flights[key];
+    if (running && running->generation == forkGeneration()) {
+      flight = running;
       flight->landed.wait(lock, [&] { return flight->done; });
       if (!*flight->outcome) return flight->outcome->error();
       ++memoryHits;
       return CachedBytes{(*flight->outcome)->bytes, Origin::Memory};
     }
-    slot = flight = std::make_shared<Flight>();
+    running = flight = std::make_shared<Flight>();
   }
   Expected<CachedBytes> outcome = fetch(request, key, identity);
   auto lock = lockForkSafe();
