@@ -96,7 +96,8 @@ public:
   Error error() const;
 
 private:
-  void add(Loc loc, const char* id, std::string_view message, std::string_view hint, std::vector<std::string> holes);
+  void add(Loc loc, const char* id, std::string_view message, std::string_view hint,
+           const std::vector<std::string>& holes);
   void sourceLine(Loc loc, std::string& line, size_t& column, size_t& width, std::vector<std::string>& wide) const;
   std::string render(Loc loc, const Diagnostic& diagnostic) const;
 

@@ -180,7 +180,7 @@ Object arange(Tracer& tracer, const Bound& bound) {
   if (range.size() > kMaxItems)
     tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(kMaxItems));
   std::vector<Object> items;
-  for (uint64_t i = 0; i < range.size(); ++i) items.push_back(range.start + int64_t(i) * range.step);
+  for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
   return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
 }
 

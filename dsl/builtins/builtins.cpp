@@ -58,7 +58,7 @@ std::vector<llvm::StringRef> builtinNames(unsigned places) {
   std::vector<llvm::StringRef> names;
   for (llvm::ArrayRef<Builtin> table : tables())
     for (const Builtin& builtin : table)
-      if (builtin.where & places) names.push_back(builtin.name);
+      if (builtin.where & places) names.emplace_back(builtin.name);
   return names;
 }
 
