@@ -14,7 +14,7 @@
 namespace attnc::cli {
 namespace {
 
-/// "50.8 %"; of nothing, 0 %.
+/// "50.8 %"; "0 %" if the whole is 0.
 std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
 
 std::string flopsText(double flops) {
@@ -26,14 +26,14 @@ std::string flopsText(double flops) {
   return fmt::format("{:.{}f} {}", number, unit == 0 ? 3 : 2, kUnits[unit]);
 }
 
-/// A number of blocks; of estimated ones, three digits.
+/// A number of blocks; an estimate has three digits.
 std::string countText(double count, bool isEstimated) {
   if (!isEstimated) return fmt::format("{:.0f}", count);
   double unit = count < 1000 ? 1 : std::pow(10, std::floor(std::log10(count)) - 2);
   return fmt::format("about {:.0f}", std::round(count / unit) * unit);
 }
 
-/// Why the catalogue leaves Hopper's own family aside on Hopper; empty where it does not.
+/// Why the catalogue does not choose the sm90 family on Hopper; empty if it does.
 const char* whyNotSm90(const kernels::Plan& plan, const KernelOptions& asked) {
   bool isHopper = plan.options.arch.rfind("sm_90", 0) == 0;
   if (asked.family != Family::Auto || !isHopper || plan.options.family == Family::Sm90) return "";

@@ -23,12 +23,12 @@ std::string spillText(const CompiledKernel& compiled);
 /// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
 std::string kernelText(const kernels::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
 
-/// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
-/// "about" in front of them.
+/// Lines "KV loop", "blocks" and "FLOPs": the work that remains after masking. "about" precedes figures that are
+/// estimated from samples.
 std::string workText(const MaskCensus& census, const ProblemShape& problem, const kernels::Plan& plan, KvLoop loop);
 
-/// What a kernel of this family evaluates per score: the sm90 family takes factors that heads know and terms that rows
-/// know out of score_mod.
+/// What a kernel of this family evaluates per score: the sm90 family moves factors that depend on the head alone, and
+/// terms that depend on the row alone, out of score_mod.
 ir::Module moduleInKernel(const ir::Module& module, Family family);
 
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes.

@@ -19,7 +19,7 @@ namespace {
 
 // Elements of captures, all together.
 constexpr int64_t kMaxDrawnToRun = int64_t(1) << 34;
-constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // seconds, and a gigabyte; explaining takes no longer
+constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn within seconds
 
 [[noreturn]] void badSet(const std::string& assignment, const std::string& reason) {
   throw CLI::ValidationError("--set", inQuotes(assignment) + ": " + reason);
@@ -40,7 +40,7 @@ std::set<std::string> tensorsOfMask(const ir::Module& module) {
   return names;
 }
 
-/// Which elements of captured tensors are found.
+/// Whether the elements of a captured tensor are needed, or its shape alone.
 class Needed {
 public:
   Needed(const Mod& mod, Elements elements) : all(elements == Elements::All), ofMask(tensorsOfMask(mod.module())) {}
@@ -135,7 +135,7 @@ private:
     operands.tensors[capture.name] = std::move(*tensor);
   }
 
-  /// What is pinned need not be said twice.
+  /// A pinned scalar takes its value from --pin, and needs no --set.
   void setPinned(const CaptureInfo& capture, int64_t value, Operands& operands) const {
     if (capture.kind == CaptureInfo::Kind::Bool)
       operands.captures.set(capture.name, value != 0);
@@ -184,7 +184,7 @@ private:
   std::map<std::string, int64_t> freeDims;
 };
 
-/// Some of a file's names; a model has thousands.
+/// The first names of a file, for messages: the file of a model has thousands.
 std::string namesText(const std::vector<std::string>& names) {
   constexpr size_t kMost = 12;
   if (names.empty()) return "the file has no tensors";

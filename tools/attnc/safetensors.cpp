@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000; // as the format's own reader; bounds what parsing takes
+constexpr uint64_t kMaxHeaderBytes = 100'000'000; // the limit of the format's own reader; bounds the cost of parsing
 constexpr size_t kPrefixBytes = 8;
 
 struct DTypeSpelling {
@@ -73,7 +73,8 @@ private:
     return fail("tensor {}: {}", inQuotes(tensor), fmt::format(text, std::forward<Args>(args)...));
   }
 
-  /// Appends bytes; in parts, since a stream of unknown size may promise more than it has. How many there were.
+  /// Appends up to `count` bytes; returns how many the stream had. It reads in parts, since the header of a stream of
+  /// unknown size may announce more than there is.
   template <class Bytes> uint64_t readBytes(Bytes& target, uint64_t count) {
     constexpr uint64_t kPart = 16 << 20;
     for (uint64_t left = count; left > 0;) {

@@ -2,8 +2,8 @@
 // 8 bytes of header length, a JSON header, then the tensors' bytes, row-major, little endian.
 //
 // The reader trusts nothing: every length is checked against the file before anything is allocated, and every message
-// names the tensor. It reads the bytes of the tensors that are wanted, and of no others: a file may be a model. Not
-// done here: whether the tensors fit the attention problem (operands.h).
+// names the tensor. It reads the bytes of the wanted tensors only: the file may hold a whole model. Not done here:
+// whether the tensors fit the attention problem (operands.h).
 #pragma once
 
 #include "attnc/error.h"
@@ -19,7 +19,7 @@
 
 namespace attnc::cli {
 
-/// What somebody wants of a tensor of a file.
+/// How much of a tensor is read.
 enum class Want { Nothing, Shape, Data };
 
 struct FileTensors {
