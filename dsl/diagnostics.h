@@ -65,7 +65,8 @@ namespace diag {
 /// All ids of diagnostics.def, in order.
 std::vector<std::string> diagnosticIds();
 
-/// Unwinds to the nearest place where work can go on. It never leaves the front end. `fatal`: there is no such place.
+/// Thrown to unwind to the nearest place where work can go on; it never leaves the front end. `fatal`: there is no such
+/// place, all work ends.
 struct Abort {
   bool fatal = false;
 };

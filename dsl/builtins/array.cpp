@@ -10,7 +10,7 @@ namespace attnc::dsl {
 
 namespace {
 
-/// A value whose elements a reduction goes through; nothing for a number, whose reduction is itself.
+/// The array that a reduction runs over; nothing for a number, which is its own reduction.
 std::optional<Object> arrayOf(Tracer& tracer, Object value) {
   value = decay(tracer, value);
   if (value.isArrayLike()) return value;
@@ -97,7 +97,7 @@ template <bool isMin> Object extreme(Tracer& tracer, const Bound& bound) {
   });
 }
 
-/// torch.max(x), torch.max(x, y). torch.max(x, dim) yields a pair, which nobody wants here.
+/// torch.max(x), torch.max(x, y). torch.max(x, dim) would give a pair of values and indices, and is refused.
 template <bool isMin> Object extremeOrTwo(Tracer& tracer, const Bound& bound) {
   if (bound.has(2)) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
   if (!bound.has(1))

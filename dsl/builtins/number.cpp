@@ -108,7 +108,7 @@ Object typeAs(Tracer& tracer, const Bound& bound) {
 
 Object itself(Tracer&, const Bound& bound) { return bound[0]; }
 
-/// The same number or numbers, through which no gradient passes.
+/// The same number or array, with no gradient passing through.
 Object detach(Tracer& tracer, const Bound& bound) {
   Object value = decay(tracer, bound[0]);
   if (value.isTraced()) return stopGradient(tracer, value.as<ir::Value>());

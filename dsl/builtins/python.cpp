@@ -13,7 +13,7 @@ namespace attnc::dsl {
 
 namespace {
 
-/// The items that min(a, b, ...) or min(iterable) is about.
+/// The items of min(a, b, ...) or of min(iterable).
 std::vector<Object> operandsOf(Tracer& tracer, const Bound& bound) {
   std::vector<Object> items = bound.rest.size() == 1 ? tracer.items(bound.rest[0]) : bound.rest;
   if (items.empty()) tracer.fail(diag::emptyReduction);

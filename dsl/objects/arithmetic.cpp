@@ -130,7 +130,7 @@ Object shift(Context& context, BinaryOp op, Object left, Object right) {
     ir::Value amount = context.module.constInt(type, std::min(count, width - 1));
     return context.make(isLeft ? Op::Shl : Op::Shr, type, {value, amount});
   }
-  // The IR takes the count modulo the width; Python's numbers run out of bits instead.
+  // The IR takes the count modulo the width. In Python a large count shifts all bits out.
   ir::Value count = lift(context, right, type);
   if (!isLeft) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
   ir::Value inside = context.make(Op::Le, Type::Bool, {count, last});

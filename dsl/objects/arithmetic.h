@@ -1,4 +1,4 @@
-// Operators over the tracer's values: known numbers are computed, traced ones become IR, arrays go element by element.
+// Operators over objects: known numbers are computed, traced ones become IR, arrays go element by element.
 //
 // Types. A known number adopts the type of the traced operand it meets: an int beside an i32 is an i32 (i64 if it does
 // not fit), beside an f32 an f32; a float makes both f32. Of two traced operands the later in bool, i32, i64, f32 wins.
@@ -25,7 +25,7 @@ Object asBool(Context& context, Object operand);
 
 // Scalars (isNumber()) only ----------------------------------------------------------------------------------------
 
-/// The type in which two or more scalars meet. With `arithmetic`, bools meet in i32.
+/// The common type of two or more scalars. With `arithmetic`, bools count as i32.
 ir::Type promote(Context& context, llvm::ArrayRef<Object> scalars, bool arithmetic);
 /// A scalar as an IR value of this type; a known one becomes a constant.
 ir::Value lift(Context& context, Object scalar, ir::Type type);

@@ -43,7 +43,7 @@ llvm::SmallVector<int64_t, 2> commonShape(Context& context, llvm::ArrayRef<int64
   return shape;
 }
 
-/// The element of `array` that a flat index of the broadcast shape meets.
+/// The element of `array` at a flat index of the broadcast shape.
 Object elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) {
   size_t at = 0, step = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -57,7 +57,7 @@ Object elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat)
   return array.items[at];
 }
 
-/// Applies `scalarFn` once, to the elements of lazy arrays; nothing if one is no such array.
+/// Applies `scalarFn` once, to the elements of lazy arrays; nullopt if an operand is not lazy.
 std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> operands,
                                     llvm::function_ref<Object(llvm::ArrayRef<Object>)> scalarFn) {
   llvm::SmallVector<Object, 4> elements;
@@ -94,7 +94,7 @@ void failUnindexed(Context& context, const Tensor& tensor) {
   if (tensor.order.size() < tensor.axes.size())
     context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
                  Count(tensor.axes.size() - tensor.order.size()));
-  // What is known along each extent; the parameters may have other names.
+  // The coordinate along each named extent, for the hint; the parameters of the mod may have other names.
   constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
   std::string element = capture.name + "[";
   for (const ir::Extent& extent : capture.shape) {

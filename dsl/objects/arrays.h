@@ -1,5 +1,5 @@
-// Arrays: tables written in the mod, and rows of captured tensors as far as they are lazy (lazy.h). What meets a
-// table, and every reduction but a long sum, is unrolled element by element.
+// Arrays: tables written in the mod, and lazy rows of captured tensors (lazy.h). An operation with a table, and every
+// reduction but a long sum, is unrolled element by element.
 #pragma once
 
 #include "dsl/objects/context.h"
@@ -8,8 +8,8 @@
 
 namespace attnc::dsl {
 
-/// An array with all its items, of a lazy array or of a tensor whose axes left free have constant extents; an array
-/// with items is itself.
+/// An array with all its items written out: of a lazy array, or of a tensor whose free axes have constant extents. An
+/// array that has items is returned as it is.
 const Array* toArray(Context& context, Object value);
 const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Object> items);
 
@@ -25,7 +25,7 @@ Object broadcast(Context& context, llvm::ArrayRef<Object> operands,
 Object reduce(Context& context, Object array, std::optional<int64_t> axis,
               llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold);
 
-/// The sum of an array along an axis (negative counts from the end), or over all elements; bools count.
+/// The sum of an array along an axis (negative counts from the end), or over all elements; bools count as 0 and 1.
 Object total(Context& context, Object array, std::optional<int64_t> axis);
 
 /// Extents of a tensor's free axes, or of an array: ints, and traced ints for named extents.

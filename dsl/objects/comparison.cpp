@@ -29,7 +29,7 @@ Object compareScalars(Context& context, CompareOp op, Object left, Object right)
   return context.make(operation, Type::Bool, {lift(context, left, type), lift(context, right, type)});
 }
 
-/// Equality of what is no number. Sequences are compared item by item; `depth` bounds the recursion.
+/// Equality of objects that are not numbers. Sequences are compared item by item; `depth` bounds the recursion.
 bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
   context.charge(1);
   if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
@@ -48,7 +48,7 @@ bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
   return true;
 }
 
-/// `is`: of None, bools, dtypes and functions. Of numbers Python itself leaves it open.
+/// `is`: of None, bools, dtypes and functions. For numbers Python does not define it either.
 bool identical(Context& context, Object left, Object right) {
   if (left.is<NoneObject>() || right.is<NoneObject>()) return left.is<NoneObject>() && right.is<NoneObject>();
   if (left.isTraced() || left.is<int64_t>() || left.is<double>()) badOperands(context, CompareOp::Is, left, right);

@@ -1,4 +1,4 @@
-// In: requests of the tracer for nodes, objects and time. Out: them, or the diagnostic of the limit that is passed.
+// In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the limit that is exceeded.
 #include "dsl/objects/context.h"
 
 namespace attnc::dsl {
@@ -51,7 +51,7 @@ bool Context::isNonNegative(ir::Value value) {
   return nonNegative[value.id];
 }
 
-/// Operands come before their users, so theirs is known. f32 values count too: they may be cast.
+/// Operands come before their users, so the answer for them is there. f32 values have one as well: they may be cast.
 bool Context::computeNonNegative(const ir::Node& node) const {
   using ir::Op;
   auto operand = [&](size_t i) { return bool(nonNegative[node.operands[i].id]); };

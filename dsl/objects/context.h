@@ -45,8 +45,8 @@ private:
   bool computeNonNegative(const ir::Node& node) const;
 
   uint64_t steps = 0;
-  std::vector<bool> nonNegative; // of the first nodes of the module
-  std::vector<ir::LoopSet> open; // of the first nodes of the module
+  std::vector<bool> nonNegative; // by node; filled as far as it was asked for
+  std::vector<ir::LoopSet> open; // by node; filled as far as it was asked for
 };
 
 } // namespace attnc::dsl

@@ -1,6 +1,6 @@
 // In: a base and an index. Out: the item; for a captured tensor a view with fewer axes, which becomes a Load once all
-// axes are indexed. A traced index that may be negative counts from the end, as torch has it.
-// Not: bounds of traced indices; code generation proves them or clamps.
+// axes are indexed. A traced index that may be negative counts from the end, as torch has it. Not: bounds of traced
+// indices; code generation clamps an index that is not proven to be inside.
 #include "dsl/objects/indexing.h"
 
 #include "dsl/objects/arithmetic.h"
@@ -47,7 +47,7 @@ ir::Value readElement(Context& context, const Tensor& tensor) {
 
 namespace {
 
-/// An int that stands for itself plus the size where it is negative.
+/// The index, plus the size if it is negative.
 ir::Value wrapTraced(Context& context, Object index, Object size) {
   Type type = promote(context, {index, size}, /*arithmetic=*/true);
   ir::Value value = lift(context, index, type);

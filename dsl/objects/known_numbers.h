@@ -8,7 +8,7 @@ namespace attnc::dsl {
 
 /// Both operands are known numbers. Errors: overflow, division by zero, operands of the wrong type.
 Object knownBinary(Context& context, BinaryOp op, Object left, Object right);
-/// Neg, Pos, Invert. Not as Python does it: ~ of a bool is its negation, as for torch's bool tensors.
+/// Neg, Pos, Invert. Unlike in Python, ~ of a bool is its negation, as for torch's bool tensors.
 Object knownUnary(Context& context, UnaryOp op, Object operand);
 /// Eq, Ne, Lt, Le, Gt, Ge of two known numbers.
 bool knownCompare(CompareOp op, Object left, Object right);

@@ -19,7 +19,8 @@ namespace {
 
 /// Sums of fewer elements are unrolled.
 constexpr int64_t kMinRounds = 16;
-/// Rounds of a sum with those of the sums inside it; beyond, the inner ones are computed one by one, and once.
+/// The most rounds of a sum times those of the sums inside it. A sum beyond this is unrolled, so that the inner sums
+/// are computed once each.
 constexpr int64_t kMaxNestedRounds = 1 << 16;
 
 struct Replacement {
@@ -43,8 +44,8 @@ std::vector<ir::Value> openNodes(Context& context, ir::Value element) {
   return nodes;
 }
 
-/// The element with values in the place of the iters of some axes. Sums inside bind other loops, so that none is bound
-/// by mistake.
+/// The element with values in place of the iters of some axes. Sums inside it get other loops, so that they do not bind
+/// an iter of these values by mistake.
 Object replaced(Context& context, Object element, llvm::ArrayRef<Replacement> replacements) {
   if (!element.isTraced()) return element;
   ir::LoopSet gone = 0;
@@ -90,7 +91,7 @@ std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
   return context.make(Op::Sum, context.type(term), {term}, loop.attr());
 }
 
-/// The array without an axis that its element depends on no more: axes before it move one place to the last.
+/// The array without an axis that its element no longer depends on: the axes before it move one place towards the last.
 Object withoutAxis(Context& context, llvm::ArrayRef<int64_t> shape, size_t axis, Object element) {
   llvm::SmallVector<Replacement, 4> moves;
   for (size_t i = 0; i < axis; ++i) {

@@ -25,11 +25,11 @@ const Array* sliceLazy(Context& context, const Array& array, int64_t start, int6
 /// All elements, row-major.
 std::vector<Object> itemsOf(Context& context, const Array& array);
 
-/// The sum along an axis, or over all elements, as a loop. Nothing where that does not pay: few elements, or many
-/// rounds inside one another.
+/// The sum along an axis, or over all elements, as a loop. nullopt if a loop does not pay: few elements, or many nested
+/// rounds.
 std::optional<Object> sumLazy(Context& context, const Array& array, std::optional<size_t> axis);
 
-/// An array with one axis folded element by element, lazy still. Nothing if the axis is long or the only one.
+/// An array with one axis folded element by element, still lazy. nullopt if the axis is long or the only one.
 std::optional<Object> foldLazy(Context& context, const Array& array, size_t axis,
                                llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold);
 

@@ -1,4 +1,4 @@
-// What values are called in messages, and the few questions that a value can answer by itself.
+// Names of objects for messages, and queries that need one object alone.
 #include "dsl/objects/object.h"
 
 namespace attnc::dsl {

@@ -1,5 +1,5 @@
-// The tracer's two kinds of value: what is known before launch (numbers, sequences, functions, ...), and values of the
-// IR. An Object is small and copied freely; what it points at lives in the tracer's Arena.
+// What the tracer computes with: objects that are known before launch (numbers, sequences, functions, ...), and values
+// of the IR, which are traced. An Object is small and copied freely; what it points at lives in the tracer's Arena.
 #pragma once
 
 #include "dsl/syntax/ast.h"
@@ -18,7 +18,7 @@ class Object;
 
 struct NoneObject {};
 struct EllipsisObject {};
-/// Result of something that has been reported already; using it reports nothing more.
+/// The result of an error that was reported already; using it reports nothing more.
 struct PoisonObject {};
 
 struct Str {

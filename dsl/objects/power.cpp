@@ -36,7 +36,8 @@ Object wholePower(Context& context, Object base, int64_t exponent) {
   return exponent < 0 ? context.make(Op::Div, type, {one, result}) : result;
 }
 
-/// 2 ** e, 3 ** e, n ** e for a traced int e: one step a bit of the exponent, the squares of a known base being known.
+/// 2 ** e, 3 ** e, n ** e for a traced int e: one step for each bit of the exponent. The squares of a known base are
+/// known.
 Object intLadder(Context& context, Object base, ir::Value exponent) {
   Type type = promote(context, {base, exponent}, /*arithmetic=*/true);
   ir::Value e = lift(context, exponent, type);

@@ -126,7 +126,7 @@ llvm::SmallVector<BuiltinParameter, 6> parametersOf(const Builtin& builtin) {
   return parameters;
 }
 
-/// torch's own names for the same things.
+/// torch's name of a parameter that has two.
 llvm::StringRef canonical(llvm::StringRef keyword) {
   if (keyword == "axis") return "dim";
   if (keyword == "self") return "input";

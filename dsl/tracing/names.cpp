@@ -36,7 +36,7 @@ const PythonModule* findPythonModule(llvm::StringRef path) {
   return nullptr;
 }
 
-/// Modules that are known without an import, as people paste functions and leave the head of the file behind.
+/// Modules that are known without an import, since people paste functions without the imports above them.
 constexpr struct {
   const char* name;
   const char* path;

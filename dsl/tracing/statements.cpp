@@ -142,7 +142,7 @@ void Tracer::runAugAssign(const AugAssignStmt& stmt) {
   assign(*stmt.target, combine(eval(*stmt.target)));
 }
 
-/// In a function the annotation says nothing to attnc. At module level it declares a capture, or a typed constant.
+/// In a function the annotation is ignored. At module level it declares a capture, or a typed constant.
 void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
   const auto& target = *cast<NameExpr>(stmt.target);
   if (scope != &globals) {

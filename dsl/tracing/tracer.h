@@ -1,4 +1,4 @@
-// The tracer: runs a syntax tree with values known before launch and values of the IR.
+// The tracer: runs a syntax tree with objects known before launch and values of the IR.
 //
 // In: a tree and the overrides of its constants. Out: the module's captures, filled in as their declarations are met,
 // and the names that the text binds; functions are evaluated when they are called.
@@ -49,13 +49,13 @@ public:
   llvm::StringSet<> declared;
   /// The expression that the function called last returned.
   Loc resultLoc;
-  /// Those names of evalWith() that the expression has asked for.
+  /// The names of evalWith() that the expression has looked up.
   llvm::StringSet<> lookups;
 
 private:
   enum class Flow : uint8_t { Next, Break, Continue, Return };
 
-  // trace_expr.cpp
+  // expressions.cpp
   Object evalKind(const Expr& expr);
   Object evalBinary(const BinaryExpr& expr);
   Object evalBoolOp(const BoolOpExpr& expr);
@@ -67,7 +67,7 @@ private:
   void runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Object>& result);
   Object makeFunction(const FunctionNode& node);
 
-  // trace_stmt.cpp
+  // statements.cpp
   Flow run(const Block& body);
   Flow run(const Stmt& stmt);
   Flow runIf(const IfStmt& stmt);
@@ -81,7 +81,7 @@ private:
   void poison(const Stmt& stmt);
   Object override(llvm::StringRef name, Object value);
 
-  // trace_call.cpp
+  // calls.cpp
   Object callFunction(const Function& function, const Arguments& arguments);
   Object callBuiltin(const Builtin& builtin, const Arguments& arguments);
   Object callMasks(const MaskList& list, const Arguments& arguments);
