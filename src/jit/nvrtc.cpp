@@ -83,7 +83,7 @@ public:
     if (bytes == 0 || get(program, buffer.data()) != NVRTC_SUCCESS) return {};
     return buffer;
   }
-  std::string text(std::string bytes) const { return bytes.c_str(); }
+  std::string text(const std::string& bytes) const { return bytes.substr(0, bytes.find('\0')); }
 
   std::string log() const { return text(output(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog)); }
   std::string ptx() const { return text(output(api.nvrtcGetPTXSize, api.nvrtcGetPTX)); }
@@ -133,7 +133,7 @@ std::vector<std::string> nvrtcOptions(const CompileJob& job) {
   // --no-source-include: otherwise a missing header would be looked for in the working directory.
   std::vector<std::string> options = {"--no-cache", "--no-source-include", "-default-device", "--ptxas-options=-v",
                                       "--gpu-architecture=" + job.arch};
-  if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.push_back("--std=c++20");
+  if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.emplace_back("--std=c++20");
   options.insert(options.end(), job.options.begin(), job.options.end());
   return options;
 }

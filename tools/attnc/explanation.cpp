@@ -119,8 +119,11 @@ std::string workText(const MaskCensus& census, const ProblemShape& problem, cons
   const double flopsPerPair = 2.0 * (plan.options.headDim + plan.options.headDimV);
   double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   double dense = flopsPerPair * rows * double(problem.kvLen);
-  double copies = census.blocks > 0 ? double(problem.batch / shape.batch) * double(problem.qHeads / shape.heads) : 0;
-  double live = flopsPerPair * copies * census.pairs;
+  double live = 0;
+  if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves all of the problem
+    const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
+    live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
+  }
   return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(census, problem, loop) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));
