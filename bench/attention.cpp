@@ -35,7 +35,7 @@ template <class T> T take(Expected<T> value) {
   if (!value) throw std::runtime_error(value.error().message);
   return *std::move(value);
 }
-void take(Status status) {
+void take(const Status& status) {
   if (!status) throw std::runtime_error(status.error().message);
 }
 

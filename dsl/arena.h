@@ -1,5 +1,5 @@
-// Owner of objects that point at one another: syntax nodes, and values of the tracer. Everything dies together, one by
-// one and without recursion, so that a structure of any depth or shape (cycles included) is freed safely.
+// Owns objects that point at one another: syntax nodes, and objects of the tracer. All are freed together, one by one
+// and without recursion, so that a structure of any depth or shape (cycles included) is freed safely.
 #pragma once
 
 #include <memory>

@@ -70,7 +70,7 @@ std::pair<int, int> Diagnostics::lineAndColumn(Loc loc) const {
 }
 
 void Diagnostics::add(Loc loc, const char* id, std::string_view message, std::string_view hint,
-                      std::vector<std::string> holes) {
+                      const std::vector<std::string>& holes) {
   for (size_t i = 0; i < found.size(); ++i)
     if (places[i].begin == loc.begin && places[i].text == loc.text && found[i].id == id) return;
   auto [line, column] = lineAndColumn(loc);

@@ -65,7 +65,8 @@ namespace diag {
 /// All ids of diagnostics.def, in order.
 std::vector<std::string> diagnosticIds();
 
-/// Unwinds to the nearest place where work can go on. It never leaves the front end. `fatal`: there is no such place.
+/// Thrown to unwind to the nearest place where work can go on; it never leaves the front end. `fatal`: there is no such
+/// place, all work ends.
 struct Abort {
   bool fatal = false;
 };
@@ -96,7 +97,8 @@ public:
   Error error() const;
 
 private:
-  void add(Loc loc, const char* id, std::string_view message, std::string_view hint, std::vector<std::string> holes);
+  void add(Loc loc, const char* id, std::string_view message, std::string_view hint,
+           const std::vector<std::string>& holes);
   void sourceLine(Loc loc, std::string& line, size_t& column, size_t& width, std::vector<std::string>& wide) const;
   std::string render(Loc loc, const Diagnostic& diagnostic) const;
 

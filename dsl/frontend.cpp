@@ -2,9 +2,9 @@
 // the defines, execute the module's statements, trace the mods.
 #include "dsl/frontend.h"
 
+#include "dsl/objects/lazy.h"
 #include "dsl/syntax/parser.h"
 #include "dsl/tracing/trace_mods.h"
-#include "dsl/values/lazy.h"
 
 namespace attnc::dsl {
 

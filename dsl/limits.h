@@ -1,5 +1,5 @@
-// What a mod's text may ask for. Each limit has a diagnostic of its own, so that no text can hang the front end,
-// exhaust the stack or fill the memory: a text at every limit at once still traces in well under a second.
+// Limits on the text of a mod, each with a diagnostic of its own. With them no text can hang the front end, exhaust the
+// stack or fill the memory: one that reaches every limit still traces in well under a second.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@ inline constexpr size_t kMaxTokens = size_t(1) << 18;
 inline constexpr unsigned kMaxNesting = 200; ///< brackets and operators inside one another, and height of an expression
 inline constexpr unsigned kMaxBlocks = 50;   ///< blocks inside one another
 inline constexpr unsigned kMaxCallDepth = 48; ///< calls inside one another
-inline constexpr unsigned kMaxEvalDepth =
-    900; ///< expressions and statements being evaluated at one time, over all calls
+inline constexpr unsigned kMaxEvalDepth = 900; ///< expressions and statements under evaluation, over all calls
 inline constexpr uint64_t kMaxSteps = 200'000; ///< evaluation steps of a whole mod, after unrolling
 inline constexpr size_t kMaxNodes = 65'536;    ///< values of the IR before any pass
 inline constexpr size_t kMaxItems = 4'096;     ///< of a list, a tuple or a small array

@@ -1,17 +1,17 @@
 // Functions that make arrays, reduce them, and ask for shapes.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/indexing.h"
-#include "dsl/values/known_numbers.h"
 
 namespace attnc::dsl {
 
 namespace {
 
-/// A value whose elements a reduction goes through; nothing for a number, whose reduction is itself.
-std::optional<Value> arrayOf(Tracer& tracer, Value value) {
+/// The array that a reduction runs over; nothing for a number, which is its own reduction.
+std::optional<Object> arrayOf(Tracer& tracer, Object value) {
   value = decay(tracer, value);
   if (value.isArrayLike()) return value;
   scalar(tracer, value, "a reduction");
@@ -22,7 +22,7 @@ std::optional<int64_t> axisOf(Tracer& tracer, const Bound& bound) {
   if (bound.has(2) && truth(tracer, bound[2]))
     tracer.fail(diag::badArgument, bound.builtin->name, "`keepdim` to be False", "True");
   if (!bound.has(1)) return std::nullopt;
-  Value axis = bound[1];
+  Object axis = bound[1];
   // dim=(-1,) names one axis as well.
   if (axis.is<Sequence*>() && axis.as<Sequence*>()->items.size() == 1) axis = axis.as<Sequence*>()->items[0];
   if (!axis.is<int64_t>())
@@ -30,38 +30,38 @@ std::optional<int64_t> axisOf(Tracer& tracer, const Bound& bound) {
   return axis.as<int64_t>();
 }
 
-template <class Fold> Value reduceWith(Tracer& tracer, const Bound& bound, Fold fold) {
+template <class Fold> Object reduceWith(Tracer& tracer, const Bound& bound, Fold fold) {
   auto array = arrayOf(tracer, bound[0]);
   auto axis = axisOf(tracer, bound);
-  if (!array) return fold(llvm::ArrayRef<Value>(decay(tracer, bound[0])));
+  if (!array) return fold(llvm::ArrayRef<Object>(decay(tracer, bound[0])));
   return reduce(tracer, *array, axis, fold);
 }
 
 /// Products of bools count them.
-Value counted(Tracer& tracer, Value x) {
+Object counted(Tracer& tracer, Object x) {
   bool isBool = x.is<bool>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == ir::Type::Bool);
   return isBool ? cast(tracer, x, ir::Type::I32) : x;
 }
 
-Value product(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
-    Value result = counted(tracer, items[0]);
-    for (Value item : items.drop_front()) result = binary(tracer, BinaryOp::Mul, result, counted(tracer, item));
+Object product(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Object> items) {
+    Object result = counted(tracer, items[0]);
+    for (Object item : items.drop_front()) result = binary(tracer, BinaryOp::Mul, result, counted(tracer, item));
     return result;
   });
 }
 
 /// The sum of an array or, as torch has it, of a number.
-Value arraySum(Tracer& tracer, const Bound& bound) {
+Object arraySum(Tracer& tracer, const Bound& bound) {
   auto array = arrayOf(tracer, bound[0]);
   auto axis = axisOf(tracer, bound);
   return array ? total(tracer, *array, axis) : counted(tracer, decay(tracer, bound[0]));
 }
 
-Value mean(Tracer& tracer, const Bound& bound) {
+Object mean(Tracer& tracer, const Bound& bound) {
   int64_t count = 1;
   if (auto array = arrayOf(tracer, bound[0])) {
-    std::vector<Value> shape = shapeOf(tracer, *array);
+    std::vector<Object> shape = shapeOf(tracer, *array);
     auto axis = axisOf(tracer, bound);
     size_t along = axis ? wrapKnownIndex(tracer, *axis, shape.size()) : 0;
     for (size_t i = 0; i < shape.size(); ++i) // a named extent is refused with the sum
@@ -71,62 +71,62 @@ Value mean(Tracer& tracer, const Bound& bound) {
 }
 
 /// The Euclidean norm.
-Value norm(Tracer& tracer, const Bound& bound) {
+Object norm(Tracer& tracer, const Bound& bound) {
   const bool isEuclidean = !bound.has(1) || (bound[1].is<const Str*>() && bound[1].as<const Str*>()->text == "fro") ||
                            (bound[1].isKnownNumber() && toDouble(bound[1]) == 2);
   if (!isEuclidean) tracer.fail(diag::badArgument, "norm", "`p` to be 2", tracer.describe(bound[1]));
-  Value squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
-  Value total = arraySum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
+  Object squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
+  Object total = arraySum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
   return tracer.call(findBuiltin("sqrt", kTorch), {{total}, {}});
 }
 
-template <bool isAll> Value anyAll(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
-    Value result = asBool(tracer, items[0]);
-    for (Value item : items.drop_front())
+template <bool isAll> Object anyAll(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Object> items) {
+    Object result = asBool(tracer, items[0]);
+    for (Object item : items.drop_front())
       result = binary(tracer, isAll ? BinaryOp::And : BinaryOp::Or, result, asBool(tracer, item));
     return result;
   });
 }
 
-template <bool isMin> Value extreme(Tracer& tracer, const Bound& bound) {
-  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Value> items) {
-    Value result = items[0];
-    for (Value item : items.drop_front()) result = minMax(tracer, isMin, result, item);
+template <bool isMin> Object extreme(Tracer& tracer, const Bound& bound) {
+  return reduceWith(tracer, bound, [&](llvm::ArrayRef<Object> items) {
+    Object result = items[0];
+    for (Object item : items.drop_front()) result = minMax(tracer, isMin, result, item);
     return result;
   });
 }
 
-/// torch.max(x), torch.max(x, y). torch.max(x, dim) yields a pair, which nobody wants here.
-template <bool isMin> Value extremeOrTwo(Tracer& tracer, const Bound& bound) {
+/// torch.max(x), torch.max(x, y). torch.max(x, dim) would give a pair of values and indices, and is refused.
+template <bool isMin> Object extremeOrTwo(Tracer& tracer, const Bound& bound) {
   if (bound.has(2)) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
   if (!bound.has(1))
     return extreme<isMin>(tracer, Bound{bound.builtin, {bound[0], std::nullopt, std::nullopt}, {}, {}});
-  Value x = decay(tracer, bound[0]), y = decay(tracer, bound[1]);
+  Object x = decay(tracer, bound[0]), y = decay(tracer, bound[1]);
   if (x.isArrayLike() && y.isKnownNumber()) tracer.fail(diag::maxWithDim, bound.builtin->name, isMin ? "amin" : "amax");
   if (!x.isArrayLike() && !y.isArrayLike())
     return minMax(tracer, isMin, scalar(tracer, x, bound.builtin->name), scalar(tracer, y, bound.builtin->name));
   return broadcast(tracer, {x, y},
-                   [&](llvm::ArrayRef<Value> items) { return minMax(tracer, isMin, items[0], items[1]); });
+                   [&](llvm::ArrayRef<Object> items) { return minMax(tracer, isMin, items[0], items[1]); });
 }
 
-Value dot(Tracer& tracer, const Bound& bound) { return binary(tracer, BinaryOp::MatMul, bound[0], bound[1]); }
+Object dot(Tracer& tracer, const Bound& bound) { return binary(tracer, BinaryOp::MatMul, bound[0], bound[1]); }
 
 // Making arrays -----------------------------------------------------------------------------------------------------
 
-Value convertAll(Tracer& tracer, const Bound& bound, Value value, size_t dtype) {
+Object convertAll(Tracer& tracer, const Bound& bound, Object value, size_t dtype) {
   if (!bound.has(dtype)) return value;
   ir::Type type = computedType(tracer, dtypeArgument(tracer, bound[dtype]));
   if (!value.isArrayLike()) return cast(tracer, scalar(tracer, value, "tensor"), type);
-  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Value> items) { return cast(tracer, items[0], type); });
+  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) { return cast(tracer, items[0], type); });
 }
 
 /// Rows of equal shape on top of one another.
-Value stackRows(Tracer& tracer, llvm::ArrayRef<Value> rows) {
+Object stackRows(Tracer& tracer, llvm::ArrayRef<Object> rows) {
   llvm::SmallVector<int64_t, 2> shape{int64_t(rows.size())};
-  std::vector<Value> items;
+  std::vector<Object> items;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Value row = decay(tracer, rows[i]);
+    Object row = decay(tracer, rows[i]);
     if (!row.isArrayLike()) {
       if (shape.size() != 1) tracer.fail(diag::raggedArray);
       items.push_back(scalar(tracer, row, "tensor"));
@@ -134,7 +134,8 @@ Value stackRows(Tracer& tracer, llvm::ArrayRef<Value> rows) {
     }
     const Array& array = *toArray(tracer, row);
     if (i == 0) shape.append(array.shape.begin(), array.shape.end());
-    if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape)) tracer.fail(diag::raggedArray);
+    if (llvm::ArrayRef<int64_t>(shape).drop_front() != llvm::ArrayRef<int64_t>(array.shape))
+      tracer.fail(diag::raggedArray);
     items.insert(items.end(), array.items.begin(), array.items.end());
     if (items.size() > kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
   }
@@ -142,31 +143,31 @@ Value stackRows(Tracer& tracer, llvm::ArrayRef<Value> rows) {
 }
 
 /// Nested lists of numbers as an array. `depth` bounds the recursion.
-Value tensorFrom(Tracer& tracer, Value data, unsigned depth) {
+Object tensorFrom(Tracer& tracer, Object data, unsigned depth) {
   if (depth > unsigned(TensorView::kMaxRank)) tracer.fail(diag::raggedArray);
   if (!data.is<Sequence*>()) return data;
-  std::vector<Value> rows;
-  for (Value item : data.as<Sequence*>()->items) rows.push_back(tensorFrom(tracer, item, depth + 1));
+  std::vector<Object> rows;
+  for (Object item : data.as<Sequence*>()->items) rows.push_back(tensorFrom(tracer, item, depth + 1));
   return stackRows(tracer, rows);
 }
 
 /// torch.tensor(data, dtype=None): a number is a number; a list is a small array.
-Value tensor(Tracer& tracer, const Bound& bound) {
-  Value data = tensorFrom(tracer, bound[0], 0);
+Object tensor(Tracer& tracer, const Bound& bound) {
+  Object data = tensorFrom(tracer, bound[0], 0);
   if (!data.isArrayLike()) data = scalar(tracer, data, "tensor");
   return convertAll(tracer, bound, data, 1);
 }
 
-Value stack(Tracer& tracer, const Bound& bound) {
+Object stack(Tracer& tracer, const Bound& bound) {
   bool isFirst = !bound.has(1) || (bound[1].is<int64_t>() && bound[1].as<int64_t>() == 0);
   if (!isFirst) tracer.fail(diag::badArgument, "stack", "`dim` to be 0", tracer.describe(bound[1]));
-  std::vector<Value> rows = tracer.items(bound[0]);
+  std::vector<Object> rows = tracer.items(bound[0]);
   return stackRows(tracer, rows);
 }
 
 /// torch.arange([start,] stop[, step]) of known ints.
-Value arange(Tracer& tracer, const Bound& bound) {
-  Range range;
+Object arange(Tracer& tracer, const Bound& bound) {
+  RangeObject range;
   int64_t* const parts[] = {&range.start, &range.stop, &range.step};
   for (size_t i = 0; i < 3; ++i) {
     if (!bound.has(i)) continue;
@@ -178,35 +179,35 @@ Value arange(Tracer& tracer, const Bound& bound) {
   if (range.step == 0) tracer.fail(diag::badSliceStep);
   if (range.size() > kMaxItems)
     tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(kMaxItems));
-  std::vector<Value> items;
-  for (uint64_t i = 0; i < range.size(); ++i) items.push_back(range.start + int64_t(i) * range.step);
+  std::vector<Object> items;
+  for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
   return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
 }
 
 // Shapes ------------------------------------------------------------------------------------------------------------
 
-std::vector<Value> shapeOfAny(Tracer& tracer, Value value) {
-  return value.isArrayLike() ? shapeOf(tracer, value) : std::vector<Value>{};
+std::vector<Object> shapeOfAny(Tracer& tracer, Object value) {
+  return value.isArrayLike() ? shapeOf(tracer, value) : std::vector<Object>{};
 }
 
 /// x.size(), x.size(dim)
-Value size(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> shape = shapeOfAny(tracer, bound[0]);
+Object size(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> shape = shapeOfAny(tracer, bound[0]);
   if (!bound.has(1)) return tracer.makeSequence(false, std::move(shape));
   if (!bound[1].is<int64_t>()) tracer.fail(diag::badIndex, tracer.describe(bound[1]));
   return shape[wrapKnownIndex(tracer, bound[1].as<int64_t>(), shape.size())];
 }
 
-Value numel(Tracer& tracer, const Bound& bound) {
-  Value count = int64_t(1);
-  for (Value extent : shapeOfAny(tracer, bound[0])) count = binary(tracer, BinaryOp::Mul, count, extent);
+Object numel(Tracer& tracer, const Bound& bound) {
+  Object count = int64_t(1);
+  for (Object extent : shapeOfAny(tracer, bound[0])) count = binary(tracer, BinaryOp::Mul, count, extent);
   return count;
 }
 
-Value dim(Tracer& tracer, const Bound& bound) { return int64_t(shapeOfAny(tracer, bound[0]).size()); }
+Object dim(Tracer& tracer, const Bound& bound) { return int64_t(shapeOfAny(tracer, bound[0]).size()); }
 
 /// x.transpose(a, b) of a captured tensor.
-Value transpose(Tracer& tracer, const Bound& bound) {
+Object transpose(Tracer& tracer, const Bound& bound) {
   if (!bound[0].is<const Tensor*>())
     tracer.fail(diag::badArgument, bound.builtin->name, "a captured tensor", tracer.describe(bound[0]));
   Tensor view = *bound[0].as<const Tensor*>();

@@ -1,7 +1,7 @@
 // In: names. Out: rows of the tables of builtins, and dtypes.
 #include "dsl/builtins/builtins.h"
 
-#include "dsl/values/arrays.h"
+#include "dsl/objects/arrays.h"
 
 #include <llvm/ADT/StringExtras.h>
 
@@ -58,7 +58,7 @@ std::vector<llvm::StringRef> builtinNames(unsigned places) {
   std::vector<llvm::StringRef> names;
   for (llvm::ArrayRef<Builtin> table : tables())
     for (const Builtin& builtin : table)
-      if (builtin.where & places) names.push_back(builtin.name);
+      if (builtin.where & places) names.emplace_back(builtin.name);
   return names;
 }
 
@@ -80,8 +80,8 @@ const char* dtypeName(NumberType type) {
   return "?";
 }
 
-NumberType dtypeArgument(Context& context, Value value) {
-  if (value.is<DTypeValue>()) return value.as<DTypeValue>().type;
+NumberType dtypeArgument(Context& context, Object value) {
+  if (value.is<DTypeObject>()) return value.as<DTypeObject>().type;
   // `dtype=float` names the Python type.
   if (value.is<const Builtin*>())
     if (auto type = findDType(value.as<const Builtin*>()->name, /*isTorch=*/true)) return *type;
@@ -93,7 +93,7 @@ ir::Type computedType(Context& context, NumberType type) {
   return ir::Type(type);
 }
 
-NumberType dtypeOf(Context& context, Value value) {
+NumberType dtypeOf(Context& context, Object value) {
   if (value.is<bool>()) return NumberType::Bool;
   if (value.is<int64_t>()) return NumberType::I64;
   if (value.is<double>()) return NumberType::F32;

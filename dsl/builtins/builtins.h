@@ -1,7 +1,7 @@
 // Functions that attnc knows: Python's, torch's, math's and functools', as functions and as methods.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 
@@ -23,13 +23,13 @@ enum Where : unsigned {
 /// The arguments of a call, matched with the parameters of a builtin.
 struct Bound {
   const Builtin* builtin = nullptr;
-  llvm::SmallVector<std::optional<Value>, 6>
-      values;              ///< one a parameter; an optional one that is absent or None is empty
-  std::vector<Value> rest; ///< of a `*` parameter
-  std::vector<std::pair<llvm::StringRef, Value>> keywords; ///< of a `**` parameter
+  /// One for each parameter; empty where an optional argument is absent or None.
+  llvm::SmallVector<std::optional<Object>, 6> values;
+  std::vector<Object> rest;                                 ///< of a `*` parameter
+  std::vector<std::pair<llvm::StringRef, Object>> keywords; ///< of a `**` parameter
 
   bool has(size_t i) const { return values[i].has_value(); }
-  Value operator[](size_t i) const { return *values[i]; }
+  Object operator[](size_t i) const { return *values[i]; }
 };
 
 struct Builtin {
@@ -37,7 +37,7 @@ struct Builtin {
   unsigned where;
   /// "input, min=, *rest": a name, with `=` if it is optional, with `*` or `**` if it takes what is left.
   const char* parameters;
-  Value (*run)(Tracer&, const Bound&);
+  Object (*run)(Tracer&, const Bound&);
 };
 
 /// The first row with this name in any of the places; null if there is none.
@@ -53,13 +53,13 @@ llvm::ArrayRef<Builtin> numberBuiltins();
 llvm::ArrayRef<Builtin> arrayBuiltins();
 
 /// An argument that has to be one number, known or traced.
-Value argument(Tracer& tracer, const Bound& bound, size_t i);
+Object argument(Tracer& tracer, const Bound& bound, size_t i);
 /// The dtype that an argument names.
-NumberType dtypeArgument(Context& context, Value value);
+NumberType dtypeArgument(Context& context, Object value);
 /// One of the IR's types for a dtype; an error for those that the IR does not compute in.
 ir::Type computedType(Context& context, NumberType type);
 /// The dtype that a value of this kind has.
-NumberType dtypeOf(Context& context, Value value);
+NumberType dtypeOf(Context& context, Object value);
 const char* dtypeName(NumberType type);
 std::optional<NumberType> findDType(llvm::StringRef name, bool isTorch);
 /// The dtype that a name stands for without a prefix: `f32`, and of torch's names those with a width (`float32`), which

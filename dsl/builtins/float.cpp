@@ -1,8 +1,8 @@
 // Functions of floats: one operation of the IR each, or a short formula of them. Known arguments are computed at once.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/known_numbers.h"
 #include "ir/semantics.h"
 
 #include <cmath>
@@ -19,35 +19,35 @@ double compute(Op op, double x) {
   return ir::semantics::apply<double>(op, Type::F32, Type::F32, {.real = x}, {.real = 0}).real;
 }
 
-Value apply(Tracer& tracer, Op op, Value x, const char* name) {
+Object apply(Tracer& tracer, Op op, Object x, const char* name) {
   if (x.isTraced()) return tracer.make(op, Type::F32, {lift(tracer, x, Type::F32)});
   double argument = toDouble(x), result = compute(op, argument);
   if (std::isfinite(argument) && !std::isfinite(result)) tracer.fail(diag::mathDomain, name);
   return result;
 }
 
-template <Op op> Value function(Tracer& tracer, const Bound& bound) {
+template <Op op> Object function(Tracer& tracer, const Bound& bound) {
   return apply(tracer, op, scalar(tracer, bound[0], bound.builtin->name), bound.builtin->name);
 }
 
 /// torch.floor and its like: a float of a float; an int is itself.
-template <Op op> Value rounding(Tracer& tracer, const Bound& bound) {
-  Value x = scalar(tracer, bound[0], bound.builtin->name);
+template <Op op> Object rounding(Tracer& tracer, const Bound& bound) {
+  Object x = scalar(tracer, bound[0], bound.builtin->name);
   bool isFloat = x.is<double>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == Type::F32);
   return isFloat ? apply(tracer, op, x, bound.builtin->name)
                  : cast(tracer, x, promote(tracer, {x}, /*arithmetic=*/true));
 }
 
 /// math.floor and its like: an int.
-template <Op op> Value roundingToInt(Tracer& tracer, const Bound& bound) {
-  Value x = rounding<op>(tracer, bound);
+template <Op op> Object roundingToInt(Tracer& tracer, const Bound& bound) {
+  Object x = rounding<op>(tracer, bound);
   if (x.isKnownNumber()) return toInt(tracer, x);
-  return tracer.type(x.as<ir::Value>()) == Type::F32 ? Value(lift(tracer, x, Type::I32)) : x;
+  return tracer.type(x.as<ir::Value>()) == Type::F32 ? Object(lift(tracer, x, Type::I32)) : x;
 }
 
 /// math.log(x[, base]).
-Value mathLog(Tracer& tracer, const Bound& bound) {
-  Value x = apply(tracer, Op::Log, scalar(tracer, bound[0], "log"), "log");
+Object mathLog(Tracer& tracer, const Bound& bound) {
+  Object x = apply(tracer, Op::Log, scalar(tracer, bound[0], "log"), "log");
   if (!bound.has(1)) return x;
   return binary(tracer, BinaryOp::Div, x, apply(tracer, Op::Log, scalar(tracer, bound[1], "log"), "log"));
 }
@@ -57,36 +57,36 @@ Value mathLog(Tracer& tracer, const Bound& bound) {
 /// Spells formulas over values of any kind.
 struct Formula {
   Tracer& tracer;
-  Value add(Value a, Value b) { return binary(tracer, BinaryOp::Add, a, b); }
-  Value mul(Value a, Value b) { return binary(tracer, BinaryOp::Mul, a, b); }
-  Value div(Value a, Value b) { return binary(tracer, BinaryOp::Div, a, b); }
-  Value neg(Value a) { return unary(tracer, UnaryOp::Neg, a); }
-  Value call(Op op, Value a) { return apply(tracer, op, a, "this function"); }
-  Value gt(Value a, Value b) { return compare(tracer, CompareOp::Gt, a, b); }
+  Object add(Object a, Object b) { return binary(tracer, BinaryOp::Add, a, b); }
+  Object mul(Object a, Object b) { return binary(tracer, BinaryOp::Mul, a, b); }
+  Object div(Object a, Object b) { return binary(tracer, BinaryOp::Div, a, b); }
+  Object neg(Object a) { return unary(tracer, UnaryOp::Neg, a); }
+  Object call(Op op, Object a) { return apply(tracer, op, a, "this function"); }
+  Object gt(Object a, Object b) { return compare(tracer, CompareOp::Gt, a, b); }
 };
 
-Value floatArgument(Tracer& tracer, const Bound& bound) {
+Object floatArgument(Tracer& tracer, const Bound& bound) {
   return cast(tracer, scalar(tracer, bound[0], bound.builtin->name), Type::F32);
 }
 
 /// x sigmoid(x)
-Value silu(Tracer& tracer, const Bound& bound) {
+Object silu(Tracer& tracer, const Bound& bound) {
   Formula f{tracer};
-  Value x = floatArgument(tracer, bound);
+  Object x = floatArgument(tracer, bound);
   return f.mul(x, f.call(Op::Sigmoid, x));
 }
 
 /// x / 2 (1 + erf(x / sqrt 2)), or x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-Value gelu(Tracer& tracer, const Bound& bound) {
+Object gelu(Tracer& tracer, const Bound& bound) {
   Formula f{tracer};
-  Value x = floatArgument(tracer, bound);
+  Object x = floatArgument(tracer, bound);
   bool isText = !bound.has(1) || bound[1].is<const Str*>();
   std::string approximate = bound.has(1) && isText ? bound[1].as<const Str*>()->text : "none";
-  Value inner;
+  Object inner;
   if (isText && approximate == "none") {
     inner = f.call(Op::Erf, f.mul(x, M_SQRT1_2));
   } else if (isText && approximate == "tanh") {
-    Value cubed = f.mul(0.044715, f.mul(x, f.mul(x, x)));
+    Object cubed = f.mul(0.044715, f.mul(x, f.mul(x, x)));
     inner = f.call(Op::Tanh, f.mul(M_2_SQRTPI * M_SQRT1_2, f.add(x, cubed)));
   } else {
     tracer.fail(diag::badArgument, "gelu", "`approximate` to be \"none\" or \"tanh\"",
@@ -96,45 +96,45 @@ Value gelu(Tracer& tracer, const Bound& bound) {
 }
 
 /// max(x, 0)
-Value relu(Tracer& tracer, const Bound& bound) {
+Object relu(Tracer& tracer, const Bound& bound) {
   return minMax(tracer, /*isMin=*/false, scalar(tracer, bound[0], "relu"), int64_t(0));
 }
 
 /// log(1 + exp(beta x)) / beta, and x where beta x > threshold
-Value softplusOf(Tracer& tracer, Value x, Value beta, Value threshold) {
+Object softplusOf(Tracer& tracer, Object x, Object beta, Object threshold) {
   Formula f{tracer};
-  Value scaled = f.mul(x, beta);
-  Value curve = f.div(f.call(Op::Log1p, f.call(Op::Exp, minMax(tracer, true, scaled, threshold))), beta);
+  Object scaled = f.mul(x, beta);
+  Object curve = f.div(f.call(Op::Log1p, f.call(Op::Exp, minMax(tracer, true, scaled, threshold))), beta);
   return select(tracer, f.gt(scaled, threshold), x, curve);
 }
 
-Value softplus(Tracer& tracer, const Bound& bound) {
-  Value beta = bound.has(1) ? scalar(tracer, bound[1], "softplus") : Value(1.0);
-  Value threshold = bound.has(2) ? scalar(tracer, bound[2], "softplus") : Value(20.0);
+Object softplus(Tracer& tracer, const Bound& bound) {
+  Object beta = bound.has(1) ? scalar(tracer, bound[1], "softplus") : Object(1.0);
+  Object threshold = bound.has(2) ? scalar(tracer, bound[2], "softplus") : Object(20.0);
   return softplusOf(tracer, floatArgument(tracer, bound), beta, threshold);
 }
 
 /// -softplus(-x)
-Value logsigmoid(Tracer& tracer, const Bound& bound) {
+Object logsigmoid(Tracer& tracer, const Bound& bound) {
   Formula f{tracer};
   return f.neg(softplusOf(tracer, f.neg(floatArgument(tracer, bound)), 1.0, 20.0));
 }
 
 /// x, or slope x where x < 0
-Value leakyRelu(Tracer& tracer, const Bound& bound) {
+Object leakyRelu(Tracer& tracer, const Bound& bound) {
   Formula f{tracer};
-  Value x = floatArgument(tracer, bound), slope = bound.has(1) ? scalar(tracer, bound[1], "leaky_relu") : Value(0.01);
+  Object x = floatArgument(tracer, bound), slope = bound.has(1) ? scalar(tracer, bound[1], "leaky_relu") : Object(0.01);
   return select(tracer, f.gt(x, int64_t(0)), x, f.mul(x, slope));
 }
 
 /// log(x) / log(10)
-Value log10(Tracer& tracer, const Bound& bound) {
+Object log10(Tracer& tracer, const Bound& bound) {
   Formula f{tracer};
   return f.mul(f.call(Op::Log, floatArgument(tracer, bound)), 1 / M_LN10);
 }
 
 /// 1 / x
-Value reciprocal(Tracer& tracer, const Bound& bound) {
+Object reciprocal(Tracer& tracer, const Bound& bound) {
   return binary(tracer, BinaryOp::Div, 1.0, scalar(tracer, bound[0], "reciprocal"));
 }
 

@@ -1,57 +1,57 @@
 // Functions of numbers that choose, test, clamp and convert: where, clamp, abs, isnan, .to(dtype), ...
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
 
 #include <cmath>
 #include <limits>
 
 namespace attnc::dsl {
 
-Value argument(Tracer& tracer, const Bound& bound, size_t i) { return scalar(tracer, bound[i], bound.builtin->name); }
+Object argument(Tracer& tracer, const Bound& bound, size_t i) { return scalar(tracer, bound[i], bound.builtin->name); }
 
 using ir::Op;
 using ir::Type;
 
 namespace {
 
-bool isFloat(Tracer& tracer, Value x) {
+bool isFloat(Tracer& tracer, Object x) {
   return x.is<double>() || (x.isTraced() && tracer.type(x.as<ir::Value>()) == Type::F32);
 }
 
-Value absolute(Tracer& tracer, const Bound& bound) {
-  Value x = argument(tracer, bound, 0);
+Object absolute(Tracer& tracer, const Bound& bound) {
+  Object x = argument(tracer, bound, 0);
   if (x.is<double>()) return std::abs(x.as<double>());
-  if (x.isKnownNumber()) return toInt(tracer, x) < 0 ? unary(tracer, UnaryOp::Neg, x) : Value(toInt(tracer, x));
+  if (x.isKnownNumber()) return toInt(tracer, x) < 0 ? unary(tracer, UnaryOp::Neg, x) : Object(toInt(tracer, x));
   Type type = promote(tracer, {x}, /*arithmetic=*/true);
   return tracer.make(Op::Abs, type, {lift(tracer, x, type)});
 }
 
 /// min(max(input, low), high)
-Value clampTo(Tracer& tracer, Value x, std::optional<Value> low, std::optional<Value> high) {
+Object clampTo(Tracer& tracer, Object x, std::optional<Object> low, std::optional<Object> high) {
   if (!low && !high) tracer.fail(diag::missingArgument, "clamp", "min");
   if (low) x = minMax(tracer, /*isMin=*/false, x, scalar(tracer, *low, "clamp"));
   if (high) x = minMax(tracer, /*isMin=*/true, x, scalar(tracer, *high, "clamp"));
   return x;
 }
 
-Value clamp(Tracer& tracer, const Bound& bound) {
+Object clamp(Tracer& tracer, const Bound& bound) {
   return clampTo(tracer, argument(tracer, bound, 0), bound.values[1], bound.values[2]);
 }
-Value clampMin(Tracer& tracer, const Bound& bound) {
+Object clampMin(Tracer& tracer, const Bound& bound) {
   return clampTo(tracer, argument(tracer, bound, 0), bound[1], std::nullopt);
 }
-Value clampMax(Tracer& tracer, const Bound& bound) {
+Object clampMax(Tracer& tracer, const Bound& bound) {
   return clampTo(tracer, argument(tracer, bound, 0), std::nullopt, bound[1]);
 }
 
-template <bool isMin> Value extremeOfTwo(Tracer& tracer, const Bound& bound) {
+template <bool isMin> Object extremeOfTwo(Tracer& tracer, const Bound& bound) {
   return minMax(tracer, isMin, argument(tracer, bound, 0), argument(tracer, bound, 1));
 }
 
-Value choose(Tracer& tracer, Value condition, Value yes, Value no) {
+Object choose(Tracer& tracer, Object condition, Object yes, Object no) {
   condition = scalar(tracer, condition, "where");
   bool isBool = condition.is<bool>() || (condition.isTraced() && tracer.type(condition.as<ir::Value>()) == Type::Bool);
   if (!isBool) tracer.fail(diag::whereCondition, tracer.describe(condition));
@@ -59,58 +59,58 @@ Value choose(Tracer& tracer, Value condition, Value yes, Value no) {
 }
 
 /// torch.where(condition, yes, no)
-Value where(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[0], bound[1], bound[2]); }
+Object where(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[0], bound[1], bound[2]); }
 /// yes.where(condition, no)
-Value whereMethod(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[0], bound[2]); }
+Object whereMethod(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[0], bound[2]); }
 /// input.masked_fill(mask, value)
-Value maskedFill(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[2], bound[0]); }
+Object maskedFill(Tracer& tracer, const Bound& bound) { return choose(tracer, bound[1], bound[2], bound[0]); }
 
 /// -1, 0 or 1; 0 of NaN.
-Value sign(Tracer& tracer, const Bound& bound) {
-  Value x = argument(tracer, bound, 0);
+Object sign(Tracer& tracer, const Bound& bound) {
+  Object x = argument(tracer, bound, 0);
   Type type = promote(tracer, {x}, /*arithmetic=*/true);
-  Value zero = cast(tracer, int64_t(0), type), one = cast(tracer, int64_t(1), type),
-        minus = cast(tracer, int64_t(-1), type);
-  Value isAbove = compare(tracer, CompareOp::Gt, x, zero), isBelow = compare(tracer, CompareOp::Lt, x, zero);
+  Object zero = cast(tracer, int64_t(0), type), one = cast(tracer, int64_t(1), type),
+         minus = cast(tracer, int64_t(-1), type);
+  Object isAbove = compare(tracer, CompareOp::Gt, x, zero), isBelow = compare(tracer, CompareOp::Lt, x, zero);
   return select(tracer, isAbove, one, select(tracer, isBelow, minus, zero));
 }
 
-Value isNan(Tracer& tracer, const Bound& bound) {
-  Value x = argument(tracer, bound, 0);
+Object isNan(Tracer& tracer, const Bound& bound) {
+  Object x = argument(tracer, bound, 0);
   if (x.isKnownNumber()) return std::isnan(toDouble(x));
   if (!isFloat(tracer, x)) return false;
   return tracer.make(Op::IsNan, Type::Bool, {x.as<ir::Value>()});
 }
 
 /// |x| == inf, |x| < inf
-template <CompareOp op> Value againstInfinity(Tracer& tracer, const Bound& bound) {
+template <CompareOp op> Object againstInfinity(Tracer& tracer, const Bound& bound) {
   if (!isFloat(tracer, argument(tracer, bound, 0))) return op == CompareOp::Lt;
   return compare(tracer, op, absolute(tracer, bound), std::numeric_limits<double>::infinity());
 }
 
 // Conversions -------------------------------------------------------------------------------------------------------
 
-template <NumberType type> Value convert(Tracer& tracer, const Bound& bound) {
+template <NumberType type> Object convert(Tracer& tracer, const Bound& bound) {
   return cast(tracer, argument(tracer, bound, 0), computedType(tracer, type));
 }
 
 /// x.to(dtype), x.to(other)
-Value to(Tracer& tracer, const Bound& bound) {
-  Value target = bound[1];
+Object to(Tracer& tracer, const Bound& bound) {
+  Object target = bound[1];
   if (target.is<Opaque>() || target.is<const Str*>()) return bound[0]; // a device
   NumberType type = target.isNumber() ? dtypeOf(tracer, target) : dtypeArgument(tracer, target);
   return cast(tracer, argument(tracer, bound, 0), computedType(tracer, type));
 }
 
-Value typeAs(Tracer& tracer, const Bound& bound) {
+Object typeAs(Tracer& tracer, const Bound& bound) {
   return cast(tracer, argument(tracer, bound, 0), computedType(tracer, dtypeOf(tracer, bound[1])));
 }
 
-Value itself(Tracer&, const Bound& bound) { return bound[0]; }
+Object itself(Tracer&, const Bound& bound) { return bound[0]; }
 
-/// The same number or numbers, through which no gradient passes.
-Value detach(Tracer& tracer, const Bound& bound) {
-  Value value = decay(tracer, bound[0]);
+/// The same number or array, with no gradient passing through.
+Object detach(Tracer& tracer, const Bound& bound) {
+  Object value = decay(tracer, bound[0]);
   if (value.isTraced()) return stopGradient(tracer, value.as<ir::Value>());
   if (value.is<const Tensor*>()) {
     auto* tensor = tracer.heap.make<Tensor>(*value.as<const Tensor*>());
@@ -118,22 +118,22 @@ Value detach(Tracer& tracer, const Bound& bound) {
     return static_cast<const Tensor*>(tensor);
   }
   if (!value.is<const Array*>()) return value;
-  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Value> items) {
+  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) {
     return items[0].isTraced() ? stopGradient(tracer, items[0].as<ir::Value>()) : items[0];
   });
 }
 
 /// torch.full_like(input, value, dtype=None): a number of the input's type.
-Value fillLike(Tracer& tracer, const Bound& bound, Value value, size_t dtype) {
+Object fillLike(Tracer& tracer, const Bound& bound, Object value, size_t dtype) {
   NumberType type =
       bound.has(dtype) ? dtypeArgument(tracer, bound[dtype]) : dtypeOf(tracer, argument(tracer, bound, 0));
   return cast(tracer, value, computedType(tracer, type));
 }
-Value fullLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, argument(tracer, bound, 1), 2); }
-Value zerosLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, int64_t(0), 1); }
-Value onesLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, int64_t(1), 1); }
+Object fullLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, argument(tracer, bound, 1), 2); }
+Object zerosLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, int64_t(0), 1); }
+Object onesLike(Tracer& tracer, const Bound& bound) { return fillLike(tracer, bound, int64_t(1), 1); }
 
-Value typeInfo(Tracer& tracer, const Bound& bound) { return TypeInfo{dtypeArgument(tracer, bound[0])}; }
+Object typeInfo(Tracer& tracer, const Bound& bound) { return TypeInfo{dtypeArgument(tracer, bound[0])}; }
 
 } // namespace
 

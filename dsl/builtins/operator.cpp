@@ -1,8 +1,8 @@
 // torch's spellings of operators: torch.add, x.ge(y), torch.logical_and, ...
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/known_numbers.h"
 
 #include <cmath>
 
@@ -13,60 +13,60 @@ using ir::Type;
 
 namespace {
 
-template <BinaryOp op> Value operate(Tracer& tracer, const Bound& bound) {
+template <BinaryOp op> Object operate(Tracer& tracer, const Bound& bound) {
   return binary(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
 }
 
-template <CompareOp op> Value comparison(Tracer& tracer, const Bound& bound) {
+template <CompareOp op> Object comparison(Tracer& tracer, const Bound& bound) {
   return compare(tracer, op, argument(tracer, bound, 0), argument(tracer, bound, 1));
 }
 
-template <UnaryOp op> Value operateOne(Tracer& tracer, const Bound& bound) {
+template <UnaryOp op> Object operateOne(Tracer& tracer, const Bound& bound) {
   return unary(tracer, op, argument(tracer, bound, 0));
 }
 
 /// input + alpha other, input - alpha other
-template <BinaryOp op> Value scaled(Tracer& tracer, const Bound& bound) {
-  Value other = argument(tracer, bound, 1);
+template <BinaryOp op> Object scaled(Tracer& tracer, const Bound& bound) {
+  Object other = argument(tracer, bound, 1);
   if (bound.has(2)) other = binary(tracer, BinaryOp::Mul, other, argument(tracer, bound, 2));
   return binary(tracer, op, argument(tracer, bound, 0), other);
 }
 
-template <BinaryOp op> Value logical(Tracer& tracer, const Bound& bound) {
+template <BinaryOp op> Object logical(Tracer& tracer, const Bound& bound) {
   return binary(tracer, op, asBool(tracer, argument(tracer, bound, 0)), asBool(tracer, argument(tracer, bound, 1)));
 }
 
-Value logicalNotOf(Tracer& tracer, const Bound& bound) { return logicalNot(tracer, argument(tracer, bound, 0)); }
+Object logicalNotOf(Tracer& tracer, const Bound& bound) { return logicalNot(tracer, argument(tracer, bound, 0)); }
 
 /// The remainder with the sign of the dividend: Python's, minus the divisor where the signs differ.
-Value fmod(Tracer& tracer, const Bound& bound) {
-  Value a = argument(tracer, bound, 0), b = argument(tracer, bound, 1), zero = int64_t(0);
-  Value remainder = binary(tracer, BinaryOp::Mod, a, b);
-  Value differ =
+Object fmod(Tracer& tracer, const Bound& bound) {
+  Object a = argument(tracer, bound, 0), b = argument(tracer, bound, 1), zero = int64_t(0);
+  Object remainder = binary(tracer, BinaryOp::Mod, a, b);
+  Object differ =
       compare(tracer, CompareOp::Ne, compare(tracer, CompareOp::Lt, a, zero), compare(tracer, CompareOp::Lt, b, zero));
-  Value isInexact = compare(tracer, CompareOp::Ne, remainder, zero);
+  Object isInexact = compare(tracer, CompareOp::Ne, remainder, zero);
   return select(tracer, binary(tracer, BinaryOp::And, differ, isInexact), binary(tracer, BinaryOp::Sub, remainder, b),
                 remainder);
 }
 
 /// Toward zero: of ints an int, of floats a float.
-Value truncatedDivision(Tracer& tracer, Value a, Value b) {
+Object truncatedDivision(Tracer& tracer, Object a, Object b) {
   Type type = promote(tracer, {a, b}, /*arithmetic=*/true);
   if (a.isKnownNumber() && b.isKnownNumber()) {
-    Value quotient = knownBinary(tracer, BinaryOp::Div, a, b);
-    return type == Type::F32 ? Value(std::trunc(toDouble(quotient))) : Value(toInt(tracer, quotient));
+    Object quotient = knownBinary(tracer, BinaryOp::Div, a, b);
+    return type == Type::F32 ? Object(std::trunc(toDouble(quotient))) : Object(toInt(tracer, quotient));
   }
   if (type == Type::F32) return tracer.make(Op::Trunc, type, {lift(tracer, binary(tracer, BinaryOp::Div, a, b), type)});
-  Value floor = binary(tracer, BinaryOp::FloorDiv, a, b), zero = int64_t(0);
-  Value isBelow = compare(tracer, CompareOp::Lt, floor, zero);
-  Value isInexact = compare(tracer, CompareOp::Ne, binary(tracer, BinaryOp::Mod, a, b), zero);
+  Object floor = binary(tracer, BinaryOp::FloorDiv, a, b), zero = int64_t(0);
+  Object isBelow = compare(tracer, CompareOp::Lt, floor, zero);
+  Object isInexact = compare(tracer, CompareOp::Ne, binary(tracer, BinaryOp::Mod, a, b), zero);
   return select(tracer, binary(tracer, BinaryOp::And, isBelow, isInexact),
                 binary(tracer, BinaryOp::Add, floor, int64_t(1)), floor);
 }
 
 /// torch.div(input, other, rounding_mode=None | "floor" | "trunc")
-Value div(Tracer& tracer, const Bound& bound) {
-  Value a = argument(tracer, bound, 0), b = argument(tracer, bound, 1);
+Object div(Tracer& tracer, const Bound& bound) {
+  Object a = argument(tracer, bound, 0), b = argument(tracer, bound, 1);
   if (!bound.has(2)) return binary(tracer, BinaryOp::Div, a, b);
   std::string mode = bound[2].is<const Str*>() ? bound[2].as<const Str*>()->text : "";
   if (mode == "floor") return binary(tracer, BinaryOp::FloorDiv, a, b);
@@ -75,8 +75,8 @@ Value div(Tracer& tracer, const Bound& bound) {
               tracer.describe(bound[2]));
 }
 
-Value square(Tracer& tracer, const Bound& bound) {
-  Value x = argument(tracer, bound, 0);
+Object square(Tracer& tracer, const Bound& bound) {
+  Object x = argument(tracer, bound, 0);
   return binary(tracer, BinaryOp::Mul, x, x);
 }
 

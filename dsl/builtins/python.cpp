@@ -1,9 +1,9 @@
 // Python's own functions, and those of functools and of flex_attention that take functions.
 #include "dsl/builtins/builtins.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
 
 #include <llvm/ADT/StringExtras.h>
 
@@ -13,33 +13,33 @@ namespace attnc::dsl {
 
 namespace {
 
-/// The items that min(a, b, ...) or min(iterable) is about.
-std::vector<Value> operandsOf(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> items = bound.rest.size() == 1 ? tracer.items(bound.rest[0]) : bound.rest;
+/// The items of min(a, b, ...) or of min(iterable).
+std::vector<Object> operandsOf(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> items = bound.rest.size() == 1 ? tracer.items(bound.rest[0]) : bound.rest;
   if (items.empty()) tracer.fail(diag::emptyReduction);
   return items;
 }
 
-template <bool isMin> Value pickExtreme(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> items = operandsOf(tracer, bound);
-  Value result = scalar(tracer, items[0], bound.builtin->name);
+template <bool isMin> Object pickExtreme(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> items = operandsOf(tracer, bound);
+  Object result = scalar(tracer, items[0], bound.builtin->name);
   for (size_t i = 1; i < items.size(); ++i)
     result = minMax(tracer, isMin, result, scalar(tracer, items[i], bound.builtin->name));
   return result;
 }
 
-Value sum(Tracer& tracer, const Bound& bound) {
-  Value result = bound.has(1) ? bound[1] : Value(int64_t(0));
+Object sum(Tracer& tracer, const Bound& bound) {
+  Object result = bound.has(1) ? bound[1] : Object(int64_t(0));
   if (bound[0].isArrayLike() && !shapeOf(tracer, bound[0]).empty())
     return binary(tracer, BinaryOp::Add, result, total(tracer, bound[0], 0));
-  for (Value item : tracer.items(bound[0])) result = binary(tracer, BinaryOp::Add, result, item);
+  for (Object item : tracer.items(bound[0])) result = binary(tracer, BinaryOp::Add, result, item);
   return result;
 }
 
 /// any, all: known items decide; traced ones are combined.
-template <bool isAll> Value anyAllItems(Tracer& tracer, const Bound& bound) {
-  std::optional<Value> traced;
-  for (Value item : tracer.items(bound[0])) {
+template <bool isAll> Object anyAllItems(Tracer& tracer, const Bound& bound) {
+  std::optional<Object> traced;
+  for (Object item : tracer.items(bound[0])) {
     item = decay(tracer, item);
     if (item.isTraced()) {
       item = asBool(tracer, item);
@@ -51,19 +51,19 @@ template <bool isAll> Value anyAllItems(Tracer& tracer, const Bound& bound) {
   return traced.value_or(isAll);
 }
 
-Value len(Tracer& tracer, const Bound& bound) {
-  Value value = bound[0];
+Object len(Tracer& tracer, const Bound& bound) {
+  Object value = bound[0];
   if (value.is<Sequence*>()) return int64_t(value.as<Sequence*>()->items.size());
   if (value.is<const Str*>()) return int64_t(value.as<const Str*>()->text.size());
-  if (value.is<const Range*>() && value.as<const Range*>()->size() <= INT64_MAX)
-    return int64_t(value.as<const Range*>()->size());
-  std::vector<Value> shape;
+  if (value.is<const RangeObject*>() && value.as<const RangeObject*>()->size() <= INT64_MAX)
+    return int64_t(value.as<const RangeObject*>()->size());
+  std::vector<Object> shape;
   if (value.isArrayLike()) shape = shapeOf(tracer, value);
   if (shape.empty()) tracer.fail(diag::badArgument, "len", "a sequence", tracer.describe(value));
   return shape[0];
 }
 
-int64_t knownInt(Tracer& tracer, const Bound& bound, Value value) {
+int64_t knownInt(Tracer& tracer, const Bound& bound, Object value) {
   value = decay(tracer, value);
   if (value.is<bool>()) return value.as<bool>();
   if (!value.is<int64_t>())
@@ -71,8 +71,8 @@ int64_t knownInt(Tracer& tracer, const Bound& bound, Value value) {
   return value.as<int64_t>();
 }
 
-Value range(Tracer& tracer, const Bound& bound) {
-  auto* result = tracer.heap.make<Range>();
+Object range(Tracer& tracer, const Bound& bound) {
+  auto* result = tracer.heap.make<RangeObject>();
   result->stop = knownInt(tracer, bound, bound[0]);
   if (bound.has(1)) {
     result->start = result->stop;
@@ -80,58 +80,58 @@ Value range(Tracer& tracer, const Bound& bound) {
   }
   if (bound.has(2)) result->step = knownInt(tracer, bound, bound[2]);
   if (result->step == 0) tracer.fail(diag::badSliceStep);
-  return static_cast<const Range*>(result);
+  return static_cast<const RangeObject*>(result);
 }
 
-Value enumerate(Tracer& tracer, const Bound& bound) {
+Object enumerate(Tracer& tracer, const Bound& bound) {
   int64_t index = bound.has(1) ? knownInt(tracer, bound, bound[1]) : 0;
-  std::vector<Value> result;
-  for (Value item : tracer.items(bound[0])) result.push_back(tracer.makeSequence(false, {index++, item}));
+  std::vector<Object> result;
+  for (Object item : tracer.items(bound[0])) result.push_back(tracer.makeSequence(false, {index++, item}));
   return tracer.makeSequence(true, std::move(result));
 }
 
-Value zip(Tracer& tracer, const Bound& bound) {
-  std::vector<std::vector<Value>> columns;
+Object zip(Tracer& tracer, const Bound& bound) {
+  std::vector<std::vector<Object>> columns;
   size_t count = bound.rest.empty() ? 0 : kMaxItems;
-  for (Value iterable : bound.rest) {
+  for (Object iterable : bound.rest) {
     columns.push_back(tracer.items(iterable));
     count = std::min(count, columns.back().size());
   }
-  std::vector<Value> result;
+  std::vector<Object> result;
   for (size_t i = 0; i < count; ++i) {
-    std::vector<Value> row;
+    std::vector<Object> row;
     for (auto& column : columns) row.push_back(column[i]);
     result.push_back(tracer.makeSequence(false, std::move(row)));
   }
   return tracer.makeSequence(true, std::move(result));
 }
 
-template <bool isList> Value toSequence(Tracer& tracer, const Bound& bound) {
-  return tracer.makeSequence(isList, bound.has(0) ? tracer.items(bound[0]) : std::vector<Value>{});
+template <bool isList> Object toSequence(Tracer& tracer, const Bound& bound) {
+  return tracer.makeSequence(isList, bound.has(0) ? tracer.items(bound[0]) : std::vector<Object>{});
 }
 
-Value reversedItems(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> items = tracer.items(bound[0]);
+Object reversedItems(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> items = tracer.items(bound[0]);
   return tracer.makeSequence(true, {items.rbegin(), items.rend()});
 }
 
-Value map(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> result;
-  for (Value item : tracer.items(bound[1])) result.push_back(tracer.call(bound[0], {{item}, {}}));
+Object map(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> result;
+  for (Object item : tracer.items(bound[1])) result.push_back(tracer.call(bound[0], {{item}, {}}));
   return tracer.makeSequence(true, std::move(result));
 }
 
-Value reduceItems(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> items = tracer.items(bound[1]);
+Object reduceItems(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> items = tracer.items(bound[1]);
   if (bound.has(2)) items.insert(items.begin(), bound[2]);
   if (items.empty()) tracer.fail(diag::emptyReduction);
-  Value result = items[0];
+  Object result = items[0];
   for (size_t i = 1; i < items.size(); ++i) result = tracer.call(bound[0], {{result, items[i]}, {}});
   return result;
 }
 
 /// float("inf"), float("-inf"), float("nan"), float("1e-3").
-Value floatOf(Tracer& tracer, const Bound& bound) {
+Object floatOf(Tracer& tracer, const Bound& bound) {
   if (!bound.has(0)) return 0.0;
   if (!bound[0].is<const Str*>()) return cast(tracer, scalar(tracer, bound[0], "float"), ir::Type::F32);
   llvm::StringRef text = llvm::StringRef(bound[0].as<const Str*>()->text).trim();
@@ -148,66 +148,66 @@ Value floatOf(Tracer& tracer, const Bound& bound) {
   return sign * value;
 }
 
-Value intOf(Tracer& tracer, const Bound& bound) {
+Object intOf(Tracer& tracer, const Bound& bound) {
   if (!bound.has(0)) return int64_t(0);
-  Value value = scalar(tracer, bound[0], "int");
+  Object value = scalar(tracer, bound[0], "int");
   if (value.isKnownNumber()) return toInt(tracer, value);
   bool isWide = tracer.type(value.as<ir::Value>()) == ir::Type::I64;
   return lift(tracer, value, isWide ? ir::Type::I64 : ir::Type::I32);
 }
 
-Value boolOf(Tracer& tracer, const Bound& bound) {
+Object boolOf(Tracer& tracer, const Bound& bound) {
   if (!bound.has(0)) return false;
-  Value value = decay(tracer, bound[0]);
-  return value.isTraced() ? asBool(tracer, value) : Value(truth(tracer, value));
+  Object value = decay(tracer, bound[0]);
+  return value.isTraced() ? asBool(tracer, value) : Object(truth(tracer, value));
 }
 
 /// round(x): half to even. Of a traced float it stays a float.
-Value round(Tracer& tracer, const Bound& bound) {
-  Value value = scalar(tracer, bound[0], "round");
+Object round(Tracer& tracer, const Bound& bound) {
+  Object value = scalar(tracer, bound[0], "round");
   if (value.is<double>()) return toInt(tracer, std::nearbyint(value.as<double>()));
   if (value.isKnownNumber() || tracer.type(value.as<ir::Value>()) != ir::Type::F32) return value;
   return tracer.make(ir::Op::Round, ir::Type::F32, {value.as<ir::Value>()});
 }
 
-Value divmod(Tracer& tracer, const Bound& bound) {
+Object divmod(Tracer& tracer, const Bound& bound) {
   return tracer.makeSequence(false, {binary(tracer, BinaryOp::FloorDiv, bound[0], bound[1]),
                                      binary(tracer, BinaryOp::Mod, bound[0], bound[1])});
 }
 
-Value partial(Tracer& tracer, const Bound& bound) {
+Object partial(Tracer& tracer, const Bound& bound) {
   if (!bound[0].isCallable()) tracer.fail(diag::notCallable, tracer.describe(bound[0]));
   tracer.charge(1 + bound.rest.size());
   return static_cast<const Partial*>(tracer.heap.make<Partial>(bound[0], bound.rest, bound.keywords));
 }
 
-template <bool isAnd> Value combineMasks(Tracer& tracer, const Bound& bound) {
-  for (Value mask : bound.rest)
+template <bool isAnd> Object combineMasks(Tracer& tracer, const Bound& bound) {
+  for (Object mask : bound.rest)
     if (!mask.isCallable()) tracer.fail(diag::notCallable, tracer.describe(mask));
   tracer.charge(1 + bound.rest.size());
   return static_cast<const MaskList*>(tracer.heap.make<MaskList>(isAnd, bound.rest));
 }
 
-Value isCallable(Tracer&, const Bound& bound) { return bound[0].isCallable(); }
+Object isCallable(Tracer&, const Bound& bound) { return bound[0].isCallable(); }
 
-Value noopMask(Tracer&, const Bound&) { return true; }
+Object noopMask(Tracer&, const Bound&) { return true; }
 
-Value identityScore(Tracer&, const Bound& bound) { return bound[0]; }
+Object identityScore(Tracer&, const Bound& bound) { return bound[0]; }
 
-Value append(Tracer& tracer, const Bound& bound) {
+Object append(Tracer& tracer, const Bound& bound) {
   auto& items = bound[0].as<Sequence*>()->items;
   if (items.size() >= kMaxItems) tracer.fail(diag::tooManyItems, Count(items.size() + 1), Count(kMaxItems));
   items.push_back(bound[1]);
-  return NoneValue{};
+  return NoneObject{};
 }
 
-Value extend(Tracer& tracer, const Bound& bound) {
-  std::vector<Value> more = tracer.items(bound[1]);
+Object extend(Tracer& tracer, const Bound& bound) {
+  std::vector<Object> more = tracer.items(bound[1]);
   auto& items = bound[0].as<Sequence*>()->items;
   if (items.size() + more.size() > kMaxItems)
     tracer.fail(diag::tooManyItems, Count(items.size() + more.size()), Count(kMaxItems));
   items.insert(items.end(), more.begin(), more.end());
-  return NoneValue{};
+  return NoneObject{};
 }
 
 } // namespace

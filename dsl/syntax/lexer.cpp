@@ -214,7 +214,7 @@ private:
   void bracket(size_t begin) {
     char c = text[begin];
     if (at - begin != 1) return;
-    if (c == '(' || c == '[' || c == '{') brackets.push_back({c, begin});
+    if (c == '(' || c == '[' || c == '{') brackets.emplace_back(c, begin);
     if (c != ')' && c != ']' && c != '}') return;
     char open = c == ')' ? '(' : c == ']' ? '[' : '{';
     if (brackets.empty() || brackets.back().first != open)

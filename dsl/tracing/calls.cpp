@@ -1,14 +1,14 @@
 // In: a callee and its arguments. Out: what the call yields. Parameters are matched as Python does it.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
 
 #include <llvm/ADT/ScopeExit.h>
 
 namespace attnc::dsl {
 
-Value Tracer::call(Value callee, const Arguments& arguments) {
+Object Tracer::call(Object callee, const Arguments& arguments) {
   if (callee.is<const Function*>()) return callFunction(*callee.as<const Function*>(), arguments);
   if (callee.is<const Builtin*>()) return callBuiltin(*callee.as<const Builtin*>(), arguments);
   if (callee.is<const MaskList*>()) return callMasks(*callee.as<const MaskList*>(), arguments);
@@ -33,7 +33,7 @@ Value Tracer::call(Value callee, const Arguments& arguments) {
   fail(diag::notCallable, describe(callee));
 }
 
-Value Tracer::callFunction(const Function& function, const Arguments& arguments) {
+Object Tracer::callFunction(const Function& function, const Arguments& arguments) {
   if (callDepth >= kMaxCallDepth) {
     diagnostics.report(at, diag::callsTooDeep, Count(kMaxCallDepth));
     throw Abort{true};
@@ -50,13 +50,13 @@ Value Tracer::callFunction(const Function& function, const Arguments& arguments)
     --callDepth;
   });
   if (function.node->result) {
-    Value result = eval(*function.node->result);
+    Object result = eval(*function.node->result);
     resultLoc = function.node->result->loc;
     return result;
   }
   Flow flow = run(function.node->body);
   at = caller;
-  return flow == Flow::Return ? returned : Value(NoneValue{});
+  return flow == Flow::Return ? returned : Object(NoneObject{});
 }
 
 void Tracer::bindParameters(const Function& function, const Arguments& arguments, Scope& into) {
@@ -88,13 +88,13 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
   }
 }
 
-Value Tracer::callMasks(const MaskList& list, const Arguments& arguments) {
+Object Tracer::callMasks(const MaskList& list, const Arguments& arguments) {
   Deeper deeper(*this);
-  std::optional<Value> result;
+  std::optional<Object> result;
   Loc caller = at;
-  for (Value mask : list.masks) {
+  for (Object mask : list.masks) {
     charge(1);
-    Value value = scalar(*this, call(mask, arguments), "a mask of and_masks or or_masks");
+    Object value = scalar(*this, call(mask, arguments), "a mask of and_masks or or_masks");
     at = caller;
     result = result ? binary(*this, list.isAnd ? BinaryOp::And : BinaryOp::Or, *result, value) : value;
   }
@@ -126,7 +126,7 @@ llvm::SmallVector<BuiltinParameter, 6> parametersOf(const Builtin& builtin) {
   return parameters;
 }
 
-/// torch's own names for the same things.
+/// torch's name of a parameter that has two.
 llvm::StringRef canonical(llvm::StringRef keyword) {
   if (keyword == "axis") return "dim";
   if (keyword == "self") return "input";
@@ -160,7 +160,7 @@ Bound bindBuiltin(Context& context, const Builtin& builtin, const Arguments& arg
     bound.values[i] = value;
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (bound.values[i] && parameters[i].isOptional && bound.values[i]->is<NoneValue>()) bound.values[i].reset();
+    if (bound.values[i] && parameters[i].isOptional && bound.values[i]->is<NoneObject>()) bound.values[i].reset();
     if (!bound.values[i] && !parameters[i].isOptional && !parameters[i].isRest)
       context.fail(diag::missingArgument, builtin.name, std::string_view(parameters[i].name));
   }
@@ -169,15 +169,15 @@ Bound bindBuiltin(Context& context, const Builtin& builtin, const Arguments& arg
 
 } // namespace
 
-Value Tracer::callBuiltin(const Builtin& builtin, const Arguments& arguments) {
+Object Tracer::callBuiltin(const Builtin& builtin, const Arguments& arguments) {
   Deeper deeper(*this);
   Bound bound = bindBuiltin(*this, builtin, arguments);
   if (!(builtin.where & kElementwise)) return builtin.run(*this, bound);
-  llvm::SmallVector<Value, 6> given;
+  llvm::SmallVector<Object, 6> given;
   for (auto& value : bound.values)
     if (value) given.push_back(*value = decay(*this, *value));
-  if (llvm::none_of(given, [](Value value) { return value.isArrayLike(); })) return builtin.run(*this, bound);
-  return broadcast(*this, given, [&](llvm::ArrayRef<Value> row) {
+  if (llvm::none_of(given, [](Object value) { return value.isArrayLike(); })) return builtin.run(*this, bound);
+  return broadcast(*this, given, [&](llvm::ArrayRef<Object> row) {
     Bound one = bound;
     size_t next = 0;
     for (auto& value : one.values)

@@ -3,8 +3,8 @@
 //   name: dtype[dims]        a tensor; dims are ints, constants of the mod, B H HKV Q_LEN KV_LEN, or free names
 //   name: dtype              a tensor with no dims
 //   name: int|float|bool     a run-time scalar
+#include "dsl/objects/indexing.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/indexing.h"
 
 namespace attnc::dsl {
 
@@ -98,7 +98,7 @@ ir::Extent Tracer::extent(const Expr& dim) {
     bool isConstant = bound != globals.names.end() && !bound->second.isTraced();
     if (!isConstant) return namedExtent(name->name, dim.loc);
   }
-  Value value = eval(dim);
+  Object value = eval(dim);
   at = dim.loc;
   if (!value.is<int64_t>()) fail(diag::badDim, describe(value));
   int64_t size = value.as<int64_t>();
@@ -108,7 +108,7 @@ ir::Extent Tracer::extent(const Expr& dim) {
 
 ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
   if (auto bound = globals.names.find(name); bound != globals.names.end()) {
-    if (bound->second.is<PoisonValue>()) throw Abort{};
+    if (bound->second.is<PoisonObject>()) throw Abort{};
     const ir::Value* value = bound->second.get<ir::Value>();
     if (value && module[*value].op == ir::Op::Dim) return {true, module[*value].attr};
     diagnostics.fail(loc, diag::badDim, describe(bound->second));

@@ -1,4 +1,4 @@
-// One level of the tracer's recursion: counted, so that no text exhausts the stack.
+// Counts a level of the tracer's recursion, so that no text exhausts the stack.
 #pragma once
 
 #include "dsl/tracing/tracer.h"

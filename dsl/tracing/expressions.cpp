@@ -1,9 +1,9 @@
 // In: expressions. Out: their values; the order of evaluation is Python's.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/indexing.h"
 
 #include <llvm/ADT/ScopeExit.h>
 
@@ -11,24 +11,24 @@ namespace attnc::dsl {
 
 using llvm::cast;
 
-Value Tracer::eval(const Expr& expr) {
+Object Tracer::eval(const Expr& expr) {
   at = expr.loc;
   Deeper deeper(*this);
   charge(1);
   return evalKind(expr);
 }
 
-Value Tracer::evalKind(const Expr& expr) {
+Object Tracer::evalKind(const Expr& expr) {
   switch (expr.kind) {
-  case ExprKind::None: return NoneValue{};
-  case ExprKind::Ellipsis: return EllipsisValue{};
+  case ExprKind::None: return NoneObject{};
+  case ExprKind::Ellipsis: return EllipsisObject{};
   case ExprKind::Bool: return cast<BoolExpr>(expr).value;
   case ExprKind::Int: return cast<IntExpr>(expr).value;
   case ExprKind::Float: return cast<FloatExpr>(expr).value;
   case ExprKind::String: return makeStr(cast<StringExpr>(expr).value);
   case ExprKind::Name: return lookup(cast<NameExpr>(expr).name);
   case ExprKind::Unary: {
-    Value operand = eval(*cast<UnaryExpr>(expr).operand);
+    Object operand = eval(*cast<UnaryExpr>(expr).operand);
     at = expr.loc;
     return unary(*this, cast<UnaryExpr>(expr).op, operand);
   }
@@ -37,18 +37,18 @@ Value Tracer::evalKind(const Expr& expr) {
   case ExprKind::Compare: return evalCompare(cast<CompareExpr>(expr));
   case ExprKind::Conditional: {
     const auto& node = cast<ConditionalExpr>(expr);
-    Value condition = eval(*node.condition);
+    Object condition = eval(*node.condition);
     at = node.condition->loc;
     return eval(truth(*this, condition) ? *node.yes : *node.no);
   }
   case ExprKind::Call: return evalCall(cast<CallExpr>(expr));
   case ExprKind::Attribute: {
-    Value base = eval(*cast<AttributeExpr>(expr).base);
+    Object base = eval(*cast<AttributeExpr>(expr).base);
     at = expr.loc;
     return attribute(base, cast<AttributeExpr>(expr).name);
   }
   case ExprKind::Subscript: {
-    Value base = eval(*cast<SubscriptExpr>(expr).base), index = eval(*cast<SubscriptExpr>(expr).index);
+    Object base = eval(*cast<SubscriptExpr>(expr).base), index = eval(*cast<SubscriptExpr>(expr).index);
     at = expr.loc;
     return subscript(*this, base, index);
   }
@@ -58,18 +58,18 @@ Value Tracer::evalKind(const Expr& expr) {
   case ExprKind::Comprehension: return evalComprehension(cast<ComprehensionExpr>(expr));
   case ExprKind::Starred: fail(diag::unsupportedSyntax, "a starred expression here");
   }
-  return NoneValue{};
+  return NoneObject{};
 }
 
-Value Tracer::evalBinary(const BinaryExpr& expr) {
+Object Tracer::evalBinary(const BinaryExpr& expr) {
   llvm::SmallVector<const BinaryExpr*, 8> chain;
   const Expr* innermost = &expr;
   for (; innermost->kind == ExprKind::Binary; innermost = chain.back()->left)
     chain.push_back(&cast<BinaryExpr>(*innermost));
-  Value value = eval(*innermost);
+  Object value = eval(*innermost);
   for (const BinaryExpr* node : llvm::reverse(chain)) {
     charge(1);
-    Value right = eval(*node->right);
+    Object right = eval(*node->right);
     at = node->loc;
     value = binary(*this, node->op, value, right);
   }
@@ -77,10 +77,10 @@ Value Tracer::evalBinary(const BinaryExpr& expr) {
 }
 
 /// Known operands decide as Python has it; from the first traced one on, the rest is evaluated and combined.
-Value Tracer::evalBoolOp(const BoolOpExpr& expr) {
-  std::optional<Value> traced;
+Object Tracer::evalBoolOp(const BoolOpExpr& expr) {
+  std::optional<Object> traced;
   for (Expr* operand : expr.operands) {
-    Value value = decay(*this, eval(*operand));
+    Object value = decay(*this, eval(*operand));
     at = operand->loc;
     if (value.isArrayLike()) fail(diag::tracedCondition, describe(value));
     if (value.isTraced()) {
@@ -92,19 +92,19 @@ Value Tracer::evalBoolOp(const BoolOpExpr& expr) {
     // Python would yield the operand itself, which is no bool.
     if (traced && !value.is<bool>()) fail(diag::logicOnNumber, expr.isAnd ? "and" : "or", describe(value));
     bool isTrue = truth(*this, value);
-    if (isTrue != expr.isAnd) return traced ? Value(isTrue) : value;
+    if (isTrue != expr.isAnd) return traced ? Object(isTrue) : value;
     if (operand == expr.operands.back() && !traced) return value;
   }
   return *traced;
 }
 
-Value Tracer::evalCompare(const CompareExpr& expr) {
-  Value left = eval(*expr.first);
-  Value result = true;
+Object Tracer::evalCompare(const CompareExpr& expr) {
+  Object left = eval(*expr.first);
+  Object result = true;
   for (auto [op, operand] : expr.rest) {
-    Value right = eval(*operand);
+    Object right = eval(*operand);
     at = expr.loc;
-    Value holds = compare(*this, op, left, right);
+    Object holds = compare(*this, op, left, right);
     if (holds.is<bool>() && !holds.as<bool>()) return false;
     if (result.isTraced() || result.isArrayLike())
       result = binary(*this, BinaryOp::And, result, holds);
@@ -115,14 +115,14 @@ Value Tracer::evalCompare(const CompareExpr& expr) {
   return result;
 }
 
-Value Tracer::evalCall(const CallExpr& expr) {
-  Value callee = eval(*expr.callee);
+Object Tracer::evalCall(const CallExpr& expr) {
+  Object callee = eval(*expr.callee);
   Arguments arguments;
   for (Expr* argument : expr.arguments) {
     if (argument->kind == ExprKind::Starred) {
-      Value sequence = eval(*cast<StarredExpr>(argument)->value);
+      Object sequence = eval(*cast<StarredExpr>(argument)->value);
       at = argument->loc;
-      for (Value item : items(sequence)) arguments.positional.push_back(item);
+      for (Object item : items(sequence)) arguments.positional.push_back(item);
     } else {
       arguments.positional.push_back(eval(*argument));
     }
@@ -138,51 +138,51 @@ Value Tracer::evalCall(const CallExpr& expr) {
   return call(callee, arguments);
 }
 
-Value Tracer::evalSequence(const SequenceExpr& expr) {
-  std::vector<Value> result;
+Object Tracer::evalSequence(const SequenceExpr& expr) {
+  std::vector<Object> result;
   for (Expr* item : expr.items) {
     if (item->kind != ExprKind::Starred) {
       result.push_back(eval(*item));
       continue;
     }
-    Value sequence = eval(*cast<StarredExpr>(item)->value);
+    Object sequence = eval(*cast<StarredExpr>(item)->value);
     at = item->loc;
-    for (Value inner : items(sequence)) result.push_back(inner);
+    for (Object inner : items(sequence)) result.push_back(inner);
   }
   at = expr.loc;
   return makeSequence(expr.isList, std::move(result));
 }
 
-Value Tracer::evalSlice(const SliceExpr& expr) {
-  SliceValue slice;
+Object Tracer::evalSlice(const SliceExpr& expr) {
+  SliceObject slice;
   if (expr.start) slice.start = eval(*expr.start);
   if (expr.stop) slice.stop = eval(*expr.stop);
   if (expr.step) slice.step = eval(*expr.step);
-  return static_cast<const SliceValue*>(heap.make<SliceValue>(slice));
+  return static_cast<const SliceObject*>(heap.make<SliceObject>(slice));
 }
 
-Value Tracer::evalComprehension(const ComprehensionExpr& expr) {
+Object Tracer::evalComprehension(const ComprehensionExpr& expr) {
   Scope* outer = std::exchange(scope, heap.make<Scope>(scope));
   auto leave = llvm::make_scope_exit([&] { scope = outer; });
-  std::vector<Value> result;
+  std::vector<Object> result;
   runClauses(expr, 0, result);
   at = expr.loc;
   return makeSequence(/*isList=*/true, std::move(result));
 }
 
-void Tracer::runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Value>& result) {
+void Tracer::runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Object>& result) {
   if (clause == expr.clauses.size()) {
     result.push_back(eval(*expr.element));
     if (result.size() > kMaxItems) fail(diag::tooManyItems, Count(result.size()), Count(kMaxItems));
     return;
   }
   const ComprehensionClause& node = expr.clauses[clause];
-  Value iterable = eval(*node.iterable);
+  Object iterable = eval(*node.iterable);
   at = node.iterable->loc;
-  forEach(iterable, [&](Value item) {
+  forEach(iterable, [&](Object item) {
     assign(*node.target, item);
     for (Expr* condition : node.conditions) {
-      Value holds = eval(*condition);
+      Object holds = eval(*condition);
       at = condition->loc;
       if (!truth(*this, holds)) return true;
     }
@@ -191,14 +191,14 @@ void Tracer::runClauses(const ComprehensionExpr& expr, size_t clause, std::vecto
   });
 }
 
-Value Tracer::makeFunction(const FunctionNode& node) {
-  std::vector<Value> defaults(node.parameters.size());
+Object Tracer::makeFunction(const FunctionNode& node) {
+  std::vector<Object> defaults(node.parameters.size());
   for (size_t i = 0; i < defaults.size(); ++i)
     if (node.parameters[i].defaultValue) defaults[i] = eval(*node.parameters[i].defaultValue);
   return static_cast<const Function*>(heap.make<Function>(&node, scope, std::move(defaults)));
 }
 
-Value Tracer::evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Value>> names) {
+Object Tracer::evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names) {
   Scope* outer = std::exchange(scope, heap.make<Scope>(&globals));
   auto leave = llvm::make_scope_exit([&] { scope = outer; });
   for (auto& [name, value] : names) scope->names[name] = value;
@@ -206,9 +206,9 @@ Value Tracer::evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRe
   return eval(expr);
 }
 
-std::vector<Value> Tracer::items(Value iterable) {
-  std::vector<Value> result;
-  forEach(iterable, [&](Value item) {
+std::vector<Object> Tracer::items(Object iterable) {
+  std::vector<Object> result;
+  forEach(iterable, [&](Object item) {
     result.push_back(item);
     if (result.size() > kMaxItems) fail(diag::tooManyItems, Count(result.size()), Count(kMaxItems));
     return true;
@@ -216,7 +216,7 @@ std::vector<Value> Tracer::items(Value iterable) {
   return result;
 }
 
-void Tracer::forEach(Value iterable, llvm::function_ref<bool(Value)> visit) {
+void Tracer::forEach(Object iterable, llvm::function_ref<bool(Object)> visit) {
   if (iterable.is<Sequence*>()) {
     // By index: the body may append to the list.
     const auto& items = iterable.as<Sequence*>()->items;
@@ -226,8 +226,8 @@ void Tracer::forEach(Value iterable, llvm::function_ref<bool(Value)> visit) {
     }
     return;
   }
-  if (iterable.is<const Range*>()) {
-    const Range range = *iterable.as<const Range*>();
+  if (iterable.is<const RangeObject*>()) {
+    const RangeObject range = *iterable.as<const RangeObject*>();
     uint64_t count = range.size();
     for (uint64_t i = 0; i < count; ++i) {
       charge(1);
@@ -235,7 +235,7 @@ void Tracer::forEach(Value iterable, llvm::function_ref<bool(Value)> visit) {
     }
     return;
   }
-  std::vector<Value> shape;
+  std::vector<Object> shape;
   if (iterable.isArrayLike()) shape = shapeOf(*this, iterable);
   if (shape.empty() || !shape[0].is<int64_t>()) fail(diag::notIterable, describe(iterable));
   for (int64_t i = 0; i < shape[0].as<int64_t>(); ++i) {

@@ -2,10 +2,10 @@
 // A name is looked up in the function, the functions around it, the module, and last among what attnc knows: Python's
 // builtins, torch's functions without their prefix, dtypes, `inf nan pi`, the modules torch, math and functools (and
 // `F` for torch.nn.functional), and the extents B H HKV Q_LEN KV_LEN.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
 #include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
 
 #include <cmath>
 #include <limits>
@@ -36,7 +36,7 @@ const PythonModule* findPythonModule(llvm::StringRef path) {
   return nullptr;
 }
 
-/// Modules that are known without an import, as people paste functions and leave the head of the file behind.
+/// Modules that are known without an import, since people paste functions without the imports above them.
 constexpr struct {
   const char* name;
   const char* path;
@@ -44,7 +44,7 @@ constexpr struct {
     {"torch", "torch"}, {"nn", "torch.nn"}, {"F", "torch.nn.functional"}, {"math", "math"}, {"functools", "functools"},
 };
 
-std::optional<Value> constant(llvm::StringRef name) {
+std::optional<Object> constant(llvm::StringRef name) {
   if (name == "inf") return std::numeric_limits<double>::infinity();
   if (name == "nan") return std::nan("");
   if (name == "pi") return M_PI;
@@ -62,22 +62,22 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
   return false;
 }
 
-Value typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
-  struct Range {
+Object typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
+  struct FloatLimits {
     NumberType type;
     double min, max, eps, tiny;
   };
-  static constexpr Range kFloats[] = {
+  static constexpr FloatLimits kFloats[] = {
       {NumberType::F32, -0x1.fffffep127, 0x1.fffffep127, 0x1p-23, 0x1p-126},
       {NumberType::F16, -65504, 65504, 0x1p-10, 0x1p-14},
       {NumberType::BF16, -0x1.fep127, 0x1.fep127, 0x1p-7, 0x1p-126},
   };
-  for (const Range& range : kFloats) {
-    if (range.type != type) continue;
-    if (name == "min") return range.min;
-    if (name == "max") return range.max;
-    if (name == "eps") return range.eps;
-    if (name == "tiny" || name == "smallest_normal") return range.tiny;
+  for (const FloatLimits& limits : kFloats) {
+    if (limits.type != type) continue;
+    if (name == "min") return limits.min;
+    if (name == "max") return limits.max;
+    if (name == "eps") return limits.eps;
+    if (name == "tiny" || name == "smallest_normal") return limits.tiny;
   }
   unsigned bits = type == NumberType::I64   ? 64
                   : type == NumberType::I32 ? 32
@@ -91,11 +91,11 @@ Value typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
 
 } // namespace
 
-Value Tracer::lookup(llvm::StringRef name) {
+Object Tracer::lookup(llvm::StringRef name) {
   for (Scope* around = scope; around; around = around->parent) {
     auto found = around->names.find(name);
     if (found != around->names.end()) {
-      if (found->second.is<PoisonValue>()) throw Abort{};
+      if (found->second.is<PoisonObject>()) throw Abort{};
       if (around == watched) lookups.insert(name);
       return found->second;
     }
@@ -105,14 +105,14 @@ Value Tracer::lookup(llvm::StringRef name) {
   undefined(name);
 }
 
-std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
+std::optional<Object> Tracer::lookupBuiltin(llvm::StringRef name) {
   for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
     if (name == module.dims[i]) return module.dim(i);
   if (const Builtin* builtin = findBuiltin(name, kPython)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kTorch)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kFlex)) return builtin;
   if (auto value = constant(name)) return value;
-  if (auto type = findBareDType(name)) return DTypeValue{*type};
+  if (auto type = findBareDType(name)) return DTypeObject{*type};
   if (const Builtin* builtin = findBuiltin(name, kFunctools)) return builtin;
   for (auto& [known, path] : kImported)
     if (name == known) return Namespace{path};
@@ -120,7 +120,7 @@ std::optional<Value> Tracer::lookupBuiltin(llvm::StringRef name) {
   return std::nullopt;
 }
 
-std::optional<Value> Tracer::member(Namespace space, llvm::StringRef name) {
+std::optional<Object> Tracer::member(Namespace space, llvm::StringRef name) {
   const PythonModule* python = findPythonModule(space.path);
   const PythonModule* inner = findPythonModule(std::string(space.path) + "." + name.str());
   if (inner) return Namespace{inner->path};
@@ -132,11 +132,11 @@ std::optional<Value> Tracer::member(Namespace space, llvm::StringRef name) {
   if (name == "e") return M_E;
   if (path == "math" && name == "tau") return 2 * M_PI;
   if (path != "torch") return std::nullopt;
-  if (auto type = findDType(name, /*isTorch=*/true)) return DTypeValue{*type};
+  if (auto type = findDType(name, /*isTorch=*/true)) return DTypeObject{*type};
   return std::nullopt;
 }
 
-Value Tracer::attribute(Value base, llvm::StringRef name) {
+Object Tracer::attribute(Object base, llvm::StringRef name) {
   if (base.is<Namespace>()) {
     Namespace space = base.as<Namespace>();
     if (auto value = member(space, name)) return *value;
@@ -153,10 +153,10 @@ Value Tracer::attribute(Value base, llvm::StringRef name) {
   fail(diag::unknownAttribute, describe(base), std::string_view(name), closest(name, builtinNames(places)));
 }
 
-std::optional<Value> Tracer::property(Value base, llvm::StringRef name) {
-  if (name == "dtype") return DTypeValue{dtypeOf(*this, base)};
+std::optional<Object> Tracer::property(Object base, llvm::StringRef name) {
+  if (name == "dtype") return DTypeObject{dtypeOf(*this, base)};
   if (name == "device") return Opaque{"device"};
-  std::vector<Value> shape;
+  std::vector<Object> shape;
   if (base.isArrayLike()) shape = shapeOf(*this, base);
   if (name == "ndim") return int64_t(shape.size());
   if (name == "shape") return makeSequence(/*isList=*/false, std::move(shape));

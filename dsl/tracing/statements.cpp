@@ -1,9 +1,9 @@
 // In: statements. Out: names bound, control flow followed. Only conditions known before launch steer it.
 // An error in an assignment poisons the names it would have bound, so that what follows is still checked.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/indexing.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/indexing.h"
 
 namespace attnc::dsl {
 
@@ -37,7 +37,7 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   case StmtKind::AnnAssign: runAnnAssign(cast<AnnAssignStmt>(stmt)); return Flow::Next;
   case StmtKind::Return: {
     const Expr* value = cast<ReturnStmt>(stmt).value;
-    returned = value ? eval(*value) : Value(NoneValue{});
+    returned = value ? eval(*value) : Object(NoneObject{});
     resultLoc = value ? value->loc : stmt.loc;
     return Flow::Return;
   }
@@ -54,7 +54,7 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   }
   case StmtKind::Import: runImport(cast<ImportStmt>(stmt)); return Flow::Next;
   case StmtKind::Assert: {
-    Value condition = eval(*cast<AssertStmt>(stmt).condition);
+    Object condition = eval(*cast<AssertStmt>(stmt).condition);
     at = stmt.loc;
     if (!truth(*this, condition)) fail(diag::assertionFails);
     return Flow::Next;
@@ -66,7 +66,7 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
 
 Tracer::Flow Tracer::runIf(const IfStmt& stmt) {
   for (auto& [condition, body] : stmt.clauses) {
-    Value value = eval(*condition);
+    Object value = eval(*condition);
     at = condition->loc;
     if (truth(*this, value)) return run(body);
   }
@@ -74,10 +74,10 @@ Tracer::Flow Tracer::runIf(const IfStmt& stmt) {
 }
 
 Tracer::Flow Tracer::runFor(const ForStmt& stmt) {
-  Value iterable = eval(*stmt.iterable);
+  Object iterable = eval(*stmt.iterable);
   at = stmt.iterable->loc;
   Flow flow = Flow::Next;
-  forEach(iterable, [&](Value item) {
+  forEach(iterable, [&](Object item) {
     at = stmt.target->loc;
     assign(*stmt.target, item);
     flow = run(stmt.body);
@@ -89,7 +89,7 @@ Tracer::Flow Tracer::runFor(const ForStmt& stmt) {
 
 Tracer::Flow Tracer::runWhile(const WhileStmt& stmt) {
   while (true) {
-    Value condition = eval(*stmt.condition);
+    Object condition = eval(*stmt.condition);
     at = stmt.condition->loc;
     if (!truth(*this, condition)) return run(stmt.otherwise);
     Flow flow = run(stmt.body);
@@ -98,20 +98,20 @@ Tracer::Flow Tracer::runWhile(const WhileStmt& stmt) {
   }
 }
 
-Value Tracer::override(llvm::StringRef name, Value value) {
+Object Tracer::override(llvm::StringRef name, Object value) {
   auto define = defines.find(std::string_view(name));
   if (define == defines.end()) return value;
   define->second.used = true;
-  Value given = define->second.value;
+  Object given = define->second.value;
   if (value.is<double>() && given.is<int64_t>()) return double(given.as<int64_t>());
-  if (value.storage.index() != given.storage.index() && !value.is<NoneValue>())
+  if (value.storage.index() != given.storage.index() && !value.is<NoneObject>())
     diagnostics.fail(define->second.loc, diag::defineKind, std::string_view(name), describe(value), describe(given));
   return given;
 }
 
 void Tracer::runAssign(const AssignStmt& stmt) {
-  Value value = eval(*stmt.value);
-  bool isConstant = value.isKnownNumber() || value.is<const Str*>() || value.is<Sequence*>() || value.is<NoneValue>();
+  Object value = eval(*stmt.value);
+  bool isConstant = value.isKnownNumber() || value.is<const Str*>() || value.is<Sequence*>() || value.is<NoneObject>();
   for (const Expr* target : stmt.targets) {
     at = target->loc;
     if (scope == &globals && target->kind == ExprKind::Name && isConstant)
@@ -121,20 +121,20 @@ void Tracer::runAssign(const AssignStmt& stmt) {
 }
 
 void Tracer::runAugAssign(const AugAssignStmt& stmt) {
-  auto combine = [&](Value old) -> Value {
-    Value value = eval(*stmt.value);
+  auto combine = [&](Object old) -> Object {
+    Object value = eval(*stmt.value);
     at = stmt.loc;
     bool isList = old.is<Sequence*>() && old.as<Sequence*>()->isList;
     if (!isList || stmt.op != BinaryOp::Add) return binary(*this, stmt.op, old, value);
     // Python extends the list itself, which other names may hold as well.
-    Value longer = binary(*this, stmt.op, old, makeSequence(true, items(value)));
+    Object longer = binary(*this, stmt.op, old, makeSequence(true, items(value)));
     old.as<Sequence*>()->items = longer.as<Sequence*>()->items;
     return old;
   };
   if (const auto* target = llvm::dyn_cast<SubscriptExpr>(stmt.target)) {
-    Value base = eval(*target->base), index = eval(*target->index);
+    Object base = eval(*target->base), index = eval(*target->index);
     at = target->loc;
-    Value value = combine(subscript(*this, base, index));
+    Object value = combine(subscript(*this, base, index));
     assignSubscript(*this, base, index, value);
     return;
   }
@@ -142,7 +142,7 @@ void Tracer::runAugAssign(const AugAssignStmt& stmt) {
   assign(*stmt.target, combine(eval(*stmt.target)));
 }
 
-/// In a function the annotation says nothing to attnc. At module level it declares a capture, or a typed constant.
+/// In a function the annotation is ignored. At module level it declares a capture, or a typed constant.
 void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
   const auto& target = *cast<NameExpr>(stmt.target);
   if (scope != &globals) {
@@ -150,9 +150,9 @@ void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
     return;
   }
   if (!stmt.value) return declare(target.name, *stmt.annotation);
-  Value value = eval(*stmt.value);
+  Object value = eval(*stmt.value);
   at = stmt.loc;
-  if (!value.isKnownNumber() && !value.is<const Str*>() && !value.is<Sequence*>() && !value.is<NoneValue>())
+  if (!value.isKnownNumber() && !value.is<const Str*>() && !value.is<Sequence*>() && !value.is<NoneObject>())
     fail(diag::typedNonConstant, describe(value));
   const auto* type = llvm::dyn_cast<NameExpr>(stmt.annotation);
   if (type && type->name == "float" && value.is<int64_t>()) value = double(value.as<int64_t>());
@@ -163,19 +163,19 @@ void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
   assign(target, override(target.name, value));
 }
 
-void Tracer::assign(const Expr& target, Value value) {
+void Tracer::assign(const Expr& target, Object value) {
   charge(1);
   switch (target.kind) {
   case ExprKind::Name: return bind(cast<NameExpr>(target).name, target.loc, value);
   case ExprKind::Subscript: {
-    Value base = eval(*cast<SubscriptExpr>(target).base), index = eval(*cast<SubscriptExpr>(target).index);
+    Object base = eval(*cast<SubscriptExpr>(target).base), index = eval(*cast<SubscriptExpr>(target).index);
     at = target.loc;
     return assignSubscript(*this, base, index, value);
   }
   case ExprKind::Sequence: {
     const auto& names = cast<SequenceExpr>(target).items;
     at = target.loc;
-    std::vector<Value> values = items(value);
+    std::vector<Object> values = items(value);
     if (values.size() != names.size())
       diagnostics.fail(target.loc, diag::unpackCount, Count(names.size()), Count(values.size()));
     for (size_t i = 0; i < names.size(); ++i) assign(*names[i], values[i]);
@@ -183,7 +183,7 @@ void Tracer::assign(const Expr& target, Value value) {
   }
   case ExprKind::Attribute: {
     const auto& attribute = cast<AttributeExpr>(target);
-    Value base = eval(*attribute.base);
+    Object base = eval(*attribute.base);
     // Factories of FlexAttention name the functions they make; the name has no meaning here.
     bool isName = attribute.name == "__name__" || attribute.name == "__qualname__" || attribute.name == "__doc__";
     if (!base.isCallable() || !isName)
@@ -194,7 +194,7 @@ void Tracer::assign(const Expr& target, Value value) {
   }
 }
 
-void Tracer::bind(llvm::StringRef name, Loc loc, Value value) {
+void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
   if (scope == &globals && declared.contains(name)) diagnostics.fail(loc, diag::redeclared, std::string_view(name));
   scope->names[name] = value;
 }
@@ -202,7 +202,7 @@ void Tracer::bind(llvm::StringRef name, Loc loc, Value value) {
 namespace {
 
 void poisonTarget(const Expr& target, Scope& scope) {
-  if (target.kind == ExprKind::Name) scope.names[cast<NameExpr>(target).name] = PoisonValue{};
+  if (target.kind == ExprKind::Name) scope.names[cast<NameExpr>(target).name] = PoisonObject{};
   if (target.kind == ExprKind::Sequence)
     for (const Expr* item : cast<SequenceExpr>(target).items) poisonTarget(*item, scope);
 }
@@ -214,10 +214,10 @@ void Tracer::poison(const Stmt& stmt) {
     for (const Expr* target : node->targets) poisonTarget(*target, *scope);
   if (const auto* node = llvm::dyn_cast<AugAssignStmt>(&stmt)) poisonTarget(*node->target, *scope);
   if (const auto* node = llvm::dyn_cast<AnnAssignStmt>(&stmt)) poisonTarget(*node->target, *scope);
-  if (const auto* node = llvm::dyn_cast<DefStmt>(&stmt)) scope->names[node->function->name] = PoisonValue{};
+  if (const auto* node = llvm::dyn_cast<DefStmt>(&stmt)) scope->names[node->function->name] = PoisonObject{};
   if (const auto* node = llvm::dyn_cast<ImportStmt>(&stmt))
     for (const ImportedName& imported : node->names)
-      scope->names[imported.as.empty() ? imported.name : imported.as] = PoisonValue{};
+      scope->names[imported.as.empty() ? imported.name : imported.as] = PoisonObject{};
 }
 
 } // namespace attnc::dsl

@@ -52,8 +52,8 @@ constexpr struct {
     {"open", "a mod reads no files; declare data as a captured tensor"},
 };
 
-/// Whether a value may stand where the name stands.
-bool fits(Value value, const Usage& usage) {
+/// Whether the object can be used as the name is used.
+bool fits(Object value, const Usage& usage) {
   if (usage.isCalled) return value.isCallable();
   if (!usage.dims.empty()) return value.isArrayLike() || value.is<Sequence*>();
   return !value.is<const Builtin*>();
@@ -71,7 +71,7 @@ const char* exampleOf(const Usage& usage) {
 } // namespace
 
 std::string closest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates) {
-  if (name.size() < 3) return ""; // everything is close to them
+  if (name.size() < 3) return ""; // so short a name is close to too many others
   unsigned best = name.size() < 5 ? 2 : 3;
   llvm::StringRef found;
   for (llvm::StringRef candidate : candidates) {

@@ -4,7 +4,7 @@
 // (score) or 4 (mask) positional arguments; or the expression that ends the text.
 #include "dsl/tracing/trace_mods.h"
 
-#include "dsl/values/arithmetic.h"
+#include "dsl/objects/arithmetic.h"
 
 namespace attnc::dsl {
 
@@ -14,12 +14,12 @@ namespace {
 
 struct Candidate {
   llvm::StringRef name;
-  Value function;
+  Object function;
   Loc loc;
 };
 
 /// Parameters that a call must give by position: those without a default that nothing binds yet.
-std::optional<size_t> requiredArguments(Value callable) {
+std::optional<size_t> requiredArguments(Object callable) {
   size_t given = 0;
   llvm::StringSet<> named;
   while (callable.is<const Partial*>()) {
@@ -94,7 +94,7 @@ private:
   /// The value of score_mod or mask_mod, if the text binds it to a function. None means absent, as in FlexAttention.
   std::optional<Candidate> named(const Block& body, llvm::StringRef name, size_t arity) {
     auto bound = tracer.globals.names.find(name);
-    if (bound == tracer.globals.names.end() || bound->second.is<NoneValue>() || bound->second.is<PoisonValue>())
+    if (bound == tracer.globals.names.end() || bound->second.is<NoneObject>() || bound->second.is<PoisonObject>())
       return std::nullopt;
     Candidate candidate{name, bound->second, bindingOf(body, name)};
     if (!bound->second.isCallable()) {
@@ -134,7 +134,7 @@ private:
     (*requiredArguments(candidates[0].function) == 5 ? score : mask) = candidates[0];
   }
 
-  Value param(ParamKind kind) { return module.param(kind); }
+  Object param(ParamKind kind) { return module.param(kind); }
 
   Arguments arguments(bool withScore) {
     Arguments result;
@@ -146,28 +146,28 @@ private:
 
   void traceScore(const Candidate& candidate) {
     tracer.at = tracer.resultLoc = candidate.loc;
-    Value value = tracer.call(candidate.function, arguments(/*withScore=*/true));
+    Object value = tracer.call(candidate.function, arguments(/*withScore=*/true));
     tracer.at = tracer.resultLoc;
     setScore(candidate.name, value);
   }
 
   void traceMask(const Candidate& candidate) {
     tracer.at = tracer.resultLoc = candidate.loc;
-    Value value = tracer.call(candidate.function, arguments(/*withScore=*/false));
+    Object value = tracer.call(candidate.function, arguments(/*withScore=*/false));
     tracer.at = tracer.resultLoc;
     setMask(candidate.name, value);
   }
 
-  void setScore(std::string_view name, Value value) {
+  void setScore(std::string_view name, Object value) {
     value = decay(tracer, value);
-    if (value.is<NoneValue>()) tracer.fail(diag::returnsNone, name);
+    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
     if (!value.isNumber()) tracer.fail(diag::scoreResult, name, tracer.describe(value));
     module.setOutput(ir::kScore, lift(tracer, value, ir::Type::F32));
   }
 
-  void setMask(std::string_view name, Value value) {
+  void setMask(std::string_view name, Object value) {
     value = decay(tracer, value);
-    if (value.is<NoneValue>()) tracer.fail(diag::returnsNone, name);
+    if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
     if (!isBool) tracer.fail(diag::maskResult, name, tracer.describe(value));
     module.setOutput(ir::kMask, lift(tracer, value, ir::Type::Bool));
@@ -175,11 +175,11 @@ private:
 
   /// An expression with the five names: a score_mod if it asks for `score`, a mask_mod if it yields a bool.
   void traceBare(const Expr& expr) {
-    Value value = tracer.evalWith(expr, {{"score", param(ParamKind::Score)},
-                                         {"b", param(ParamKind::B)},
-                                         {"h", param(ParamKind::H)},
-                                         {"q_idx", param(ParamKind::QIdx)},
-                                         {"kv_idx", param(ParamKind::KvIdx)}});
+    Object value = tracer.evalWith(expr, {{"score", param(ParamKind::Score)},
+                                          {"b", param(ParamKind::B)},
+                                          {"h", param(ParamKind::H)},
+                                          {"q_idx", param(ParamKind::QIdx)},
+                                          {"kv_idx", param(ParamKind::KvIdx)}});
     tracer.at = expr.loc;
     value = decay(tracer, value);
     if (value.isCallable()) {

@@ -1,11 +1,11 @@
-// The tracer: runs a syntax tree with values known before launch and values of the IR.
+// The tracer: runs a syntax tree with objects known before launch and values of the IR.
 //
 // In: a tree and the overrides of its constants. Out: the module's captures, filled in as their declarations are met,
 // and the names that the text binds; functions are evaluated when they are called.
 #pragma once
 
 #include "dsl/builtins/builtins.h"
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/ADT/StringMap.h>
@@ -15,14 +15,14 @@
 namespace attnc::dsl {
 
 struct Arguments {
-  llvm::SmallVector<Value, 6> positional;
-  llvm::SmallVector<std::pair<llvm::StringRef, Value>, 2> keywords;
+  llvm::SmallVector<Object, 6> positional;
+  llvm::SmallVector<std::pair<llvm::StringRef, Object>, 2> keywords;
 };
 
 /// An override of a constant (`-D NAME=VALUE`).
 struct Define {
   Loc loc; ///< in a text of its own
-  Value value;
+  Object value;
   bool used = false;
 };
 
@@ -35,13 +35,13 @@ public:
 
   /// Executes statements at module level.
   void runModule(const Block& body);
-  Value eval(const Expr& expr);
+  Object eval(const Expr& expr);
   /// Evaluates in a scope of its own, whose parent is the module.
-  Value evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Value>> names);
-  Value call(Value callee, const Arguments& arguments);
+  Object evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names);
+  Object call(Object callee, const Arguments& arguments);
   /// Visits the items of an iterable until `visit` returns false.
-  void forEach(Value iterable, llvm::function_ref<bool(Value)> visit);
-  std::vector<Value> items(Value iterable);
+  void forEach(Object iterable, llvm::function_ref<bool(Object)> visit);
+  std::vector<Object> items(Object iterable);
 
   /// All statements of the text, for hints about what follows an error; null if there is no text.
   const Block* text = nullptr;
@@ -49,25 +49,25 @@ public:
   llvm::StringSet<> declared;
   /// The expression that the function called last returned.
   Loc resultLoc;
-  /// Those names of evalWith() that the expression has asked for.
+  /// The names of evalWith() that the expression has looked up.
   llvm::StringSet<> lookups;
 
 private:
   enum class Flow : uint8_t { Next, Break, Continue, Return };
 
-  // trace_expr.cpp
-  Value evalKind(const Expr& expr);
-  Value evalBinary(const BinaryExpr& expr);
-  Value evalBoolOp(const BoolOpExpr& expr);
-  Value evalCompare(const CompareExpr& expr);
-  Value evalCall(const CallExpr& expr);
-  Value evalSequence(const SequenceExpr& expr);
-  Value evalSlice(const SliceExpr& expr);
-  Value evalComprehension(const ComprehensionExpr& expr);
-  void runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Value>& result);
-  Value makeFunction(const FunctionNode& node);
+  // expressions.cpp
+  Object evalKind(const Expr& expr);
+  Object evalBinary(const BinaryExpr& expr);
+  Object evalBoolOp(const BoolOpExpr& expr);
+  Object evalCompare(const CompareExpr& expr);
+  Object evalCall(const CallExpr& expr);
+  Object evalSequence(const SequenceExpr& expr);
+  Object evalSlice(const SliceExpr& expr);
+  Object evalComprehension(const ComprehensionExpr& expr);
+  void runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Object>& result);
+  Object makeFunction(const FunctionNode& node);
 
-  // trace_stmt.cpp
+  // statements.cpp
   Flow run(const Block& body);
   Flow run(const Stmt& stmt);
   Flow runIf(const IfStmt& stmt);
@@ -76,23 +76,23 @@ private:
   void runAssign(const AssignStmt& stmt);
   void runAugAssign(const AugAssignStmt& stmt);
   void runAnnAssign(const AnnAssignStmt& stmt);
-  void assign(const Expr& target, Value value);
-  void bind(llvm::StringRef name, Loc loc, Value value);
+  void assign(const Expr& target, Object value);
+  void bind(llvm::StringRef name, Loc loc, Object value);
   void poison(const Stmt& stmt);
-  Value override(llvm::StringRef name, Value value);
+  Object override(llvm::StringRef name, Object value);
 
-  // trace_call.cpp
-  Value callFunction(const Function& function, const Arguments& arguments);
-  Value callBuiltin(const Builtin& builtin, const Arguments& arguments);
-  Value callMasks(const MaskList& list, const Arguments& arguments);
+  // calls.cpp
+  Object callFunction(const Function& function, const Arguments& arguments);
+  Object callBuiltin(const Builtin& builtin, const Arguments& arguments);
+  Object callMasks(const MaskList& list, const Arguments& arguments);
   void bindParameters(const Function& function, const Arguments& arguments, Scope& into);
 
   // names.cpp
-  Value lookup(llvm::StringRef name);
-  std::optional<Value> lookupBuiltin(llvm::StringRef name);
-  std::optional<Value> member(Namespace space, llvm::StringRef name);
-  Value attribute(Value base, llvm::StringRef name);
-  std::optional<Value> property(Value base, llvm::StringRef name);
+  Object lookup(llvm::StringRef name);
+  std::optional<Object> lookupBuiltin(llvm::StringRef name);
+  std::optional<Object> member(Namespace space, llvm::StringRef name);
+  Object attribute(Object base, llvm::StringRef name);
+  std::optional<Object> property(Object base, llvm::StringRef name);
   void runImport(const ImportStmt& stmt);
 
   // suggestions.cpp
@@ -110,7 +110,7 @@ private:
 
   Scope* scope = &globals;
   const Scope* watched = nullptr; // of evalWith()
-  Value returned;
+  Object returned;
   unsigned depth = 0;     // expressions and statements under evaluation
   unsigned callDepth = 0; // functions under evaluation
 };

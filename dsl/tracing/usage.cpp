@@ -1,4 +1,4 @@
-// A walk over the tree that keeps the way from the statement down to the name; usage_type.h tells the type from it.
+// Walks the tree and keeps the path from the statement down to the name; usage_type.h guesses the type from that path.
 #include "dsl/tracing/usage.h"
 
 #include "dsl/builtins/builtins.h"
@@ -36,7 +36,7 @@ public:
   }
 
 private:
-  // ---- The way down ----
+  // ---- The walk ----
 
   void visit(const Block& body) {
     for (const Stmt* stmt : body) visit(*stmt);

@@ -1,8 +1,8 @@
-// How a text uses a name that it does not define: what its author would have to declare.
+// How a text uses a name that it does not define: what the author would have to declare.
 //
 // In: the statements of a text and a name. Out: rank and extents from the indices, the type from what it is combined
-// with. It reads the syntax tree alone, so that what follows an error is read, too.
-// Not: certainty. The answer is a hint for a person.
+// with. It reads the syntax tree alone, so that it also sees the text after an error. The answer is a guess, for hints
+// in messages.
 #pragma once
 
 #include "dsl/syntax/ast.h"

@@ -1,5 +1,5 @@
-// From the value, the walk climbs until something tells the type: a comparison, a sum with the score, a place that
-// takes a condition. A sum or a product with an index suggests one, which counts if nothing stronger follows.
+// Climbs from the use until something tells the type: a comparison, a sum with the score, a place that takes a
+// condition. A sum or a product with an index suggests one, which counts if nothing stronger follows.
 #include "dsl/tracing/usage_type.h"
 
 #include "dsl/builtins/builtins.h"
@@ -17,7 +17,7 @@ using UsedAs = Usage::Type;
 using MaybeType = std::optional<UsedAs>;
 
 constexpr size_t kMaxClimb = 64; // steps from a use to what tells its type
-constexpr int kMaxDepth = 8;     // of an operand that is looked into
+constexpr int kMaxDepth = 8;     // of operands that are looked into
 
 Role roleOfName(llvm::StringRef name) {
   return llvm::StringSwitch<Role>(name)
@@ -96,7 +96,7 @@ private:
         return typeOf(*call.arguments[0], depth + 1);
       return std::nullopt;
     }
-    default: return std::nullopt; // what can be told at a glance is listed
+    default: return std::nullopt; // only the obvious cases are listed
     }
   }
 

@@ -1,18 +1,17 @@
-// The type of a value of which only its place in the tree is known.
+// Guesses the type of an undefined name from the place where it is used.
 //
-// In: the way from a statement down to the value, and the functions around it. Out: what type it must have for what it
-// is combined with; nothing where that does not tell. Not: values that were computed before; names stand for nothing
-// but the parameters of mods.
+// In: the path from a statement down to the use, and the functions around it. Out: the type that the use asks for, or
+// nothing if it does not tell. Not: what other names stand for; only the parameters of mods are known.
 #pragma once
 
 #include "dsl/tracing/usage.h"
 
 namespace attnc::dsl {
 
-/// What the parameters of a mod stand for.
+/// Which parameter of a mod a name is.
 enum class Role : uint8_t { None, Score, Batch, Head, Row, Column };
 
-/// Where a statement has an expression.
+/// What a statement does with its expression.
 enum class Place : uint8_t { Value, Result, Condition, Iterable };
 
 struct UseSite {

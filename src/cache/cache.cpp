@@ -13,10 +13,10 @@ namespace attnc::cache {
 
 namespace {
 
-// Stands in for the identity of a compiler that is not there.
+// The identity in keys where there is no compiler.
 constexpr char kNoCompiler[] = "none";
 
-// Fixed now: a later chdir() must not make the process load code from elsewhere.
+// Made absolute when the cache is created: a later chdir() must not make the process load code from elsewhere.
 std::string absolutePath(const std::string& path) {
   if (path.empty()) return {};
   std::error_code error;
@@ -33,7 +33,7 @@ struct Cache::Request {
   const Compile& compile;
 };
 
-/// One content in the making. Guarded by lockForkSafe().
+/// A compile under way, for which other threads wait. Guarded by lockForkSafe().
 struct Cache::Flight {
   uint64_t generation = forkGeneration();
   bool done = false;
@@ -80,7 +80,7 @@ struct Cache::Impl {
   Memory memory;
   std::map<Digest, std::shared_ptr<Flight>> flights;
   std::optional<std::string> identity;
-  bool askedInVain = false; ///< there was no compiler to name itself
+  bool askedInVain = false; ///< the compiler was asked for its identity, and there is none
 
   std::atomic<int64_t> memoryHits{0}, diskHits{0}, compiles{0};
 };
@@ -90,7 +90,7 @@ std::optional<std::string> Cache::Impl::compilerIdentity() {
     auto lock = lockForkSafe();
     if (identity) return identity;
   }
-  // Without a disk all kernels are of this process's compiler.
+  // Without a disk cache, every kernel in memory was made by this process's compiler.
   std::optional<std::string> found = layers.empty() ? std::optional<std::string>("any") : std::nullopt;
   std::optional<std::string> stamp = found ? std::nullopt : compiler->stamp();
   for (size_t i = 0; i < layers.size() && stamp && !found; ++i)
@@ -120,7 +120,7 @@ Memory::Bytes Cache::Impl::findOnDisk(const Digest& key) {
   return nullptr;
 }
 
-// Looking for a compiler where there is none takes a while, so memory is asked first.
+// The search for a compiler that is not installed is slow, so memory is asked first.
 Memory::Bytes Cache::Impl::findWithoutCompiler(const Request& request) {
   {
     auto lock = lockForkSafe();
@@ -170,15 +170,15 @@ Expected<CachedBytes> Cache::Impl::flyOrWait(const Request& request, const Diges
       ++memoryHits;
       return CachedBytes{bytes, Origin::Memory};
     }
-    auto& slot = flights[key];
-    if (slot && slot->generation == forkGeneration()) {
-      flight = slot;
+    auto& running = flights[key];
+    if (running && running->generation == forkGeneration()) {
+      flight = running;
       flight->landed.wait(lock, [&] { return flight->done; });
       if (!*flight->outcome) return flight->outcome->error();
       ++memoryHits;
       return CachedBytes{(*flight->outcome)->bytes, Origin::Memory};
     }
-    slot = flight = std::make_shared<Flight>();
+    running = flight = std::make_shared<Flight>();
   }
   Expected<CachedBytes> outcome = fetch(request, key, identity);
   auto lock = lockForkSafe();

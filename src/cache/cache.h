@@ -10,7 +10,7 @@
 //
 // The key names the build of the compiler. A disk hit needs that name without opening the compiler, so the directory
 // remembers it under the compiler's stamp. Where there is no compiler at all, the bytes of any build that one of the
-// directories remembers are served; so a machine without a toolkit runs from a pack.
+// directories remembers are served; so a machine without a toolkit can run kernels from a copied cache directory.
 #pragma once
 
 #include "cache/directory.h"

@@ -6,11 +6,11 @@
 //   ROOT/v1/compilers/HASH             identity of the compiler whose stamp has this hash
 //   ROOT/v1/prune.lock, prune.stamp, published    see prune.h
 //
-// In: keys. Out: verified values, or a miss. Every failure is a miss or a failed publish; the counters and the log
-// tell them apart, with one warning where the directory itself is to blame. Directories are opened anew for each
-// operation, so that removing the cache under a running process does no harm. A pack of compiled kernels is such a
-// directory, copied; it serves as a read-only layer. flock() works across the hosts of an NFS mount if the mount has
-// locks; if not, hosts compile a kernel once each.
+// In: keys. Out: verified values, or a miss. Every failure is a miss or a failed publish; the counters and the log tell
+// them apart, with one warning where the directory itself is to blame. Directories are opened anew for each operation,
+// so that the cache may be removed while processes run. A copy of such a directory serves other machines as a read-only
+// layer. flock() works across the hosts of an NFS mount if the mount has locks; if not, hosts compile a kernel once
+// each.
 #pragma once
 
 #include "cache/entry.h"
@@ -32,7 +32,8 @@ public:
   KeyLock(FileOps& ops, Fd fd) : ops(&ops), fd(std::move(fd)) {}
   KeyLock(KeyLock&&) = default;
   KeyLock& operator=(KeyLock&&) = default;
-  /// Unlocks, since closing alone would not while a forked child has the descriptor. Death of the process unlocks, too.
+  /// Unlocks explicitly: close() alone would not, while a forked child still has the descriptor. The end of the process
+  /// unlocks as well.
   ~KeyLock();
   bool held() const { return bool(fd); }
 

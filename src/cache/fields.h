@@ -17,8 +17,8 @@ void putText(std::string& out, std::string_view text);
 /// The number in `count` bytes at `at`, which must lie inside `bytes`.
 uint64_t numberAt(std::string_view bytes, size_t at, int count);
 
-/// Reads fields one after another. From the first one that does not fit, everything is zero or empty and ok() is false;
-/// so nothing is read outside the bytes, whatever they are.
+/// Reads fields one after another. After the first field that does not fit, every read gives zero or an empty text, and
+/// ok() is false. Nothing is read outside the bytes, whatever they are.
 class FieldReader {
 public:
   explicit FieldReader(std::string_view bytes) : rest(bytes) {}

@@ -12,7 +12,7 @@
 
 namespace attnc::cache {
 
-/// Holds the process-wide mutex. Only for critical sections of microseconds, without calls to strangers.
+/// Holds the process-wide mutex. Only for critical sections of microseconds that call no callbacks.
 std::unique_lock<std::mutex> lockForkSafe();
 
 /// Number of forks between this process and the first one. What another thread was doing in an earlier generation

@@ -1,4 +1,4 @@
-// Where the compiler and the cache tell what they did. Silent unless ATTNC_LOG names a target, or there is a sink.
+// The log of the compiler and the cache. Silent unless ATTNC_LOG names a target, or there is a sink.
 //
 // In: lines. Out: the same lines with time and process id, appended to a file in one write each, so that processes
 // can share it; and as they are, to the sink. Not: rotation, errors; a line that cannot be written is dropped.
@@ -22,7 +22,7 @@ public:
   bool enabled() const { return !target.empty() || sink; }
   /// An event.
   void line(std::string_view text) const;
-  /// A warning; the same text is told once.
+  /// A warning; the same text is logged once.
   void warn(const std::string& text) const;
 
 private:

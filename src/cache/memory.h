@@ -24,7 +24,7 @@ public:
     return order.front().second;
   }
 
-  /// Forgets the least recently used value when there are too many. Its users keep it alive.
+  /// Forgets the least recently used value when there are too many. Whoever holds the pointer keeps the bytes alive.
   void put(const Digest& key, Bytes bytes) {
     if (find(key)) {
       order.front().second = std::move(bytes);

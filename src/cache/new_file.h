@@ -1,4 +1,4 @@
-// A file in the making, which appears under its name whole or not at all.
+// A file that appears under its name complete or not at all.
 #pragma once
 
 #include "cache/file_ops.h"
@@ -11,22 +11,24 @@ namespace attnc::cache {
 /// Writes all bytes, in spite of short writes. Returns 0 or -errno.
 int writeWhole(FileOps& ops, int fd, std::string_view bytes);
 
-/// Written under a temporary name, beside the file that it becomes. After the first failure all functions do nothing, and
-/// publish() returns it. Unless published, nothing of it is left (unless removing fails, too: see kTemporaryPrefix).
+/// Writes to a temporary name in the same directory and renames it at the end. After the first failure all functions do
+/// nothing, and publish() returns that failure. The destructor removes a file that was not published; if that fails
+/// too, kTemporaryPrefix tells it from others.
 class NewFile {
 public:
-  /// In this open directory, with these permissions as far as the umask leaves them.
+  /// `directory`: an open descriptor. `mode`: permissions, reduced by the umask.
   NewFile(FileOps& ops, int directory, unsigned mode);
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  /// Exactly these permissions.
+  /// Sets the permissions, whatever the umask.
   void setMode(unsigned mode);
   void write(std::string_view bytes);
-  /// Waits until the content is on the disk: after a crash of the machine the name shows it, or what it showed before.
+  /// Waits until the content is on disk. After a crash of the machine the name then has either this content or what it
+  /// had before.
   void sync();
-  /// Closes, and gives it its name; a file of this name is replaced. Returns 0 or -errno. To be called once.
+  /// Closes the file and renames it to `name`, replacing a file of that name. Returns 0 or -errno. To be called once.
   int publish(const std::string& name);
 
 private:
@@ -37,10 +39,10 @@ private:
   std::string temporary;
   Fd fd;
   int error = 0;
-  bool isTemporary; ///< the temporary name is there
+  bool isTemporary; ///< a file of the temporary name exists
 };
 
-/// Names that start so are files in the making, or left over by a killed process.
+/// Begins the names of files that are being written, or were left over by a killed process.
 constexpr char kTemporaryPrefix[] = ".tmp-";
 
 } // namespace attnc::cache

@@ -23,12 +23,12 @@ constexpr size_t kMaxCompilers = 64;
 constexpr char kStamp[] = "prune.stamp";
 constexpr char kPublished[] = "published";
 constexpr size_t kRecordBytes = 16;
-constexpr size_t kMaxPublishedBytes = 4096 * kRecordBytes; // then a look is cheaper than reading on
+constexpr size_t kMaxPublishedBytes = 4096 * kRecordBytes; // beyond this, a scan is cheaper than adding up the lines
 
-/// A line of `published`; the file is appended to, so all have one length.
+/// A line of `published`. Lines have one length, so that a torn append shows.
 std::string recordOf(uint64_t bytes) { return fmt::format("{:>15}\n", std::min<uint64_t>(bytes, 999'999'999'999'999)); }
 
-/// nullopt: not lines of that kind.
+/// The sum of such lines; nullopt if they are malformed.
 std::optional<uint64_t> sumOf(std::string_view records) {
   if (records.size() % kRecordBytes) return std::nullopt;
   uint64_t sum = 0;
@@ -88,7 +88,7 @@ bool Pruner::dueByClock(const Fd& version) {
   return age > kIntervalSeconds || age < -kIntervalSeconds;
 }
 
-// Also if the sum is lost, damaged or long.
+// Whether the total is above the cap, or is missing, damaged or too long to add up.
 bool Pruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
   FileOps& ops = *directory.ops;
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
@@ -177,7 +177,7 @@ PruneReport Pruner::prune() {
   Fd lock(ops, ops.open(version.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock || ops.lock(lock.get(), LOCK_EX | LOCK_NB) < 0) return report;
   publishFile(ops, version, kStamp, "");
-  // What others publish from here on counts, whether the look below sees it or not.
+  // Whatever others publish from here on is added to the new total, even if the scan below sees it as well.
   publishFile(ops, version, kPublished, "");
   report.ran = true;
   std::vector<Found> entries;
@@ -185,7 +185,7 @@ PruneReport Pruner::prune() {
   removeOldest(version, entries, report);
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
   const std::string record = recordOf(uint64_t(report.bytes));
-  // Without its first line the sum would be too small; with a line cut short it is due at once.
+  // Without its first line the total would be too small. A missing file makes the next publish prune again.
   if (!sum || ops.write(sum.get(), record.data(), record.size()) != int64_t(record.size()))
     ops.remove(version.get(), kPublished);
   forgetCompilers(version);

@@ -4,8 +4,8 @@
 // hour, and all but the newest identities of compilers are removed. An entry that was replaced or used since it was
 // looked at stays. One process prunes at a time; the others do not wait. Not: other versions' subdirectories.
 //
-// A look at all entries takes milliseconds, so processes share a sum instead: the file `published` has a line of fixed
-// length for what the last look left, and one for each entry published since.
+// A scan of all entries takes milliseconds, so processes share a running total instead. The file `published` has lines
+// of fixed length: the bytes that remained after the last scan, then the bytes of each entry published since.
 #pragma once
 
 #include "cache/directory.h"

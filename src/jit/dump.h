@@ -1,4 +1,4 @@
-// Writes what a compile saw and made into a directory, for people: ATTNC_DUMP_DIR.
+// Writes the inputs and outputs of a compile into a directory, for debugging: ATTNC_DUMP_DIR.
 //
 // In: a job, and its result or error. Out: DIR/NAME-ARCH-DIGEST/ with the source and headers under their own names (so that
 // nvcc can compile the folder), kernel.ptx, kernel.cubin, options.txt, log.txt. Best effort: a failure only logs.

@@ -1,4 +1,4 @@
-// What the cache knows of a kernel: the digest of what it is made from, and the bytes of what came out.
+// A kernel as the cache keeps it: the digest of what it is compiled from, and the result as bytes.
 #pragma once
 
 #include "cache/sha256.h"
@@ -10,8 +10,8 @@
 
 namespace attnc::jit {
 
-/// Raised when the meaning of a job, or the bytes of a result, change otherwise than through the job: old entries of
-/// the cache are then never found.
+/// Part of every digest. Raise it when attnc compiles an equal job to other code, or encodes results in another way:
+/// old entries of the cache are then never found.
 constexpr int kJobSchema = 3;
 
 /// Digest of everything but the compiler that decides the machine code: schema, options, names, all texts. Takes about

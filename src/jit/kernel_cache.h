@@ -23,7 +23,7 @@ public:
   /// `dumpDirectory`: see dump.h; empty: none.
   KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {});
 
-  /// Errors are those of the compiler only, and jobs that no key can stand for (checkOptions() of nvrtc.h). Costs the
+  /// Errors are those of the compiler only, and jobs that cannot be cached (checkOptions() of nvrtc.h). Costs the
   /// hashing of the job's texts and a copy of the result even from memory.
   Expected<CachedKernel> getOrCompile(const CompileJob& job);
 

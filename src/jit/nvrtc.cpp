@@ -17,7 +17,7 @@ namespace attnc::jit {
 
 namespace {
 
-// Options that read or write files, or change what the log is.
+// Options that read or write files, or change the log.
 constexpr const char* kForbiddenOptions[] = {"-I",
                                              "--include-path",
                                              "-include",
@@ -38,7 +38,7 @@ constexpr const char* kForbiddenOptions[] = {"-I",
 
 constexpr char kReinstall[] = "reinstall NVRTC; libnvrtc-builtins.so must lie beside it";
 
-// Whether NVRTC compiles nothing at all because of that variable's value.
+// Whether NVRTC refuses to compile because of the value of NV_NVVM_VERSION.
 bool refusesVersion(nvrtcResult status, const std::string& log) {
   return status == NVRTC_ERROR_INVALID_OPTION && log.find("NV_NVVM_VERSION") != std::string::npos;
 }
@@ -83,7 +83,7 @@ public:
     if (bytes == 0 || get(program, buffer.data()) != NVRTC_SUCCESS) return {};
     return buffer;
   }
-  std::string text(std::string bytes) const { return bytes.c_str(); }
+  std::string text(const std::string& bytes) const { return bytes.substr(0, bytes.find('\0')); }
 
   std::string log() const { return text(output(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog)); }
   std::string ptx() const { return text(output(api.nvrtcGetPTXSize, api.nvrtcGetPTX)); }
@@ -133,7 +133,7 @@ std::vector<std::string> nvrtcOptions(const CompileJob& job) {
   // --no-source-include: otherwise a missing header would be looked for in the working directory.
   std::vector<std::string> options = {"--no-cache", "--no-source-include", "-default-device", "--ptxas-options=-v",
                                       "--gpu-architecture=" + job.arch};
-  if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.push_back("--std=c++20");
+  if (std::none_of(job.options.begin(), job.options.end(), namesStandard)) options.emplace_back("--std=c++20");
   options.insert(options.end(), job.options.begin(), job.options.end());
   return options;
 }
@@ -182,7 +182,8 @@ struct Nvrtc::Impl {
     Program program(library, CompileJob{.name = "identity.cu"});
     nvrtcResult status = program.compile({"--no-cache", fmt::format("--gpu-architecture=compute_{}", archs.front())});
     const std::string log = program.log(), version = locator.nvvmVersionOf(library.path);
-    // With a refused version there is no banner, and no kernel will ever have this identity.
+    // If the version is refused there is no banner. That is no loss: nothing compiles then, so no key has this
+    // identity.
     if (status != NVRTC_SUCCESS && !refusesVersion(status, log))
       return Error::environment(fmt::format("{} does not compile an empty program: {}\n{}", library.path,
                                             library.nvrtcGetErrorString(status), log),

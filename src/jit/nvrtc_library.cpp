@@ -32,11 +32,11 @@ std::vector<std::string> searchPath(const Env& env) {
     directories.push_back(std::move(hint));
   for (const char* usual :
        {"/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"})
-    directories.push_back(usual);
+    directories.emplace_back(usual);
   std::vector<std::string> paths;
   for (const std::string& directory : directories)
     paths.push_back(directory + "/" + kSoname);
-  paths.push_back(kSoname);
+  paths.emplace_back(kSoname);
   return paths;
 }
 

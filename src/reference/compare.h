@@ -1,4 +1,4 @@
-// Holding results against what they should be: the one comparison of tests, benchmarks and `attnc run --verify`.
+// Compares results with expected values: for tests, benchmarks and `attnc run --verify`.
 //
 //   Comparison comparison({.absolute = 1e-3});
 //   for (size_t i = 0; i < got.size(); ++i) comparison.add(got[i], want[i]);

@@ -101,7 +101,7 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
 
 TEST_CASE("explain takes the problem from a file") {
   Folder folder;
-  cli::TensorMap tensors;
+  cli::NamedTensors tensors;
   tensors["q"] = cli::HostTensor::make(DType::F16, {1, 2, 256, 64});
   tensors["k"] = cli::HostTensor::make(DType::F16, {1, 1, 256, 64});
   tensors["v"] = cli::HostTensor::make(DType::F16, {1, 1, 256, 32});

@@ -33,29 +33,29 @@ double at(const HostTensor& tensor, int64_t index) {
 }
 
 /// q and k are 0, so that all live scores are equal; v[.., kv, d] = kv + 100 d.
-TensorMap flatOperands(DType dtype = DType::F32) {
+NamedTensors flatOperands(DType dtype = DType::F32) {
   auto zero = [](int64_t) { return 0.0; };
-  TensorMap tensors;
+  NamedTensors tensors;
   tensors["q"] = tensor(dtype, {1, 2, 4, 8}, zero);
   tensors["k"] = tensor(dtype, {1, 1, 6, 8}, zero);
   tensors["v"] = tensor(dtype, {1, 1, 6, 16}, [](int64_t i) { return double(i / 16) + 100 * double(i % 16); });
   return tensors;
 }
 
-std::string write(const Folder& folder, const TensorMap& tensors) {
+std::string write(const Folder& folder, const NamedTensors& tensors) {
   std::string path = folder / "in.safetensors";
   REQUIRE(writeSafetensors(path, tensors));
   return path;
 }
 
-TensorMap read(const std::string& path) {
+NamedTensors read(const std::string& path) {
   auto tensors = readSafetensors(path);
   if (!tensors) FAIL(tensors.error().message);
   return tensors->tensors;
 }
 
 /// Runs on the CPU with an output that is there already; expects exit code 3, the message, and the output untouched.
-void expectRefused(const TensorMap& tensors, const std::string& arguments, const std::string& message) {
+void expectRefused(const NamedTensors& tensors, const std::string& arguments, const std::string& message) {
   INFO(arguments << " -> " << message);
   Folder folder;
   std::string in = write(folder, tensors), out = folder / "out.safetensors";
@@ -80,7 +80,7 @@ TEST_CASE("equal scores average the live values") {
   CHECK(outcome.err.empty());
   for (const char* part : {"[1, 2, 4, 8]", "f32", "CPU", "wrote"}) CHECK_THAT(outcome.out, Contains(part));
 
-  TensorMap result = read(out);
+  NamedTensors result = read(out);
   REQUIRE(result.size() == 3);
   CHECK(result["out"].shape == std::vector<int64_t>{1, 2, 4, 16});
   CHECK(result["out"].dtype == DType::F32);
@@ -100,7 +100,7 @@ TEST_CASE("the output has the dtype of q, and only what was asked for") {
     Folder folder;
     std::string in = write(folder, flatOperands(dtype)), out = folder / "out.safetensors";
     REQUIRE(test::attnc("run --device cpu --expr 'q_idx >= kv_idx' --in " + in + " --out " + out).exitCode == 0);
-    TensorMap result = read(out);
+    NamedTensors result = read(out);
     REQUIRE(result.size() == 1);
     CHECK(result["out"].dtype == dtype);
     CHECK(at(result["out"], 16 * 3) == 1.5);
@@ -112,7 +112,7 @@ TEST_CASE("captures come from the file or from --set, scalars too") {
   writeFile(folder / "m.py", "shift: i32[B]\nwindow: int\nfactor: float\nflip: bool\nlast: i64\n"
                              "def score_mod(score, b, h, q, kv): return score + where(flip, 0.0, factor * kv)\n"
                              "def mask_mod(b, h, q, kv): return (kv >= q - window + shift[b]) & (kv <= last)\n");
-  TensorMap tensors = flatOperands();
+  NamedTensors tensors = flatOperands();
   tensors["shift"] = tensor(DType::I32, {1}, [](int64_t) { return 1.0; });
   tensors["unused"] = tensor(DType::U8, {3}, [](int64_t) { return 1.0; });
   auto run = [&](const std::string& sets) {
@@ -134,7 +134,7 @@ TEST_CASE("captures come from the file or from --set, scalars too") {
 
 TEST_CASE("the scale is 1 / sqrt(D) unless given") {
   Folder folder;
-  TensorMap tensors;
+  NamedTensors tensors;
   tensors["q"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 1.0; });
   tensors["k"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 2.0; });
   tensors["v"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 1.0; });
@@ -158,7 +158,7 @@ TEST_CASE("every library mod runs on random operands and gives finite numbers") 
           test::attnc("run --device cpu " + entry.path().string() + " --random " + problem + " --lse --out " + out);
       INFO(outcome.err);
       REQUIRE(outcome.exitCode == 0);
-      TensorMap result = read(out);
+      NamedTensors result = read(out);
       int64_t live = 0;
       for (int64_t i = 0; i < result["out"].elements(); ++i) {
         REQUIRE(std::isfinite(at(result["out"], i)));
@@ -203,7 +203,7 @@ TEST_CASE("empty problems run") {
                                   " --out " + out);
     INFO(problem << outcome.err);
     REQUIRE(outcome.exitCode == 0);
-    TensorMap result = read(out);
+    NamedTensors result = read(out);
     for (int64_t i = 0; i < result["lse"].elements(); ++i) CHECK(at(result["lse"], i) == -INFINITY);
     for (int64_t i = 0; i < result["out"].elements(); ++i) CHECK(at(result["out"], i) == 0);
   }
@@ -213,7 +213,7 @@ TEST_CASE("operands that do not fit are refused by name, and the output stays as
   const std::string causal = "--expr 'q_idx >= kv_idx'";
   auto zero = [](int64_t) { return 0.0; };
   for (const char* name : {"q", "k", "v"}) {
-    TensorMap tensors = flatOperands();
+    NamedTensors tensors = flatOperands();
     tensors.erase(name);
     expectRefused(tensors, causal, "no tensor '" + std::string(name) + "'");
     tensors[name] = tensor(DType::F32, {6, 8}, zero);
@@ -222,7 +222,7 @@ TEST_CASE("operands that do not fit are refused by name, and the output stays as
     expectRefused(tensors, causal, std::string(name) + " is i32");
   }
   auto spoil = [&](const char* name, HostTensor replacement, const std::string& message) {
-    TensorMap tensors = flatOperands();
+    NamedTensors tensors = flatOperands();
     tensors[name] = std::move(replacement);
     expectRefused(tensors, causal, message);
   };
@@ -232,7 +232,7 @@ TEST_CASE("operands that do not fit are refused by name, and the output stays as
   spoil("k", tensor(DType::F32, {1, 1, 5, 8}, zero), "lengths differ");
   spoil("k", tensor(DType::F32, {1, 2, 6, 8}, zero), "heads differ");
   spoil("q", tensor(DType::F32, {1, 2, 4, 4}, zero), "head dims differ");
-  TensorMap tensors = flatOperands();
+  NamedTensors tensors = flatOperands();
   tensors["k"] = tensor(DType::F32, {2, 1, 6, 8}, zero);
   expectRefused(tensors, causal, "batches differ: k is [2, 1, 6, 8], v is [1, 1, 6, 16]");
   tensors["v"] = tensor(DType::F32, {2, 1, 6, 16}, zero);
@@ -242,7 +242,7 @@ TEST_CASE("operands that do not fit are refused by name, and the output stays as
 TEST_CASE("captures that are missing or do not fit are refused by name") {
   const std::string alibi = kMods + "alibi.py";
   auto zero = [](int64_t) { return 0.0; };
-  TensorMap tensors = flatOperands();
+  NamedTensors tensors = flatOperands();
   expectRefused(tensors, alibi, "'slopes: f32[H]' is missing");
   tensors["slopes"] = tensor(DType::F32, {3}, zero);
   expectRefused(tensors, alibi, "'slopes'");
@@ -308,7 +308,7 @@ TEST_CASE("without a GPU auto says that it uses the CPU, and cuda and --verify f
 TEST_CASE("the CPU refuses what a kernel would refuse") {
   Folder folder;
   auto zero = [](int64_t) { return 0.0; };
-  TensorMap tensors = flatOperands();
+  NamedTensors tensors = flatOperands();
   auto refused = [&](int exitCode, const std::string& arguments, const std::string& message) {
     Outcome outcome = test::attnc("run --device cpu " + arguments);
     INFO(arguments << "\n" << outcome.err);
@@ -353,7 +353,7 @@ TEST_CASE("without a file for it, the result is told in a digest") {
   // Rows of mean 0, 0, 0.5 and 1, of which the first is masked: its out is 0; 100 d is added to the others.
   CHECK_THAT(outcome.out, Contains("\nout         [1, 2, 4, 16] f32: mean 562.9, rms 762.8, largest magnitude 1501\n"));
   CHECK_THAT(test::attnc("run --device cpu --expr score --random 1,1,1,0,4,8").out, Contains("no finite element"));
-  TensorMap tensors = flatOperands();
+  NamedTensors tensors = flatOperands();
   tensors["v"] = tensor(DType::F32, {1, 1, 6, 16}, [](int64_t i) { return i == 0 ? NAN : i == 1 ? INFINITY : 1.0; });
   CHECK_THAT(test::attnc("run --device cpu --expr score --in " + write(folder, tensors)).out,
              Contains("mean 1, rms 1, largest magnitude 1, 8 NaN, 8 infinite\n"));
@@ -363,7 +363,7 @@ TEST_CASE("without a file for it, the result is told in a digest") {
 
 TEST_CASE("operands come from stdin and results go to stdout where - is said") {
   Folder folder;
-  TensorMap tensors = flatOperands();
+  NamedTensors tensors = flatOperands();
   tensors["unused"] = tensor(DType::U8, {3}, [](int64_t) { return 1.0; });
   std::string in = write(folder, tensors), out = folder / "out.safetensors", piped = folder / "piped.safetensors";
   const std::string run = "run --device cpu --expr 'q_idx >= kv_idx' --lse ";

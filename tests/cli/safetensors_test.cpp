@@ -25,7 +25,7 @@ std::string fileOf(const std::string& header, size_t dataBytes) {
   return file + header + std::string(dataBytes, '\1');
 }
 
-Expected<TensorMap> parse(const std::string& file, const Wanted& wanted = wantAll) {
+Expected<NamedTensors> parse(const std::string& file, const Wanted& wanted = wantAll) {
   std::istringstream stream(file);
   auto read = readSafetensors(stream, file.size(), "input.safetensors", wanted);
   if (!read) return std::move(read).error();
@@ -40,8 +40,8 @@ std::string largeHeader(int tensors) {
   return header + "}";
 }
 
-TensorMap sample() {
-  TensorMap tensors;
+NamedTensors sample() {
+  NamedTensors tensors;
   const DType dtypes[] = {DType::Bool, DType::U8,  DType::I8,   DType::I16, DType::I32,
                           DType::I64,  DType::F16, DType::BF16, DType::F32};
   for (DType dtype : dtypes) {
@@ -59,7 +59,7 @@ TensorMap sample() {
 TEST_CASE("what is written is read back") {
   Folder folder;
   std::string path = folder / "a.safetensors";
-  TensorMap tensors = sample();
+  NamedTensors tensors = sample();
   REQUIRE(writeSafetensors(path, tensors, {{"made by", "a test"}}));
   auto read = readSafetensors(path);
   REQUIRE(read);
@@ -86,7 +86,7 @@ TEST_CASE("the data section is aligned for every element type") {
 TEST_CASE("a file cut at any byte is refused, and inside the data the tensor is named") {
   Folder folder;
   std::string path = folder / "a.safetensors";
-  TensorMap tensors;
+  NamedTensors tensors;
   tensors["query"] = HostTensor::make(DType::F32, {3, 2});
   tensors["keys"] = HostTensor::make(DType::BF16, {4});
   REQUIRE(writeSafetensors(path, tensors));

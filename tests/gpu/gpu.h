@@ -27,7 +27,7 @@ Gpu* gpu(std::string* reason = nullptr);
 #define ATTNC_NEED_GPU()                                                                                               \
   do {                                                                                                                 \
     std::string reason;                                                                                                \
-    if (!attnc::gputest::gpu(&reason)) {                                                                                   \
+    if (!attnc::gputest::gpu(&reason)) {                                                                               \
       WARN("SKIPPED: " << reason);                                                                                     \
       return;                                                                                                          \
     }                                                                                                                  \
@@ -57,7 +57,7 @@ struct Problem {
 /// Its operands in host memory, drawn at random; captures of the mod as well.
 struct HostOperands {
   cli::HostTensor q, k, v;
-  cli::TensorMap tensors;
+  cli::NamedTensors tensors;
   Captures captures; ///< views into `tensors`
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
@@ -76,7 +76,7 @@ DeviceCaptures uploadCaptures(const Captures& host);
 
 struct RunOptions {
   Family family = Family::Sm80; ///< Auto: what Compiler::forLayout settles
-  bool blockMask = false; ///< build one on the GPU and walk it
+  bool blockMask = false;       ///< build one on the GPU and walk it
   int qBlock = 128, kvBlock = 128;
   bool rowMax = true;
   bool tf32 = false;

@@ -1,4 +1,4 @@
-// A result in a few lines, for who does not want it as a file.
+// Statistics of a result, printed where it is not written to a file.
 #pragma once
 
 #include "result.h"
@@ -8,8 +8,8 @@
 namespace attnc::cli {
 
 /// Lines "out" and "lse": shape and dtype; mean, root mean square and largest magnitude of out; range of lse, and how
-/// many rows are masked whole (lse -inf). What is not finite is counted and left out. Four digits, which the rounding
-/// of another device does not change much. Precondition: out and lse are computed.
+/// many rows are masked whole (lse -inf). Infinities and NaN are counted and take no part in the statistics. Four
+/// digits, so that devices with other rounding print nearly the same. Precondition: out and lse are computed.
 std::string digestText(const RunResult& result);
 
 } // namespace attnc::cli

@@ -44,7 +44,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   if (!chosen) return std::move(chosen).error();
   const KernelOptions& kernel = *chosen;
   auto source = compiler.source(*mod, kernel);
-  if (!source) throwUsage("emit", source.error()); // nothing but the options decides whether there is a kernel
+  if (!source) throwUsage("emit", source.error()); // the options alone decide whether there is a kernel
   if (!source) return std::move(source).error();
   if (options.stage == "cu") return source->flattened();
   auto compiled = compiler.compile(*mod, kernel);

@@ -31,7 +31,7 @@ std::string archHere() {
   return context ? context->info().arch : "sm_90a";
 }
 
-/// What is pinned need not be said twice: pinned lengths shape the problem.
+/// Pinned lengths are lengths of the problem, and need not be given again.
 ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string, int64_t>& pins) {
   if (options.shape) return *options.shape;
   ProblemShape shape{1, 16, 16, 8192, 8192};
@@ -78,13 +78,13 @@ Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOp
   return factsOf(mod).masks ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
-/// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
+/// Options that contradict each other are wrong usage, unless a file gave part of them.
 Error blamed(const ExplainOptions& options, Error error) {
   if (options.run.input.empty()) throwUsage("explain", error);
   return error;
 }
 
-/// Everything after the command line is understood. `mod` has its pins folded in.
+/// The work itself, once the command line is parsed. `mod` has its pins folded in.
 Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, KernelOptions kernel) {
   auto operands = findProblem(mod, options, kernel);
   if (!operands) return std::move(operands).error();

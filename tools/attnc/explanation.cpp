@@ -14,7 +14,7 @@
 namespace attnc::cli {
 namespace {
 
-/// "50.8 %"; of nothing, 0 %.
+/// "50.8 %"; "0 %" if the whole is 0.
 std::string percent(double part, double whole) { return fmt::format("{:.1f} %", whole > 0 ? 100 * part / whole : 0); }
 
 std::string flopsText(double flops) {
@@ -26,7 +26,7 @@ std::string flopsText(double flops) {
   return fmt::format("{:.{}f} {}", number, unit == 0 ? 3 : 2, kUnits[unit]);
 }
 
-/// A number of blocks; of estimated ones, three digits.
+/// A number of blocks; an estimate has three digits.
 std::string countText(double count, bool isEstimated) {
   if (!isEstimated) return fmt::format("{:.0f}", count);
   double unit = count < 1000 ? 1 : std::pow(10, std::floor(std::log10(count)) - 2);
@@ -118,8 +118,11 @@ std::string workText(const MaskCensus& census, const ProblemShape& problem, cons
   const double flopsPerPair = 2.0 * (plan.options.headDim + plan.options.headDimV);
   double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   double dense = flopsPerPair * rows * double(problem.kvLen);
-  double copies = census.blocks > 0 ? double(problem.batch / shape.batch) * double(problem.qHeads / shape.heads) : 0;
-  double live = flopsPerPair * copies * census.pairs;
+  double live = 0;
+  if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves all of the problem
+    const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
+    live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
+  }
   return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(census, problem, loop) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));

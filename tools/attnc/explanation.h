@@ -23,12 +23,12 @@ std::string spillText(const CompiledKernel& compiled);
 /// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
 std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
 
-/// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
-/// "about" in front of them.
+/// Lines "KV loop", "blocks" and "FLOPs": the work that remains after masking. "about" precedes figures that are
+/// estimated from samples.
 std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop);
 
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`: what
-/// the hooks of the kernel leave of the mod (codegen::moduleBehindHooks).
+/// the kernel's hooks leave of the mod (codegen::moduleBehindHooks).
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

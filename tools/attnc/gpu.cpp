@@ -42,7 +42,7 @@ private:
   std::vector<device::Buffer> buffers;
 };
 
-/// Milliseconds that work on a stream takes: the second of two runs, so that one-time costs of the first do not show.
+/// Milliseconds that work on a stream takes: the second of two runs, without the one-time costs of the first.
 template <class Work> Expected<float> timed(const device::Stream& stream, Work work) {
   if (Status status = work(); !status) return status.error();
   auto begin = device::Event::create();
@@ -124,7 +124,7 @@ private:
     }
     outputs.out = out;
     bool all = options.verify;
-    if (all || options.lse || options.output.empty()) outputs.lse = lse; // the digest tells it
+    if (all || options.lse || options.output.empty()) outputs.lse = lse; // the digest prints it
     if (all || options.rowMax) outputs.rowMax = rowMax;
     return {};
   }

@@ -24,6 +24,6 @@ struct HostTensor {
   TensorView view() const;
 };
 
-using TensorMap = std::map<std::string, HostTensor, std::less<>>;
+using NamedTensors = std::map<std::string, HostTensor, std::less<>>;
 
 } // namespace attnc::cli

@@ -1,4 +1,4 @@
-// dsl/SPEC.md inside the program, so that who has no copy of the sources can read it. Written by
+// dsl/SPEC.md inside the program, so that users without the sources can read it. Written by
 // tools/cmake/embed_text.cmake.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The command `attnc`. The subcommands do the work; here they are put together, and what escapes them is told.
+// The command `attnc`. The subcommands do the work; this file registers them and reports the exceptions that they
+// throw.
 #include "commands.h"
 #include "options.h"
 #include "version.h"

@@ -20,7 +20,7 @@ namespace {
 
 // Elements of captures, all together.
 constexpr int64_t kMaxDrawnToRun = int64_t(1) << 34;
-constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // seconds, and a gigabyte; explaining takes no longer
+constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn within seconds
 
 [[noreturn]] void badSet(const std::string& assignment, const std::string& reason) {
   throw CLI::ValidationError("--set", inQuotes(assignment) + ": " + reason);
@@ -37,7 +37,7 @@ std::set<std::string> tensorsOfMask(const ir::Module& module) {
   return names;
 }
 
-/// Which elements of captured tensors are found.
+/// Whether the elements of a captured tensor are needed, or its shape alone.
 class Needed {
 public:
   Needed(const Mod& mod, Elements elements) : all(elements == Elements::All), ofMask(tensorsOfMask(mod.module())) {}
@@ -51,7 +51,7 @@ private:
 /// Collects the captures of one run.
 class Collector {
 public:
-  Collector(const Mod& mod, const RunOptions& options, TensorMap& file, Generator* generator, const Needed& needed)
+  Collector(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator, const Needed& needed)
       : mod(mod), options(options), file(file), generator(generator), needed(needed) {}
 
   Status collect(HostOperands& operands) {
@@ -132,7 +132,7 @@ private:
     operands.tensors[capture.name] = std::move(*tensor);
   }
 
-  /// What is pinned need not be said twice.
+  /// A pinned scalar takes its value from --pin, and needs no --set.
   void setPinned(const CaptureInfo& capture, int64_t value, HostOperands& operands) const {
     if (capture.kind == CaptureInfo::Kind::Bool)
       operands.captures.set(capture.name, value != 0);
@@ -173,7 +173,7 @@ private:
 
   const Mod& mod;
   const RunOptions& options;
-  TensorMap& file;
+  NamedTensors& file;
   Generator* generator;
   const Needed& needed;
   const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
@@ -181,7 +181,7 @@ private:
   std::map<std::string, int64_t> freeDims;
 };
 
-/// Some of a file's names; a model has thousands.
+/// The first names of a file, for messages: the file of a model has thousands.
 std::string namesText(const std::vector<std::string>& names) {
   constexpr size_t kMost = 12;
   if (names.empty()) return "the file has no tensors";
@@ -190,8 +190,8 @@ std::string namesText(const std::vector<std::string>& names) {
   return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
-Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements, TensorMap& file,
-                    HostOperands& operands) {
+Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
+                    NamedTensors& file, HostOperands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
   std::map<std::string, Want> wants;
   for (const CaptureInfo& capture : mod.captures())
@@ -248,7 +248,7 @@ void checkStdin(const RunOptions& options) {
 
 Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
   HostOperands operands;
-  TensorMap file;
+  NamedTensors file;
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
   if (options.random) {
@@ -266,7 +266,7 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {
   HostOperands operands;
   operands.problem = problem;
-  TensorMap file;
+  NamedTensors file;
   Generator generator(options.seed, problem, kMaxDrawnToExplain);
   const Needed needed(mod, Elements::OfMask);
   Collector collector(mod, options, file, &generator, needed);

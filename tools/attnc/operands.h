@@ -9,20 +9,20 @@
 
 namespace attnc::cli {
 
-/// Queries and keys of a block of the masks that the command makes.
+/// Rows and columns of a block in the block masks that the command builds.
 constexpr int kBlock = 128;
 
-/// Whose elements somebody is going to read.
+/// The tensors whose elements are read.
 enum class Elements {
   All,
-  OfMask, ///< captures that mask_mod reads; of all other tensors the shape alone is found, and they have no bytes
+  OfMask, ///< captures that mask_mod reads; all other tensors have a shape and no bytes
 };
 
 /// Host memory, checked against each other and against the mod.
 struct HostOperands {
   HostTensor q, k, v;
-  TensorMap tensors; ///< captured tensors, by name
-  Captures captures; ///< all captures; tensors borrowed from `tensors`
+  NamedTensors tensors; ///< captured tensors, by name
+  Captures captures;    ///< all captures; tensors borrowed from `tensors`
   ProblemShape problem;
 };
 
@@ -35,7 +35,7 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
 
-/// What a kernel for these operands is compiled for, but for the arch.
+/// Options of a kernel for these operands, except the arch.
 KernelOptions kernelOptions(const RunOptions& options, const HostOperands& operands);
 
 } // namespace attnc::cli

@@ -22,7 +22,7 @@ namespace {
 constexpr std::pair<const char*, Family> kFamilies[] = {
     {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}};
 
-/// A text on stdin is no mod beyond this; the limit keeps a wrong pipe from filling memory.
+/// The most bytes read from stdin as a mod, so that a wrong pipe does not fill memory.
 constexpr size_t kMaxTextBytes = 16 << 20;
 
 Expected<std::string> readStdin() {
@@ -39,7 +39,7 @@ Expected<std::string> readStdin() {
   }
 }
 
-/// IR text as `attnc emit` writes it. No mod begins so.
+/// Whether a text is IR as `attnc emit` writes it: no mod begins like this.
 bool isIrText(const std::string& text) { return text.rfind("source \"", 0) == 0; }
 
 bool isIrPath(const std::string& path) { return std::filesystem::path(path).extension() == ".ir"; }
@@ -52,7 +52,7 @@ Expected<Mod> loadStdin(const ParseOptions& options) {
   return Mod::parseIr(*text, options.name);
 }
 
-/// A define that the mod does not take is wrong on the command line, not in the mod.
+/// Throws an error of a define (-D) as wrong usage: the mistake is on the command line, not in the mod.
 void throwDefineErrors(const Error& error) {
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file.rfind("<-D ", 0) == 0) {

@@ -1,4 +1,4 @@
-// Options that subcommands share: which mod, which kernel; and how errors and results are told.
+// Options that subcommands share: which mod, which kernel; and the printing of errors and results.
 #pragma once
 
 #include "usage.h"
@@ -26,7 +26,7 @@ struct ModOptions {
   Expected<Mod> load() const;
 };
 
-/// What a kernel is compiled for where there are no operands to tell.
+/// Options of a kernel that operands would decide, for commands without operands.
 struct TargetOptions {
   std::string arch; ///< empty: the command finds one; "native": that of the GPU
   std::string dtype = "bf16";
@@ -37,7 +37,7 @@ struct TargetOptions {
   Status fill(KernelOptions& kernel) const;
 };
 
-/// What is static in a forward kernel and not known from the operands.
+/// What is static in a forward kernel and does not follow from the operands.
 struct KernelFlags {
   std::string family = "auto";
   bool tf32 = false;
@@ -63,10 +63,11 @@ void addSets(CLI::App& command, std::vector<std::string>& sets);
 
 const char* familyName(Family family);
 
-/// Throws an error whose cause stands on the command line alone, as wrong usage; does nothing else.
+/// Throws the error as wrong usage of `option` if its blame is the environment; does nothing otherwise. For errors that
+/// the command line alone can cause.
 void throwUsage(const char* option, const Error& error);
 
-/// Tells an error on stderr; gives the exit code that its blame asks for.
+/// Prints an error to stderr; returns the exit code for its blame.
 int report(const Error& error);
 
 /// Writes to stdout and flushes; a failure (a full disk behind a redirection, a closed stream) is Blame::Environment.

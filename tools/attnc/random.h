@@ -13,7 +13,7 @@
 
 namespace attnc::cli {
 
-/// Told in `attnc run --help`, since it decides what a mod is tried on.
+/// Shown in `attnc run --help`, since it decides on which data a mod is tried.
 extern const char* const kRandomHelp;
 
 /// Draws from one seed; the same calls in the same order give the same numbers.

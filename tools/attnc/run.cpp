@@ -72,7 +72,7 @@ std::string describeOperands(const HostOperands& operands) {
 }
 
 Status writeResult(RunResult& result, const RunOptions& options) {
-  TensorMap tensors;
+  NamedTensors tensors;
   tensors["out"] = std::move(result.out);
   if (options.lse) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
@@ -102,14 +102,14 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
   return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
 }
 
-/// Where the lines for a person go: results that are written to stdout have it for themselves.
+/// The stream for human-readable lines: stderr if the results themselves go to stdout.
 Status tell(const RunOptions& options, const std::string& text) {
   if (options.output != "-") return printResult(text);
   std::fputs(text.c_str(), stderr);
   return {};
 }
 
-/// Everything after the command line is understood.
+/// The work itself, once the command line is parsed.
 Status runSteps(const RunOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return std::move(mod).error();
@@ -120,7 +120,7 @@ Status runSteps(const RunOptions& options) {
   auto operands = findOperands(*mod, options);
   if (!operands) return std::move(operands).error();
   if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
-    if (options.random) throwUsage("run", served.error()); // no file has a say in it
+    if (options.random) throwUsage("run", served.error()); // the options alone decide this
     return served;
   }
   auto result = *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000; // as the format's own reader; bounds what parsing takes
+constexpr uint64_t kMaxHeaderBytes = 100'000'000; // the limit of the format's own reader; bounds the cost of parsing
 constexpr size_t kPrefixBytes = 8;
 
 struct DTypeSpelling {
@@ -73,7 +73,8 @@ private:
     return fail("tensor {}: {}", inQuotes(tensor), fmt::format(text, std::forward<Args>(args)...));
   }
 
-  /// Appends bytes; in parts, since a stream of unknown size may promise more than it has. How many there were.
+  /// Appends up to `count` bytes; returns how many the stream had. It reads in parts, since the header of a stream of
+  /// unknown size may announce more than there is.
   template <class Bytes> uint64_t readBytes(Bytes& target, uint64_t count) {
     constexpr uint64_t kPart = 16 << 20;
     for (uint64_t left = count; left > 0;) {
@@ -143,7 +144,7 @@ private:
     return end == *dataBytes ? Status() : fail("{} bytes after the last tensor", *dataBytes - end);
   }
 
-  Status readTensor(const TensorEntry& entry, TensorMap& tensors) {
+  Status readTensor(const TensorEntry& entry, NamedTensors& tensors) {
     const uint64_t count = entry.end - entry.begin;
     const Want want = wanted(entry.name);
     HostTensor tensor;
@@ -167,8 +168,8 @@ private:
 };
 
 /// Names in the order of their data: wide types first, so that every tensor is aligned to its elements.
-std::vector<const TensorMap::value_type*> dataOrder(const TensorMap& tensors) {
-  std::vector<const TensorMap::value_type*> order;
+std::vector<const NamedTensors::value_type*> dataOrder(const NamedTensors& tensors) {
+  std::vector<const NamedTensors::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return dtypeBytes(a->second.dtype) > dtypeBytes(b->second.dtype);
@@ -199,7 +200,7 @@ Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64
   return Reader(stream, size, name, wanted).read();
 }
 
-Status writeSafetensors(const std::string& path, const TensorMap& tensors,
+Status writeSafetensors(const std::string& path, const NamedTensors& tensors,
                         const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;

@@ -2,8 +2,8 @@
 // 8 bytes of header length, a JSON header, then the tensors' bytes, row-major, little endian.
 //
 // The reader trusts nothing: every length is checked against the file before anything is allocated, and every message
-// names the tensor. It reads the bytes of the tensors that are wanted, and of no others: a file may be a model. Not
-// done here: whether the tensors fit the attention problem (operands.h).
+// names the tensor. It reads the bytes of the wanted tensors only: the file may hold a whole model. Not done here:
+// whether the tensors fit the attention problem (operands.h).
 #pragma once
 
 #include "attnc/error.h"
@@ -19,11 +19,11 @@
 
 namespace attnc::cli {
 
-/// What somebody wants of a tensor of a file.
+/// How much of a tensor is read.
 enum class Want { Nothing, Shape, Data };
 
 struct FileTensors {
-  TensorMap tensors;              ///< what was wanted; those of Want::Shape without bytes
+  NamedTensors tensors;           ///< what was wanted; those of Want::Shape without bytes
   std::vector<std::string> names; ///< of all tensors of the file, in the order of their data
 };
 
@@ -40,7 +40,7 @@ Expected<FileTensors> readSafetensors(std::istream& stream, std::optional<uint64
                                       const Wanted& wanted = wantAll);
 
 /// Writes a file that appears whole or not at all; "-" is stdout. `metadata` goes into the header's `__metadata__`.
-Status writeSafetensors(const std::string& path, const TensorMap& tensors,
+Status writeSafetensors(const std::string& path, const NamedTensors& tensors,
                         const std::map<std::string, std::string>& metadata = {});
 
 } // namespace attnc::cli

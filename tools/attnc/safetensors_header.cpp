@@ -17,8 +17,8 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxElements = int64_t(1) << 46; // keeps every product of extents and sizes inside int64
 constexpr uint64_t kMaxFileBytes = uint64_t(1) << 62;
 
-/// Takes the parser's events one by one: a tree of them would have to be walked again, and would keep one of two equal
-/// keys without a word, which here is a wrong tensor. A callback returns false after it has recorded an error.
+/// Handles the parser's events (SAX). A document tree would silently keep one of two equal keys, which here means a
+/// wrong tensor, and would cost a second walk. A callback returns false after it has recorded an error.
 class HeaderEvents final : public nlohmann::json_sax<Json> {
 public:
   std::vector<TensorEntry> entries;
@@ -125,7 +125,7 @@ private:
     return true;
   }
 
-  /// A value of a kind that does not belong where it stands. Fields of an entry that have one count as missing.
+  /// A value of the wrong type for its place. A field with such a value counts as missing.
   bool other() {
     switch (place) {
     case Place::Outside: return fail("no safetensors file: the header is not a JSON object");

@@ -1,8 +1,8 @@
 // The JSON header of a safetensors file: which tensors the file has, and where their bytes lie.
 //
 // In: the header's text. Out: one entry a tensor, in the order of their bytes, checked against each other. Linear in
-// the text: files of large models have 100000 tensors. Not: whether attnc can use a tensor; most of a file may be none
-// of its business (safetensors.h).
+// the text: files of large models have 100000 tensors. Not: whether attnc can use a tensor; a file may have tensors
+// that nobody wants (safetensors.h).
 #pragma once
 
 #include "attnc/error.h"

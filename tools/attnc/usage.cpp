@@ -52,7 +52,7 @@ bool isKnownArch(const std::string& name) {
   return supported && std::find(supported->begin(), supported->end(), arch->capability) != supported->end();
 }
 
-/// A regular file's identity; nothing for whatever else, which writing does not lose.
+/// Device and inode of a regular file; nothing for other files, which writing does not overwrite.
 std::optional<std::pair<dev_t, ino_t>> fileOf(const std::string& path, int standardStream) {
   struct stat status;
   int failed = path == "-" ? ::fstat(standardStream, &status) : ::stat(path.c_str(), &status);
@@ -213,7 +213,7 @@ int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
   if (size_t at = message.find(": At Most 1 required"); at != std::string::npos)
     message = message.substr(0, at) + " is given more than once";
   if (!unknown.empty())
-    message = unknownText(app, command, unknown.front()); // which explains what is missing, if anything is
+    message = unknownText(app, command, unknown.front()); // an unknown word explains why something is missing
   else if (!command)
     message = "no command is given; there are " + CLI::detail::join(commandNames(app), ", ");
   std::string help = command ? command->get_name() + " --help" : "--help";

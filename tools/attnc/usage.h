@@ -1,6 +1,6 @@
-// What the command line may say, and how it is told what it may not.
+// Checks of values on the command line, and messages about wrong usage.
 //
-// Wrong usage is a thrown CLI::Error until it reaches main.cpp, which tells it by reportUsage().
+// Wrong usage is thrown as a CLI::Error; main.cpp catches it and prints it with reportUsage().
 #pragma once
 
 #include "attnc/kernel.h"
@@ -26,8 +26,8 @@ struct Choice {
 /// A CLI11 transform: one of the choices in any case, with '_' for '-' or the other way round; becomes its name.
 CLI::Validator oneOf(std::vector<Choice> choices);
 
-/// A CLI11 transform: "sm_90a", "SM90A", "compute_90a", "90a", "9.0a" become "sm_90a", and "native" stays. Refused is
-/// what neither attnc nor the NVRTC that it finds has heard of.
+/// A CLI11 transform: "sm_90a", "SM90A", "compute_90a", "90a", "9.0a" become "sm_90a", and "native" stays. A GPU that
+/// neither attnc nor the installed NVRTC knows is refused.
 CLI::Validator architecture();
 
 // CLI11 checks; they give a message, or "".
@@ -36,8 +36,8 @@ std::string checkSeed(const std::string& text);       ///< 0 .. 2^64 - 1
 std::string checkScale(const std::string& text);      ///< a finite f32
 std::string checkAssignment(const std::string& text); ///< NAME=VALUE
 
-/// Values by name. Throws CLI::ValidationError for `option` where a name is given twice: none of its values would be
-/// more right than the other. Precondition: the texts passed checkAssignment().
+/// Values by name. Throws CLI::ValidationError for `option` if a name is given twice, since either value may be the one
+/// that is meant. Precondition: the texts passed checkAssignment().
 std::map<std::string, std::string> assignments(const char* option, const std::vector<std::string>& texts);
 
 /// Numbers from 0 to ir::kMaxExtent, separated by commas, as many as `names` has ("B,H,HKV"). Throws
@@ -50,7 +50,7 @@ ProblemShape shapeOf(const char* option, const std::string& text, const std::vec
 /// link: writing it would lose what is read. "-" is stdin or stdout.
 void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs);
 
-/// Tells wrong usage on stderr: what is unknown by name, with what is near it. Gives the exit code.
+/// Prints wrong usage to stderr, with suggestions for unknown names. Returns the exit code.
 int reportUsage(const CLI::App& app, const CLI::ParseError& error);
 
 } // namespace attnc::cli

@@ -21,13 +21,15 @@ struct CheckedOutput {
 
 /// The three outputs, compared within tolerances that follow from the dtype and the operands:
 ///
-///   u    unit roundoff of the dtype of q, k, v and of the probabilities: 2^-8 bf16, 2^-11 f16, 2^-20 f32 (three TF32
-///        products), 2^-10 f32 with one
-///   s    error of a score: 2^-20 (2^-10 with TF32 or tanh_approx) of the largest scale * |q| |k| plus the largest
-///   score out  max error <= (2 u + 2 s) max|v|          one rounding of p, one of out, and p off by s twice (its sum,
-///   too)
-///        RMSE      <= 2 u R + 2 s rms(v)          R = max(rms(out), rms(v) / sqrt(KV_LEN))
-///   lse, row max   |error| <= s + 2^-20 (1 + the largest |value|)
+///   u    unit roundoff of the dtype of q, k, v and of the probabilities:
+///        2^-8 bf16, 2^-11 f16, 2^-20 f32 as three TF32 products, 2^-10 f32 as one
+///   s    error of a score: 2^-20 (2^-10 with TF32 or tanh_approx) of the largest scale * |q| |k|
+///        plus the largest |score|
+///   R    max(rms(out), rms(v) / sqrt(KV_LEN))
+///
+///   out           max error <= (2 u + 2 s) max|v|: p and out are rounded once each; p is off by s, and so is its sum
+///                 RMSE      <= 2 u R + 2 s rms(v)
+///   lse, row max  max error <= s + 2^-20 (1 + the largest |value|)
 ///
 /// Infinities and NaN must stand where the reference has them.
 struct Verification {

@@ -10,7 +10,7 @@ namespace {
 
 CUdeviceptr address(const void* memory, size_t offset = 0) { return reinterpret_cast<CUdeviceptr>(memory) + offset; }
 
-// For objects of the driver: one exists, so it is open.
+// The driver's functions, for objects that exist only once it is open.
 const Functions& opened() { return **Functions::get(); }
 
 } // namespace

@@ -4,7 +4,7 @@
 #include "dsl/arena.h"
 #include "dsl/diagnostics.h"
 #include "dsl/limits.h"
-#include "dsl/values/value.h"
+#include "dsl/objects/object.h"
 #include "ir/loops.h"
 
 namespace attnc::dsl {
@@ -36,17 +36,17 @@ public:
   /// Whether an integer is known to be at least 0, taking integer arithmetic as free of overflow.
   bool isNonNegative(ir::Value value);
 
-  Value makeSequence(bool isList, std::vector<Value> items);
-  Value makeStr(std::string text);
-  std::string describe(Value value) const { return dsl::describe(module, value); }
+  Object makeSequence(bool isList, std::vector<Object> items);
+  Object makeStr(std::string text);
+  std::string describe(Object value) const { return dsl::describe(module, value); }
 
 private:
   ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);
   bool computeNonNegative(const ir::Node& node) const;
 
   uint64_t steps = 0;
-  std::vector<bool> nonNegative; // of the first nodes of the module
-  std::vector<ir::LoopSet> open; // of the first nodes of the module
+  std::vector<bool> nonNegative; // by node; filled as far as it was asked for
+  std::vector<ir::LoopSet> open; // by node; filled as far as it was asked for
 };
 
 } // namespace attnc::dsl

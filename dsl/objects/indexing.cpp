@@ -1,12 +1,12 @@
 // In: a base and an index. Out: the item; for a captured tensor a view with fewer axes, which becomes a Load once all
-// axes are indexed. A traced index that may be negative counts from the end, as torch has it.
-// Not: bounds of traced indices; code generation proves them or clamps.
-#include "dsl/values/indexing.h"
+// axes are indexed. A traced index that may be negative counts from the end, as torch has it. Not: bounds of traced
+// indices; code generation clamps an index that is not proven to be inside.
+#include "dsl/objects/indexing.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
-#include "dsl/values/lazy.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
+#include "dsl/objects/lazy.h"
 
 namespace attnc::dsl {
 
@@ -19,13 +19,13 @@ size_t wrapKnownIndex(Context& context, int64_t index, size_t size) {
   return size_t(wrapped);
 }
 
-Value extentOf(Context& context, unsigned tensor, unsigned axis) {
+Object extentOf(Context& context, unsigned tensor, unsigned axis) {
   const ir::Extent& extent = context.module.tensors[tensor].shape[axis];
   if (extent.isNamed) return context.module.dim(unsigned(extent.value));
   return extent.value;
 }
 
-Value wholeTensor(Context& context, unsigned number) {
+Object wholeTensor(Context& context, unsigned number) {
   Tensor tensor;
   tensor.number = number;
   for (const ir::Extent& extent : context.module.tensors[number].shape) {
@@ -47,8 +47,8 @@ ir::Value readElement(Context& context, const Tensor& tensor) {
 
 namespace {
 
-/// An int that stands for itself plus the size where it is negative.
-ir::Value wrapTraced(Context& context, Value index, Value size) {
+/// The index, plus the size if it is negative.
+ir::Value wrapTraced(Context& context, Object index, Object size) {
   Type type = promote(context, {index, size}, /*arithmetic=*/true);
   ir::Value value = lift(context, index, type);
   if (context.isNonNegative(value)) return value;
@@ -59,7 +59,7 @@ ir::Value wrapTraced(Context& context, Value index, Value size) {
 
 } // namespace
 
-ir::Value axisIndex(Context& context, Value index, Value size) {
+ir::Value axisIndex(Context& context, Object index, Object size) {
   index = decay(context, index);
   if (index.isTraced()) {
     Type type = context.type(index.as<ir::Value>());
@@ -69,75 +69,75 @@ ir::Value axisIndex(Context& context, Value index, Value size) {
   if (!index.is<int64_t>()) context.fail(diag::badIndex, context.describe(index));
   int64_t known = index.as<int64_t>();
   if (size.is<int64_t>()) known = int64_t(wrapKnownIndex(context, known, size_t(size.as<int64_t>())));
-  if (known >= 0) return lift(context, known, promote(context, {Value(known)}, true));
-  Type type = promote(context, {Value(known), size}, true);
+  if (known >= 0) return lift(context, known, promote(context, {Object(known)}, true));
+  Type type = promote(context, {Object(known), size}, true);
   return context.make(Op::Add, type, {lift(context, size, type), lift(context, known, type)});
 }
 
 namespace {
 
-int64_t sliceBound(Context& context, Value bound, int64_t missing) {
-  if (bound.is<NoneValue>()) return missing;
+int64_t sliceBound(Context& context, Object bound, int64_t missing) {
+  if (bound.is<NoneObject>()) return missing;
   if (!bound.is<int64_t>()) context.fail(diag::badIndex, context.describe(bound));
   return bound.as<int64_t>();
 }
 
 /// A slice over `size` items as first index, step and count, clamped as Python does.
-struct Bounds {
+struct ItemRun {
   int64_t start = 0, step = 1, count = 0;
 };
-Bounds resolveSlice(Context& context, const SliceValue& slice, int64_t size) {
-  Bounds bounds;
-  bounds.step = sliceBound(context, slice.step, 1);
-  if (bounds.step == 0 || bounds.step == INT64_MIN) context.fail(diag::badSliceStep);
-  bool down = bounds.step < 0;
+ItemRun resolveSlice(Context& context, const SliceObject& slice, int64_t size) {
+  ItemRun run;
+  run.step = sliceBound(context, slice.step, 1);
+  if (run.step == 0 || run.step == INT64_MIN) context.fail(diag::badSliceStep);
+  bool down = run.step < 0;
   auto clampTo = [&](int64_t index) {
     if (index < 0) index += size;
     return std::clamp<int64_t>(index, down ? -1 : 0, down ? size - 1 : size);
   };
-  bounds.start = slice.start.is<NoneValue>() ? (down ? size - 1 : 0) : clampTo(sliceBound(context, slice.start, 0));
-  int64_t stop = slice.stop.is<NoneValue>() ? (down ? -1 : size) : clampTo(sliceBound(context, slice.stop, 0));
-  bounds.count = int64_t(Range{bounds.start, stop, bounds.step}.size());
-  return bounds;
+  run.start = slice.start.is<NoneObject>() ? (down ? size - 1 : 0) : clampTo(sliceBound(context, slice.start, 0));
+  int64_t stop = slice.stop.is<NoneObject>() ? (down ? -1 : size) : clampTo(sliceBound(context, slice.stop, 0));
+  run.count = int64_t(RangeObject{run.start, stop, run.step}.size());
+  return run;
 }
 
-bool isWholeSlice(const SliceValue& slice) {
-  return slice.start.is<NoneValue>() && slice.stop.is<NoneValue>() && slice.step.is<NoneValue>();
+bool isWholeSlice(const SliceObject& slice) {
+  return slice.start.is<NoneObject>() && slice.stop.is<NoneObject>() && slice.step.is<NoneObject>();
 }
 
-const Tensor* sliceAxis(Context& context, const Tensor& tensor, size_t position, const SliceValue& slice) {
+const Tensor* sliceAxis(Context& context, const Tensor& tensor, size_t position, const SliceObject& slice) {
   if (isWholeSlice(slice)) return &tensor;
   auto* result = context.heap.make<Tensor>(tensor);
   Tensor::Axis& axis = result->axes[tensor.order[position]];
   if (!axis.size) context.fail(diag::sliceOfNamedExtent, context.module.tensors[tensor.number].name);
-  Bounds bounds = resolveSlice(context, slice, *axis.size);
-  axis.start += bounds.start * axis.step;
-  axis.step *= bounds.step;
-  axis.size = bounds.count;
+  ItemRun run = resolveSlice(context, slice, *axis.size);
+  axis.start += run.start * axis.step;
+  axis.step *= run.step;
+  axis.size = run.count;
   return result;
 }
 
 /// The index split into its parts: a tuple's items, or one.
-llvm::SmallVector<Value, 4> parts(Value index) {
+llvm::SmallVector<Object, 4> parts(Object index) {
   if (index.is<Sequence*>() && !index.as<Sequence*>()->isList)
     return {index.as<Sequence*>()->items.begin(), index.as<Sequence*>()->items.end()};
   return {index};
 }
 
-Value indexTensor(Context& context, const Tensor& whole, Value index) {
-  llvm::SmallVector<Value, 4> indices = parts(index);
+Object indexTensor(Context& context, const Tensor& whole, Object index) {
+  llvm::SmallVector<Object, 4> indices = parts(index);
   const Tensor* tensor = &whole;
   size_t position = 0, given = 0;
-  for (Value part : indices) given += !part.is<EllipsisValue>();
+  for (Object part : indices) given += !part.is<EllipsisObject>();
   if (given > whole.order.size())
     context.fail(diag::tooManyIndices, context.module.tensors[whole.number].name, Count(whole.order.size()),
                  Count(given));
-  for (Value part : indices) {
-    if (part.is<EllipsisValue>()) {
+  for (Object part : indices) {
+    if (part.is<EllipsisObject>()) {
       if (indices.size() - given > 1) context.fail(diag::badIndex, "a second `...`");
       position += whole.order.size() - given;
-    } else if (part.is<const SliceValue*>()) {
-      tensor = sliceAxis(context, *tensor, position++, *part.as<const SliceValue*>());
+    } else if (part.is<const SliceObject*>()) {
+      tensor = sliceAxis(context, *tensor, position++, *part.as<const SliceObject*>());
     } else {
       tensor = indexAxis(context, *tensor, position, part);
     }
@@ -146,24 +146,24 @@ Value indexTensor(Context& context, const Tensor& whole, Value index) {
 }
 
 /// Each part of the index takes an axis, or keeps it as a slice does.
-Value indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Value> indices) {
-  Value result = &array;
-  for (Value part : indices) {
+Object indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Object> indices) {
+  Object result = &array;
+  for (Object part : indices) {
     const Array& rows = *result.as<const Array*>();
-    if (!part.is<const SliceValue*>()) {
+    if (!part.is<const SliceObject*>()) {
       result = indexLazy(context, rows, part);
       continue;
     }
-    Bounds bounds = resolveSlice(context, *part.as<const SliceValue*>(), rows.shape[0]);
+    ItemRun run = resolveSlice(context, *part.as<const SliceObject*>(), rows.shape[0]);
     if (indices.size() > 1) context.fail(diag::badIndex, context.describe(part));
-    if (bounds.count == 0) return makeArray(context, {0}, {});
-    result = sliceLazy(context, rows, bounds.start, bounds.step, bounds.count);
+    if (run.count == 0) return makeArray(context, {0}, {});
+    result = sliceLazy(context, rows, run.start, run.step, run.count);
   }
   return result;
 }
 
 /// The captured tensor that a value is computed from; null if there is none.
-const ir::TensorCapture* captureBehind(Context& context, Value value) {
+const ir::TensorCapture* captureBehind(Context& context, Object value) {
   if (!value.isTraced()) return nullptr;
   std::vector<bool> needed(value.as<ir::Value>().id + 1, false);
   needed.back() = true;
@@ -177,30 +177,30 @@ const ir::TensorCapture* captureBehind(Context& context, Value value) {
 }
 
 /// table[i] for a traced i: chains of selects, one for each element of a row. An index outside takes the last row.
-Value chooseRow(Context& context, const Array& array, Value index) {
+Object chooseRow(Context& context, const Array& array, Object index) {
   if (array.items.size() > kMaxTableLookup)
     if (const ir::TensorCapture* capture = captureBehind(context, array.items.front()))
       context.fail(diag::tableOfCapture, Count(array.items.size()), capture->name, Count(kMaxTableLookup));
   if (array.items.empty() || array.items.size() > kMaxTableLookup)
     context.fail(diag::tableTooLarge, Count(array.items.size()), Count(kMaxTableLookup));
   size_t rows = size_t(array.shape[0]), inner = array.items.size() / rows;
-  Value at = axisIndex(context, index, array.shape[0]);
-  std::vector<Value> items(array.items.end() - int64_t(inner), array.items.end());
+  Object at = axisIndex(context, index, array.shape[0]);
+  std::vector<Object> items(array.items.end() - int64_t(inner), array.items.end());
   for (size_t row = rows - 1; row-- > 0;) {
-    Value isHere = compare(context, CompareOp::Eq, at, int64_t(row));
+    Object isHere = compare(context, CompareOp::Eq, at, int64_t(row));
     for (size_t i = 0; i < inner; ++i) items[i] = select(context, isHere, array.items[row * inner + i], items[i]);
   }
   if (array.shape.size() == 1) return items[0];
   return makeArray(context, llvm::ArrayRef<int64_t>(array.shape).drop_front(), std::move(items));
 }
 
-Value indexArray(Context& context, const Array& array, Value index) {
-  llvm::SmallVector<Value, 4> indices = parts(index);
+Object indexArray(Context& context, const Array& array, Object index) {
+  llvm::SmallVector<Object, 4> indices = parts(index);
   if (indices.size() > array.shape.size())
     context.fail(diag::tooManyIndices, "this array", Count(array.shape.size()), Count(indices.size()));
   if (array.element) return indexLazyArray(context, array, indices);
-  Value result = &array;
-  for (Value part : indices) {
+  Object result = &array;
+  for (Object part : indices) {
     const Array& rows = *result.as<const Array*>();
     part = decay(context, part);
     if (part.isTraced()) {
@@ -208,31 +208,30 @@ Value indexArray(Context& context, const Array& array, Value index) {
       continue;
     }
     size_t inner = rows.shape[0] ? rows.items.size() / size_t(rows.shape[0]) : 0;
-    Bounds bounds;
-    if (part.is<const SliceValue*>() && indices.size() == 1) {
-      bounds = resolveSlice(context, *part.as<const SliceValue*>(), rows.shape[0]);
+    ItemRun run;
+    if (part.is<const SliceObject*>() && indices.size() == 1) {
+      run = resolveSlice(context, *part.as<const SliceObject*>(), rows.shape[0]);
     } else {
       if (!part.is<int64_t>()) context.fail(diag::badIndex, context.describe(part));
-      bounds = {int64_t(wrapKnownIndex(context, part.as<int64_t>(), size_t(rows.shape[0]))), 1, -1};
+      run = {int64_t(wrapKnownIndex(context, part.as<int64_t>(), size_t(rows.shape[0]))), 1, -1};
     }
-    std::vector<Value> items;
-    for (int64_t i = 0; i < std::abs(bounds.count); ++i)
-      for (size_t j = 0; j < inner; ++j)
-        items.push_back(rows.items[size_t(bounds.start + i * bounds.step) * inner + j]);
+    std::vector<Object> items;
+    for (int64_t i = 0; i < std::abs(run.count); ++i)
+      for (size_t j = 0; j < inner; ++j) items.push_back(rows.items[size_t(run.start + i * run.step) * inner + j]);
     llvm::SmallVector<int64_t, 2> shape(rows.shape.begin() + 1, rows.shape.end());
-    if (bounds.count >= 0) shape.insert(shape.begin(), bounds.count);
-    result = shape.empty() ? items[0] : Value(makeArray(context, shape, std::move(items)));
+    if (run.count >= 0) shape.insert(shape.begin(), run.count);
+    result = shape.empty() ? items[0] : Object(makeArray(context, shape, std::move(items)));
   }
   return result;
 }
 
-Value indexSequence(Context& context, Value base, Value index) {
+Object indexSequence(Context& context, Object base, Object index) {
   const Sequence& sequence = *base.as<Sequence*>();
   index = decay(context, index);
-  if (index.is<const SliceValue*>()) {
-    Bounds bounds = resolveSlice(context, *index.as<const SliceValue*>(), int64_t(sequence.items.size()));
-    std::vector<Value> items;
-    for (int64_t i = 0; i < bounds.count; ++i) items.push_back(sequence.items[size_t(bounds.start + i * bounds.step)]);
+  if (index.is<const SliceObject*>()) {
+    ItemRun run = resolveSlice(context, *index.as<const SliceObject*>(), int64_t(sequence.items.size()));
+    std::vector<Object> items;
+    for (int64_t i = 0; i < run.count; ++i) items.push_back(sequence.items[size_t(run.start + i * run.step)]);
     return context.makeSequence(sequence.isList, std::move(items));
   }
   if (index.isTraced()) context.fail(diag::tracedListIndex, context.describe(base));
@@ -242,13 +241,13 @@ Value indexSequence(Context& context, Value base, Value index) {
 
 } // namespace
 
-const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position, Value index) {
+const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position, Object index) {
   context.charge(1);
   auto* result = context.heap.make<Tensor>(tensor);
   unsigned number = tensor.order[position];
   Tensor::Axis& axis = result->axes[number];
-  Value size = axis.size ? Value(*axis.size) : extentOf(context, tensor.number, number);
-  Value at = axisIndex(context, index, size);
+  Object size = axis.size ? Object(*axis.size) : extentOf(context, tensor.number, number);
+  Object at = axisIndex(context, index, size);
   if (axis.start != 0 || axis.step != 1)
     at = binary(context, BinaryOp::Add, axis.start, binary(context, BinaryOp::Mul, at, axis.step));
   axis.index = at.as<ir::Value>();
@@ -256,22 +255,22 @@ const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position,
   return result;
 }
 
-Value subscript(Context& context, Value base, Value index) {
+Object subscript(Context& context, Object base, Object index) {
   if (base.is<const Tensor*>()) return indexTensor(context, *base.as<const Tensor*>(), index);
   if (base.is<const Array*>()) return indexArray(context, *base.as<const Array*>(), index);
   if (base.is<Sequence*>()) return indexSequence(context, base, index);
-  if (base.is<const Range*>() && index.is<int64_t>()) {
-    const Range& range = *base.as<const Range*>();
+  if (base.is<const RangeObject*>() && index.is<int64_t>()) {
+    const RangeObject& range = *base.as<const RangeObject*>();
     size_t size = size_t(std::min<uint64_t>(range.size(), INT64_MAX));
     return range.start + int64_t(wrapKnownIndex(context, index.as<int64_t>(), size)) * range.step;
   }
   // A number is a 0-d tensor: score[()] and score[...] are itself.
-  bool isEmpty = index.is<EllipsisValue>() || (index.is<Sequence*>() && index.as<Sequence*>()->items.empty());
+  bool isEmpty = index.is<EllipsisObject>() || (index.is<Sequence*>() && index.as<Sequence*>()->items.empty());
   if (base.isNumber() && isEmpty) return base;
   context.fail(diag::notIndexable, context.describe(base));
 }
 
-void assignSubscript(Context& context, Value base, Value index, Value value) {
+void assignSubscript(Context& context, Object base, Object index, Object value) {
   if (base.isArrayLike()) context.fail(diag::readOnly, context.describe(base));
   if (!base.is<Sequence*>() || !base.as<Sequence*>()->isList) context.fail(diag::notAssignable, context.describe(base));
   auto& items = base.as<Sequence*>()->items;

@@ -1,9 +1,9 @@
 // In: base and exponent, at least one traced. Out: products where the exponent is a small known integer, square roots,
 // exp2 for powers of two, a ladder of squarings for ints, and Op::Pow for the rest.
-#include "dsl/values/power.h"
+#include "dsl/objects/power.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/known_numbers.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/known_numbers.h"
 
 #include <cmath>
 
@@ -26,18 +26,19 @@ ir::Value repeated(Context& context, ir::Value base, uint64_t count) {
 }
 
 /// A traced base to a known power that is a whole number.
-Value wholePower(Context& context, Value base, int64_t exponent) {
+Object wholePower(Context& context, Object base, int64_t exponent) {
   Type type = promote(context, {base}, /*arithmetic=*/true);
   if (exponent < 0) type = Type::F32;
-  ir::Value one = lift(context, Value(int64_t(1)), type);
+  ir::Value one = lift(context, Object(int64_t(1)), type);
   if (exponent == 0) return one;
   uint64_t count = exponent < 0 ? 0 - uint64_t(exponent) : uint64_t(exponent);
   ir::Value result = repeated(context, lift(context, base, type), count);
   return exponent < 0 ? context.make(Op::Div, type, {one, result}) : result;
 }
 
-/// 2 ** e, 3 ** e, n ** e for a traced int e: one step a bit of the exponent, the squares of a known base being known.
-Value intLadder(Context& context, Value base, ir::Value exponent) {
+/// 2 ** e, 3 ** e, n ** e for a traced int e: one step for each bit of the exponent. The squares of a known base are
+/// known.
+Object intLadder(Context& context, Object base, ir::Value exponent) {
   Type type = promote(context, {base, exponent}, /*arithmetic=*/true);
   ir::Value e = lift(context, exponent, type);
   ir::Value zero = context.module.constInt(type, 0), result = context.module.constInt(type, 1),
@@ -69,7 +70,7 @@ Value intLadder(Context& context, Value base, ir::Value exponent) {
 
 } // namespace
 
-Value power(Context& context, Value left, Value right) {
+Object power(Context& context, Object left, Object right) {
   constexpr double kMostProducts = 64;
   Type type = promote(context, {left, right}, /*arithmetic=*/true);
   if (right.isKnownNumber()) {

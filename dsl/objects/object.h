@@ -1,5 +1,5 @@
-// The tracer's two kinds of value: what is known before launch (numbers, sequences, functions, ...), and values of the
-// IR. A Value is small and copied freely; what it points at lives in the tracer's Arena.
+// What the tracer computes with: objects that are known before launch (numbers, sequences, functions, ...), and values
+// of the IR, which are traced. An Object is small and copied freely; what it points at lives in the tracer's Arena.
 #pragma once
 
 #include "dsl/syntax/ast.h"
@@ -14,12 +14,12 @@ namespace attnc::dsl {
 
 struct Scope;
 struct Builtin;
-class Value;
+class Object;
 
-struct NoneValue {};
-struct EllipsisValue {};
-/// Result of something that has been reported already; using it reports nothing more.
-struct PoisonValue {};
+struct NoneObject {};
+struct EllipsisObject {};
+/// The result of an error that was reported already; using it reports nothing more.
+struct PoisonObject {};
 
 struct Str {
   std::string text;
@@ -33,11 +33,11 @@ struct MaskList;
 struct Array;
 struct Tensor;
 
-struct Range {
+struct RangeObject {
   int64_t start = 0, stop = 0, step = 1;
   uint64_t size() const;
 };
-struct SliceValue;
+struct SliceObject;
 
 /// A module such as torch.nn.functional, by its dotted path.
 struct Namespace {
@@ -47,7 +47,7 @@ struct Namespace {
 /// The element types that a mod can name. Those the IR computes in come first, in order of promotion.
 enum class NumberType : uint8_t { Bool, I32, I64, F32, U8, I8, I16, F16, BF16, F64 };
 /// torch.float32 and the like.
-struct DTypeValue {
+struct DTypeObject {
   NumberType type;
 };
 /// torch.finfo(dtype), torch.iinfo(dtype).
@@ -63,16 +63,16 @@ template <class T, class Variant> inline constexpr bool kIsAlternative = false;
 template <class T, class... Ts>
 inline constexpr bool kIsAlternative<T, std::variant<Ts...>> = (std::is_same_v<T, Ts> || ...);
 
-class Value {
+class Object {
 public:
   using Storage =
-      std::variant<NoneValue, bool, int64_t, double, const Str*, Sequence*, const Range*, const SliceValue*,
-                   EllipsisValue, const Function*, const Partial*, const Builtin*, const Method*, const MaskList*,
-                   Namespace, DTypeValue, TypeInfo, Opaque, const Array*, const Tensor*, ir::Value, PoisonValue>;
+      std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*, const SliceObject*,
+                   EllipsisObject, const Function*, const Partial*, const Builtin*, const Method*, const MaskList*,
+                   Namespace, DTypeObject, TypeInfo, Opaque, const Array*, const Tensor*, ir::Value, PoisonObject>;
 
-  Value() = default;
+  Object() = default;
   template <class T>
-  requires kIsAlternative<T, Storage> Value(T value) : storage(std::in_place_type<T>, value) {}
+  requires kIsAlternative<T, Storage> Object(T value) : storage(std::in_place_type<T>, value) {}
 
   template <class T> bool is() const { return std::holds_alternative<T>(storage); }
   /// Precondition: is<T>().
@@ -90,40 +90,40 @@ public:
 };
 
 /// What a value is, for messages: "a list", "a traced int".
-std::string describe(const ir::Module& module, Value value);
+std::string describe(const ir::Module& module, Object value);
 
 /// A tuple, or a list, which may change.
 struct Sequence {
   bool isList = false;
-  std::vector<Value> items;
+  std::vector<Object> items;
 };
 
-struct SliceValue {
-  Value start, stop, step;
+struct SliceObject {
+  Object start, stop, step;
 };
 
 struct Function {
   const FunctionNode* node = nullptr;
   Scope* closure = nullptr;
-  std::vector<Value> defaults; ///< one a parameter; unused where there is none
+  std::vector<Object> defaults; ///< one a parameter; unused where there is none
 };
 
 struct Partial {
-  Value callee;
-  std::vector<Value> arguments;
-  std::vector<std::pair<llvm::StringRef, Value>> keywords;
+  Object callee;
+  std::vector<Object> arguments;
+  std::vector<std::pair<llvm::StringRef, Object>> keywords;
 };
 
 /// A builtin that is called as a method.
 struct Method {
-  Value self;
+  Object self;
   const Builtin* builtin = nullptr;
 };
 
 /// and_masks(...), or_masks(...).
 struct MaskList {
   bool isAnd = true;
-  std::vector<Value> masks;
+  std::vector<Object> masks;
 };
 
 /// An array of numbers, known or traced. Tables (torch.tensor([...]), torch.arange) have their items, row-major. Slices
@@ -131,8 +131,8 @@ struct MaskList {
 /// the iters that axisLoop() of lazy.h names.
 struct Array {
   llvm::SmallVector<int64_t, 2> shape; ///< at least one extent
-  std::vector<Value> items;            ///< none of a lazy one
-  std::optional<Value> element;        ///< of a lazy one
+  std::vector<Object> items;           ///< none of a lazy one
+  std::optional<Object> element;       ///< of a lazy one
 };
 
 /// A captured tensor with some of its axes indexed.
@@ -152,7 +152,7 @@ struct Tensor {
 struct Scope {
   Scope* parent = nullptr;
   const FunctionNode* function = nullptr; ///< whose locals these are; null for the module and for comprehensions
-  using Names = llvm::SmallDenseMap<llvm::StringRef, Value, 8>;
+  using Names = llvm::SmallDenseMap<llvm::StringRef, Object, 8>;
   Names names = Names();
 };
 

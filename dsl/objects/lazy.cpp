@@ -1,7 +1,7 @@
-#include "dsl/values/lazy.h"
+#include "dsl/objects/lazy.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/indexing.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/indexing.h"
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/DenseSet.h>
@@ -19,7 +19,8 @@ namespace {
 
 /// Sums of fewer elements are unrolled.
 constexpr int64_t kMinRounds = 16;
-/// Rounds of a sum with those of the sums inside it; beyond, the inner ones are computed one by one, and once.
+/// The most rounds of a sum times those of the sums inside it. A sum beyond this is unrolled, so that the inner sums
+/// are computed once each.
 constexpr int64_t kMaxNestedRounds = 1 << 16;
 
 struct Replacement {
@@ -43,9 +44,9 @@ std::vector<ir::Value> openNodes(Context& context, ir::Value element) {
   return nodes;
 }
 
-/// The element with values in the place of the iters of some axes. Sums inside bind other loops, so that none is bound
-/// by mistake.
-Value replaced(Context& context, Value element, llvm::ArrayRef<Replacement> replacements) {
+/// The element with values in place of the iters of some axes. Sums inside it get other loops, so that they do not bind
+/// an iter of these values by mistake.
+Object replaced(Context& context, Object element, llvm::ArrayRef<Replacement> replacements) {
   if (!element.isTraced()) return element;
   ir::LoopSet gone = 0;
   for (const Replacement& replacement : replacements) gone |= only(replacement.loop);
@@ -66,11 +67,11 @@ Value replaced(Context& context, Value element, llvm::ArrayRef<Replacement> repl
     now[value.id] = context.remake(value, operands);
   }
   auto found = now.find(element.as<ir::Value>().id);
-  return found == now.end() ? element : Value(found->second);
+  return found == now.end() ? element : Object(found->second);
 }
 
 /// The sum over an axis, which must not be one of a single element.
-std::optional<Value> sumOver(Context& context, Value element, Loop axis) {
+std::optional<Object> sumOver(Context& context, Object element, Loop axis) {
   if (!element.isTraced()) return binary(context, BinaryOp::Mul, element, axis.count);
   if (context.type(element.as<ir::Value>()) == Type::Bool) element = cast(context, element, Type::I32); // counted
   Loop loop{0, axis.count};
@@ -90,8 +91,8 @@ std::optional<Value> sumOver(Context& context, Value element, Loop axis) {
   return context.make(Op::Sum, context.type(term), {term}, loop.attr());
 }
 
-/// The array without an axis that its element depends on no more: axes before it move one place to the last.
-Value withoutAxis(Context& context, llvm::ArrayRef<int64_t> shape, size_t axis, Value element) {
+/// The array without an axis that its element no longer depends on: the axes before it move one place towards the last.
+Object withoutAxis(Context& context, llvm::ArrayRef<int64_t> shape, size_t axis, Object element) {
   llvm::SmallVector<Replacement, 4> moves;
   for (size_t i = 0; i < axis; ++i) {
     const size_t fromLast = shape.size() - 1 - i;
@@ -100,10 +101,10 @@ Value withoutAxis(Context& context, llvm::ArrayRef<int64_t> shape, size_t axis, 
   element = replaced(context, element, moves);
   llvm::SmallVector<int64_t, 2> left(shape.begin(), shape.end());
   left.erase(left.begin() + int64_t(axis));
-  return left.empty() ? element : Value(makeLazy(context, left, element));
+  return left.empty() ? element : Object(makeLazy(context, left, element));
 }
 
-void addItems(Context& context, llvm::ArrayRef<int64_t> shape, Value element, std::vector<Value>& items) {
+void addItems(Context& context, llvm::ArrayRef<int64_t> shape, Object element, std::vector<Object>& items) {
   if (shape.empty()) {
     items.push_back(element);
     return;
@@ -118,13 +119,13 @@ void addItems(Context& context, llvm::ArrayRef<int64_t> shape, Value element, st
 
 Loop axisLoop(size_t fromLast, int64_t extent) { return {unsigned(ir::kMaxLoops + fromLast), extent}; }
 
-const Array* makeLazy(Context& context, llvm::ArrayRef<int64_t> shape, Value element) {
+const Array* makeLazy(Context& context, llvm::ArrayRef<int64_t> shape, Object element) {
   context.charge(1);
-  return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::vector<Value>{},
+  return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::vector<Object>{},
                                   element);
 }
 
-const Array* lazyOf(Context& context, Value arrayLike) {
+const Array* lazyOf(Context& context, Object arrayLike) {
   if (arrayLike.is<const Array*>()) {
     const Array* array = arrayLike.as<const Array*>();
     return array->element ? array : nullptr;
@@ -139,60 +140,60 @@ const Array* lazyOf(Context& context, Value arrayLike) {
   if (shape.empty()) return nullptr;
   for (size_t i = 0; i < shape.size(); ++i) {
     const bool isOne = shape[i] == 1;
-    Value index = isOne ? Value(int64_t(0)) : Value(context.module.iter(axisLoop(shape.size() - 1 - i, shape[i])));
+    Object index = isOne ? Object(int64_t(0)) : Object(context.module.iter(axisLoop(shape.size() - 1 - i, shape[i])));
     tensor = indexAxis(context, *tensor, 0, index);
   }
   return makeLazy(context, shape, readElement(context, *tensor));
 }
 
-Value indexLazy(Context& context, const Array& array, Value index) {
+Object indexLazy(Context& context, const Array& array, Object index) {
   const int64_t extent = array.shape[0];
   ir::Value at = axisIndex(context, index, extent);
   llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(array.shape).drop_front();
-  Value element = replaced(context, *array.element, Replacement{axisLoop(left.size(), extent), at});
-  return left.empty() ? element : Value(makeLazy(context, left, element));
+  Object element = replaced(context, *array.element, Replacement{axisLoop(left.size(), extent), at});
+  return left.empty() ? element : Object(makeLazy(context, left, element));
 }
 
 const Array* sliceLazy(Context& context, const Array& array, int64_t start, int64_t step, int64_t count) {
   llvm::SmallVector<int64_t, 2> shape(array.shape);
   shape[0] = count;
   const size_t fromLast = shape.size() - 1;
-  Value index = count == 1 ? Value(int64_t(0)) : Value(context.module.iter(axisLoop(fromLast, count)));
+  Object index = count == 1 ? Object(int64_t(0)) : Object(context.module.iter(axisLoop(fromLast, count)));
   if (step != 1) index = binary(context, BinaryOp::Mul, index, step);
   if (start != 0) index = binary(context, BinaryOp::Add, index, start);
   Replacement moved{axisLoop(fromLast, array.shape[0]), lift(context, index, Type::I32)};
   return makeLazy(context, shape, replaced(context, *array.element, moved));
 }
 
-std::vector<Value> itemsOf(Context& context, const Array& array) {
-  std::vector<Value> items;
+std::vector<Object> itemsOf(Context& context, const Array& array) {
+  std::vector<Object> items;
   addItems(context, array.shape, *array.element, items);
   return items;
 }
 
-std::optional<Value> sumLazy(Context& context, const Array& array, std::optional<size_t> axis) {
+std::optional<Object> sumLazy(Context& context, const Array& array, std::optional<size_t> axis) {
   int64_t count = 1;
   for (size_t i = 0; i < array.shape.size(); ++i)
     if (!axis || i == *axis) count = std::min<int64_t>(count * array.shape[i], ir::kMaxRounds);
   if (count > int64_t(kMaxItems)) context.fail(diag::tooManyItems, count, Count(kMaxItems));
   if (count < kMinRounds) return std::nullopt;
-  Value result = &array;
+  Object result = &array;
   for (size_t left = array.shape.size(); left-- > 0;) { // from the last axis on
     if (axis && left != *axis) continue;
     const Array& now = *result.as<const Array*>();
     const Loop loop = axisLoop(now.shape.size() - 1 - left, now.shape[left]);
-    std::optional<Value> total = loop.count > 1 ? sumOver(context, *now.element, loop) : *now.element;
+    std::optional<Object> total = loop.count > 1 ? sumOver(context, *now.element, loop) : *now.element;
     if (!total) return std::nullopt;
     result = withoutAxis(context, now.shape, left, *total);
   }
   return result;
 }
 
-std::optional<Value> foldLazy(Context& context, const Array& array, size_t axis,
-                              llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold) {
+std::optional<Object> foldLazy(Context& context, const Array& array, size_t axis,
+                               llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold) {
   if (array.shape.size() == 1 || array.shape[axis] >= kMinRounds) return std::nullopt;
   const Loop loop = axisLoop(array.shape.size() - 1 - axis, array.shape[axis]);
-  std::vector<Value> items;
+  std::vector<Object> items;
   for (int64_t i = 0; i < loop.count; ++i)
     items.push_back(replaced(context, *array.element, Replacement{loop, context.module.constInt(Type::I32, i)}));
   return withoutAxis(context, array.shape, axis, fold(items));

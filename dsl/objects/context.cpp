@@ -1,5 +1,5 @@
-// In: requests of the tracer for nodes, objects and time. Out: them, or the diagnostic of the limit that is passed.
-#include "dsl/values/context.h"
+// In: requests of the tracer for nodes, objects and time. Out: these, or the diagnostic of the limit that is exceeded.
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 
@@ -33,13 +33,13 @@ ir::Value Context::makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRe
   return module.make(op, type, operands, attr, line);
 }
 
-Value Context::makeSequence(bool isList, std::vector<Value> items) {
+Object Context::makeSequence(bool isList, std::vector<Object> items) {
   if (items.size() > kMaxItems) fail(diag::tooManyItems, Count(items.size()), Count(kMaxItems));
   charge(1 + items.size() / 4);
   return heap.make<Sequence>(isList, std::move(items));
 }
 
-Value Context::makeStr(std::string text) {
+Object Context::makeStr(std::string text) {
   if (text.size() > kMaxStringBytes) fail(diag::stringTooLong, Count(text.size()), Count(kMaxStringBytes));
   charge(1 + text.size() / 64);
   return static_cast<const Str*>(heap.make<Str>(std::move(text)));
@@ -51,7 +51,7 @@ bool Context::isNonNegative(ir::Value value) {
   return nonNegative[value.id];
 }
 
-/// Operands come before their users, so theirs is known. f32 values count too: they may be cast.
+/// Operands come before their users, so the answer for them is there. f32 values have one as well: they may be cast.
 bool Context::computeNonNegative(const ir::Node& node) const {
   using ir::Op;
   auto operand = [&](size_t i) { return bool(nonNegative[node.operands[i].id]); };

@@ -1,15 +1,15 @@
-// What values are called in messages, and the few questions that a value can answer by itself.
-#include "dsl/values/value.h"
+// Names of objects for messages, and queries that need one object alone.
+#include "dsl/objects/object.h"
 
 namespace attnc::dsl {
 
-uint64_t Range::size() const {
+uint64_t RangeObject::size() const {
   // Unsigned arithmetic: a range may span all of int64.
   if (step > 0) return start < stop ? (uint64_t(stop) - uint64_t(start) - 1) / uint64_t(step) + 1 : 0;
   return start > stop ? (uint64_t(start) - uint64_t(stop) - 1) / (0 - uint64_t(step)) + 1 : 0;
 }
 
-bool Value::isCallable() const {
+bool Object::isCallable() const {
   return is<const Function*>() || is<const Partial*>() || is<const Builtin*>() || is<const Method*>() ||
          is<const MaskList*>();
 }
@@ -19,22 +19,22 @@ namespace {
 struct Describe {
   const ir::Module& module;
 
-  std::string operator()(NoneValue) const { return "None"; }
+  std::string operator()(NoneObject) const { return "None"; }
   std::string operator()(bool) const { return "a bool"; }
   std::string operator()(int64_t) const { return "an int"; }
   std::string operator()(double) const { return "a float"; }
   std::string operator()(const Str*) const { return "a string"; }
   std::string operator()(Sequence* sequence) const { return sequence->isList ? "a list" : "a tuple"; }
-  std::string operator()(const Range*) const { return "a range"; }
-  std::string operator()(const SliceValue*) const { return "a slice"; }
-  std::string operator()(EllipsisValue) const { return "`...`"; }
+  std::string operator()(const RangeObject*) const { return "a range"; }
+  std::string operator()(const SliceObject*) const { return "a slice"; }
+  std::string operator()(EllipsisObject) const { return "`...`"; }
   std::string operator()(const Function*) const { return "a function"; }
   std::string operator()(const Partial*) const { return "a function"; }
   std::string operator()(const Builtin*) const { return "a function"; }
   std::string operator()(const Method*) const { return "a method"; }
   std::string operator()(const MaskList*) const { return "a function"; }
   std::string operator()(Namespace space) const { return std::string("the module `") + space.path + "`"; }
-  std::string operator()(DTypeValue) const { return "a dtype"; }
+  std::string operator()(DTypeObject) const { return "a dtype"; }
   std::string operator()(TypeInfo) const { return "a finfo or iinfo"; }
   std::string operator()(Opaque opaque) const { return "`" + opaque.name.str() + "`"; }
   std::string operator()(const Array* array) const {
@@ -55,11 +55,11 @@ struct Describe {
     }
     return "a traced value";
   }
-  std::string operator()(PoisonValue) const { return "an erroneous value"; }
+  std::string operator()(PoisonObject) const { return "an erroneous value"; }
 };
 
 } // namespace
 
-std::string describe(const ir::Module& module, Value value) { return std::visit(Describe{module}, value.storage); }
+std::string describe(const ir::Module& module, Object value) { return std::visit(Describe{module}, value.storage); }
 
 } // namespace attnc::dsl

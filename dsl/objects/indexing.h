@@ -1,26 +1,26 @@
 // base[index]: sequences, arrays and captured tensors.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 
-Value subscript(Context& context, Value base, Value index);
+Object subscript(Context& context, Object base, Object index);
 /// base[index] = value: lists only.
-void assignSubscript(Context& context, Value base, Value index, Value value);
+void assignSubscript(Context& context, Object base, Object index, Object value);
 /// Element `index` of an extent, counted from the end if negative; an error if outside.
 size_t wrapKnownIndex(Context& context, int64_t index, size_t size);
 
 /// A known or traced index as an IR value of an axis with this size (known or traced): at least 0.
-ir::Value axisIndex(Context& context, Value index, Value size);
+ir::Value axisIndex(Context& context, Object index, Object size);
 
 /// The captured tensor, nothing indexed.
-Value wholeTensor(Context& context, unsigned number);
+Object wholeTensor(Context& context, unsigned number);
 /// Reads the element of a tensor whose axes are all indexed.
 ir::Value readElement(Context& context, const Tensor& tensor);
 /// Extent of axis `axis` of a captured tensor: an int, or a traced int.
-Value extentOf(Context& context, unsigned tensor, unsigned axis);
+Object extentOf(Context& context, unsigned tensor, unsigned axis);
 /// The tensor with free axis `position` of its view indexed by a known or traced int.
-const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position, Value index);
+const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position, Object index);
 
 } // namespace attnc::dsl

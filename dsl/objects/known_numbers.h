@@ -2,20 +2,20 @@
 // and bool as an int.
 #pragma once
 
-#include "dsl/values/context.h"
+#include "dsl/objects/context.h"
 
 namespace attnc::dsl {
 
 /// Both operands are known numbers. Errors: overflow, division by zero, operands of the wrong type.
-Value knownBinary(Context& context, BinaryOp op, Value left, Value right);
-/// Neg, Pos, Invert. Not as Python does it: ~ of a bool is its negation, as for torch's bool tensors.
-Value knownUnary(Context& context, UnaryOp op, Value operand);
+Object knownBinary(Context& context, BinaryOp op, Object left, Object right);
+/// Neg, Pos, Invert. Unlike in Python, ~ of a bool is its negation, as for torch's bool tensors.
+Object knownUnary(Context& context, UnaryOp op, Object operand);
 /// Eq, Ne, Lt, Le, Gt, Ge of two known numbers.
-bool knownCompare(CompareOp op, Value left, Value right);
+bool knownCompare(CompareOp op, Object left, Object right);
 
 /// Precondition of both: isKnownNumber().
-double toDouble(Value number);
+double toDouble(Object number);
 /// A float truncates; one outside int64, or NaN, is an error.
-int64_t toInt(Context& context, Value number);
+int64_t toInt(Context& context, Object number);
 
 } // namespace attnc::dsl

@@ -1,7 +1,7 @@
 // In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays an array of them.
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/arrays.h"
-#include "dsl/values/known_numbers.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/known_numbers.h"
 
 namespace attnc::dsl {
 
@@ -14,11 +14,11 @@ bool isOrdering(CompareOp op) {
   return op == CompareOp::Lt || op == CompareOp::Le || op == CompareOp::Gt || op == CompareOp::Ge;
 }
 
-[[noreturn]] void badOperands(Context& context, CompareOp op, Value left, Value right) {
+[[noreturn]] void badOperands(Context& context, CompareOp op, Object left, Object right) {
   context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
 }
 
-Value compareScalars(Context& context, CompareOp op, Value left, Value right) {
+Object compareScalars(Context& context, CompareOp op, Object left, Object right) {
   if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(op, left, right);
   Type type = promote(context, {left, right}, /*arithmetic=*/isOrdering(op));
   if (op == CompareOp::Gt || op == CompareOp::Ge) std::swap(left, right);
@@ -29,15 +29,15 @@ Value compareScalars(Context& context, CompareOp op, Value left, Value right) {
   return context.make(operation, Type::Bool, {lift(context, left, type), lift(context, right, type)});
 }
 
-/// Equality of what is no number. Sequences are compared item by item; `depth` bounds the recursion.
-bool equalObjects(Context& context, Value left, Value right, unsigned depth) {
+/// Equality of objects that are not numbers. Sequences are compared item by item; `depth` bounds the recursion.
+bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
   context.charge(1);
   if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
   if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(CompareOp::Eq, left, right);
   if (left.storage.index() != right.storage.index()) return false;
-  if (left.is<NoneValue>() || left.is<EllipsisValue>()) return true;
+  if (left.is<NoneObject>() || left.is<EllipsisObject>()) return true;
   if (left.is<const Str*>()) return left.as<const Str*>()->text == right.as<const Str*>()->text;
-  if (left.is<DTypeValue>()) return left.as<DTypeValue>().type == right.as<DTypeValue>().type;
+  if (left.is<DTypeObject>()) return left.as<DTypeObject>().type == right.as<DTypeObject>().type;
   if (left.is<const Builtin*>()) return left.as<const Builtin*>() == right.as<const Builtin*>();
   if (left.is<const Function*>()) return left.as<const Function*>() == right.as<const Function*>();
   if (!left.is<Sequence*>()) badOperands(context, CompareOp::Eq, left, right);
@@ -48,9 +48,9 @@ bool equalObjects(Context& context, Value left, Value right, unsigned depth) {
   return true;
 }
 
-/// `is`: of None, bools, dtypes and functions. Of numbers Python itself leaves it open.
-bool identical(Context& context, Value left, Value right) {
-  if (left.is<NoneValue>() || right.is<NoneValue>()) return left.is<NoneValue>() && right.is<NoneValue>();
+/// `is`: of None, bools, dtypes and functions. For numbers Python does not define it either.
+bool identical(Context& context, Object left, Object right) {
+  if (left.is<NoneObject>() || right.is<NoneObject>()) return left.is<NoneObject>() && right.is<NoneObject>();
   if (left.isTraced() || left.is<int64_t>() || left.is<double>()) badOperands(context, CompareOp::Is, left, right);
   if (left.storage.index() != right.storage.index()) return false;
   if (left.is<bool>()) return left.as<bool>() == right.as<bool>();
@@ -58,18 +58,18 @@ bool identical(Context& context, Value left, Value right) {
 }
 
 /// Disjunction of equalities; known as soon as one is known to hold.
-Value contains(Context& context, Value item, Value container) {
-  if (container.is<const Range*>()) {
-    const Range& range = *container.as<const Range*>();
+Object contains(Context& context, Object item, Object container) {
+  if (container.is<const RangeObject*>()) {
+    const RangeObject& range = *container.as<const RangeObject*>();
     if (range.step != 1 || !item.isNumber()) badOperands(context, CompareOp::In, item, container);
     return binary(context, BinaryOp::And, compareScalars(context, CompareOp::Ge, item, range.start),
                   compareScalars(context, CompareOp::Lt, item, range.stop));
   }
   if (!container.is<Sequence*>()) badOperands(context, CompareOp::In, item, container);
-  Value found = false;
-  for (Value candidate : container.as<Sequence*>()->items) {
+  Object found = false;
+  for (Object candidate : container.as<Sequence*>()->items) {
     context.charge(1);
-    Value equal = compare(context, CompareOp::Eq, item, candidate);
+    Object equal = compare(context, CompareOp::Eq, item, candidate);
     if (equal.isArrayLike()) badOperands(context, CompareOp::In, item, container);
     if (equal.is<bool>() && equal.as<bool>()) return true;
     if (equal.isTraced()) found = found.isTraced() ? binary(context, BinaryOp::Or, found, equal) : equal;
@@ -79,7 +79,7 @@ Value contains(Context& context, Value item, Value container) {
 
 } // namespace
 
-Value compare(Context& context, CompareOp op, Value left, Value right) {
+Object compare(Context& context, CompareOp op, Object left, Object right) {
   left = decay(context, left);
   right = decay(context, right);
   switch (op) {
@@ -99,7 +99,7 @@ Value compare(Context& context, CompareOp op, Value left, Value right) {
       (left.isArrayLike() && (right.isArrayLike() || right.isNumber())) || (right.isArrayLike() && left.isNumber());
   if (arrays)
     return broadcast(context, {left, right},
-                     [&](llvm::ArrayRef<Value> items) { return compare(context, op, items[0], items[1]); });
+                     [&](llvm::ArrayRef<Object> items) { return compare(context, op, items[0], items[1]); });
   if (isOrdering(op)) badOperands(context, op, left, right);
   return equalObjects(context, left, right, 0) == (op == CompareOp::Eq);
 }

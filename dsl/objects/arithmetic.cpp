@@ -1,11 +1,11 @@
 // In: operators and values of any kind. Out: values; where an operand is traced, IR in the operands' common type.
 // Not: simplification. `x * 1` stays until the passes.
-#include "dsl/values/arithmetic.h"
+#include "dsl/objects/arithmetic.h"
 
-#include "dsl/values/arrays.h"
-#include "dsl/values/indexing.h"
-#include "dsl/values/known_numbers.h"
-#include "dsl/values/power.h"
+#include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
+#include "dsl/objects/known_numbers.h"
+#include "dsl/objects/power.h"
 
 #include <cmath>
 
@@ -18,11 +18,11 @@ namespace {
 
 bool fits32(int64_t value) { return value == int32_t(value); }
 
-bool isBool(Context& context, Value value) {
+bool isBool(Context& context, Object value) {
   return value.is<bool>() || (value.isTraced() && context.type(value.as<ir::Value>()) == Type::Bool);
 }
 
-[[noreturn]] void badOperands(Context& context, const char* op, Value left, Value right) {
+[[noreturn]] void badOperands(Context& context, const char* op, Object left, Object right) {
   context.fail(diag::badOperands, op, context.describe(left), context.describe(right));
 }
 
@@ -30,10 +30,10 @@ bool isBool(Context& context, Value value) {
 
 // Scalars -----------------------------------------------------------------------------------------------------------
 
-Type promote(Context& context, llvm::ArrayRef<Value> scalars, bool arithmetic) {
+Type promote(Context& context, llvm::ArrayRef<Object> scalars, bool arithmetic) {
   Type result = arithmetic ? Type::I32 : Type::Bool;
   bool wide = false;
-  for (Value value : scalars) {
+  for (Object value : scalars) {
     if (value.isTraced())
       result = std::max(result, context.type(value.as<ir::Value>()));
     else if (value.is<double>())
@@ -45,13 +45,13 @@ Type promote(Context& context, llvm::ArrayRef<Value> scalars, bool arithmetic) {
   return wide && result == Type::I32 ? Type::I64 : result;
 }
 
-ir::Value lift(Context& context, Value scalar, Type type) {
+ir::Value lift(Context& context, Object scalar, Type type) {
   if (scalar.isTraced()) {
     ir::Value value = scalar.as<ir::Value>();
     return context.type(value) == type ? value : context.make(Op::Cast, type, {value});
   }
   context.charge(1);
-  Value known = cast(context, scalar, type);
+  Object known = cast(context, scalar, type);
   switch (type) {
   case Type::Bool: return context.module.constBool(known.as<bool>());
   case Type::I32:
@@ -61,7 +61,7 @@ ir::Value lift(Context& context, Value scalar, Type type) {
   return {};
 }
 
-Value cast(Context& context, Value scalar, Type type) {
+Object cast(Context& context, Object scalar, Type type) {
   if (scalar.isTraced()) return lift(context, scalar, type);
   switch (type) {
   case Type::Bool: return toDouble(scalar) != 0;
@@ -78,12 +78,12 @@ ir::Value stopGradient(Context& context, ir::Value value) {
   return context.type(value) == Type::F32 ? context.make(Op::StopGradient, Type::F32, {value}) : value;
 }
 
-Value arith(Context& context, Op op, Value left, Value right) {
+Object arith(Context& context, Op op, Object left, Object right) {
   Type type = promote(context, {left, right}, /*arithmetic=*/true);
   return context.make(op, type, {lift(context, left, type), lift(context, right, type)});
 }
 
-Value minMax(Context& context, bool isMin, Value left, Value right) {
+Object minMax(Context& context, bool isMin, Object left, Object right) {
   if (left.isKnownNumber() && right.isKnownNumber()) {
     if (std::isnan(toDouble(left))) return left;
     if (std::isnan(toDouble(right))) return right;
@@ -94,18 +94,18 @@ Value minMax(Context& context, bool isMin, Value left, Value right) {
   return arith(context, isMin ? Op::Min : Op::Max, left, right);
 }
 
-Value select(Context& context, Value condition, Value yes, Value no) {
+Object select(Context& context, Object condition, Object yes, Object no) {
   Type type = promote(context, {yes, no}, /*arithmetic=*/false);
   if (condition.is<bool>()) return cast(context, condition.as<bool>() ? yes : no, type);
   return context.make(Op::Select, type, {condition.as<ir::Value>(), lift(context, yes, type), lift(context, no, type)});
 }
 
-Value decay(Context& context, Value value) {
+Object decay(Context& context, Object value) {
   if (!value.is<const Tensor*>() || !value.as<const Tensor*>()->order.empty()) return value;
   return readElement(context, *value.as<const Tensor*>());
 }
 
-Value scalar(Context& context, Value value, const char* what) {
+Object scalar(Context& context, Object value, const char* what) {
   value = decay(context, value);
   if (value.is<const Tensor*>()) failUnindexed(context, *value.as<const Tensor*>());
   if (!value.isNumber()) context.fail(diag::expectedNumber, what, context.describe(value));
@@ -116,7 +116,7 @@ Value scalar(Context& context, Value value, const char* what) {
 
 namespace {
 
-Value shift(Context& context, BinaryOp op, Value left, Value right) {
+Object shift(Context& context, BinaryOp op, Object left, Object right) {
   Type type = promote(context, {left, right}, /*arithmetic=*/true);
   if (type == Type::F32) badOperands(context, spelling(op), left, right);
   bool isLeft = op == BinaryOp::Shl;
@@ -130,28 +130,28 @@ Value shift(Context& context, BinaryOp op, Value left, Value right) {
     ir::Value amount = context.module.constInt(type, std::min(count, width - 1));
     return context.make(isLeft ? Op::Shl : Op::Shr, type, {value, amount});
   }
-  // The IR takes the count modulo the width; Python's numbers run out of bits instead.
+  // The IR takes the count modulo the width. In Python a large count shifts all bits out.
   ir::Value count = lift(context, right, type);
   if (!isLeft) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
   ir::Value inside = context.make(Op::Le, Type::Bool, {count, last});
   return context.make(Op::Select, type, {inside, context.make(Op::Shl, type, {value, count}), zero});
 }
 
-Value bits(Context& context, BinaryOp op, Value left, Value right) {
+Object bits(Context& context, BinaryOp op, Object left, Object right) {
   Type type = promote(context, {left, right}, /*arithmetic=*/false);
   if (type == Type::F32) badOperands(context, spelling(op), left, right);
   Op operation = op == BinaryOp::And ? Op::And : op == BinaryOp::Or ? Op::Or : Op::Xor;
   return context.make(operation, type, {lift(context, left, type), lift(context, right, type)});
 }
 
-Value quotient(Context& context, Op op, Value left, Value right) {
+Object quotient(Context& context, Op op, Object left, Object right) {
   bool isZero = right.isKnownNumber() && toDouble(right) == 0;
   if (isZero && promote(context, {left, right}, true) != Type::F32) context.fail(diag::divisionByZero);
   return arith(context, op, left, right);
 }
 
 /// Two scalars of which at least one is traced.
-Value tracedBinary(Context& context, BinaryOp op, Value left, Value right) {
+Object tracedBinary(Context& context, BinaryOp op, Object left, Object right) {
   bool bools = isBool(context, left) && isBool(context, right);
   switch (op) {
   case BinaryOp::Add:
@@ -174,13 +174,13 @@ Value tracedBinary(Context& context, BinaryOp op, Value left, Value right) {
   badOperands(context, spelling(op), left, right);
 }
 
-Value sequenceBinary(Context& context, BinaryOp op, Value left, Value right) {
+Object sequenceBinary(Context& context, BinaryOp op, Object left, Object right) {
   if (op == BinaryOp::Mul && left.is<int64_t>()) std::swap(left, right);
   if (left.is<const Str*>() && right.is<const Str*>() && op == BinaryOp::Add)
     return context.makeStr(left.as<const Str*>()->text + right.as<const Str*>()->text);
   if (left.is<Sequence*>() && right.is<Sequence*>() && op == BinaryOp::Add &&
       left.as<Sequence*>()->isList == right.as<Sequence*>()->isList) {
-    std::vector<Value> items = left.as<Sequence*>()->items;
+    std::vector<Object> items = left.as<Sequence*>()->items;
     const auto& more = right.as<Sequence*>()->items;
     items.insert(items.end(), more.begin(), more.end());
     return context.makeSequence(left.as<Sequence*>()->isList, std::move(items));
@@ -189,7 +189,7 @@ Value sequenceBinary(Context& context, BinaryOp op, Value left, Value right) {
     const auto& items = left.as<Sequence*>()->items;
     int64_t count = items.empty() ? 0 : std::max<int64_t>(right.as<int64_t>(), 0);
     if (count > int64_t(kMaxItems)) context.fail(diag::tooManyItems, count, Count(kMaxItems));
-    std::vector<Value> result;
+    std::vector<Object> result;
     for (int64_t i = 0; i < count && result.size() <= kMaxItems; ++i)
       result.insert(result.end(), items.begin(), items.end());
     return context.makeSequence(left.as<Sequence*>()->isList, std::move(result));
@@ -197,15 +197,15 @@ Value sequenceBinary(Context& context, BinaryOp op, Value left, Value right) {
   badOperands(context, spelling(op), left, right);
 }
 
-Value dot(Context& context, Value left, Value right) {
-  Value products = binary(context, BinaryOp::Mul, left, right);
+Object dot(Context& context, Object left, Object right) {
+  Object products = binary(context, BinaryOp::Mul, left, right);
   if (products.as<const Array*>()->shape.size() != 1) badOperands(context, "@", left, right);
   return total(context, products, std::nullopt);
 }
 
 } // namespace
 
-Value binary(Context& context, BinaryOp op, Value left, Value right) {
+Object binary(Context& context, BinaryOp op, Object left, Object right) {
   left = decay(context, left);
   right = decay(context, right);
   if (left.isKnownNumber() && right.isKnownNumber()) return knownBinary(context, op, left, right);
@@ -218,34 +218,34 @@ Value binary(Context& context, BinaryOp op, Value left, Value right) {
     return dot(context, left, right);
   }
   return broadcast(context, {left, right},
-                   [&](llvm::ArrayRef<Value> items) { return binary(context, op, items[0], items[1]); });
+                   [&](llvm::ArrayRef<Object> items) { return binary(context, op, items[0], items[1]); });
 }
 
 // Unary operators and truth -----------------------------------------------------------------------------------------
 
-Value asBool(Context& context, Value operand) { return cast(context, operand, Type::Bool); }
+Object asBool(Context& context, Object operand) { return cast(context, operand, Type::Bool); }
 
-Value logicalNot(Context& context, Value operand) {
+Object logicalNot(Context& context, Object operand) {
   if (operand.isKnownNumber()) return toDouble(operand) == 0;
   return context.make(Op::Not, Type::Bool, {lift(context, operand, Type::Bool)});
 }
 
-bool truth(Context& context, Value value) {
+bool truth(Context& context, Object value) {
   value = decay(context, value);
   if (value.isKnownNumber()) return toDouble(value) != 0;
-  if (value.is<NoneValue>()) return false;
+  if (value.is<NoneObject>()) return false;
   if (value.is<const Str*>()) return !value.as<const Str*>()->text.empty();
   if (value.is<Sequence*>()) return !value.as<Sequence*>()->items.empty();
-  if (value.is<const Range*>()) return value.as<const Range*>()->size() != 0;
+  if (value.is<const RangeObject*>()) return value.as<const RangeObject*>()->size() != 0;
   if (value.isTraced() || value.isArrayLike()) context.fail(diag::tracedCondition, context.describe(value));
   return true;
 }
 
-Value unary(Context& context, UnaryOp op, Value operand) {
+Object unary(Context& context, UnaryOp op, Object operand) {
   operand = decay(context, operand);
-  if (op == UnaryOp::Not) return operand.isTraced() ? logicalNot(context, operand) : Value(!truth(context, operand));
+  if (op == UnaryOp::Not) return operand.isTraced() ? logicalNot(context, operand) : Object(!truth(context, operand));
   if (operand.isArrayLike())
-    return broadcast(context, {operand}, [&](llvm::ArrayRef<Value> items) { return unary(context, op, items[0]); });
+    return broadcast(context, {operand}, [&](llvm::ArrayRef<Object> items) { return unary(context, op, items[0]); });
   if (operand.isKnownNumber()) return knownUnary(context, op, operand);
   if (!operand.isTraced()) context.fail(diag::badOperand, spelling(op), context.describe(operand));
   ir::Value value = operand.as<ir::Value>();

@@ -1,6 +1,6 @@
 // In: known numbers. Out: known numbers, by Python's rules.
 // Not: integers beyond 64 bits; they are an error where Python would go on.
-#include "dsl/values/known_numbers.h"
+#include "dsl/objects/known_numbers.h"
 
 #include <cmath>
 
@@ -8,9 +8,9 @@ namespace attnc::dsl {
 
 namespace {
 
-int64_t asInt(Value number) { return number.is<bool>() ? number.as<bool>() : number.as<int64_t>(); }
+int64_t asInt(Object number) { return number.is<bool>() ? number.as<bool>() : number.as<int64_t>(); }
 
-[[noreturn]] void badOperands(Context& context, BinaryOp op, Value left, Value right) {
+[[noreturn]] void badOperands(Context& context, BinaryOp op, Object left, Object right) {
   context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
 }
 
@@ -35,7 +35,7 @@ int64_t shift(Context& context, BinaryOp op, int64_t value, int64_t count) {
   return value << count;
 }
 
-Value intBinary(Context& context, BinaryOp op, int64_t a, int64_t b) {
+Object intBinary(Context& context, BinaryOp op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
@@ -85,7 +85,7 @@ double floatFloorDivide(double a, double b) {
   return std::round(quotient);
 }
 
-Value floatBinary(Context& context, BinaryOp op, double a, double b) {
+Object floatBinary(Context& context, BinaryOp op, double a, double b) {
   bool divides = op == BinaryOp::Div || op == BinaryOp::FloorDiv || op == BinaryOp::Mod;
   if (divides && b == 0) context.fail(diag::divisionByZero);
   switch (op) {
@@ -114,16 +114,16 @@ Value floatBinary(Context& context, BinaryOp op, double a, double b) {
 
 } // namespace
 
-double toDouble(Value number) { return number.is<double>() ? number.as<double>() : double(asInt(number)); }
+double toDouble(Object number) { return number.is<double>() ? number.as<double>() : double(asInt(number)); }
 
-int64_t toInt(Context& context, Value number) {
+int64_t toInt(Context& context, Object number) {
   if (!number.is<double>()) return asInt(number);
   double value = std::trunc(number.as<double>());
   if (!(value >= -0x1p63 && value < 0x1p63)) context.fail(diag::intOverflow);
   return int64_t(value);
 }
 
-Value knownBinary(Context& context, BinaryOp op, Value left, Value right) {
+Object knownBinary(Context& context, BinaryOp op, Object left, Object right) {
   if (left.is<double>() || right.is<double>()) {
     bool bits =
         op == BinaryOp::And || op == BinaryOp::Or || op == BinaryOp::Xor || op == BinaryOp::Shl || op == BinaryOp::Shr;
@@ -139,12 +139,12 @@ Value knownBinary(Context& context, BinaryOp op, Value left, Value right) {
   return intBinary(context, op, asInt(left), asInt(right));
 }
 
-Value knownUnary(Context& context, UnaryOp op, Value operand) {
+Object knownUnary(Context& context, UnaryOp op, Object operand) {
   if (operand.is<double>()) {
     if (op == UnaryOp::Invert) context.fail(diag::badOperand, spelling(op), context.describe(operand));
     return op == UnaryOp::Neg ? -operand.as<double>() : operand.as<double>();
   }
-  if (op == UnaryOp::Invert) return operand.is<bool>() ? Value(!operand.as<bool>()) : Value(~operand.as<int64_t>());
+  if (op == UnaryOp::Invert) return operand.is<bool>() ? Object(!operand.as<bool>()) : Object(~operand.as<int64_t>());
   int64_t value = asInt(operand);
   if (op == UnaryOp::Pos) return value;
   int64_t result = 0;
@@ -172,10 +172,10 @@ template <class T> bool compareAs(CompareOp op, T a, T b) {
 
 } // namespace
 
-bool knownCompare(CompareOp op, Value left, Value right) {
+bool knownCompare(CompareOp op, Object left, Object right) {
   if (!left.is<double>() && !right.is<double>()) return compareAs(op, asInt(left), asInt(right));
   // long double holds every int64 and every double, so the comparison is exact, as Python's is.
-  auto wide = [](Value number) {
+  auto wide = [](Object number) {
     return number.is<double>() ? static_cast<long double>(number.as<double>())
                                : static_cast<long double>(asInt(number));
   };

@@ -1,10 +1,10 @@
-// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all elements
-// spelled out. Not: extents that are known at launch only.
-#include "dsl/values/arrays.h"
+// In: rows of captured tensors and tables. Out: lazy arrays where all operands are, else arrays of scalars, all
+// elements spelled out. Not: extents that are known at launch only.
+#include "dsl/objects/arrays.h"
 
-#include "dsl/values/arithmetic.h"
-#include "dsl/values/indexing.h"
-#include "dsl/values/lazy.h"
+#include "dsl/objects/arithmetic.h"
+#include "dsl/objects/indexing.h"
+#include "dsl/objects/lazy.h"
 
 namespace attnc::dsl {
 
@@ -20,7 +20,7 @@ size_t countOf(Context& context, llvm::ArrayRef<int64_t> shape) {
 }
 
 /// Reads the elements of the free axes from `position` on, outermost first.
-void readAll(Context& context, const Tensor& tensor, llvm::ArrayRef<int64_t> shape, std::vector<Value>& items) {
+void readAll(Context& context, const Tensor& tensor, llvm::ArrayRef<int64_t> shape, std::vector<Object>& items) {
   if (shape.empty()) {
     items.push_back(readElement(context, tensor));
     return;
@@ -43,8 +43,8 @@ llvm::SmallVector<int64_t, 2> commonShape(Context& context, llvm::ArrayRef<int64
   return shape;
 }
 
-/// The element of `array` that a flat index of the broadcast shape meets.
-Value elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) {
+/// The element of `array` at a flat index of the broadcast shape.
+Object elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) {
   size_t at = 0, step = 1;
   for (size_t i = 0; i < shape.size(); ++i) {
     int64_t extent = shape[shape.size() - 1 - i], index = int64_t(flat) % extent;
@@ -57,12 +57,12 @@ Value elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat) 
   return array.items[at];
 }
 
-/// Applies `scalarFn` once, to the elements of lazy arrays; nothing if one is no such array.
-std::optional<Value> broadcastLazy(Context& context, llvm::ArrayRef<Value> operands,
-                                   llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn) {
-  llvm::SmallVector<Value, 4> elements;
+/// Applies `scalarFn` once, to the elements of lazy arrays; nullopt if an operand is not lazy.
+std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> operands,
+                                    llvm::function_ref<Object(llvm::ArrayRef<Object>)> scalarFn) {
+  llvm::SmallVector<Object, 4> elements;
   llvm::SmallVector<int64_t, 2> shape;
-  for (Value operand : operands) {
+  for (Object operand : operands) {
     if (!operand.isArrayLike()) {
       elements.push_back(operand);
       continue;
@@ -77,15 +77,15 @@ std::optional<Value> broadcastLazy(Context& context, llvm::ArrayRef<Value> opera
 
 } // namespace
 
-std::vector<Value> shapeOf(Context& context, Value arrayLike) {
-  std::vector<Value> shape;
+std::vector<Object> shapeOf(Context& context, Object arrayLike) {
+  std::vector<Object> shape;
   if (arrayLike.is<const Array*>()) {
     for (int64_t extent : arrayLike.as<const Array*>()->shape) shape.push_back(extent);
     return shape;
   }
   const Tensor& tensor = *arrayLike.as<const Tensor*>();
   for (unsigned axis : tensor.order)
-    shape.push_back(tensor.axes[axis].size ? Value(*tensor.axes[axis].size) : extentOf(context, tensor.number, axis));
+    shape.push_back(tensor.axes[axis].size ? Object(*tensor.axes[axis].size) : extentOf(context, tensor.number, axis));
   return shape;
 }
 
@@ -94,7 +94,7 @@ void failUnindexed(Context& context, const Tensor& tensor) {
   if (tensor.order.size() < tensor.axes.size())
     context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
                  Count(tensor.axes.size() - tensor.order.size()));
-  // What is known along each extent; the parameters may have other names.
+  // The coordinate along each named extent, for the hint; the parameters of the mod may have other names.
   constexpr const char* kPositions[] = {"b", "h", "h // (H // HKV)", "q_idx", "kv_idx"};
   std::string element = capture.name + "[";
   for (const ir::Extent& extent : capture.shape) {
@@ -106,12 +106,12 @@ void failUnindexed(Context& context, const Tensor& tensor) {
   context.fail(diag::wholeTensor, capture.name, element + "]");
 }
 
-const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Value> items) {
+const Array* makeArray(Context& context, llvm::ArrayRef<int64_t> shape, std::vector<Object> items) {
   context.charge(1 + items.size() / 4);
   return context.heap.make<Array>(llvm::SmallVector<int64_t, 2>(shape.begin(), shape.end()), std::move(items));
 }
 
-const Array* toArray(Context& context, Value value) {
+const Array* toArray(Context& context, Object value) {
   if (value.is<const Array*>()) {
     const Array* array = value.as<const Array*>();
     if (!array->element) return array;
@@ -120,28 +120,28 @@ const Array* toArray(Context& context, Value value) {
   }
   const Tensor& tensor = *value.as<const Tensor*>();
   llvm::SmallVector<int64_t, 2> shape;
-  for (Value extent : shapeOf(context, value)) {
+  for (Object extent : shapeOf(context, value)) {
     if (!extent.is<int64_t>()) failUnindexed(context, tensor);
     shape.push_back(extent.as<int64_t>());
   }
-  std::vector<Value> items;
+  std::vector<Object> items;
   items.reserve(countOf(context, shape));
   readAll(context, tensor, shape, items);
   return makeArray(context, shape, std::move(items));
 }
 
-Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
-                llvm::function_ref<Value(llvm::ArrayRef<Value>)> scalarFn) {
-  llvm::SmallVector<Value, 4> arrays(operands.begin(), operands.end());
-  if (std::optional<Value> lazy = broadcastLazy(context, arrays, scalarFn)) return *lazy;
+Object broadcast(Context& context, llvm::ArrayRef<Object> operands,
+                 llvm::function_ref<Object(llvm::ArrayRef<Object>)> scalarFn) {
+  llvm::SmallVector<Object, 4> arrays(operands.begin(), operands.end());
+  if (std::optional<Object> lazy = broadcastLazy(context, arrays, scalarFn)) return *lazy;
   llvm::SmallVector<int64_t, 2> shape;
-  for (Value& operand : arrays) {
+  for (Object& operand : arrays) {
     if (!operand.isArrayLike()) continue;
     operand = toArray(context, operand);
     shape = commonShape(context, shape, operand.as<const Array*>()->shape);
   }
-  std::vector<Value> items(countOf(context, shape));
-  llvm::SmallVector<Value, 4> row(operands.size());
+  std::vector<Object> items(countOf(context, shape));
+  llvm::SmallVector<Object, 4> row(operands.size());
   for (size_t flat = 0; flat < items.size(); ++flat) {
     context.charge(1);
     for (size_t i = 0; i < arrays.size(); ++i)
@@ -151,11 +151,12 @@ Value broadcast(Context& context, llvm::ArrayRef<Value> operands,
   return makeArray(context, shape, std::move(items));
 }
 
-Value reduce(Context& context, Value value, std::optional<int64_t> axis,
-             llvm::function_ref<Value(llvm::ArrayRef<Value>)> fold) {
+Object reduce(Context& context, Object value, std::optional<int64_t> axis,
+              llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold) {
   const Array* lazy = axis ? lazyOf(context, value) : nullptr;
   if (lazy)
-    if (auto folded = foldLazy(context, *lazy, wrapKnownIndex(context, *axis, lazy->shape.size()), fold)) return *folded;
+    if (auto folded = foldLazy(context, *lazy, wrapKnownIndex(context, *axis, lazy->shape.size()), fold))
+      return *folded;
   const Array& array = *toArray(context, value);
   if (array.items.empty()) context.fail(diag::emptyReduction);
   if (!axis || (array.shape.size() == 1 && (*axis == 0 || *axis == -1))) {
@@ -168,9 +169,9 @@ Value reduce(Context& context, Value value, std::optional<int64_t> axis,
   size_t inner = 1;
   for (size_t i = along + 1; i < array.shape.size(); ++i) inner *= size_t(array.shape[i]);
   size_t extent = size_t(array.shape[along]);
-  std::vector<Value> items;
+  std::vector<Object> items;
   for (size_t flat = 0; flat < array.items.size() / extent; ++flat) {
-    std::vector<Value> line;
+    std::vector<Object> line;
     for (size_t i = 0; i < extent; ++i) line.push_back(array.items[(flat / inner * extent + i) * inner + flat % inner]);
     context.charge(1 + extent);
     items.push_back(fold(line));
@@ -178,19 +179,19 @@ Value reduce(Context& context, Value value, std::optional<int64_t> axis,
   return makeArray(context, shape, std::move(items));
 }
 
-Value total(Context& context, Value value, std::optional<int64_t> axis) {
+Object total(Context& context, Object value, std::optional<int64_t> axis) {
   if (const Array* lazy = lazyOf(context, value)) {
     std::optional<size_t> along;
     if (axis) along = wrapKnownIndex(context, *axis, lazy->shape.size());
-    if (std::optional<Value> sum = sumLazy(context, *lazy, along)) return *sum;
+    if (std::optional<Object> sum = sumLazy(context, *lazy, along)) return *sum;
   }
-  auto counted = [&](Value x) {
+  auto counted = [&](Object x) {
     bool isBool = x.is<bool>() || (x.isTraced() && context.type(x.as<ir::Value>()) == ir::Type::Bool);
     return isBool ? cast(context, x, ir::Type::I32) : x;
   };
-  return reduce(context, value, axis, [&](llvm::ArrayRef<Value> items) {
-    Value sum = counted(items[0]);
-    for (Value item : items.drop_front()) sum = binary(context, BinaryOp::Add, sum, counted(item));
+  return reduce(context, value, axis, [&](llvm::ArrayRef<Object> items) {
+    Object sum = counted(items[0]);
+    for (Object item : items.drop_front()) sum = binary(context, BinaryOp::Add, sum, counted(item));
     return sum;
   });
 }
