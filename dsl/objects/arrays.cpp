@@ -22,7 +22,7 @@ size_t countOf(Context& context, llvm::ArrayRef<int64_t> shape) {
 /// Reads the elements of the free axes from `position` on, outermost first.
 void readAll(Context& context, const Tensor& tensor, llvm::ArrayRef<int64_t> shape, std::vector<Object>& items) {
   if (shape.empty()) {
-    items.push_back(readElement(context, tensor));
+    items.emplace_back(readElement(context, tensor));
     return;
   }
   for (int64_t i = 0; i < shape[0]; ++i) readAll(context, *indexAxis(context, tensor, 0, i), shape.drop_front(), items);
@@ -80,7 +80,7 @@ std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> ope
 std::vector<Object> shapeOf(Context& context, Object arrayLike) {
   std::vector<Object> shape;
   if (arrayLike.is<const Array*>()) {
-    for (int64_t extent : arrayLike.as<const Array*>()->shape) shape.push_back(extent);
+    for (int64_t extent : arrayLike.as<const Array*>()->shape) shape.emplace_back(extent);
     return shape;
   }
   const Tensor& tensor = *arrayLike.as<const Tensor*>();
