@@ -1,7 +1,7 @@
 // The lists of a block mask: checking, copying, cutting, showing. Building them from a mod: block_mask_build.cpp.
 #include "attnc/block_mask.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // until it is known to be partial.
 #include "attnc/block_mask.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "api/tile_elements.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"

@@ -2,7 +2,7 @@
 #include "attnc/prepared.h"
 
 #include "api/compiler_impl.h"
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
 #include "jit/enqueue_zeros.h"

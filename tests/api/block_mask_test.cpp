@@ -1,6 +1,6 @@
 #include "drawn_captures.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
 

@@ -3,7 +3,7 @@
 #include "drawn_captures.h"
 
 #include "api/mask_census.h"
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "ir/interpreter.h"
 #include "support/random_mask.h"
 

@@ -5,7 +5,7 @@
 #include "operands.h"
 
 #include "api/mask_census.h"
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "api/mod_impl.h"
 #include "codegen/mod_source.h"
 #include "tools/device/device.h"

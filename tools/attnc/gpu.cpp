@@ -2,7 +2,7 @@
 
 #include "explanation.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "ir/ir.h"
 
 #include <fmt/format.h>

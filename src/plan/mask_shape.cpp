@@ -1,4 +1,4 @@
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 
 #include "ir/walk.h"
 
