@@ -4,13 +4,10 @@
 #include "run_options.h"
 #include "safetensors.h"
 
-#include "attnc/block_mask.h"
 #include "attnc/mod.h"
+#include "attnc/operands.h"
 
 namespace attnc::cli {
-
-/// Queries and keys of a block of the masks that the command makes.
-constexpr int kBlock = 128;
 
 /// Whose elements somebody is going to read.
 enum class Elements {
@@ -35,7 +32,13 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
 
-/// What a kernel for these operands is compiled for, but for the arch.
-KernelOptions kernelOptions(const RunOptions& options, const HostOperands& operands);
+/// The shapes and layouts of operands and their result, without addresses: what a kernel is chosen for.
+struct Shapes {
+  Operands operands;
+  Outputs outputs;
+};
+Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
+/// The same for a problem without tensors, laid out as every family takes them.
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target);
 
 } // namespace attnc::cli
