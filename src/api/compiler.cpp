@@ -87,7 +87,7 @@ Expected<std::pair<Mod, plan::Plan>> planned(Expected<Mod> derived, const Kernel
 
 Expected<Mod> derive(const Mod& mod, const std::map<std::string, int64_t>& pins) {
   if (pins.empty()) return forwardMod(mod);
-  Expected<Mod> pinned = withPins(mod, pins);
+  Expected<Mod> pinned = mod.pinned(pins);
   return pinned ? forwardMod(*pinned) : pinned;
 }
 

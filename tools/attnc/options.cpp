@@ -3,8 +3,6 @@
 #include "commands.h"
 #include "text.h"
 
-#include "api/mod_impl.h"
-#include "ir/ir.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -47,6 +45,21 @@ Expected<Mod> loadStdin(const ParseOptions& options) {
   if (!isIrText(*text)) return Mod::parse(*text, options);
   if (!options.defines.empty()) throw CLI::ValidationError("-D", "IR has no constants to define");
   return Mod::parseIr(*text, options.name);
+}
+
+/// The extents and numbers of a mod.
+std::vector<std::string> pinnable(const Mod& mod) {
+  std::vector<std::string> names = {"B", "H", "HKV", "Q_LEN", "KV_LEN"};
+  const auto add = [&](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const CaptureInfo& capture : mod.captures()) {
+    int64_t number = 0;
+    for (const std::string& extent : capture.extent)
+      if (!parseInteger(extent, number)) add(extent);
+    if (capture.kind != CaptureInfo::Kind::Tensor) add(capture.name);
+  }
+  return names;
 }
 
 /// A define that the mod does not take is wrong on the command line, not in the mod.
@@ -143,8 +156,7 @@ CompilerOptions KernelFlags::toCompilerOptions() const {
 Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
   const std::map<std::string, int64_t> pins = kernel.toOptions().pins;
   if (pins.empty()) return mod;
-  std::vector<std::string> names = mod.module().dims;
-  for (const ir::ScalarCapture& scalar : mod.module().scalars) names.push_back(scalar.name);
+  const std::vector<std::string> names = pinnable(mod);
   for (const auto& [name, value] : pins) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string near = nearest(name, names);
@@ -152,7 +164,7 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
                                                     inQuotes(name), fmt::join(names, ", "),
                                                     near.empty() ? "" : fmt::format("; did you mean {}?", near)));
   }
-  auto result = withPins(mod, pins);
+  auto result = mod.pinned(pins);
   if (!result) throwUsage("--pin", result.error());
   return result;
 }
