@@ -16,6 +16,7 @@
 namespace attnc {
 
 struct CompilerOptions {
+  /// ReadOnly: entries are read from disk and none is written. Off: the disk is not touched.
   enum class CacheMode { ReadWrite, ReadOnly, Off };
   std::string cacheDirectory;         ///< empty: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc
   std::optional<CacheMode> cacheMode; ///< unset: ATTNC_CACHE_MODE, else ReadWrite
@@ -32,9 +33,13 @@ struct LayoutChoice {
   std::string passedOver; ///< the tensor whose layout did, and what of it; empty where none did
 };
 
-/// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache.
+/// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache, which only
+/// grows. Copies share it. What touches the disk: compile() and what calls it read and write the cache directory, and
+/// ATTNC_DUMP_DIR and ATTNC_LOG where these are set. A GPU is whatever the current CUDA context of the calling thread is
+/// on; attnc makes no context of its own. The environment is read once, by the constructor.
 class Compiler {
 public:
+  /// Opens nothing yet: neither libraries nor the cache directory.
   explicit Compiler(CompilerOptions options = {});
 
   /// Settles family, layout, block mask and workspace for operands like these, compiles what is needed (or takes it
