@@ -86,7 +86,7 @@ void addEmit(CLI::App& app, int& exitCode) {
   command
       ->add_option("--stage", options->stage,
                    "ast: as parsed; ir: after all passes; cu: one self-contained CUDA "
-                   "file; ptx; cubin")
+                   "file; ptx; cubin. Of a kernel of several launches: one behind the other, in their order")
       ->type_name("STAGE")
       ->required()
       ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
