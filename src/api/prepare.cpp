@@ -9,22 +9,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <climits>
-
 namespace attnc {
 namespace {
 
-/// Of a tensor of any shape: what does not fit is too large for every kernel.
-int headDimOf(const TensorView& tensor) { return int(std::clamp<int64_t>(tensor.shape[3], 0, INT_MAX)); }
-
-/// The options that the operands themselves give.
+/// The options that the operands themselves give. What is too large for an int is refused with the shape.
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
   KernelOptions kernel{.family = options.family,
                        .arch = options.arch,
                        .dtype = operands.q.dtype,
-                       .headDim = headDimOf(operands.q),
-                       .headDimV = headDimOf(operands.v),
+                       .headDim = int(operands.q.shape[3]),
+                       .headDimV = int(operands.v.shape[3]),
                        .rowMax = outputs.rowMax.has_value(),
                        .tf32 = options.tf32,
                        .pins = options.pins};
