@@ -13,9 +13,10 @@
 
 namespace attnc {
 
-/// Size of a mask and of its blocks. `batch` and `heads` may be 1: one mask for all.
+/// Size of a mask and of its blocks, in elements.
 struct BlockMaskShape {
-  int64_t batch = 1, heads = 1, qLen = 0, kvLen = 0;
+  int64_t batch = 1, heads = 1;    ///< at least 1; 1: one mask for all. batch * heads up to 2^31 - 1
+  int64_t qLen = 0, kvLen = 0;     ///< 0 .. 2^31 - 1, for kernels up to 2^24; at most 2^60 blocks in all
   int qBlock = 128, kvBlock = 128; ///< 64, 128 or 256, not necessarily equal
   int64_t qBlocks() const { return (qLen + qBlock - 1) / qBlock; }
   int64_t kvBlocks() const { return (kvLen + kvBlock - 1) / kvBlock; }
@@ -23,29 +24,32 @@ struct BlockMaskShape {
 
 /// Borrowed lists, in host or device memory. All int32, dense:
 ///   partialCount, fullCount [batch, heads, qBlocks]; partialIndex, fullIndex [batch, heads, qBlocks, indexStride].
-/// Entries past a count are undefined. The full pair may be null: every live block is partial.
+/// Entries past a count are undefined. The full pair may be null: every live block is partial. Those that are read are
+/// not written.
 struct BlockMaskView {
   BlockMaskShape shape;
   int32_t* partialCount = nullptr;
   int32_t* partialIndex = nullptr;
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
-  int64_t indexStride = 0;
+  int64_t indexStride = 0; ///< of rows of indices, in elements; smaller than kvBlocks(): compacted lists
 };
 
-/// A block mask in host memory that owns its lists.
+/// A block mask in host memory that owns its lists. Any thread may read it.
 class BlockMask {
 public:
   /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
   /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full.
   /// A block that runs past qLen or kvLen is judged by its elements inside, and is full only if it lies inside whole.
-  /// Errors (Blame::Environment): captures that do not fit; a shape whose lengths are not the problem's, whose batch or
-  /// heads are neither the problem's nor 1, or are 1 though mask_mod tells them apart. Uses all cores.
+  /// Errors (Blame::Environment): captures that do not fit; a shape beyond the limits of BlockMaskShape, whose lengths
+  /// are not the problem's, whose batch or heads are neither the problem's nor 1, or are 1 though mask_mod tells them
+  /// apart. Uses all cores, and returns when it is done; no disk, no GPU.
   static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                    const BlockMaskShape& shape);
 
-  /// Takes user-supplied lists (copied). Checks counts, indices in range, no block twice, supported block sizes;
-  /// fullCount/fullIndex may be null. `indexStride` may be smaller than kvBlocks() (compacted lists).
+  /// Takes user-supplied lists in host memory (copied). Errors (Blame::Environment): a shape beyond the limits of
+  /// BlockMaskShape; partial lists that are null, or one of the full pair that is; a count or an index out of range; a
+  /// block that is listed twice in a row of blocks.
   static Expected<BlockMask> fromLists(const BlockMaskView& lists);
 
   const BlockMaskShape& shape() const { return extents; }
@@ -54,19 +58,22 @@ public:
 
   /// Fraction of blocks that are empty, in percent, as FlexAttention's `sparsity()` counts.
   double sparsity() const;
-  int64_t liveBlocks() const;
-  int64_t fullBlocks() const;
+  int64_t liveBlocks() const; ///< partial and full ones, over all batches and heads of the shape
+  int64_t fullBlocks() const; ///< of these, the full ones
 
   /// The part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd), in blocks. The mask_mod of the
-  /// slice sees its own q_idx, so a caller who slices q must offset the mod.
+  /// slice sees its own q_idx, so a caller who slices q must offset the mod. Copies. Errors (Blame::Environment): a
+  /// part that is empty or reaches outside.
   Expected<BlockMask> slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
                             int64_t qBlockBegin, int64_t qBlockEnd) const;
 
-  /// A picture in text of one (batch, head): ' ' empty, '░' partial, '█' full; at most `limit` rows and columns.
+  /// A picture in text (UTF-8) of one (batch, head), a line a row of blocks: ' ' empty, '░' partial, '█' full; at most
+  /// `limit` rows and columns. Empty for a (batch, head) that there is not.
   std::string toString(int64_t batch = 0, int64_t head = 0, int64_t limit = 64) const;
 
-  /// Bytes that the lists of this shape take in one allocation, and views into such an allocation (device memory for
-  /// the GPU builder): the caller allocates, attnc only writes.
+  /// Bytes that the lists of this shape take in one allocation, and views into such an allocation, which begins at a
+  /// multiple of 4 bytes (device memory for BlockMaskKernel): the caller allocates, attnc only writes. Nothing is
+  /// touched here. Precondition: a shape within its limits.
   static size_t storageBytes(const BlockMaskShape& shape);
   static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape);
 

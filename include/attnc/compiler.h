@@ -11,10 +11,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace attnc {
 
 struct CompilerOptions {
+  /// ReadOnly: entries are read from disk and none is written. Off: the disk is not touched.
   enum class CacheMode { ReadWrite, ReadOnly, Off };
   std::string cacheDirectory;         ///< empty: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc
   std::optional<CacheMode> cacheMode; ///< unset: ATTNC_CACHE_MODE, else ReadWrite
@@ -31,9 +33,13 @@ struct LayoutChoice {
   std::string passedOver; ///< the tensor whose layout did, and what of it; empty where none did
 };
 
-/// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache.
+/// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache, which only
+/// grows. Copies share it. What touches the disk: compile() and what calls it read and write the cache directory, and
+/// ATTNC_DUMP_DIR and ATTNC_LOG where these are set. A GPU is whatever the current CUDA context of the calling thread is
+/// on; attnc makes no context of its own. The environment is read once, by the constructor.
 class Compiler {
 public:
+  /// Opens nothing yet: neither libraries nor the cache directory.
   explicit Compiler(CompilerOptions options = {});
 
   /// Settles family, layout, block mask and workspace for operands like these, compiles what is needed (or takes it
@@ -53,12 +59,14 @@ public:
 
   // The finer calls, for who wants to choose by himself.
 
-  /// The text NVRTC would be given. Needs no GPU, no NVRTC and no disk.
-  Expected<KernelSource> source(const Mod& mod, const KernelOptions& options) const;
+  /// The text NVRTC would be given, of each stage. Needs no NVRTC, no disk, and no GPU if `options.arch` is given.
+  /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
+  Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
-  /// Compiles, or takes from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
-  /// Equal requests of several threads and processes compile once. No failure of the cache fails the call.
-  Expected<std::shared_ptr<const CompiledKernel>> compile(const Mod& mod, const KernelOptions& options) const;
+  /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
+  /// Equal requests of several threads and processes compile once; the others wait. No failure of the cache fails the
+  /// call. Errors (environment): those of source(); no NVRTC 13. Internal: code that NVRTC refuses.
+  Expected<CompiledStages> compile(const Mod& mod, const KernelOptions& options) const;
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be
   /// chosen cannot bound its loops by itself (the sm90 family can for causal, window, prefix and the like).

@@ -52,6 +52,12 @@ public:
   /// The mod that changes nothing.
   static Mod identity();
 
+  /// This mod with extents ("KV_LEN", free names of dims) and scalars folded as constants, to look at or to build block
+  /// masks of; they are declared all the same. Kernels are pinned by KernelOptions::pins or PrepareOptions::pins: then
+  /// each launch is held to the values. Errors (environment): a name that the mod does not have, a value that does not
+  /// fit. Runs the passes again; no disk, no GPU.
+  Expected<Mod> pinned(const std::map<std::string, int64_t>& pins) const;
+
   const std::string& name() const;
   bool hasScoreMod() const;
   bool hasMaskMod() const;

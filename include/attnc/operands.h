@@ -10,8 +10,10 @@
 namespace attnc {
 
 /// What a launch reads: views of device memory that the caller owns, and that must stay valid until the stream has
-/// passed the launch. Addresses may be anywhere, and strides over batch, heads and rows anything, 0 and negative ones
-/// included; what is faster: KernelOptions::family. Extents may be 0, lengths go up to 2^24.
+/// passed the launch. The views themselves, `captures` and `blockMask` are read during the call alone. Addresses are
+/// multiples of the element's size, strides over batch, heads and rows anything, 0 and negative ones included: fastest
+/// are rows that begin at multiples of 16 bytes (forwardFamilies() says what each family takes). Extents may be 0; B, H
+/// and HKV go up to 2^24, so do lengths. q, k, v and out have one dtype: BF16, F16 or F32.
 struct Operands {
   TensorView q;               ///< [B, H, Q_LEN, D], last stride 1
   TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
@@ -24,7 +26,8 @@ struct Operands {
   const BlockMaskView* blockMask = nullptr;
 };
 
-/// What a launch writes: those that are asked for, in device memory.
+/// What a launch writes: those that are asked for, in device memory that the caller owns. They overlap neither each other
+/// nor what is read, and different elements of `out` lie at different addresses.
 struct Outputs {
   std::optional<TensorView> out; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it
   std::optional<TensorView> lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row

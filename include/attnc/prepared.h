@@ -26,15 +26,23 @@ struct PrepareOptions {
   bool buildBlockMask = true;
 };
 
+/// How a kernel learns which tiles of kv columns a tile of q rows visits.
+enum class KvLoop {
+  AllTiles,  ///< it visits all: nothing is masked, or mask_mod is evaluated for every score
+  Bounds,    ///< the mod computes the first and last live column of its rows
+  BlockMask, ///< lists of blocks in device memory
+};
+
 /// What is settled for given operands.
 struct Preparation {
   KernelOptions options; ///< of the forward kernel, complete: family and arch as chosen
   /// Why a family that the catalogue would prefer on this GPU is passed over: the option that it does not serve, or the
   /// tensor whose layout it does not take. Empty where none is.
   std::string passedOver;
+  KvLoop kvLoop = KvLoop::AllTiles;
   std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
   ProblemShape problem;
-  size_t workspaceBytes = 0;
+  size_t workspaceBytes = 0; ///< Prepared::workspaceBytes()
 };
 
 /// Attention over operands of certain shapes, ready to be launched. Immutable; copies share; any number of threads may
@@ -44,22 +52,25 @@ class Prepared {
 public:
   const Preparation& preparation() const;
 
-  /// Device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a few bytes,
-  /// and the lists of a block mask (BlockMask::storageBytes), which grow with Q_LEN * KV_LEN / 16384. 0: none. Launches
-  /// that may overlap need one each.
+  /// Bytes of device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a few
+  /// bytes, and behind them the lists of a block mask (BlockMask::storageBytes): 8 bytes a block of 128 x 128, for each
+  /// batch entry and head that mask_mod tells apart. 0: none, and null will do. The caller owns it, need not clear it,
+  /// and keeps it for all launches; launches that may overlap need one each.
   size_t workspaceBytes() const;
 
   /// Enqueues what makes a workspace ready: counters are zeroed, and the block mask is built from mask_mod and the
   /// captures of `operands`. Due before the first launch with a workspace, in stream order; once more when values of
   /// captures change that mask_mod reads, or when something else wrote into the workspace. Where workspaceBytes() is 0
-  /// it does nothing. Of `operands`, shapes and captures count. Allocates no device memory, synchronises nothing; may
-  /// be captured into a CUDA graph.
+  /// it does nothing. Of `operands`, shapes and captures count. Allocates no device memory, synchronises nothing,
+  /// touches no disk; may be captured into a CUDA graph. The context that prepare() loaded into must be current. Errors
+  /// (environment), with nothing enqueued: operands of another problem, a block mask beside the one in the workspace, a
+  /// workspace that is null or not aligned, captures that do not fit the mod or the pins; and what the driver refuses.
   Status initialise(const Operands& operands, void* workspace, Stream stream) const;
 
   /// Enqueues. Operands and outputs may lie elsewhere than those given to prepare() and have other strides, as long as
   /// the family takes them; shapes and dtypes, which outputs are asked for beside out and lse, and whether a block mask
   /// is given, are those that were prepared. All else as ForwardKernel::launch(); only that a workspace is needed where
-  /// workspaceBytes() is not 0.
+  /// workspaceBytes() is not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
   const ForwardKernel& kernel() const;

@@ -123,14 +123,6 @@ const ir::Module& Mod::module() const { return impl->module; }
 struct ModAccess {
   static const plan::ModFacts& factsOf(const Mod& mod) { return mod.impl->facts(); }
 
-  static Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
-    ir::Module module = mod.module();
-    passes::PipelineOptions options;
-    options.pins = pins;
-    if (auto status = passes::runPipeline(module, options); !status) return status.error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
-  }
-
   static Expected<Mod> forwardMod(const Mod& mod) {
     if (!passes::hasGradientStops(mod.module())) return mod;
     ir::Module module = mod.module();
@@ -141,8 +133,12 @@ struct ModAccess {
 
 const plan::ModFacts& factsOf(const Mod& mod) { return ModAccess::factsOf(mod); }
 
-Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins) {
-  return ModAccess::withPins(mod, pins);
+Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
+  ir::Module module = this->module();
+  passes::PipelineOptions options;
+  options.pins = pins;
+  if (auto status = passes::runPipeline(module, options); !status) return status.error();
+  return Mod(std::make_shared<const Impl>(std::move(module), impl->text));
 }
 
 Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }

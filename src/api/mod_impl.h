@@ -31,10 +31,6 @@ private:
 /// What kernels of this very mod depend on; `mod` as derive() gives it. Costs nothing after the first time.
 const plan::ModFacts& factsOf(const Mod& mod);
 
-/// The mod with extents and scalars fixed: they are constants in its functions, and still declared.
-/// Errors: Blame::Environment for a name that the mod does not have, or a value that does not fit.
-Expected<Mod> withPins(const Mod& mod, const std::map<std::string, int64_t>& pins);
-
 /// The mod as forward kernels and block masks are made of it: without stop_gradient, which would stand in the way of
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
 Expected<Mod> forwardMod(const Mod& mod);

@@ -5,6 +5,7 @@
 #include "attnc/kernel.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
+#include "ir/ir.h"
 #include "templates/params.cuh"
 
 namespace attnc::plan {
@@ -27,8 +28,9 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 /// as the kernel was compiled for.
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// For a launch of a block-mask kernel. Errors name the block mask.
-Expected<LaunchOperands> checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem);
+/// For a launch of a block-mask kernel of the module's mask_mod.
+Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
+                                        const ProblemShape& problem);
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
 /// become 0.

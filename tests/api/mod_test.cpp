@@ -126,13 +126,13 @@ TEST_CASE("what cannot be read blames the environment, what cannot be understood
 
 TEST_CASE("pins become constants and are checked at launch") {
   Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return (q - kv < window) & (kv < KV_LEN - 1)\n");
-  auto pinned = withPins(mod, {{"window", 64}, {"KV_LEN", 1000}});
+  auto pinned = mod.pinned({{"window", 64}, {"KV_LEN", 1000}});
   REQUIRE(pinned);
   CHECK(pinned->captures().size() == 1);
   CHECK_THAT(pinned->irText(), Catch::Contains("998"));
   CHECK(pinned->hash() != mod.hash());
-  CHECK_FALSE(withPins(mod, {{"LENGTH", 3}}));
-  CHECK_FALSE(withPins(mod, {{"KV_LEN", -1}}));
+  CHECK_FALSE(mod.pinned({{"LENGTH", 3}}));
+  CHECK_FALSE(mod.pinned({{"KV_LEN", -1}}));
 
   auto launch = [&](int window, int64_t kvLen) {
     Captures captures;

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <vector>
 
 using namespace attnc;
@@ -42,7 +43,7 @@ const char* const kDocument =
     "ids: i32[B, KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[b, q_idx] == ids[b, kv_idx]\n";
 
 /// Counters of the sm90 family, and a mask's lists behind them.
-constexpr size_t kCounters = 8, kListsOffset = 16;
+constexpr size_t kCounters = 8, kListsOffset = kWorkspaceAlignment;
 
 } // namespace
 
@@ -187,11 +188,11 @@ TEST_CASE("a block mask that is given is walked, and none is built", "[api]") {
   }
   SECTION("lengths") {
     mask.shape.kvLen = 3001;
-    CHECK(errorOf(causal, c) == "block mask is for 1000 x 3001, expected 1000 x 3000, the lengths of q and k");
+    CHECK(errorOf(causal, c) == "block mask: its lengths are 1000 x 3001, those of the problem 1000 x 3000");
   }
   SECTION("blocks that nothing takes") {
     mask.shape.kvBlock = 96;
-    CHECK(errorOf(causal, c) == "block mask with blocks of 96 is not supported");
+    CHECK(errorOf(causal, c) == "block mask: blocks of 256 x 96 are not supported");
   }
 }
 
@@ -241,6 +242,66 @@ TEST_CASE("captures and pins are checked when they are prepared, if they are giv
   CHECK(errorOf(windowed, c) == "window is 5, but the kernel was compiled with it pinned to 6");
 }
 
+TEST_CASE("how the loop over columns is bounded is told", "[api]") {
+  Case c;
+  const Mod causal = mod("q_idx >= kv_idx");
+  CHECK(settled(Mod::identity(), c).kvLoop == KvLoop::AllTiles);
+  CHECK(settled(causal, c).kvLoop == KvLoop::Bounds);
+  CHECK(settled(mod(kDocument), c).kvLoop == KvLoop::BlockMask);
+  c.options.buildBlockMask = false;
+  CHECK(settled(mod(kDocument), c).kvLoop == KvLoop::AllTiles);
+  std::vector<int32_t> storage(1 << 12);
+  const BlockMaskView mask = BlockMask::viewInto(storage.data(), {.qLen = 1000, .kvLen = 3000});
+  c.operands.blockMask = &mask;
+  CHECK(settled(causal, c).kvLoop == KvLoop::BlockMask);
+}
+
+TEST_CASE("extents that overflow somewhere are refused, not wrapped", "[api]") {
+  Case c;
+  const auto resize = [&](int64_t batch, int64_t heads, int64_t length) {
+    for (TensorView* view : {&c.operands.q, &c.operands.k, &c.operands.v, &*c.outputs.out}) {
+      view->shape = {batch, heads, length, view->shape[3]};
+      view->stride = {64, 64, 64, 1};
+    }
+  };
+  const Mod everywhere = mod("(q_idx * 7 + kv_idx) % 5 < 1 + b + h");
+  constexpr int64_t kMost = int64_t(1) << 24;
+  SECTION("heads of a mask") {
+    resize(kMost, 256, 128);
+    CHECK(errorOf(everywhere, c) == "block mask: batch 16777216 times heads 256 is beyond 2^31 - 1");
+  }
+  SECTION("blocks of a mask") {
+    resize(kMost, 64, kMost);
+    CHECK(errorOf(everywhere, c) == "block mask: it has more than 2^60 blocks");
+  }
+  SECTION("head dim") {
+    c.operands.q.shape[3] = (int64_t(1) << 32) + 64;
+    CHECK(errorOf(Mod::identity(), c).find("q has shape") == 0);
+  }
+  SECTION("a batch of none still has a mask to build") {
+    resize(0, 8, 1000);
+    CHECK(settled(everywhere, c).blockMask->batch == 1);
+  }
+}
+
+TEST_CASE("families say of themselves where they run and what they take", "[api]") {
+  const std::vector<FamilyInfo> families = forwardFamilies();
+  REQUIRE(families.size() == kAllFamilies.size() - 1);
+  bool any = false;
+  for (const FamilyInfo& info : families) {
+    INFO(familyName(info.family));
+    CHECK(std::count_if(families.begin(), families.end(),
+                        [&](const FamilyInfo& other) { return other.family == info.family; }) == 1);
+    Case c;
+    c.options = {.family = info.family, .arch = std::string(info.arch)};
+    CHECK(settled(Mod::identity(), c).options.family == info.family);
+    c.operands.k.stride[2] = 65; // unaligned rows
+    CHECK(bool(Compiler().settle(Mod::identity(), c.operands, c.outputs, c.options)) == info.takesAnyLayout);
+    any = any || info.takesAnyLayout;
+  }
+  CHECK(any); // whatever the layout, there is a kernel
+}
+
 TEST_CASE("what prepare() settles is what the finer calls settle", "[api]") {
   const Compiler compiler;
   for (const char* text : {"score * 0.5", "q_idx >= kv_idx", kDocument})
@@ -260,7 +321,7 @@ TEST_CASE("what prepare() settles is what the finer calls settle", "[api]") {
         auto byHand = compiler.source(m, choice->options), prepared = compiler.source(m, p.options);
         REQUIRE(byHand);
         REQUIRE(prepared);
-        CHECK(prepared->flattened() == byHand->flattened());
+        CHECK(prepared->front().flattened() == byHand->front().flattened());
         CHECK(p.blockMask.has_value() == *wants);
         CHECK(p.passedOver == choice->passedOver);
       }

@@ -3,8 +3,6 @@
 #include "commands.h"
 #include "text.h"
 
-#include "api/mod_impl.h"
-#include "ir/ir.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -19,10 +17,7 @@
 namespace attnc::cli {
 namespace {
 
-constexpr std::pair<const char*, Family> kFamilies[] = {
-    {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}};
-
-/// The most bytes read from stdin as a mod, so that a wrong pipe does not fill memory.
+/// A text on stdin is no mod beyond this; the limit keeps a wrong pipe from filling memory.
 constexpr size_t kMaxTextBytes = 16 << 20;
 
 Expected<std::string> readStdin() {
@@ -52,7 +47,22 @@ Expected<Mod> loadStdin(const ParseOptions& options) {
   return Mod::parseIr(*text, options.name);
 }
 
-/// Throws an error of a define (-D) as wrong usage: the mistake is on the command line, not in the mod.
+/// The extents and numbers of a mod.
+std::vector<std::string> pinnable(const Mod& mod) {
+  std::vector<std::string> names = {"B", "H", "HKV", "Q_LEN", "KV_LEN"};
+  const auto add = [&](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const CaptureInfo& capture : mod.captures()) {
+    int64_t number = 0;
+    for (const std::string& extent : capture.extent)
+      if (!parseInteger(extent, number)) add(extent);
+    if (capture.kind != CaptureInfo::Kind::Tensor) add(capture.name);
+  }
+  return names;
+}
+
+/// A define that the mod does not take is wrong on the command line, not in the mod.
 void throwDefineErrors(const Error& error) {
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file.rfind("<-D ", 0) == 0) {
@@ -100,16 +110,11 @@ void TargetOptions::addTo(CLI::App& command) {
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
 }
 
-Status TargetOptions::fill(KernelOptions& kernel) const {
-  kernel.arch = arch;
-  kernel.dtype = dtypeOf(dtype);
-  kernel.headDim = headDim;
-  kernel.headDimV = headDimV;
-  if (arch != "native") return {};
+Expected<std::string> TargetOptions::archAsked() const {
+  if (arch != "native") return arch;
   auto context = device::Context::create();
   if (!context) return std::move(context).error();
-  kernel.arch = context->info().arch;
-  return {};
+  return context->info().arch;
 }
 
 void KernelFlags::addTo(CLI::App& command) {
@@ -125,10 +130,10 @@ void KernelFlags::addTo(CLI::App& command) {
   command.add_flag("--no-cache", noCache, "Compile anew: neither read nor write the cache on disk");
 }
 
-KernelOptions KernelFlags::toOptions() const {
-  KernelOptions options;
-  for (auto [name, value] : kFamilies)
-    if (family == name) options.family = value;
+PrepareOptions KernelFlags::toOptions() const {
+  PrepareOptions options;
+  for (Family known : kAllFamilies)
+    if (family == familyName(known)) options.family = known;
   options.tf32 = tf32;
   for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
@@ -151,8 +156,7 @@ CompilerOptions KernelFlags::toCompilerOptions() const {
 Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
   const std::map<std::string, int64_t> pins = kernel.toOptions().pins;
   if (pins.empty()) return mod;
-  std::vector<std::string> names = mod.module().dims;
-  for (const ir::ScalarCapture& scalar : mod.module().scalars) names.push_back(scalar.name);
+  const std::vector<std::string> names = pinnable(mod);
   for (const auto& [name, value] : pins) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string near = nearest(name, names);
@@ -160,7 +164,7 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
                                                     inQuotes(name), fmt::join(names, ", "),
                                                     near.empty() ? "" : fmt::format("; did you mean {}?", near)));
   }
-  auto result = withPins(mod, pins);
+  auto result = mod.pinned(pins);
   if (!result) throwUsage("--pin", result.error());
   return result;
 }
@@ -183,12 +187,6 @@ void addSets(CLI::App& command, std::vector<std::string>& sets) {
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE")
       ->check(checkAssignment);
-}
-
-const char* familyName(Family family) {
-  for (auto [name, value] : kFamilies)
-    if (value == family) return name;
-  return "?";
 }
 
 void throwUsage(const char* option, const Error& error) {
