@@ -153,8 +153,8 @@ nlohmann::json Bench::measure(const Case& c) {
   nlohmann::json row{{"id", c.id}, {"peer", "attnc"}, {"first_call_s", std::round(secondsSince(start) * 1000) / 1000}};
 
   // The oracle evaluates mask_mod everywhere.
-  const Prepared naive = take(compiler.prepare(mod.mod, operands, {.out = expected.view},
-                                               {.family = Family::Naive, .buildBlockMask = false}));
+  const Prepared naive = take(
+      compiler.prepare(mod.mod, operands, {.out = expected.view}, {.family = Family::Naive, .buildBlockMask = false}));
   take(naive.launch(operands, {.out = expected.view}, nullptr, stream.get()));
   take(stream.synchronize());
   // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.

@@ -13,9 +13,10 @@ namespace attnc {
 
 /// What a mod captures, by name: tensors as views (host memory for CPU work, device memory for GPU work), scalars by
 /// value. A view is borrowed until the work that uses it is done.
-/// Tensors have the dtype and rank that the mod declares and any strides; addresses are multiples of the element's size.
-/// What is set last counts. Names that the mod does not have are not looked at. Whoever is given Captures reads them
-/// during the call alone.
+///
+/// Tensors have the dtype and rank that the mod declares and any strides; addresses are multiples of the element's
+/// size. What is set last counts. Names that the mod does not have are not looked at. Whoever is given Captures reads
+/// them during the call alone.
 class Captures {
 public:
   using Value = std::variant<TensorView, int64_t, double, bool>;

@@ -35,8 +35,8 @@ struct LayoutChoice {
 
 /// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache, which only
 /// grows. Copies share it. What touches the disk: compile() and what calls it read and write the cache directory, and
-/// ATTNC_DUMP_DIR and ATTNC_LOG where these are set. A GPU is whatever the current CUDA context of the calling thread is
-/// on; attnc makes no context of its own. The environment is read once, by the constructor.
+/// ATTNC_DUMP_DIR and ATTNC_LOG where these are set. A GPU is whatever the current CUDA context of the calling thread
+/// is on; attnc makes no context of its own. The environment is read once, by the constructor.
 class Compiler {
 public:
   /// Opens nothing yet: neither libraries nor the cache directory.
@@ -63,9 +63,9 @@ public:
   /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
   Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
-  /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
-  /// Equal requests of several threads and processes compile once; the others wait. No failure of the cache fails the
-  /// call. Errors (environment): those of source(); no NVRTC 13. Internal: code that NVRTC refuses.
+  /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is
+  /// given. Equal requests of several threads and processes compile once; the others wait. No failure of the cache
+  /// fails the call. Errors (environment): those of source(); no NVRTC 13. Internal: code that NVRTC refuses.
   Expected<CompiledStages> compile(const Mod& mod, const KernelOptions& options) const;
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be

@@ -39,7 +39,7 @@ struct KernelOptions {
   int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come, 64, 128 or 256
   int maskKvBlock = 128;        ///< the same; else both are not read
   bool rowMax = false;          ///< launches may ask for the row maximum
-  bool tf32 = false; ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
+  bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
   /// -> 8192. A launch that gives another value is an error.
   std::map<std::string, int64_t> pins;
@@ -73,7 +73,7 @@ struct CompiledKernel {
   std::vector<char> cubin;
   std::string ptx;
   std::string log; ///< of NVRTC and ptxas
-  int registers = 0; ///< of a thread
+  int registers = 0;  ///< of a thread
   int spillBytes = 0; ///< stores and loads, all functions
   int64_t staticSharedBytes = 0;       ///< of a CTA
   int64_t dynamicSharedBytes = 0;      ///< of a CTA: what a launch asks for
@@ -97,15 +97,17 @@ struct LoadedPlan;
 class ForwardKernel {
 public:
   /// Enqueues all stages on `stream`, which may be the null stream; what `stream` did before is visible to them. The
-  /// context that the kernel was loaded in must be current. Checks operands and outputs first and launches nothing on an
-  /// error: Blame::Environment, naming the tensor that does not fit, is null, or has a layout that the family does not
-  /// take (a launch never picks another kernel); captures or pins that do not fit the mod; what the driver refuses. It
-  /// touches no disk, allocates no device memory, synchronises nothing, compiles nothing, reads none of the memory of
-  /// the operands, and may be captured into a CUDA graph. Errors of the work itself show where CUDA shows them: at the
-  /// next synchronisation.
+  /// context that the kernel was loaded in must be current. Checks operands and outputs first and launches nothing on
+  /// an error: Blame::Environment, naming the tensor that does not fit, is null, or has a layout that the family does
+  /// not take (a launch never picks another kernel); captures or pins that do not fit the mod; what the driver refuses.
+  /// It touches no disk, allocates no device memory, synchronises nothing, compiles nothing, reads none of the memory
+  /// of the operands, and may be captured into a CUDA graph. Errors of the work itself show where CUDA shows them: at
+  /// the next synchronisation.
+  ///
   /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment. A forward kernel runs without
   /// one, too (null), only its work is dealt less evenly. The caller zeroes it once, before the first launch; a launch
   /// leaves what must be zero zero, and two launches that may overlap need a workspace each.
+  ///
   /// Empty problems (an extent 0) are legal: KV_LEN 0 gives out 0 and lse -inf.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 

@@ -26,8 +26,8 @@ struct Operands {
   const BlockMaskView* blockMask = nullptr;
 };
 
-/// What a launch writes: those that are asked for, in device memory that the caller owns. They overlap neither each other
-/// nor what is read, and different elements of `out` lie at different addresses.
+/// What a launch writes: those that are asked for, in device memory that the caller owns. They overlap neither each
+/// other nor what is read, and different elements of `out` lie at different addresses.
 struct Outputs {
   std::optional<TensorView> out; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it
   std::optional<TensorView> lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row

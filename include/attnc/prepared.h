@@ -52,10 +52,10 @@ class Prepared {
 public:
   const Preparation& preparation() const;
 
-  /// Bytes of device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a few
-  /// bytes, and behind them the lists of a block mask (BlockMask::storageBytes): 8 bytes a block of 128 x 128, for each
-  /// batch entry and head that mask_mod tells apart. 0: none, and null will do. The caller owns it, need not clear it,
-  /// and keeps it for all launches; launches that may overlap need one each.
+  /// Bytes of device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a
+  /// few bytes, and behind them the lists of a block mask (BlockMask::storageBytes): 8 bytes a block of 128 x 128, for
+  /// each batch entry and head that mask_mod tells apart. 0: none, and null will do. The caller owns it, need not clear
+  /// it, and keeps it for all launches; launches that may overlap need one each.
   size_t workspaceBytes() const;
 
   /// Enqueues what makes a workspace ready: counters are zeroed, and the block mask is built from mask_mod and the

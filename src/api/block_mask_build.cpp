@@ -2,11 +2,11 @@
 // until it is known to be partial.
 #include "attnc/block_mask.h"
 
-#include "plan/mask_shape.h"
 #include "api/tile_elements.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
 #include "passes/tile_verdict.h"
+#include "plan/mask_shape.h"
 #include "reference/parallel.h"
 
 #include <algorithm>

@@ -2,10 +2,10 @@
 #include "attnc/prepared.h"
 
 #include "api/compiler_impl.h"
-#include "plan/mask_shape.h"
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
 #include "plan/catalog.h"
+#include "plan/mask_shape.h"
 
 #include <fmt/format.h>
 
@@ -41,10 +41,9 @@ std::string problemText(const ProblemShape& problem) {
 }
 
 /// The lists of a mask that is built in the workspace: behind what the kernel needs.
-constexpr plan::WorkspaceUse kLists{
-    .use = plan::Use::Lists, .bytes = [](const plan::LaunchOperands& operands) {
-      return operands.lists ? BlockMask::storageBytes(operands.lists->shape) : 0;
-    }};
+constexpr plan::WorkspaceUse kLists{.use = plan::Use::Lists, .bytes = [](const plan::LaunchOperands& operands) {
+                                      return operands.lists ? BlockMask::storageBytes(operands.lists->shape) : 0;
+                                    }};
 
 plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands operands,
                                   const std::optional<BlockMaskShape>& blockMask) {
@@ -67,8 +66,8 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
   return bindings ? checkPins(mod.module(), *bindings, pins) : bindings.error();
 }
 
-Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs,
-                                KernelOptions options, bool buildBlockMask) {
+Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
+                            bool buildBlockMask) {
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (operands.captures)
@@ -158,8 +157,8 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   return impl->kernel.launch(all, outputs, workspace, stream);
 }
 
-Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands,
-                                                          const Outputs& outputs, const PrepareOptions& options) {
+Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                         const PrepareOptions& options) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
   Expected<Mod> derivedMod = derived(mod, kernel->pins);

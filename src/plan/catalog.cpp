@@ -20,8 +20,9 @@ Plan planOf(const FamilyRow& row, const Request& request) {
 
 Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
   if (std::string why = row.unserved(request); !why.empty())
-    return Error::environment(fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
-                              "without a family, the catalogue takes one that does");
+    return Error::environment(
+        fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
+        "without a family, the catalogue takes one that does");
   if (layout)
     if (Status fits = row.checkLayout(*layout); !fits) return fits.error();
   return planOf(row, request);

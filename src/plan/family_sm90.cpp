@@ -166,10 +166,8 @@ Plan planSm90(const Request& request) {
                          .threads = 128 + 32 * tile.warps,
                          .grid = Grid::Persistent,
                          .parameters = sm90Parameters});
-  plan.workspace.push_back({.use = Use::Counters,
-                            .bytes = counterBytes,
-                            .zeroed = WorkspaceUse::Zeroed::Once,
-                            .isOptional = true});
+  plan.workspace.push_back(
+      {.use = Use::Counters, .bytes = counterBytes, .zeroed = WorkspaceUse::Zeroed::Once, .isOptional = true});
   return plan;
 }
 

@@ -18,8 +18,9 @@ bool maskDependsOn(const ir::Module& module, ir::ParamKind param) {
 /// A batch or heads of 1 for a problem with more.
 Status checkShared(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
   if (given >= whole || !maskDependsOn(module, param)) return {};
-  return Error::environment(fmt::format("block mask: {} is {}, but mask_mod depends on {}", name, given, ir::name(param)),
-                            fmt::format("build it with {} {}", name, whole));
+  return Error::environment(
+      fmt::format("block mask: {} is {}, but mask_mod depends on {}", name, given, ir::name(param)),
+      fmt::format("build it with {} {}", name, whole));
 }
 
 Status checkExtent(const char* name, int64_t given, int64_t whole) {
@@ -66,7 +67,8 @@ Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem) {
 
 Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape) {
   if (Status status = checkServes(shape, problem); !status) return status;
-  if (Status status = checkShared(module, "batch", ir::ParamKind::B, shape.batch, problem.batch); !status) return status;
+  if (Status status = checkShared(module, "batch", ir::ParamKind::B, shape.batch, problem.batch); !status)
+    return status;
   return checkShared(module, "heads", ir::ParamKind::H, shape.heads, problem.qHeads);
 }
 

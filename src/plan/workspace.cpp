@@ -18,7 +18,8 @@ WorkspaceLayout::WorkspaceLayout(llvm::ArrayRef<WorkspaceUse> uses, const Launch
 }
 
 const WorkspacePart* WorkspaceLayout::find(Use use) const {
-  const auto* found = std::find_if(all.begin(), all.end(), [&](const WorkspacePart& part) { return part.use.use == use; });
+  const auto* found =
+      std::find_if(all.begin(), all.end(), [&](const WorkspacePart& part) { return part.use.use == use; });
   return found == all.end() ? nullptr : found;
 }
 

@@ -1,8 +1,8 @@
 #include "drawn_captures.h"
 
-#include "plan/mask_shape.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
+#include "plan/mask_shape.h"
 
 #include <catch2/catch.hpp>
 

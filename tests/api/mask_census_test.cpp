@@ -3,8 +3,8 @@
 #include "drawn_captures.h"
 
 #include "api/mask_census.h"
-#include "plan/mask_shape.h"
 #include "ir/interpreter.h"
+#include "plan/mask_shape.h"
 #include "support/random_mask.h"
 
 #include <catch2/catch.hpp>

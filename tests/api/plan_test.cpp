@@ -86,7 +86,8 @@ TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]")
 
   const BlockMaskShape shape{.batch = 2, .heads = 3, .qLen = 300, .kvLen = 500};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
-  auto mask = plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape), {2, 3, 3, 300, 500});
+  auto mask =
+      plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape), {2, 3, 3, 300, 500});
   REQUIRE(mask);
   const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   CHECK(plan::ctasOf(builder, *mask, device) == 2 * 3 * 3);

@@ -200,10 +200,9 @@ TEST_CASE("a problem without rows has no blocks and no share of them") {
 TEST_CASE("spills are an advisory") {
   CompiledKernel compiled;
   const auto text = [&] {
-    return cli::kernelText({{.options = {.family = Family::Naive}},
-                            {KernelSource{}},
-                            {std::make_shared<const CompiledKernel>(compiled)}},
-                           Family::Auto);
+    return cli::kernelText(
+        {{.options = {.family = Family::Naive}}, {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}},
+        Family::Auto);
   };
   CHECK(cli::spillText(0).empty());
   CHECK_THAT(text(), Contains("0 bytes spilled") && Contains("advisories  none\n"));
@@ -221,8 +220,12 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
     return std::make_shared<const CompiledKernel>(stage);
   };
   const KernelSource first{.entry = "attnc_first", .templateName = "first.cu", .threads = 256};
-  const KernelSource second{
-      .entry = "attnc_second", .templateName = "second.cu", .threads = 384, .tileRows = 64, .tileColumns = 32, .warps = 8};
+  const KernelSource second{.entry = "attnc_second",
+                            .templateName = "second.cu",
+                            .threads = 384,
+                            .tileRows = 64,
+                            .tileColumns = 32,
+                            .warps = 8};
   const std::string text = cli::kernelText(
       {{.options = {.family = Family::Sm90, .arch = "sm_90a"}}, {first, second}, {compiled(40), compiled(168)}},
       Family::Auto);
@@ -247,7 +250,7 @@ TEST_CASE("operations are counted once, at their level, however many functions n
   CHECK(cli::operationsText(module) == "operations  score_mod: 1 row, 2 element\n"
                                        "operations  mask_mod: 1 row, 2 element\n");
   CHECK(cli::scoreText(module, KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"
-                                                          "            partial blocks: 3 (cast, eq, sub) + a select\n");
+                                                     "            partial blocks: 3 (cast, eq, sub) + a select\n");
   CHECK(cli::scoreText(module, KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
   CHECK_THAT(cli::scoreText(module, KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
   CHECK(cli::levelsText(cli::countOperations(module, {})) == "none");

@@ -179,9 +179,8 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
-  const Prepared prepared =
-      take(device.compiler.prepare(mod, inputs, outputs,
-                                   {.family = options.family, .tf32 = options.tf32, .buildBlockMask = false}));
+  const Prepared prepared = take(device.compiler.prepare(
+      mod, inputs, outputs, {.family = options.family, .tf32 = options.tf32, .buildBlockMask = false}));
   const device::Buffer workspace = poisoned(prepared.workspaceBytes());
   take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
   if (options.workspace)

@@ -46,9 +46,8 @@ ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string,
 /// The problem, from the file or drawn. `shapes` receives what a kernel is chosen for.
 Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
   const bool fromFile = !options.run.input.empty();
-  auto operands =
-      fromFile ? findOperands(mod, options.run, Elements::OfMask)
-               : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
+  auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask)
+                           : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
   if (!operands) return operands;
   shapes = fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target);
   return operands;
@@ -104,8 +103,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!compiled) return std::move(compiled).error();
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
-  const BlockMaskShape blocks =
-      plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
+  const BlockMaskShape blocks = plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
   const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({*settled, *sources, *compiled}, prepare.family) + problemText(problem) +

@@ -21,8 +21,8 @@ struct Kernel {
   CompiledStages compiled;
 };
 
-/// Lines "kernel" and "layouts"; between them "tile", "resources", "advisories" of each stage, under a line "launch" with
-/// its number where there are several. `asked`: the family that was.
+/// Lines "kernel" and "layouts"; between them "tile", "resources", "advisories" of each stage, under a line "launch"
+/// with its number where there are several. `asked`: the family that was.
 std::string kernelText(const Kernel& kernel, Family asked);
 
 /// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
