@@ -149,7 +149,7 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
     return Error::environment("block mask: its storage is compacted, expected room for every block",
                               "use BlockMask::viewInto");
   if (Status status = checkLists(mask); !status) return status.error();
-  if (shape.qBlocks() > 0 && !mask.fullCount)
+  if (shape.batch * shape.heads * shape.qBlocks() > 0 && !mask.fullCount)
     return Error::environment("block mask: fullCount and fullIndex must not be null, for they are written");
   LaunchOperands all;
   all.problem = problem;

@@ -57,7 +57,10 @@ Status checkShape(const BlockMaskShape& shape) {
 }
 
 Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem) {
-  if (Status status = checkShape(shape); !status) return status;
+  BlockMaskShape ofSome = shape; // a problem without batch entries or heads may have a mask of none
+  if (shape.batch == 0 && problem.batch == 0) ofSome.batch = 1;
+  if (shape.heads == 0 && problem.qHeads == 0) ofSome.heads = 1;
+  if (Status status = checkShape(ofSome); !status) return status;
   if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
     return Error::environment(fmt::format("block mask: its lengths are {} x {}, those of the problem {} x {}",
                                           shape.qLen, shape.kvLen, problem.qLen, problem.kvLen));

@@ -14,7 +14,8 @@ Status checkBlocks(int qBlock, int kvBlock);
 /// The same, batch and heads at least 1, lengths and batch times heads within int32, at most 2^60 blocks.
 Status checkShape(const BlockMaskShape& shape);
 
-/// The same, and that the mask serves the problem: its lengths, and its batch and heads or 1.
+/// The same, and that the mask serves the problem: its lengths, and its batch and heads or 1. A problem of batch 0 may
+/// have a mask of batch 0, likewise for heads.
 Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem);
 
 /// The same. A 1 is refused where mask_mod tells batches or heads apart: one mask would be wrong for all but the first.

@@ -174,3 +174,15 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
     CHECK(errorOf(args, sparse) == "block mask: partialCount and partialIndex must not be null");
   }
 }
+
+TEST_CASE("a problem without batch entries takes a block mask of none", "[api]") {
+  Arguments args = arguments();
+  for (TensorView* view : {&args.q, &args.k, &args.v, &*args.out}) view->shape[0] = 0;
+  const BlockMaskView mask{.shape = {.batch = 0, .heads = 8, .qLen = 100, .kvLen = 300}, .indexStride = 3};
+  args.blockMask = &mask;
+  KernelOptions walks = options();
+  walks.blockSparse = true;
+  CHECK(plan::checkForward(args, args, walks));
+  CHECK(plan::checkBlockMask(ir::Module(), mask, {0, 8, 2, 100, 300}));
+  CHECK_FALSE(plan::checkBlockMask(ir::Module(), mask, {2, 8, 2, 100, 300}));
+}
