@@ -21,13 +21,14 @@ LAYERS = {
     "dsl/values": {"dsl", "dsl/syntax", "ir"},
     "dsl/builtins": {"dsl", "dsl/syntax", "dsl/values", "dsl/tracing", "ir"},
     "dsl/tracing": {"dsl", "dsl/syntax", "dsl/values", "dsl/builtins", "ir"},
-    "passes": {"ir"},
-    "codegen": {"ir", "passes"},
-    "plan": {"ir", "passes", "codegen", "jit"},
+    "analysis": {"ir"},
+    "passes": {"ir", "analysis"},
+    "codegen": {"ir", "analysis", "passes"},
+    "plan": {"ir", "analysis", "passes", "codegen", "jit"},
     "cache": set(),
     "jit": {"cache"},
     "reference": {"ir"},
-    "api": {"ir", "dsl", "passes", "codegen", "plan", "cache", "jit", "reference"},
+    "api": {"ir", "dsl", "analysis", "passes", "codegen", "plan", "cache", "jit", "reference"},
 }
 # header prefix -> folders that may include it
 FENCES = {

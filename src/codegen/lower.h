@@ -1,9 +1,9 @@
 // The state of lower(), shared by lower.cpp and lower_gather.cpp.
 #pragma once
 
+#include "analysis/intervals.h"
 #include "codegen/names.h"
 #include "codegen/program.h"
-#include "passes/intervals.h"
 
 #include <map>
 #include <tuple>
@@ -47,7 +47,7 @@ private:
 
   const ir::Module& module;
   size_t firstAdded;
-  passes::Intervals intervals;
+  analysis::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
   std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; leaves have none of their own

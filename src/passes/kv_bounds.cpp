@@ -11,6 +11,8 @@
 namespace attnc::passes {
 namespace {
 
+using analysis::Direction;
+using analysis::Range;
 using ir::Level;
 using ir::Node;
 using ir::Op;
@@ -230,8 +232,8 @@ private:
   ir::Module& module;
   const Value root;
   std::vector<Level> levels; // of the module as given
-  Intervals intervals;
-  Monotony monotony;
+  analysis::Intervals intervals;
+  analysis::Monotony monotony;
   std::vector<Value> choices;
   llvm::DenseMap<uint32_t, bool> assumed; // by Value::id
   int steps = 0;

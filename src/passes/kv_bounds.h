@@ -8,7 +8,7 @@
 // Not: unions with gaps (global tokens beside a window), captured data by row or column (documents).
 #pragma once
 
-#include "passes/monotony.h"
+#include "analysis/monotony.h"
 
 #include <optional>
 

@@ -1,18 +1,18 @@
 // Interval analysis: sound on random modules, sharp on the index expressions of real mods.
+#include "analysis/gather_proofs.h"
+#include "analysis/intervals.h"
+#include "analysis/tile_verdict.h"
 #include "ir/interpreter.h"
 #include "ir/loops.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
-#include "passes/gather_proofs.h"
-#include "passes/intervals.h"
 #include "passes/pipeline.h"
-#include "passes/tile_verdict.h"
 #include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 
 using namespace attnc;
-using namespace attnc::passes;
+using namespace attnc::analysis;
 
 namespace {
 
@@ -35,14 +35,14 @@ int64_t valueOf(const LinearForm& form, const ir::Bindings& bindings) {
 }
 
 /// The proof of the only gather of `output mask(b, h, q_idx, kv_idx) -> t[index] > 0`, with the lines that compute %i.
-GatherProof proofOf(const char* tensor, std::string_view lines, const Pins& pins = {}) {
+GatherProof proofOf(const char* tensor, std::string_view lines, const ir::Pins& pins = {}) {
   std::string text = std::string(tensor) + "\n" + std::string(lines) +
                      "\n%l = load i32 t[%i]\n%m = lt i32 0, %l\noutput mask(b, h, q_idx, kv_idx) -> %m";
   ir::Module module = moduleOf(text);
   auto proofs = proveGathers(module, pins);
   REQUIRE(proofs.size() == 1);
-  PipelineOptions options{.verify = true, .pins = pins};
-  REQUIRE(runPipeline(module, options));
+  passes::PipelineOptions options{.verify = true, .pins = pins};
+  REQUIRE(passes::runPipeline(module, options));
   auto again = proveGathers(module, pins); // what is proved of the text is proved of the result of the passes, too
   INFO(text << "\n" << ir::print(module) << proofs[0].why);
   CHECK((!proofs[0].proven || again.empty() || again[0].proven));
@@ -185,7 +185,7 @@ namespace {
 
 Verdict judge(std::string_view text, const Captures& captures, Tile tile, bool optimise) {
   ir::Module module = moduleOf(text);
-  if (optimise) REQUIRE(runPipeline(module, {.verify = true}));
+  if (optimise) REQUIRE(passes::runPipeline(module, {.verify = true}));
   auto bindings = ir::bind(module, captures, {.qLen = 1024, .kvLen = 1024});
   REQUIRE(bindings);
   return TileJudge(module, *bindings).judge(tile);

@@ -1,9 +1,9 @@
 // The index is copied into a module of its own first: searching costs what the index needs, whatever else the mod
 // computes.
-#include "passes/example_search.h"
+#include "analysis/example_search.h"
 
 #include "ir/interpreter.h"
-#include "passes/rebuild.h"
+#include "ir/walk.h"
 
 #include <llvm/Support/MathExtras.h>
 
@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 using ir::Op;
 using ir::ParamKind;
@@ -62,7 +62,7 @@ struct ExampleSearch::Sample {
   bool usesDim(size_t dim) const { return llvm::is_contained(dims, dim); }
 };
 
-ExampleSearch::ExampleSearch(const ir::Module& module, const Pins& pins)
+ExampleSearch::ExampleSearch(const ir::Module& module, const ir::Pins& pins)
     : module(module), pins(pins), open(ir::openLoops(module)), dataOf(module.size(), kNone),
       params(ir::paramsOf(module)), seen(module.size(), 0), now(module.size()) {
   for (const auto& problem : kProblems) {
@@ -137,9 +137,8 @@ ir::Module ExampleSearch::needsAlone(bool inRound, bool last) {
   for (uint32_t id : needed) {
     ir::Node node = module[{id}];
     for (Value& operand : node.operands) operand = now[operand.id];
-    now[id] = inRound && node.op == Op::Iter
-                  ? alone.constInt(ir::Type::I32, last ? ir::Loop::of(node).count - 1 : 0)
-                  : keep(alone, node);
+    now[id] = inRound && node.op == Op::Iter ? alone.constInt(ir::Type::I32, last ? ir::Loop::of(node).count - 1 : 0)
+                                             : alone.make(node.op, node.type, node.operands, node.attr, node.line);
   }
   return alone;
 }
@@ -202,4 +201,4 @@ std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t
   return fmt::format("{} gives index {}, extent {}", text, at, size);
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

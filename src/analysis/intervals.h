@@ -9,16 +9,16 @@
 // the value as it is computed, wrap-around included. Operands of select are refined by the condition.
 #pragma once
 
-#include "passes/linear.h"
-#include "passes/pass.h"
-#include "passes/range.h"
+#include "analysis/linear.h"
+#include "analysis/range.h"
+#include "ir/pins.h"
 
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/SmallVector.h>
 
 #include <vector>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 /// What is known of one value. `upper` and `lower` are symbolic (never plain numbers; those are in `range`); every one
 /// of them holds. They are empty for bool and f32.
@@ -31,7 +31,7 @@ struct Bounds {
 class Intervals {
 public:
   /// `pins` name extents (and scalars) whose value is fixed.
-  explicit Intervals(const ir::Module& module, const Pins& pins = {});
+  explicit Intervals(const ir::Module& module, const ir::Pins& pins = {});
 
   const Bounds& of(ir::Value value);
   const Range& range(ir::Value value) { return of(value).range; }
@@ -80,4 +80,4 @@ private:
   uint64_t asked = 0;
 };
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

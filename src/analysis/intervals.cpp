@@ -1,13 +1,13 @@
 // The analysis walks the arena in order; intervals.h says what it knows and claims. Numeric ranges come from range.cpp;
 // here are the symbolic bounds, and what conditions of selects add.
-#include "passes/intervals.h"
+#include "analysis/intervals.h"
 
 #include "ir/bindings.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 using ir::Leaf;
 using ir::Level;
@@ -56,7 +56,7 @@ void copyForms(const Forms& from, Forms& to) {
 
 } // namespace
 
-Intervals::Intervals(const ir::Module& module, const Pins& pins) : module(module) {
+Intervals::Intervals(const ir::Module& module, const ir::Pins& pins) : module(module) {
   for (size_t dim = 0; dim < module.dims.size(); ++dim) {
     bool isBuiltin = dim < ir::kBuiltinDims;
     bool isColumn = dim == size_t(ir::BuiltinDim::KvLen);
@@ -392,4 +392,4 @@ bool Intervals::provesInside(Value load, unsigned axis) {
   return index.range.lo >= 0 && neverAbove(index, end, 1, levels[load.id]);
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -4,11 +4,11 @@
 // f32 beyond what is constant; values that need kv_idx or score.
 #pragma once
 
-#include "passes/intervals.h"
+#include "analysis/intervals.h"
 
 #include <vector>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 enum class Direction : uint8_t {
   Constant, ///< the same in every row
@@ -37,4 +37,4 @@ private:
   std::vector<Direction> directions; // by Value::id
 };
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -1,12 +1,12 @@
 // Which gathers stay inside their tensor for every launch, and what happens to the others.
 #pragma once
 
-#include "passes/intervals.h"
+#include "analysis/intervals.h"
 
 #include <string>
 #include <vector>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 /// One index of one load.
 struct GatherProof {
@@ -25,6 +25,6 @@ inline constexpr uint64_t kMaxExampleWork = uint64_t(1) << 22;
 /// clamped by whoever reads the tensor. Costs: at most kMaxExampleWork operations for counter-examples, beside what is
 /// linear in the module; `work`, if given, receives how many. Intervals::provesInside answers for one index without
 /// any.
-std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins = {}, uint64_t* work = nullptr);
+std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& pins = {}, uint64_t* work = nullptr);
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -1,8 +1,8 @@
-#include "passes/tile_verdict.h"
+#include "analysis/tile_verdict.h"
 
 #include "ir/walk.h"
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 using ir::Leaf;
 using ir::Op;
@@ -76,4 +76,4 @@ Verdict TileJudge::judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges) con
   return result.lo ? Verdict::AlwaysTrue : Verdict::AlwaysFalse;
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

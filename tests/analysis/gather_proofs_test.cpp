@@ -1,5 +1,5 @@
 // What `attnc check` says about gathers, and what it costs: work is counted, for time says little on a loaded machine.
-#include "passes/gather_proofs.h"
+#include "analysis/gather_proofs.h"
 
 #include "dsl/frontend.h"
 #include "passes/pipeline.h"
@@ -7,14 +7,14 @@
 #include <catch2/catch.hpp>
 
 using namespace attnc;
-using namespace attnc::passes;
+using namespace attnc::analysis;
 
 namespace {
 
 ir::Module moduleOf(const std::string& text) {
   auto module = dsl::trace(text, {.name = "mod.py"});
   if (!module) FAIL(module.error().message);
-  if (Status ok = runPipeline(*module); !ok) FAIL(ok.error().message);
+  if (Status ok = passes::runPipeline(*module); !ok) FAIL(ok.error().message);
   return std::move(*module);
 }
 

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 /// All numbers of `type` between two bounds, both included. bool and integers use lo and hi, f32 the real bounds.
 struct Range {
@@ -45,4 +45,4 @@ Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands);
 /// Whether an add, sub, mul or neg of integers gives the mathematical result: it cannot wrap around.
 bool cannotWrap(const ir::Node& node, llvm::ArrayRef<Range> operands);
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 /// The smallest and the largest value that an extent can have.
 struct ExtentRange {
@@ -43,4 +43,4 @@ int64_t minOf(const LinearForm& form, llvm::ArrayRef<ExtentRange> dims);
 /// "KV_LEN - 1".
 std::string toString(const LinearForm& form, const ir::Module& module);
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -7,17 +7,17 @@
 
 #include "ir/bindings.h"
 #include "ir/loops.h"
-#include "passes/pass.h"
+#include "ir/pins.h"
 
 #include <string>
 #include <vector>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 class ExampleSearch {
 public:
   /// Both outlive this object.
-  ExampleSearch(const ir::Module& module, const Pins& pins);
+  ExampleSearch(const ir::Module& module, const ir::Pins& pins);
 
   /// Why `index` may lie outside of `extent`: "Q_LEN = 9, q_idx = 8 gives index 8, extent KV_LEN = 8", or what the
   /// index depends on, or that nothing was found. Spends at most `allowed` operations, and a few that do not count.
@@ -37,7 +37,7 @@ private:
   int64_t shortest(size_t dim, int64_t position) const;
 
   const ir::Module& module;
-  const Pins& pins;
+  const ir::Pins& pins;
   std::vector<ir::Bindings> problems; // extents of the example problems
   std::vector<ir::LoopSet> open;      // by Value::id: the sums that it is inside of
   std::vector<uint32_t> dataOf;       // by Value::id: the first load or scalar that the value needs, or none
@@ -50,4 +50,4 @@ private:
   bool triedAny = false;
 };
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

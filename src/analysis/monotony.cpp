@@ -1,8 +1,8 @@
-#include "passes/monotony.h"
+#include "analysis/monotony.h"
 
 #include <llvm/ADT/STLExtras.h>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 using ir::Node;
 using ir::Op;
@@ -127,4 +127,4 @@ Direction Monotony::of(Value value) {
   return directions[value.id];
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -1,14 +1,14 @@
 // mask_mod over a tile of scores, by interval arithmetic.
 #pragma once
 
+#include "analysis/range.h"
 #include "ir/bindings.h"
-#include "passes/range.h"
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 enum class Verdict : uint8_t {
   AlwaysFalse, ///< no element of the tile lives
@@ -47,4 +47,4 @@ private:
   mutable std::vector<Range> ranges;
 };
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -1,11 +1,11 @@
-#include "passes/linear.h"
+#include "analysis/linear.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 namespace {
 
 constexpr size_t kMaxTerms = 3;
@@ -61,4 +61,4 @@ std::string toString(const LinearForm& form, const ir::Module& module) {
   return text + fmt::format(" {} {}", form.constant < 0 ? '-' : '+', std::abs(form.constant));
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

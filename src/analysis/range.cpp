@@ -1,6 +1,6 @@
 // Transfer functions of ranges; range.h says what they promise. Bounds of integers are computed in 128 bits, so that
 // the bounds themselves never wrap.
-#include "passes/range.h"
+#include "analysis/range.h"
 
 #include "ir/semantics.h"
 
@@ -11,7 +11,7 @@
 #include <limits>
 #include <optional>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 
 using ir::Op;
 using ir::Type;
@@ -337,4 +337,4 @@ bool cannotWrap(const ir::Node& node, llvm::ArrayRef<Range> operands) {
   return result && fits(node.type, result->lo, result->hi);
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis

@@ -1,17 +1,17 @@
 // Proofs come from the interval analysis. What is not proved is looked at by the search for counter-examples, whose
 // work is shared out among the indices that differ.
-#include "passes/gather_proofs.h"
+#include "analysis/gather_proofs.h"
 
+#include "analysis/example_search.h"
 #include "ir/printer.h"
-#include "passes/example_search.h"
-#include "passes/rebuild.h"
+#include "ir/walk.h"
 
 #include <fmt/format.h>
 
 #include <map>
 #include <tuple>
 
-namespace attnc::passes {
+namespace attnc::analysis {
 namespace {
 
 using ir::Op;
@@ -29,7 +29,7 @@ std::string boundsText(const ir::Module& module, const ir::OperandNames& names, 
 
 } // namespace
 
-std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins, uint64_t* work) {
+std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& pins, uint64_t* work) {
   std::vector<GatherProof> proofs;
   const std::vector<bool> needed = ir::neededByOutputs(module);
   Intervals intervals(module, pins);
@@ -66,4 +66,4 @@ std::vector<GatherProof> proveGathers(const ir::Module& module, const Pins& pins
   return proofs;
 }
 
-} // namespace attnc::passes
+} // namespace attnc::analysis
