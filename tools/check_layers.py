@@ -23,7 +23,7 @@ LAYERS = {
     "dsl/tracing": {"dsl", "dsl/syntax", "dsl/values", "dsl/builtins", "ir"},
     "analysis": {"ir"},
     "passes": {"ir", "analysis"},
-    "codegen": {"ir", "analysis", "passes"},
+    "codegen": {"ir", "analysis"},
     "plan": {"ir", "analysis", "passes", "codegen", "jit"},
     "cache": set(),
     "jit": {"cache"},

@@ -58,13 +58,14 @@ Expected<Preparation> settleFor(const Mod& derived, const Operands& operands, co
   if (operands.captures)
     if (Status status = checkCaptures(derived, *operands.captures, layout->problem, options.pins); !status)
       return status.error();
-  const plan::ModFacts& facts = factsOf(derived);
-  Expected<plan::Plan> plan = plan::choosePlan(facts, options, &*layout);
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
-  const bool buildsMask = buildBlockMask && !options.blockSparse && plan::wantsBlockMask(facts, *plan);
+  const bool buildsMask = buildBlockMask && !options.blockSparse && plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
     options.blockSparse = true;
-    plan = plan::choosePlan(facts, options, &*layout);
+    plan = plan::choosePlan(**kernelMod, options, &*layout);
     if (!plan) return plan.error();
   }
   Preparation preparation{.options = plan->options,

@@ -14,8 +14,8 @@ const char* cType(ir::Type type);
 
 class Lowering {
 public:
-  Lowering(const ir::Module& of, size_t firstAdded);
-  Program run(llvm::ArrayRef<ir::Value> hooks);
+  Lowering(const ir::Module& of, size_t firstDerived);
+  Program run();
 
 private:
   static constexpr uint32_t kNotLowered = ~0u;
@@ -46,7 +46,7 @@ private:
                   llvm::StringRef suffix = {});
 
   const ir::Module& module;
-  size_t firstAdded;
+  size_t firstDerived;
   analysis::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression

@@ -7,7 +7,6 @@
 #include "api/mask_census.h"
 #include "api/mask_shape.h"
 #include "api/mod_impl.h"
-#include "codegen/mod_source.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -75,7 +74,9 @@ Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOp
   auto wantsMask = compiler.wantsBlockMask(mod, kernel);
   if (!wantsMask) return std::move(wantsMask).error();
   if (*wantsMask) return KvLoop::BlockMask;
-  return factsOf(mod).masks ? KvLoop::Bounds : KvLoop::AllTiles;
+  auto kernelMod = kernelModOf(mod, plan::algebraFor(kernel));
+  if (!kernelMod) return kernelMod.error();
+  return (*kernelMod)->facts.masks ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
 /// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
@@ -95,19 +96,21 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, Ker
 
   Compiler compiler(options.run.kernel.toCompilerOptions());
   kernel.maskQBlock = kernel.maskKvBlock = kBlock;
-  if (auto served = plan::choosePlan(factsOf(mod), kernel); !served) return blamed(options, served.error());
+  if (auto served = choosePlan(mod, kernel); !served) return blamed(options, served.error());
   auto loop = kvLoop(compiler, mod, kernel);
   if (!loop) return std::move(loop).error();
   kernel.blockSparse = *loop == KvLoop::BlockMask;
-  auto plan = plan::choosePlan(factsOf(mod), kernel);
+  auto plan = choosePlan(mod, kernel);
   if (!plan) return std::move(plan).error();
+  auto kernelMod = kernelModOf(mod, plan->stages.front().algebra);
+  if (!kernelMod) return std::move(kernelMod).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
   const MaskCensus census = takeCensus(mod.module(), *bindings, smallestMask(mod.module(), problem, kBlock, kBlock));
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) +
          valuesText(operands->captures) + workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
-         scoreText(codegen::moduleBehindHooks(mod.module(), plan->stages.front().hooks), *loop);
+         scoreText((*kernelMod)->module, *loop);
 }
 
 int runExplain(const ExplainOptions& options) {

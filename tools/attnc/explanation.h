@@ -27,8 +27,8 @@ std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const
 /// "about" in front of them.
 std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop);
 
-/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`: what
-/// the hooks of the kernel leave of the mod (codegen::moduleBehindHooks).
+/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`:
+/// what the hooks of the kernel leave of the mod (plan::KernelMod).
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

@@ -97,7 +97,7 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
   KernelOptions kernel = kernelOptions(options, operands);
   const plan::FamilyRow* family = plan::findFamily(kernel.kind, kernel.family);
   kernel.arch = family ? family->arch : "sm_80";
-  if (auto plan = plan::choosePlan(factsOf(pinned), kernel); !plan) return plan.error();
+  if (auto plan = choosePlan(pinned, kernel); !plan) return plan.error();
   auto bindings = ir::bind(pinned.module(), operands.captures, operands.problem);
   return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
 }

@@ -1,11 +1,11 @@
 // Bounds of live columns against mask_mod itself, row by row and column by column: for every library mod and for random
 // masks, with captures of every size.
-#include "passes/kv_bounds.h"
-
+#include "analysis/mod_facts.h"
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"
+#include "support/derived_by.h"
 #include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
@@ -14,8 +14,8 @@
 #include <sstream>
 
 using namespace attnc;
-using passes::KvBounds;
-using passes::kvBounds;
+using test::derivedBy;
+using test::hasBounds;
 
 namespace {
 
@@ -40,10 +40,12 @@ ir::Module maskOf(const std::string& expression, const std::string& declarations
 
 /// Fails where a row's live columns are not exactly those of the bounds, or where an edge turns back; so bounds of a
 /// range of rows from its ends are right for all of it. Returns the number of elements compared.
-int checkBounds(const KvBounds& bounds, const ir::Module& module, const ir::Bindings& bindings,
+int checkBounds(const ir::Module& derived, const ir::Module& module, const ir::Bindings& bindings,
                 const ProblemShape& problem) {
   ir::Interpreter interpreter(module, bindings);
-  ir::Evaluator begin(bounds.module, bindings, bounds.begin.value), end(bounds.module, bindings, bounds.end.value);
+  ir::Evaluator begin(derived, bindings, *derived.output(ir::kKvBegin));
+  ir::Evaluator end(derived, bindings, *derived.output(ir::kKvEnd));
+  const analysis::KvEdges edges = *analysis::modFacts(derived).kvEdges;
   int compared = 0;
   for (int64_t b = 0; b < problem.batch; ++b)
     for (int64_t h = 0; h < problem.qHeads; ++h) {
@@ -51,8 +53,8 @@ int checkBounds(const KvBounds& bounds, const ir::Module& module, const ir::Bind
       for (int64_t q = 0; q < problem.qLen; ++q) {
         int64_t from = begin.evaluate(0, b, h, q, 0).integer, to = end.evaluate(0, b, h, q, 0).integer;
         INFO("b=" << b << " h=" << h << " q=" << q << ": [" << from << ", " << to << ")");
-        if (q > 0 && (bounds.begin.falls ? from > lastFrom : from < lastFrom)) FAIL("begin turns back");
-        if (q > 0 && (bounds.end.falls ? to > lastTo : to < lastTo)) FAIL("end turns back");
+        if (q > 0 && (edges.beginFalls ? from > lastFrom : from < lastFrom)) FAIL("begin turns back");
+        if (q > 0 && (edges.endFalls ? to > lastTo : to < lastTo)) FAIL("end turns back");
         lastFrom = from, lastTo = to;
         for (int64_t kv = 0; kv < problem.kvLen; ++kv, ++compared)
           if (interpreter.mask(b, h, q, kv) != (from <= kv && kv < to)) FAIL("column " << kv);
@@ -84,8 +86,8 @@ const std::vector<int64_t> kScalars = {0,
 /// Compares for all shapes and scalars.
 void checkMod(const ir::Module& module) {
   INFO(ir::print(module));
-  std::optional<KvBounds> bounds = kvBounds(module);
-  REQUIRE(bounds);
+  const ir::Module derived = derivedBy("derive-kv-bounds", module);
+  REQUIRE(derived.output(ir::kKvBegin));
   std::vector<int32_t> lengths = {5, 0, INT32_MAX};
   std::vector<float> slopes(4);
   for (ProblemShape problem : {ProblemShape{.batch = 3, .qHeads = 4, .kvHeads = 2, .qLen = 40, .kvLen = 40},
@@ -105,7 +107,7 @@ void checkMod(const ir::Module& module) {
       auto bindings = ir::bind(module, captures, problem);
       if (!bindings) FAIL(bindings.error().message);
       INFO("scalar " << scalar);
-      CHECK(checkBounds(*bounds, module, *bindings, problem) > 0);
+      CHECK(checkBounds(derived, module, *bindings, problem) > 0);
     }
 }
 
@@ -155,14 +157,14 @@ TEST_CASE("a mask that is no interval, or that data decide, has no bounds", "[kv
   const char kScalar[] = "n: int";
   for (const char* name : {"noop", "document", "global_local", "learned_bias", "neighborhood2d", "relative_bias"}) {
     INFO(name);
-    CHECK_FALSE(passes::hasBounds(moduleOf(libraryText(name))));
+    CHECK_FALSE(hasBounds(moduleOf(libraryText(name))));
   }
   for (const char* expression : {"(kv_idx < n) | (kv_idx > q_idx)", "q_idx != kv_idx", "kv_idx % 2 == 0",
                                  "(q_idx * n) >= kv_idx", "q_idx % 7 >= kv_idx", "(q_idx < n) | (q_idx >= kv_idx)",
                                  "(q_idx >= kv_idx) ^ (kv_idx < n)", "(kv_idx < 3) | (abs(q_idx - kv_idx) <= n)",
                                  "q_idx + kv_idx * n <= 64", "abs(q_idx - n) >= kv_idx", "kv_idx + n <= q_idx"}) {
     INFO(expression);
-    CHECK_FALSE(passes::hasBounds(maskOf(expression, kScalar)));
+    CHECK_FALSE(hasBounds(maskOf(expression, kScalar)));
   }
 }
 
@@ -185,9 +187,9 @@ TEST_CASE("masks of many conditions take neither long nor a deep stack", "[kv_bo
     value = shared.make(Op::And, Type::Bool, {value, either});
   }
   shared.setOutput(ir::kMask, value);
-  CHECK_FALSE(passes::hasBounds(longChain));
-  CHECK_FALSE(passes::hasBounds(shared));
-  CHECK(passes::hasBounds(small));
+  CHECK_FALSE(hasBounds(longChain));
+  CHECK_FALSE(hasBounds(shared));
+  CHECK(hasBounds(small));
 }
 
 TEST_CASE("bounds of random masks are exact", "[kv_bounds]") {
@@ -196,13 +198,13 @@ TEST_CASE("bounds of random masks are exact", "[kv_bounds]") {
   for (uint64_t seed = 0; seed < kMasks; ++seed) {
     test::RandomMask random(seed);
     if (seed % 2) REQUIRE(passes::runPipeline(random.module)); // as they come from the pipeline, and raw
-    std::optional<KvBounds> bounds = kvBounds(random.module);
-    if (!bounds) continue;
+    const ir::Module derived = derivedBy("derive-kv-bounds", random.module);
+    if (!derived.output(ir::kKvBegin)) continue;
     ++withBounds;
     auto bindings = ir::bind(random.module, random.captures, random.problem);
     REQUIRE(bindings);
     INFO("seed " << seed << "\n" << ir::print(random.module));
-    checkBounds(*bounds, random.module, *bindings, random.problem);
+    checkBounds(derived, random.module, *bindings, random.problem);
   }
   CHECK(withBounds > int(kMasks) / 8);
 }

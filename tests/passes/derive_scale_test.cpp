@@ -1,10 +1,9 @@
 // Factors taken out of score_mod: out * f(in * score) is what score_mod is.
-#include "passes/scaled_score.h"
-
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "passes/pipeline.h"
+#include "support/derived_by.h"
 
 #include <catch2/catch.hpp>
 
@@ -12,8 +11,7 @@
 #include <cmath>
 
 using namespace attnc;
-using passes::ScaledScore;
-using passes::scaledScore;
+using test::derivedBy;
 
 namespace {
 
@@ -30,16 +28,16 @@ ir::Module scoreOf(const std::string& expression) {
 
 /// Which factors are there: "in out", "in", "out" or "".
 std::string factorsOf(const std::string& expression) {
-  std::optional<ScaledScore> scaled = scaledScore(scoreOf(expression));
-  if (!scaled) return "";
-  return std::string(scaled->in ? "in" : "") + (scaled->in && scaled->out ? " " : "") + (scaled->out ? "out" : "");
+  const ir::Module scaled = derivedBy("derive-scale", scoreOf(expression));
+  const bool in = scaled.output(ir::kScaleIn).has_value(), out = scaled.output(ir::kScaleOut).has_value();
+  return std::string(in ? "in" : "") + (in && out ? " " : "") + (out ? "out" : "");
 }
 
 void checkMeaning(const std::string& expression) {
   ir::Module module = scoreOf(expression);
   INFO(ir::print(module));
-  std::optional<ScaledScore> scaled = scaledScore(module);
-  REQUIRE(scaled);
+  const ir::Module scaled = derivedBy("derive-scale", module);
+  REQUIRE((scaled.output(ir::kScaleIn) || scaled.output(ir::kScaleOut)));
   const ProblemShape problem{.batch = 1, .qHeads = 3, .kvHeads = 1, .qLen = 9, .kvLen = 9};
   std::vector<float> slopes = {0.25f, -2.0f, 0.5f};
   for (double cap : {30.0, 1.5, -1.5, -30.0, 1e-3}) {
@@ -48,13 +46,13 @@ void checkMeaning(const std::string& expression) {
     auto bindings = ir::bind(module, captures, problem);
     REQUIRE(bindings);
     ir::Evaluator whole(module, *bindings, *module.output(ir::kScore));
-    ir::Evaluator inside(scaled->module, *bindings, *scaled->module.output(ir::kScore));
+    ir::Evaluator inside(scaled, *bindings, *scaled.output(ir::kScore));
     auto factor = [&](std::optional<ir::Value> value, int64_t h) {
-      return value ? ir::Evaluator(scaled->module, *bindings, *value).evaluate(0, 0, h, 0, 0).real : 1.0;
+      return value ? ir::Evaluator(scaled, *bindings, *value).evaluate(0, 0, h, 0, 0).real : 1.0;
     };
     for (int64_t h = 0; h < 3; ++h)
       for (double score : {0.0, 0.75, -3.0, 12.5, -60.0}) {
-        double in = factor(scaled->in, h), out = factor(scaled->out, h);
+        double in = factor(scaled.output(ir::kScaleIn), h), out = factor(scaled.output(ir::kScaleOut), h);
         double want = whole.evaluate(float(score), 0, h, 5, 2).real;
         INFO("cap " << cap << " h " << h << " score " << score << " in " << in << " out " << out);
         CHECK(out > 0);

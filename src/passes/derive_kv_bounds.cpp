@@ -1,9 +1,22 @@
-// mask_mod is walked from its root. Each part becomes a span of columns: comparisons give spans that are open on one
+// In: a module after the passes (they put what a row knows on one side of a comparison and the column on the other).
+// Out: where mask_mod is made of comparisons that say so, the live columns of a row as one interval: the outputs
+// kv_begin and kv_end. As q_idx grows, each moves in one direction only, so that the ends of a range of rows tell all
+// of it.
+//
+//   mask = %q_idx - 64 <= %kv_idx & %kv_idx <= %q_idx
+//                                           =>   kv_begin = %q_idx - 64, kv_end = %q_idx + 1
+//
+// This covers causal masks, windows, prefixes, chunks (kv_idx // 64 == q_idx // 64), lengths per batch entry, and
+// choices between them by head or by run-time scalars; for all values of captures.
+// Not: unions with gaps (global tokens beside a window), captured data by row or column (documents); a mask of which
+// all columns live.
+//
+// The mask is walked from its root. Each part becomes a span of columns: comparisons give spans that are open on one
 // side, `and` intersects, `or` unites what begins or ends together. What heads alone decide is tried both ways, each
 // way giving a span of its own.
-#include "passes/kv_bounds.h"
-
+#include "analysis/monotony.h"
 #include "ir/bindings.h"
+#include "passes/pass.h"
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLExtras.h>
@@ -40,11 +53,9 @@ public:
     return tryChoices(0);
   }
 
-  /// The edge, if it goes one way and is not too far out for a kernel's sums.
-  std::optional<KvEdge> edge(Value value) {
-    Direction direction = monotony.of(value);
-    if (direction == Direction::Unknown || !intervals.range(value).within(-kFarthest, kFarthest)) return std::nullopt;
-    return KvEdge{value, direction == Direction::Down};
+  /// Whether the value goes one way and is not too far out for a kernel's sums.
+  bool isEdge(Value value) {
+    return monotony.of(value) != Direction::Unknown && intervals.range(value).within(-kFarthest, kFarthest);
   }
 
   bool isAll(const Span& span) { return span.begin == first() && span.end == behind(); }
@@ -242,20 +253,17 @@ private:
 
 } // namespace
 
-std::optional<KvBounds> kvBounds(const ir::Module& module) {
+Status deriveKvBounds(ir::Module& module, const PassContext&) {
   const std::optional<Value> root = module.output(ir::kMask);
-  if (!root) return std::nullopt;
-  KvBounds bounds{module, {}, {}};
-  BoundsFinder finder(bounds.module, *root);
-  MaybeSpan span = finder.run();
-  if (!span || finder.isAll(*span)) return std::nullopt;
-  std::optional<KvEdge> begin = finder.edge(span->begin), end = finder.edge(span->end);
-  if (!begin || !end) return std::nullopt;
-  bounds.begin = *begin;
-  bounds.end = *end;
-  return bounds;
+  if (!root || module.output(ir::kKvBegin)) return {};
+  ir::Module with = module;
+  BoundsFinder finder(with, *root);
+  const MaybeSpan span = finder.run();
+  if (!span || finder.isAll(*span) || !finder.isEdge(span->begin) || !finder.isEdge(span->end)) return {};
+  with.setOutput(ir::kKvBegin, span->begin);
+  with.setOutput(ir::kKvEnd, span->end);
+  module = std::move(with);
+  return {};
 }
-
-bool hasBounds(const ir::Module& module) { return kvBounds(module).has_value(); }
 
 } // namespace attnc::passes
