@@ -2,10 +2,10 @@
 // until it is known to be partial.
 #include "attnc/block_mask.h"
 
+#include "analysis/tile_verdict.h"
 #include "api/tile_elements.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
-#include "passes/tile_verdict.h"
 #include "plan/mask_shape.h"
 #include "reference/parallel.h"
 
@@ -45,22 +45,22 @@ public:
 
 private:
   Block judge(int64_t b, int64_t h, int64_t qBlock, int64_t kvBlock) const {
-    passes::Tile tile{.b = b, .h = h, .qBegin = qBlock * shape.qBlock, .kvBegin = kvBlock * shape.kvBlock};
+    analysis::Tile tile{.b = b, .h = h, .qBegin = qBlock * shape.qBlock, .kvBegin = kvBlock * shape.kvBlock};
     tile.qEnd = std::min(tile.qBegin + shape.qBlock, shape.qLen);
     tile.kvEnd = std::min(tile.kvBegin + shape.kvBlock, shape.kvLen);
-    passes::Verdict verdict = intervals.judge(tile);
-    if (verdict == passes::Verdict::Undecided) verdict = judgeElements(interpreter, tile).verdict;
+    analysis::Verdict verdict = intervals.judge(tile);
+    if (verdict == analysis::Verdict::Undecided) verdict = judgeElements(interpreter, tile).verdict;
     switch (verdict) {
-    case passes::Verdict::AlwaysFalse: return Block::Empty;
-    case passes::Verdict::Undecided: return Block::Partial;
-    case passes::Verdict::AlwaysTrue: break;
+    case analysis::Verdict::AlwaysFalse: return Block::Empty;
+    case analysis::Verdict::Undecided: return Block::Partial;
+    case analysis::Verdict::AlwaysTrue: break;
     }
     bool whole = tile.qEnd - tile.qBegin == shape.qBlock && tile.kvEnd - tile.kvBegin == shape.kvBlock;
     return whole ? Block::Full : Block::Partial;
   }
 
   ir::Interpreter interpreter;
-  passes::TileJudge intervals;
+  analysis::TileJudge intervals;
   const BlockMaskShape& shape;
 };
 

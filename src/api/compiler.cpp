@@ -16,13 +16,12 @@
 namespace attnc {
 namespace {
 
-jit::CompileJob compileJob(const plan::Assembly& assembly) {
-  const KernelSource& source = assembly.source;
+jit::CompileJob compileJob(const KernelSource& source, const std::string& modKey) {
   jit::CompileJob job;
   job.name = source.templateName;
   job.source = source.text;
   job.headers = source.headers;
-  job.keyedAs = {{"attnc_mod.cuh", assembly.modKey}};
+  job.keyedAs = {{"attnc_mod.cuh", modKey}};
   job.options = source.options;
   job.arch = source.arch;
   job.entry = source.entry;
@@ -76,11 +75,19 @@ std::string modKey(const Mod& mod) {
 }
 
 /// The mod's derivation and its plan.
-Expected<std::pair<Mod, plan::Plan>> planned(Expected<Mod> derived, const KernelOptions& options) {
+struct Planned {
+  Mod mod;
+  std::shared_ptr<const plan::KernelMod> kernelMod; ///< that the plan was chosen by
+  plan::Plan plan;
+};
+
+Expected<Planned> planned(Expected<Mod> derived, const KernelOptions& options) {
   if (!derived) return derived.error();
-  Expected<plan::Plan> plan = plan::choosePlan(factsOf(*derived), options);
+  auto kernelMod = kernelModOf(*derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options);
   if (!plan) return plan.error();
-  return std::pair(*std::move(derived), *std::move(plan));
+  return Planned{*std::move(derived), *std::move(kernelMod), *std::move(plan)};
 }
 
 } // namespace
@@ -126,19 +133,22 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  auto chosen = planned(derive(mod, options.pins), options);
+  auto chosen = planned(derived(mod, options.pins), options);
   if (!chosen) return chosen.error();
-  auto& [derivedMod, plan] = *chosen;
+  plan::Plan& plan = chosen->plan;
   Build build;
   std::vector<BuiltStage> stages;
   for (const plan::Stage& stage : plan.stages) {
-    plan::Assembly assembly = plan::assemble(derivedMod.module(), stage, plan.options);
-    Expected<jit::CachedKernel> cached = cache.getOrCompile(compileJob(assembly));
+    auto kernelMod = kernelModOf(chosen->mod, stage.algebra);
+    if (!kernelMod) return kernelMod.error();
+    const codegen::ModSource& source = (*kernelMod)->source;
+    Expected<jit::CachedKernel> cached =
+        cache.getOrCompile(compileJob(plan::assemble(**kernelMod, stage, plan.options), source.key));
     if (!cached) return cached.error();
     build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, stage)));
-    stages.push_back({std::move(assembly.slots), fromMemory(build.compiled.back())});
+    stages.push_back({source.slots, fromMemory(build.compiled.back())});
   }
-  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{derivedMod, std::move(plan), std::move(stages)});
+  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{chosen->mod, std::move(plan), std::move(stages)});
   std::lock_guard lock(mutex);
   build.plan = built.emplace(key, std::move(made)).first->second;
   return build;
@@ -185,10 +195,12 @@ Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const Kerne
   if (!complete) return complete.error();
   auto chosen = planned(derive(mod, complete->pins), *complete);
   if (!chosen) return chosen.error();
-  const auto& [derivedMod, plan] = *chosen;
   std::vector<KernelSource> sources;
-  for (const plan::Stage& stage : plan.stages)
-    sources.push_back(plan::assemble(derivedMod.module(), stage, plan.options).source);
+  for (const plan::Stage& stage : chosen->plan.stages) {
+    auto kernelMod = kernelModOf(chosen->mod, stage.algebra);
+    if (!kernelMod) return kernelMod.error();
+    sources.push_back(plan::assemble(**kernelMod, stage, chosen->plan.options));
+  }
   return sources;
 }
 
@@ -206,7 +218,7 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
   if (!complete) return complete.error();
   auto chosen = planned(impl->derived(mod, complete->pins), *complete);
   if (!chosen) return chosen.error();
-  return plan::wantsBlockMask(factsOf(chosen->first), chosen->second);
+  return plan::wantsBlockMask(chosen->kernelMod->facts, chosen->plan);
 }
 
 Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& options, const Operands& operands,
@@ -217,9 +229,9 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
   // What the options alone rule out is told before what is wrong with the operands.
   auto chosen = planned(impl->derived(mod, complete->pins), *complete);
   if (!chosen) return chosen.error();
-  Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->second.options);
+  Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->plan.options);
   if (!layout) return layout.error();
-  Expected<plan::Plan> plan = plan::choosePlan(factsOf(chosen->first), *complete, &*layout);
+  Expected<plan::Plan> plan = plan::choosePlan(*chosen->kernelMod, *complete, &*layout);
   if (!plan) return plan.error();
   LayoutChoice choice{options, plan->misfit};
   if (!plan->misfit.empty()) choice.options.family = plan->options.family;

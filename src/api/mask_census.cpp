@@ -16,8 +16,8 @@
 namespace attnc {
 namespace {
 
-using passes::Range;
-using passes::Verdict;
+using analysis::Range;
+using analysis::Verdict;
 
 constexpr uint64_t kSeed = 0x5eed; // any will do; the same everywhere
 
@@ -57,8 +57,8 @@ struct Problem {
   std::vector<RangePyramid> shared; // of those that know no head; the others' are empty
   std::vector<int64_t> heads;       // those that are looked at: b * shape.heads + h
 
-  passes::Tile tileOf(const Region& region, int64_t head) const {
-    passes::Tile tile{.b = head / shape.heads, .h = head % shape.heads};
+  analysis::Tile tileOf(const Region& region, int64_t head) const {
+    analysis::Tile tile{.b = head / shape.heads, .h = head % shape.heads};
     tile.qBegin = (int64_t(region.q) << region.qLevel) * shape.qBlock;
     tile.kvBegin = (int64_t(region.kv) << region.kvLevel) * shape.kvBlock;
     tile.qEnd = std::min(tile.qBegin + (int64_t(shape.qBlock) << region.qLevel), shape.qLen);
@@ -77,7 +77,7 @@ struct Problem {
   /// What the blocks of a region add up to, all of which are of one kind.
   Sums sumsOf(const Region& region, Verdict verdict) const {
     if (verdict == Verdict::AlwaysFalse) return {};
-    const passes::Tile tile = tileOf(region, 0);
+    const analysis::Tile tile = tileOf(region, 0);
     const int64_t rows = tile.qEnd - tile.qBegin, columns = tile.kvEnd - tile.kvBegin;
     Sums sums{.live = blocksOf(region), .pairs = double(rows) * double(columns)};
     if (verdict == Verdict::AlwaysTrue) sums.full = double(rows / shape.qBlock) * double(columns / shape.kvBlock);
@@ -149,7 +149,7 @@ private:
   const Problem& problem;
   const BlockMaskShape& shape;
   const int64_t head;
-  passes::TileJudge intervals;
+  analysis::TileJudge intervals;
   std::vector<RangePyramid> own; // of values that know the head; the others' are empty
   std::vector<Range> ranges;     // what the values are in the region that is judged
 };
@@ -222,7 +222,7 @@ Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_
       for (size_t at = size_t(i); at < order.size(); at += size_t(count)) {
         if (part.operations >= budget / count && at > 0) break;
         const auto& [block, head] = order[at];
-        const passes::Tile tile = problem.tileOf(block, problem.heads[size_t(head)]);
+        const analysis::Tile tile = problem.tileOf(block, problem.heads[size_t(head)]);
         const ElementsSeen seen = judgeElements(interpreter, tile, budget / cost);
         part.sums.add(problem.sumsOf(block, seen.verdict));
         part.operations += seen.evaluations * cost;

@@ -68,9 +68,13 @@ Mod::Impl::Impl(ir::Module simplified, std::string source)
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
 }
 
-const plan::ModFacts& Mod::Impl::facts() const {
-  std::call_once(factsOnce, [&] { knownFacts = plan::modFacts(module); });
-  return knownFacts;
+Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(passes::Algebra algebra) const {
+  std::lock_guard lock(mutex); // also while it is made: who comes second waits
+  std::shared_ptr<const plan::KernelMod>& mod = kernelMods[algebra];
+  if (mod) return mod;
+  Expected<plan::KernelMod> made = plan::makeKernelMod(module, algebra);
+  if (!made) return made.error();
+  return mod = std::make_shared<const plan::KernelMod>(*std::move(made));
 }
 
 Mod::Mod(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
@@ -96,6 +100,10 @@ Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
 Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
   auto module = ir::read(text, name);
   if (!module) return std::move(module).error();
+  for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
+    if (module->output(*role))
+      return Error::mod(
+          fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", name, role->name), {});
   if (auto status = passes::runPipeline(*module); !status) return status.error();
   return Mod(std::make_shared<const Impl>(std::move(*module), ""));
 }
@@ -121,7 +129,7 @@ const std::string& Mod::hash() const { return impl->hash; }
 const ir::Module& Mod::module() const { return impl->module; }
 
 struct ModAccess {
-  static const plan::ModFacts& factsOf(const Mod& mod) { return mod.impl->facts(); }
+  static const Mod::Impl& implOf(const Mod& mod) { return *mod.impl; }
 
   static Expected<Mod> forwardMod(const Mod& mod) {
     if (!passes::hasGradientStops(mod.module())) return mod;
@@ -131,7 +139,14 @@ struct ModAccess {
   }
 };
 
-const plan::ModFacts& factsOf(const Mod& mod) { return ModAccess::factsOf(mod); }
+Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, passes::Algebra algebra) {
+  return ModAccess::implOf(mod).kernelMod(algebra);
+}
+
+Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
+  auto kernelMod = kernelModOf(mod, plan::algebraFor(options));
+  return kernelMod ? plan::choosePlan(**kernelMod, options) : kernelMod.error();
+}
 
 Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
   ir::Module module = this->module();

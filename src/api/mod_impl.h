@@ -4,9 +4,10 @@
 #include "attnc/mod.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
-#include "plan/mod_facts.h"
+#include "plan/catalog.h"
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -20,16 +21,19 @@ struct Mod::Impl {
 
   Impl(ir::Module module, std::string text);
 
-  /// Found out when they are first asked for.
-  const plan::ModFacts& facts() const;
+  /// Made when it is first asked for.
+  Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(passes::Algebra algebra) const;
 
 private:
-  mutable std::once_flag factsOnce;
-  mutable plan::ModFacts knownFacts;
+  mutable std::mutex mutex;
+  mutable std::map<passes::Algebra, std::shared_ptr<const plan::KernelMod>> kernelMods;
 };
 
-/// What kernels of this very mod depend on; `mod` as derive() gives it. Costs nothing after the first time.
-const plan::ModFacts& factsOf(const Mod& mod);
+/// This very mod as kernels are written from it; `mod` as derive() gives it. Costs nothing after the first time.
+Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, passes::Algebra algebra);
+
+/// The plan of this very mod.
+Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 
 /// The mod as forward kernels and block masks are made of it: without stop_gradient, which would stand in the way of
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.

@@ -55,7 +55,7 @@ plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands o
   return {uses, operands};
 }
 
-KvLoop kvLoopOf(const plan::Plan& plan, const plan::ModFacts& facts) {
+KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   if (plan.options.blockSparse) return KvLoop::BlockMask;
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
@@ -73,18 +73,19 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   if (operands.captures)
     if (Status status = checkCaptures(derived, *operands.captures, layout->problem, options.pins); !status)
       return status.error();
-  const plan::ModFacts& facts = factsOf(derived);
-  Expected<plan::Plan> plan = plan::choosePlan(facts, options, &*layout);
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
-  const bool buildsMask = buildBlockMask && !options.blockSparse && plan::wantsBlockMask(facts, *plan);
+  const bool buildsMask = buildBlockMask && !options.blockSparse && plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
     options.blockSparse = true;
-    plan = plan::choosePlan(facts, options, &*layout);
+    plan = plan::choosePlan(**kernelMod, options, &*layout);
     if (!plan) return plan.error();
   }
   Preparation preparation{.options = plan->options,
                           .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
-                          .kvLoop = kvLoopOf(*plan, facts),
+                          .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
                           .problem = layout->problem};
   if (buildsMask) {
     const BlockMaskShape shape =

@@ -4,15 +4,15 @@
 
 namespace attnc {
 
-ElementsSeen judgeElements(const ir::Interpreter& interpreter, const passes::Tile& tile, int64_t most) {
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::Tile& tile, int64_t most) {
   const auto& [b, h, qBegin, qEnd, kvBegin, kvEnd] = tile;
   ElementsSeen seen;
   // Whether to go on: not after the last that may be evaluated, and not once the tile is known to be mixed.
   auto goesOn = [&, b = b, h = h](int64_t q, int64_t kv) {
     if (seen.evaluations == most) return false;
-    auto verdict = interpreter.mask(b, h, q, kv) ? passes::Verdict::AlwaysTrue : passes::Verdict::AlwaysFalse;
+    auto verdict = interpreter.mask(b, h, q, kv) ? analysis::Verdict::AlwaysTrue : analysis::Verdict::AlwaysFalse;
     bool isMixed = seen.evaluations++ > 0 && verdict != seen.verdict;
-    seen.verdict = isMixed ? passes::Verdict::Undecided : verdict;
+    seen.verdict = isMixed ? analysis::Verdict::Undecided : verdict;
     return !isMixed;
   };
   // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.

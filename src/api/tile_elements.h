@@ -1,8 +1,8 @@
 // mask_mod over a tile, element by element: what intervals leave undecided.
 #pragma once
 
+#include "analysis/tile_verdict.h"
 #include "ir/interpreter.h"
-#include "passes/tile_verdict.h"
 
 #include <cstdint>
 
@@ -10,11 +10,12 @@ namespace attnc {
 
 /// What the elements of a tile say.
 struct ElementsSeen {
-  passes::Verdict verdict = passes::Verdict::Undecided; ///< Undecided: some live and some do not, or none was evaluated
+  /// Undecided: some live and some do not, or none was evaluated.
+  analysis::Verdict verdict = analysis::Verdict::Undecided;
   int64_t evaluations = 0;
 };
 
 /// Evaluates elements until the tile is known, or `most` of them: then the verdict is of those.
-ElementsSeen judgeElements(const ir::Interpreter& interpreter, const passes::Tile& tile, int64_t most = INT64_MAX);
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::Tile& tile, int64_t most = INT64_MAX);
 
 } // namespace attnc

@@ -10,10 +10,10 @@
 
 namespace attnc {
 
+using analysis::Range;
 using ir::Level;
 using ir::Op;
 using ir::Value;
-using passes::Range;
 
 namespace {
 
@@ -96,14 +96,14 @@ RangePyramid::RangePyramid(const ir::Module& module, const ir::Bindings& binding
     };
     Range range = at(begin);
     for (int64_t position = begin + 1; position < std::min(begin + block, length); ++position)
-      range = passes::join(range, at(position));
+      range = analysis::join(range, at(position));
     blocks.push_back(range);
   }
   while (levels.back().size() > 1) {
     const std::vector<Range>& below = levels.back();
     std::vector<Range> above;
     for (size_t i = 0; i < below.size(); i += 2)
-      above.push_back(i + 1 < below.size() ? passes::join(below[i], below[i + 1]) : below[i]);
+      above.push_back(i + 1 < below.size() ? analysis::join(below[i], below[i + 1]) : below[i]);
     levels.push_back(std::move(above));
   }
 }

@@ -4,10 +4,10 @@
 // block of rows is what it is: its least and greatest value there.
 #pragma once
 
+#include "analysis/range.h"
 #include "attnc/block_mask.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
-#include "passes/range.h"
 
 #include <llvm/ADT/ArrayRef.h>
 
@@ -47,13 +47,13 @@ public:
                const BlockMaskShape& shape, int64_t b, int64_t h);
 
   /// Over the blocks [index << level, (index + 1) << level) of q or of kv, whichever the value knows.
-  const passes::Range& of(int64_t index, int level) const {
+  const analysis::Range& of(int64_t index, int level) const {
     return isSingle ? levels[0][0] : levels[size_t(level)][size_t(index)];
   }
 
 private:
   bool isSingle = false; // known by heads: the same everywhere
-  std::vector<std::vector<passes::Range>> levels;
+  std::vector<std::vector<analysis::Range>> levels;
 };
 
 } // namespace attnc

@@ -217,30 +217,29 @@ uint32_t Lowering::lowerRoot(Value root) {
     uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
     if (expr.type.empty()) expr.type = cType(node.type);
-    if (expr.prefix.empty()) expr.prefix = id < firstAdded ? "v" : "e", expr.name = std::to_string(numberOf[id]);
+    if (expr.prefix.empty()) expr.prefix = id < firstDerived ? "v" : "e", expr.name = std::to_string(numberOf[id]);
     if (expr.line == 0) expr.line = node.line;
   }
   return exprOf[root.id];
 }
 
-Lowering::Lowering(const ir::Module& of, size_t firstAdded)
-    : module(of), firstAdded(firstAdded), intervals(of), exprOf(of.size(), kNotLowered), params(ir::paramsOf(of)) {
+Lowering::Lowering(const ir::Module& of, size_t firstDerived)
+    : module(of), firstDerived(firstDerived), intervals(of), exprOf(of.size(), kNotLowered), params(ir::paramsOf(of)) {
   uint32_t number = 0;
   for (uint32_t id = 0; id < of.size(); ++id)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
 }
 
-Program Lowering::run(llvm::ArrayRef<Value> hooks) {
+Program Lowering::run() {
   const std::optional<Value> score = module.output(ir::kScore), mask = module.output(ir::kMask);
   if (score && !isScore(module, *score)) program.score = lowerRoot(*score);
   bool allLive = mask && module.isConst(*mask) && module.integer(*mask) != 0;
   if (mask && !allLive) program.mask = lowerRoot(*mask);
-  for (Value hook : hooks) program.hooks.push_back(lowerRoot(hook));
+  for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
+    if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   return std::move(program);
 }
 
-Program lower(const ir::Module& module, llvm::ArrayRef<Value> hooks, size_t firstAdded) {
-  return Lowering(module, firstAdded).run(hooks);
-}
+Program lower(const ir::Module& module, size_t firstDerived) { return Lowering(module, firstDerived).run(); }
 
 } // namespace attnc::codegen

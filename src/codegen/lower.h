@@ -1,9 +1,9 @@
 // The state of lower(), shared by lower.cpp and lower_gather.cpp.
 #pragma once
 
+#include "analysis/intervals.h"
 #include "codegen/names.h"
 #include "codegen/program.h"
-#include "passes/intervals.h"
 
 #include <map>
 #include <tuple>
@@ -14,8 +14,8 @@ const char* cType(ir::Type type);
 
 class Lowering {
 public:
-  Lowering(const ir::Module& of, size_t firstAdded);
-  Program run(llvm::ArrayRef<ir::Value> hooks);
+  Lowering(const ir::Module& of, size_t firstDerived);
+  Program run();
 
 private:
   static constexpr uint32_t kNotLowered = ~0u;
@@ -46,8 +46,8 @@ private:
                   llvm::StringRef suffix = {});
 
   const ir::Module& module;
-  size_t firstAdded;
-  passes::Intervals intervals;
+  size_t firstDerived;
+  analysis::Intervals intervals;
   Program program;
   std::vector<uint32_t> exprOf;     // IR value -> expression
   std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; leaves have none of their own

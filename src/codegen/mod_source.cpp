@@ -4,11 +4,10 @@
 #include "codegen/function_text.h"
 #include "codegen/names.h"
 #include "codegen/program.h"
-#include "passes/kv_bounds.h"
-#include "passes/row_shift.h"
-#include "passes/scaled_score.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/StringMap.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
@@ -83,8 +82,8 @@ std::string returnerText(const char* type, const std::string& signature, const s
   return fmt::format("  ATTNC_DEVICE static {} {} {{\n{}  }}\n", type, signature, body);
 }
 
-/// col(). With `shiftedTerm`, the field that is all that positions as floats are used for, the offset is added to it: a
-/// multiply-add whose product is formed once a tile.
+/// col(). With `shiftedTerm`, the field of kv_term, the offset is added to it: a multiply-add whose product is formed
+/// once a tile.
 std::string columnText(const std::string& body, const std::string& shiftedTerm) {
   const char* signature = "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,\n"
                           "                              float kv_offset)";
@@ -99,11 +98,11 @@ std::string columnText(const std::string& body, const std::string& shiftedTerm) 
 constexpr const char* kEdgeSignature = "(const ModArgs& args, const Head& head, int b, int h, int q_idx)";
 
 /// Bounds of a range of rows, from those of its first and last row.
-std::string boundsText(const passes::KvBounds& bounds, const std::string& begin, const std::string& end) {
+std::string boundsText(const analysis::KvEdges& edges, const std::string& begin, const std::string& end) {
   auto at = [](const char* edge, bool first) {
     return fmt::format("{}(args, head, b, h, {})", edge, first ? "q_begin" : "q_end - 1");
   };
-  bool beginFalls = bounds.begin.falls, endFalls = bounds.end.falls;
+  const auto [beginFalls, endFalls] = edges;
   std::string text = "\n  // The live columns of a row are exactly those from kv_begin to the one before kv_end.\n";
   text += returnerText("int", std::string("kv_begin") + kEdgeSignature, begin);
   text += returnerText("int", std::string("kv_end") + kEdgeSignature, end);
@@ -123,86 +122,80 @@ void nameFields(const Program& program, Fields& fields) {
 
 std::vector<uint32_t> listOf(const std::set<uint32_t>& members) { return {members.begin(), members.end()}; }
 
-/// Whether score_mod adds the column's term of `shifted` to the score, and nothing else.
-bool isLinear(const passes::RowShift& shifted) {
-  const ir::Module& module = shifted.module;
-  const ir::Node& sum = module[*module.output(ir::kScore)];
-  if (sum.op != ir::Op::Add) return false;
-  ir::Value x = sum.operands[0], y = sum.operands[1];
-  return (isScore(module, x) && y.id == shifted.column.id) || (isScore(module, y) && x.id == shifted.column.id);
+/// The form of algo/exponents.cuh.
+const char* exponentsOf(analysis::ScoreForm form) {
+  switch (form) {
+  case analysis::ScoreForm::Identity: return "ProductExponents";
+  case analysis::ScoreForm::Linear: return "LinearExponents";
+  case analysis::ScoreForm::Tanh: return "TanhExponents<true>";
+  case analysis::ScoreForm::TanhApprox: return "TanhExponents<false>";
+  case analysis::ScoreForm::General: break;
+  }
+  return "ScoreExponents";
 }
 
-/// What a mod has beside its two functions; the headers of the passes say what that is.
-struct Extras {
-  std::optional<passes::ScaledScore> scaled;
-  std::optional<passes::RowShift> shifted; ///< of `scaled` if that is there
-  std::optional<passes::KvBounds> bounds;  ///< of the last one before that is there
-  std::vector<ir::Value> values;           ///< in this order
+/// The hook of this role; null if the module has no such output.
+const Hook* hookOf(const Program& program, llvm::StringRef role) {
+  auto at = llvm::find_if(program.hooks, [&](const Hook& hook) { return *hook.role == role; });
+  return at == program.hooks.end() ? nullptr : &*at;
+}
 
-  Extras(const ir::Module& module, const ModOptions& options) {
-    if (options.scaledScore) scaled = passes::scaledScore(module);
-    bool isSum = !scaled || !scaled->out; // the shift counts in natural units
-    if (options.rowShift && isSum) shifted = passes::rowShift(moduleOr(module));
-    bounds = passes::kvBounds(moduleOr(module));
-    if (scaled && scaled->in) values.push_back(*scaled->in);
-    if (scaled && scaled->out) values.push_back(*scaled->out);
-    if (shifted) values.insert(values.end(), {shifted->shift, shifted->slope, shifted->column});
-    if (bounds) values.insert(values.end(), {bounds->begin.value, bounds->end.value});
+/// Bounds are computed for the ends of a tile, without a Row.
+Function functionOf(llvm::StringRef role) {
+  return role == ir::kKvBegin || role == ir::kKvEnd ? Function::Edge : Function::Hook;
+}
+
+/// What the hooks say beside score() and mask(). `bodies`: of the program's hooks.
+std::string hooksText(const Program& program, llvm::ArrayRef<std::string> bodies,
+                      const std::optional<analysis::KvEdges>& edges) {
+  std::string text;
+  const auto bodyOf = [&](const Hook* hook) { return bodies[size_t(hook - program.hooks.data())]; };
+  /// A function of the head, and a call of it; or the number that stands for an output that is missing.
+  const auto factor = [&](const ir::OutputRole& role, const char* otherwise) -> std::string {
+    const Hook* hook = hookOf(program, role);
+    if (!hook) return otherwise;
+    text += returnerText("float", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), bodyOf(hook));
+    return fmt::format("{}(args, head)", role.name);
+  };
+  const std::string in = factor(ir::kScaleIn, "1.f"), out = factor(ir::kScaleOut, "1.f"),
+                    slope = factor(ir::kKvSlope, "0.f");
+  text += returnerText("ScoreFactors", "factors(const ModArgs& args, const Head& head)",
+                       fmt::format("    return {{{}, {}, {}}};\n", in, out, slope));
+  const Hook* shift = hookOf(program, ir::kRowShift);
+  text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)",
+                       shift ? bodyOf(shift) : "    return 0.f;\n");
+  if (!edges) return text;
+  return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
+}
+
+/// The program with the user's names as numbers, and without lines. How long a name is decides how expressions nest, so
+/// the text itself would not do.
+Program anonymous(Program program) {
+  llvm::StringMap<std::string> argOf;
+  for (size_t i = 0; i < program.args.size(); ++i) {
+    std::string& name = program.args[i].name;
+    const std::string number = fmt::format("{}_{}", name[0], i);
+    argOf["args." + name] = "args." + number;
+    name = number;
   }
-
-  const ir::Module& moduleOr(const ir::Module& module) const {
-    return bounds ? bounds->module : shifted ? shifted->module : scaled ? scaled->module : module;
-  }
-
-  /// Of `values`, the column's term of `shifted`.
-  size_t columnTerm() const { return values.size() - (bounds ? 3 : 1); }
-
-  /// The form of algo/exponents.cuh, of a module with this score_mod.
-  const char* form(const std::optional<ir::Value>& score, const ir::Module& of) const {
-    if (!score || isScore(of, *score)) return "ProductExponents";
-    if (shifted && isLinear(*shifted)) return "LinearExponents";
-    const ir::Node& node = of[*score];
-    const bool isTanh = scaled && !node.operands.empty() && isScore(of, node.operands[0]);
-    if (isTanh && node.op == ir::Op::Tanh) return "TanhExponents<true>";
-    if (isTanh && node.op == ir::Op::TanhApprox) return "TanhExponents<false>";
-    return "ScoreExponents";
-  }
-
-  /// What the hooks say beside score() and mask(). `bodies`: of `values`.
-  std::string text(llvm::ArrayRef<std::string> bodies) const {
-    std::string text, in = "1.f", out = "1.f", slope = "0.f", shift = "    return 0.f;\n";
-    const auto take = [&] {
-      std::string body = bodies.front();
-      bodies = bodies.drop_front();
-      return body;
-    };
-    const auto factor = [&](std::string& value, const char* name) {
-      text += returnerText("float", fmt::format("{}(const ModArgs& args, const Head& head)", name), take());
-      value = fmt::format("{}(args, head)", name);
-    };
-    if (scaled && scaled->in) factor(in, "scale_in");
-    if (scaled && scaled->out) factor(out, "scale_out");
-    if (shifted) {
-      shift = take();
-      factor(slope, "kv_slope");
-      take(); // the column's term is a field of Col
+  llvm::StringMap<size_t> numberOf;
+  for (Expr& expr : program.exprs) {
+    expr.line = 0;
+    if (expr.kind == Expr::Kind::Leaf) {
+      if (auto arg = argOf.find(expr.text); arg != argOf.end()) expr.text = arg->second;
+    } else if (expr.kind == Expr::Kind::Computed && !expr.prefix.empty() && expr.prefix.back() == '_') {
+      expr.name = fmt::to_string(numberOf.try_emplace(expr.name, numberOf.size()).first->second);
     }
-    text += returnerText("ScoreFactors", "factors(const ModArgs& args, const Head& head)",
-                         fmt::format("    return {{{}, {}, {}}};\n", in, out, slope));
-    text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)", shift);
-    return bounds ? text + boundsText(*bounds, bodies[0], bodies[1]) : text;
   }
+  return program;
+}
+
+struct Written {
+  std::string text;
+  int columnBytes;
 };
 
-} // namespace
-
-ir::Module moduleBehindHooks(const ir::Module& module, const ModOptions& options) {
-  return Extras(module, options).moduleOr(module);
-}
-
-ModSource emitMod(const ir::Module& module, const ModOptions& options) {
-  const Extras extras(module, options);
-  Program program = lower(extras.moduleOr(module), extras.values, module.size());
+Written write(const Program& program, const analysis::ModFacts& facts, const std::string& file) {
   Fields fields{.names = std::vector<std::string>(program.exprs.size())};
 
   // From the inside out, since a function tells the outer ones what they must provide.
@@ -210,40 +203,37 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
-  for (size_t i = 0; i < program.hooks.size(); ++i) {
-    bool isEdge = extras.bounds && i + 2 >= program.hooks.size();
-    hooks.emplace_back(program, isEdge ? Function::Edge : Function::Hook, std::vector{program.hooks[i]}, fields);
-  }
+  for (const auto& [role, expr] : program.hooks)
+    hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
   FunctionText row(program, Function::Row, listOf(fields.row), fields);
   FunctionText column(program, Function::Column, listOf(fields.column), fields);
   FunctionText head(program, Function::Head, listOf(fields.head), fields);
   nameFields(program, fields);
 
-  std::string file = fileLiteral(module.sourceName);
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = kPrologue + argsText(program);
   text += "struct Mod {\n";
-  const ir::Module& written = extras.moduleOr(module);
   const int columnBytes = structBytes(fields.column, program);
-  const bool columnsLoad = columnBytes <= kMaxSharedColumnBytes && ir::hasLoad(written, ir::Level::Column);
+  const bool columnsLoad = columnBytes <= kMaxSharedColumnBytes && facts.loadsAt(ir::Level::Column);
   const auto addFlag = [&](const char* name, bool value) {
     text += fmt::format("  static constexpr bool {} = {};\n", name, value);
   };
   addFlag("kHasMaskMod", mask.has_value());
-  addFlag("kHasBounds", extras.bounds.has_value());
-  addFlag("kRowsAreIntervals", extras.bounds.has_value());
+  addFlag("kHasBounds", facts.kvEdges.has_value());
+  addFlag("kRowsAreIntervals", facts.kvEdges.has_value());
   addFlag("kColumnsLoad", columnsLoad);
-  addFlag("kAnyOrigin", extras.shifted.has_value());
+  const Hook* kvTerm = hookOf(program, ir::kKvTerm);
+  addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";
   text += structText("Head", "b and h", fields.head, program, fields);
   text += structText("Row", "b, h and q_idx", fields.row, program, fields);
   text += structText("Col", "b, h and kv_idx", fields.column, program, fields);
   if (columnsLoad) text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
-  text += fmt::format("  using Exponents = {};\n", extras.form(written.output(ir::kScore), written));
+  text += fmt::format("  using Exponents = {};\n", exponentsOf(facts.form));
   text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head));
   text += fillerText("Row", "row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float)",
                      bodyOf(row));
-  text += columnText(bodyOf(column), extras.shifted ? fields.names[program.hooks[extras.columnTerm()]] : "");
+  text += columnText(bodyOf(column), kvTerm ? fields.names[kvTerm->expr] : "");
   text += returnerText("float",
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
@@ -252,8 +242,16 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
                        mask ? bodyOf(*mask) : "    return true;\n");
   std::vector<std::string> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
-  text += extras.text(bodies);
-  return {text + kEpilogue, program.slots, columnsLoad ? columnBytes : 0};
+  text += hooksText(program, bodies, facts.kvEdges) + kEpilogue;
+  return {std::move(text), columnsLoad ? columnBytes : 0};
+}
+
+} // namespace
+
+ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived) {
+  const Program program = lower(module, firstDerived);
+  Written mod = write(program, facts, fileLiteral(module.sourceName));
+  return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes};
 }
 
 } // namespace attnc::codegen

@@ -1,11 +1,12 @@
 // Code generation: the IR of a mod as the text of `attnc_mod.cuh`, and the words that a launch passes to it.
 //
-// In: a verified module after the passes. Out: CUDA C++ that defines ModArgs and Mod as templates/mod/contract.cuh
-// asks, stands on templates/mod/ops.cuh alone and compiles for the host as well. Values are computed at the outermost
-// level that knows them. Text of the user reaches the output only as mangled names and as the file name of #line. Not
-// here: optimisation; the passes have done that.
+// In: a verified module after the passes, with the outputs that they derive for kernels. Out: CUDA C++ that defines
+// ModArgs and Mod as templates/mod/contract.cuh asks, stands on templates/mod/ops.cuh alone and compiles for the host
+// as well. Values are computed at the outermost level that knows them. Text of the user reaches the output only as
+// mangled names and as the file name of #line. Not here: optimisation; the passes have done that.
 #pragma once
 
+#include "analysis/mod_facts.h"
 #include "ir/bindings.h"
 #include "ir/ir.h"
 
@@ -34,27 +35,20 @@ struct Slot {
 
 struct ModSource {
   std::string text;        ///< of attnc_mod.cuh
+  /// The text without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so the
+  /// cache keys on it; a change of the code generator changes it.
+  std::string key;
   std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
   int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad, else 0
-};
-
-/// What leaves score() for other hooks: for kernels that go through templates/algo/apply_mod.cuh. Others would miss it.
-struct ModOptions {
-  bool scaledScore = false; ///< factors of the score that heads know; soft caps take the form of tanh
-  /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_base may count from
-  /// any position that is the same for both. For kernels that count from their tile; others would round the term.
-  bool rowShift = false;
 };
 
 /// A Mod has kColumnsLoad if col() reads memory and fills no more bytes than this: kernels keep those of some hundred
 /// columns in shared memory.
 constexpr int kMaxSharedColumnBytes = 64;
 
-/// The module whose score_mod and mask_mod emitMod() writes: what the hooks take is no part of them.
-ir::Module moduleBehindHooks(const ir::Module& module, const ModOptions& options);
-
-/// Never fails on a module that verifies. Equal modules give equal text.
-ModSource emitMod(const ir::Module& module, const ModOptions& options = {});
+/// Never fails on a module that verifies. Equal modules give equal text. `facts`: of the module. Values from
+/// `firstDerived` on are attnc's own, and named as such.
+ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived);
 
 /// The variable of compiled code (templates/mod/ops.cuh) that tensors without elements are read from.
 constexpr const char* kZeroVariable = "attnc_zero";

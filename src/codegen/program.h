@@ -1,6 +1,6 @@
 // The form between IR and text: expressions of CUDA C++ with holes, each at its level.
 //
-// In: a module. Out: one Expr per value that score_mod and mask_mod need, operands first, all choices of spelling made:
+// In: a module. Out: one Expr per value that the outputs need, operands first, all choices of spelling made:
 // gathers are split into address arithmetic by level, divisions of scores are products with a hoisted reciprocal, casts
 // of q_idx and kv_idx take the kernel's float indices. A sum is one Expr, whose operand depends on its index. What
 // becomes a statement, a field or part of a larger expression is left to mod_source.cpp.
@@ -42,16 +42,21 @@ struct ArgField {
   std::string type, name;
 };
 
+/// A derived output.
+struct Hook {
+  const ir::OutputRole* role = nullptr;
+  uint32_t expr = 0;
+};
+
 struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
-  std::vector<uint32_t> hooks;         ///< in the order in which lower() was given them
+  std::vector<Hook> hooks;             ///< in the order of their outputs
   std::vector<Slot> slots;
   std::vector<ArgField> args;
 };
 
-/// `hooks`: more values to compute, of level Row at most. Values from `firstAdded` on are attnc's own, and no part of
-/// printed IR.
-Program lower(const ir::Module& module, llvm::ArrayRef<ir::Value> hooks, size_t firstAdded);
+/// Values from `firstDerived` on are attnc's own. Outputs without a role are left out.
+Program lower(const ir::Module& module, size_t firstDerived);
 
 } // namespace attnc::codegen

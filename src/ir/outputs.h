@@ -38,8 +38,26 @@ inline constexpr OutputRole kScore = {
 inline constexpr OutputRole kMask = {
     "mask", Type::Bool, {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx}};
 
+// What passes derive for kernels (src/passes/derive.h). The score of a module with any of the first five is what is
+// left of it: score_mod(s) = scale_out * score(scale_in * s) + row_shift, where an output that is missing is 1, or 0.
+inline constexpr OutputRole kScaleIn = {"scale_in", Type::F32, {ParamKind::B, ParamKind::H}};
+inline constexpr OutputRole kScaleOut = {"scale_out", Type::F32, {ParamKind::B, ParamKind::H}}; ///< positive
+/// The only use of f32(q_idx) that is left. It may count from any position, the same as f32(kv_idx) in kv_term.
+inline constexpr OutputRole kRowShift = {"row_shift", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
+inline constexpr OutputRole kKvSlope = {"kv_slope", Type::F32, {ParamKind::B, ParamKind::H}};
+/// kv_slope * f32(kv_idx), a part of the score: the only use of f32(kv_idx) that is left.
+inline constexpr OutputRole kKvTerm = {"kv_term", Type::F32, {ParamKind::B, ParamKind::H, ParamKind::KvIdx}};
+/// Column kv of a row lives if and only if kv_begin <= kv < kv_end, for 0 <= kv < KV_LEN. Both may lie outside
+/// [0, KV_LEN], at most 2^30 away from 0; kv_begin > kv_end is an empty row, too. As q_idx grows, each moves in one
+/// direction only.
+inline constexpr OutputRole kKvBegin = {"kv_begin", Type::I32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
+inline constexpr OutputRole kKvEnd = {"kv_end", Type::I32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
+
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore, kMask};
+inline constexpr OutputRole kRoles[] = {kScore,   kMask,   kScaleIn, kScaleOut, kRowShift,
+                                        kKvSlope, kKvTerm, kKvBegin, kKvEnd};
+/// Those that passes derive.
+inline constexpr const OutputRole* kDerivedRoles = kRoles + 2;
 /// The role of this name; null if the name is not well known.
 const OutputRole* roleNamed(llvm::StringRef name);
 

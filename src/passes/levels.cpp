@@ -14,8 +14,8 @@
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
 //
 // Not: placing values. Codegen computes a value at the outermost level that knows it.
+#include "analysis/intervals.h"
 #include "ir/loops.h"
-#include "passes/intervals.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
@@ -27,6 +27,7 @@
 namespace attnc::passes {
 namespace {
 
+using analysis::Range;
 using ir::Level;
 using ir::Node;
 using ir::Op;
@@ -285,7 +286,7 @@ private:
   }
 
   ir::Module& out;
-  Intervals intervals;
+  analysis::Intervals intervals;
   std::vector<Level> levels;
   std::vector<ir::LoopSet> open;
   llvm::DenseSet<uint32_t> links; // by Value::id of `out`

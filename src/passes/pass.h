@@ -3,16 +3,14 @@
 
 #include "attnc/error.h"
 #include "ir/ir.h"
+#include "ir/pins.h"
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 
 namespace attnc::passes {
 
-/// Values that the user fixes at compile time: a named extent ("KV_LEN") or a scalar, by name.
-using Pins = std::map<std::string, int64_t>;
+using ir::Pins;
 
 struct PassContext {
   Pins pins;

@@ -7,11 +7,15 @@
 // div into mul. No rule does the reverse of another.
 #pragma once
 
-#include "passes/intervals.h"
+#include "analysis/intervals.h"
+#include "passes/pass.h"
 
 #include <optional>
 
 namespace attnc::passes {
+
+using analysis::cannotWrap;
+using analysis::Range;
 
 class Simplifier {
 public:
@@ -80,7 +84,7 @@ private:
   Value allOnes(Type type) { return out.constInt(type, type == Type::Bool ? 1 : -1); }
 
   ir::Module& out;
-  Intervals intervals;
+  analysis::Intervals intervals;
 };
 
 } // namespace attnc::passes

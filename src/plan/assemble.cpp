@@ -33,27 +33,10 @@ void collect(llvm::StringRef name, llvm::StringRef text, llvm::StringSet<>& seen
   headers.emplace_back(name.str(), text.str());
 }
 
-std::string modKey(ir::Module module, const codegen::ModOptions& options) {
-  module.sourceName.clear();
-  for (size_t i = 0; i < module.tensors.size(); ++i) module.tensors[i].name = "t" + std::to_string(i);
-  for (size_t i = 0; i < module.scalars.size(); ++i) module.scalars[i].name = "s" + std::to_string(i);
-  for (size_t i = ir::kBuiltinDims; i < module.dims.size(); ++i) module.dims[i] = "d" + std::to_string(i);
-  const std::string text = codegen::emitMod(module, options).text;
-  std::string key;
-  for (llvm::StringRef rest = text; !rest.empty();) {
-    auto [line, tail] = rest.split('\n');
-    rest = tail;
-    if (!std::string_view(line).starts_with("#line ")) key += line.str() + "\n";
-  }
-  return key;
-}
-
 } // namespace
 
-Assembly assemble(const ir::Module& module, const Stage& stage, const KernelOptions& options) {
-  codegen::ModSource mod = codegen::emitMod(module, stage.hooks);
-  Assembly assembly{{}, std::move(mod.slots), modKey(module, stage.hooks)};
-  KernelSource& source = assembly.source;
+KernelSource assemble(const KernelMod& mod, const Stage& stage, const KernelOptions& options) {
+  KernelSource source;
   source.entry = stage.entry;
   source.templateName = stage.templateName;
   source.text = embeddedText(stage.templateName).str();
@@ -70,10 +53,10 @@ Assembly assemble(const ir::Module& module, const Stage& stage, const KernelOpti
 
   llvm::StringSet<> seen;
   collect("attnc_config.cuh", codegen::emitConfig(stage.config), seen, source.headers);
-  collect("attnc_mod.cuh", mod.text, seen, source.headers);
+  collect("attnc_mod.cuh", mod.source.text, seen, source.headers);
   collect(stage.templateName, source.text, seen, source.headers);
   source.headers.pop_back(); // the template itself
-  return assembly;
+  return source;
 }
 
 } // namespace attnc::plan

@@ -74,12 +74,12 @@ KernelOptions completed(KernelOptions options) {
   return options;
 }
 
-Expected<Plan> choosePlan(const ModFacts& facts, const KernelOptions& asked, const LaunchOperands* layout) {
+Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, const LaunchOperands* layout) {
   const KernelOptions options = completed(asked);
   Expected<Arch> arch = parseArch(options.arch);
   if (!arch) return arch.error();
   if (Status status = checkOptions(options); !status) return status.error();
-  const Request request{facts, options, *arch};
+  const Request request{mod, options, *arch};
   std::string unserved, misfit;
   for (const FamilyRow* row : kFamilies) {
     if (row->kind != options.kind) continue;
@@ -102,8 +102,8 @@ Expected<Plan> choosePlan(const ModFacts& facts, const KernelOptions& asked, con
   return Error::internal("no family serves this request");
 }
 
-bool wantsBlockMask(const ModFacts& facts, const Plan& plan) {
-  return facts.masks && !(familyOf(plan).walksBounds && facts.hasBounds);
+bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
+  return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges);
 }
 
 } // namespace attnc::plan

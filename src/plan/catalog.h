@@ -1,7 +1,7 @@
 // The catalogue: which family serves a request, and with which plan.
 #pragma once
 
-#include "plan/mod_facts.h"
+#include "plan/kernel_mod.h"
 #include "plan/plan.h"
 
 namespace attnc::plan {
@@ -9,13 +9,14 @@ namespace attnc::plan {
 /// Head dims, dtypes and block sizes that there are kernels for, and options that fit each other.
 Status checkOptions(const KernelOptions& options);
 
-/// Chooses. With `layout` (from checkLayout()), families that do not take it are passed over, or an error where one is
-/// asked for. Errors (environment): those of checkOptions(); a family that does not serve the options.
-Expected<Plan> choosePlan(const ModFacts& facts, const KernelOptions& options, const LaunchOperands* layout = nullptr);
+/// Chooses. `mod`: of algebraFor(options). With `layout` (from checkLayout()), families that do not take it are passed
+/// over, or an error where one is asked for. Errors (environment): those of checkOptions(); a family that does not
+/// serve the options.
+Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, const LaunchOperands* layout = nullptr);
 
 /// Whether launches gain from a block mask: the mod masks something, and the plan's family cannot bound its loops by
 /// itself.
-bool wantsBlockMask(const ModFacts& facts, const Plan& plan);
+bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan);
 
 /// The options with what follows from others filled in: headDimV.
 KernelOptions completed(KernelOptions options);

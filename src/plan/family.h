@@ -3,7 +3,7 @@
 #pragma once
 
 #include "plan/arch.h"
-#include "plan/mod_facts.h"
+#include "plan/kernel_mod.h"
 #include "plan/plan.h"
 
 #include <llvm/ADT/ArrayRef.h>
@@ -12,9 +12,11 @@
 
 namespace attnc::plan {
 
+using analysis::Weight;
+
 /// What a plan is made for.
 struct Request {
-  const ModFacts& facts;
+  const KernelMod& mod;
   const KernelOptions& options; ///< headDimV filled in; block sizes, dtypes and head dims are ones that are supported
   Arch arch;
 };

@@ -26,8 +26,8 @@ Tile sm80Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const Arch& arch = request.arch;
   const int widest = std::max(options.headDim, options.headDimV);
-  const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.facts.weight == Weight::Heavy;
-  const Weight weight = options.rowMax ? std::max(request.facts.weight, Weight::Medium) : request.facts.weight;
+  const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.mod.facts.weight == Weight::Heavy;
+  const Weight weight = options.rowMax ? std::max(request.mod.facts.weight, Weight::Medium) : request.mod.facts.weight;
   if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
   if (widest <= 64) return {128, isHeavy ? 32 : 64, 4};
   if (widest <= 128) {
@@ -54,7 +54,7 @@ Plan planSm80(const Request& request) {
   plan.stages.push_back({.templateName = "forward_sm80.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .hooks = algebraFor(options.dtype),
+                         .algebra = algebraFor(options.dtype),
                          .threads = 32 * tile.warps,
                          .grid = Grid::QTiles,
                          .parameters = sm80Parameters});

@@ -27,7 +27,7 @@ std::string unservedBySm90(const Request& request) {
 Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
-  const Weight weight = request.facts.weight;
+  const Weight weight = request.mod.facts.weight;
   const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
@@ -157,12 +157,12 @@ Plan planSm90(const Request& request) {
   config.kvStages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
   config.qStages = widest <= 128 ? 2 : 1;
   config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
-  config.sharedBytes = sm90SharedBytes(config, request.facts.columnBytes);
+  config.sharedBytes = sm90SharedBytes(config, request.mod.source.columnBytes);
   Plan plan;
   plan.stages.push_back({.templateName = "forward_sm90.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .hooks = algebraFor(options.dtype),
+                         .algebra = algebraFor(options.dtype),
                          .threads = 128 + 32 * tile.warps,
                          .grid = Grid::Persistent,
                          .parameters = sm90Parameters});

@@ -5,7 +5,7 @@
 
 #include "attnc/kernel.h"
 #include "codegen/config_source.h"
-#include "codegen/mod_source.h"
+#include "passes/derive.h"
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
 #include "templates/params_sm90.cuh"
@@ -43,7 +43,7 @@ struct Stage {
   std::string templateName;  ///< in templates/
   std::string entry;         ///< name of the __global__ function
   codegen::Config config;    ///< with the shared memory that a CTA asks for
-  codegen::ModOptions hooks; ///< that the template takes (templates/mod/contract.cuh)
+  passes::Algebra algebra;   ///< whose hooks the template calls (templates/mod/contract.cuh)
   int threads = 0;           ///< of a CTA
   Grid grid = Grid::QTiles;
   MakeParameters parameters = nullptr;

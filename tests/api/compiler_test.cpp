@@ -1,4 +1,5 @@
 // The compiler's caches: what makes another kernel, and what does not. Needs NVRTC, no GPU.
+#include "api/mod_impl.h"
 #include "api/options_key.h"
 #include "attnc/attnc.h"
 #include "jit/nvrtc.h"
@@ -57,6 +58,37 @@ TEST_CASE("a mod of equal IR is not compiled again, whatever its names, lines an
   REQUIRE(again);
   CHECK(again->front()->fromDisk);
   CHECK(again->front()->cubin == first->front()->cubin);
+}
+
+TEST_CASE("the key of a mod's text knows no names, however long", "[api]") {
+  const auto keyOf = [](const std::string& name, const char* more = "") {
+    auto kernelMod =
+        kernelModOf(mod((name + ": f32[KV_LEN, H]\nlast: i32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n" +
+                         "    return score + " + name + "[kv_idx - last[h], h]" + more + "\n")
+                            .c_str(),
+                        name.c_str()),
+                    passes::Algebra{});
+    REQUIRE(kernelMod);
+    return (*kernelMod)->source.key;
+  };
+  CHECK(keyOf("a") == keyOf("a_bias_with_a_name_that_leaves_no_room_to_nest"));
+  CHECK(keyOf("a") != keyOf("a", " + 1.0"));
+}
+
+TEST_CASE("a mod is derived, analysed and written once for all that ask", "[api]") {
+  const Mod window =
+      mod("n: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < n)\n");
+  KernelOptions forward{.arch = "sm_90a", .headDim = 64, .pins = {{"n", 256}}};
+  const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
+  const int before = plan::kernelModsMade();
+  REQUIRE(compiler.wantsBlockMask(window, forward));
+  CHECK(plan::kernelModsMade() == before + 1);
+  forward.headDim = 128;
+  REQUIRE(compiler.wantsBlockMask(window, forward));
+  CHECK(plan::kernelModsMade() == before + 1);
+  if (noNvrtc()) return;
+  REQUIRE(compiler.compile(window, forward));
+  CHECK(plan::kernelModsMade() == before + 1);
 }
 
 TEST_CASE("what compiling took is told to the call that it took it, not to later ones", "[api]") {

@@ -194,7 +194,7 @@ TEST_CASE("a mask in a score_mod is planned like one in a mask_mod", "[api]") {
     for (Family family : {Family::Sm80, Family::Sm90}) {
       const KernelOptions asked = options(family);
       CHECK(wantsMask(score, asked) == wantsMask(mask, asked));
-      auto a = plan::choosePlan(factsOf(score), asked), b = plan::choosePlan(factsOf(mask), asked);
+      auto a = choosePlan(score, asked), b = choosePlan(mask, asked);
       REQUIRE(a);
       REQUIRE(b);
       const codegen::Config &x = a->stages.front().config, &y = b->stages.front().config;

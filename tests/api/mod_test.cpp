@@ -124,6 +124,13 @@ TEST_CASE("what cannot be read blames the environment, what cannot be understood
   CHECK(wrongIr.error().blame == Blame::Mod);
 }
 
+TEST_CASE("a mod given as IR has no outputs that attnc derives") {
+  auto refused = Mod::parseIr("output kv_begin(b, h, q_idx) -> %q_idx\n", "mod.ir");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().blame == Blame::Mod);
+  CHECK(refused.error().message.find("`kv_begin` is derived by attnc") != std::string::npos);
+}
+
 TEST_CASE("pins become constants and are checked at launch") {
   Mod mod = parse("window: int\ndef mask_mod(b, h, q, kv): return (q - kv < window) & (kv < KV_LEN - 1)\n");
   auto pinned = mod.pinned({{"window", 64}, {"KV_LEN", 1000}});

@@ -20,7 +20,7 @@ TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim) {
 }
 
 plan::Plan planFor(const Mod& mod, const KernelOptions& options) {
-  auto plan = plan::choosePlan(factsOf(mod), options);
+  auto plan = choosePlan(mod, options);
   if (!plan) FAIL(plan.error().message);
   return *std::move(plan);
 }
@@ -59,7 +59,9 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
         for (const plan::Stage& stage : plan.stages) {
           CHECK(stage.threads >= 32 * stage.config.warps);
           CHECK(stage.parameters);
-          const KernelSource source = plan::assemble(m.module(), stage, plan.options).source;
+          auto kernelMod = kernelModOf(m, stage.algebra);
+          REQUIRE(kernelMod);
+          const KernelSource source = plan::assemble(**kernelMod, stage, plan.options);
           CHECK(source.text.find(stage.entry) != std::string::npos);
           const std::string shared = fmt::format("constexpr int kSharedBytes = {};\n", stage.config.sharedBytes);
           CHECK(source.flattened().find(shared) != std::string::npos);

@@ -5,8 +5,6 @@
 #include "safetensors.h"
 
 #include "api/mod_impl.h"
-#include "codegen/mod_source.h"
-#include "plan/catalog.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -262,9 +260,11 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
   const auto perScore = [](const std::string& name, Family family) {
     auto mod = Mod::load(kMods + name);
     REQUIRE(mod);
-    auto plan = plan::choosePlan(factsOf(*mod), {.family = family, .arch = "sm_90a"});
+    auto plan = choosePlan(*mod, {.family = family, .arch = "sm_90a"});
     REQUIRE(plan);
-    return cli::scoreText(codegen::moduleBehindHooks(mod->module(), plan->stages.front().hooks), KvLoop::AllTiles);
+    auto kernelMod = kernelModOf(*mod, plan->stages.front().algebra);
+    REQUIRE(kernelMod);
+    return cli::scoreText((*kernelMod)->module, KvLoop::AllTiles);
   };
   CHECK(perScore("softcap.py", Family::Naive) == "per score   full blocks: 3 (div, mul, tanh)\n");
   CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 1 (tanh)\n");

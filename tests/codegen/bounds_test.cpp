@@ -1,11 +1,12 @@
 // The bounds in generated code, run on the host over all ranges of rows: no live column outside, no dead one in the
 // full part, single rows exact, and no tile of a range that could have been left out.
+#include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
 #include "ir/interpreter.h"
-#include "passes/kv_bounds.h"
 #include "passes/pipeline.h"
+#include "support/derived_by.h"
 #include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
@@ -148,8 +149,8 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
   const int64_t zeros = 0; // what every tensor holds
   std::vector<std::string> with;
   for (test::LibraryMod& mod : test::libraryMods()) {
-    codegen::ModSource source = codegen::emitMod(mod.module);
-    CHECK(saysBounds(source) == passes::hasBounds(mod.module));
+    codegen::ModSource source = test::emitMod(mod.module);
+    CHECK(saysBounds(source) == test::hasBounds(mod.module));
     if (!saysBounds(source)) continue;
     with.push_back(mod.name);
     for (int64_t scalar : {0, 1, 7, 33, 200, -1, -30, INT32_MAX, INT32_MIN})
@@ -185,8 +186,8 @@ TEST_CASE("generated bounds of random masks hold for all ranges of rows", "[boun
     masks.push_back(std::make_unique<test::RandomMask>(seed));
     test::RandomMask& random = *masks.back();
     REQUIRE(passes::runPipeline(random.module));
-    if (!passes::hasBounds(random.module)) continue;
-    entries.push_back({random.module, random.captures, random.problem, codegen::emitMod(random.module), false});
+    if (!test::hasBounds(random.module)) continue;
+    entries.push_back({random.module, random.captures, random.problem, test::emitMod(random.module), false});
   }
   checkAll(entries);
 }

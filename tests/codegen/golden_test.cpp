@@ -1,6 +1,7 @@
 // The text that IR becomes: golden/<name>.ir -> golden/<name>.cuh, of scaled_<name> with the factors of the score
 // apart, of shifted_<name> with the terms of rows apart. ATTNC_UPDATE_GOLDEN=1 rewrites the .cuh files.
 #include "codegen/config_source.h"
+#include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/mod_source.h"
 #include "ir/reader.h"
@@ -28,7 +29,7 @@ std::string emit(const fs::path& input) {
   INFO((module ? std::string() : module.error().message));
   REQUIRE(module);
   auto isNamed = [&](const char* prefix) { return input.stem().string().rfind(prefix, 0) == 0; };
-  return codegen::emitMod(*module, {.scaledScore = isNamed("scaled_"), .rowShift = isNamed("shifted_")}).text;
+  return test::emitMod(*module, {.scale = isNamed("scaled_"), .rowShift = isNamed("shifted_")}).text;
 }
 
 bool hasWideLine(const std::string& text) {
@@ -57,7 +58,7 @@ TEST_CASE("generated text is what the golden files say", "[codegen]") {
 
 TEST_CASE("a mod that does nothing has the text of a kernel without mods", "[codegen]") {
   ir::Module module;
-  codegen::ModSource none = codegen::emitMod(module);
+  codegen::ModSource none = test::emitMod(module);
   CHECK(none.slots.empty());
   CHECK(none.text == emit(ATTNC_SOURCE_DIR "/tests/codegen/golden/identity.ir"));
   CHECK(none.text.find("using Exponents = ProductExponents;") != std::string::npos);

@@ -6,6 +6,7 @@
 // reference is evaluated in single and in double precision and with the score moved by 2^-20 of itself, about 8 ulp.
 // The spread of these is what rounding does to this sample. A sample is judged if the spread is below 1e-3 of the
 // value, and passes within four times the spread plus 32 ulp; most samples of a module must be judged.
+#include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
@@ -138,7 +139,7 @@ TEST_CASE("code of random modules computes on the host what the interpreter comp
     for (uint64_t seed = 1; seed <= 40; ++seed) {
       auto random = makeModule(kind, seed);
       if (seed % 2) REQUIRE(passes::runPipeline(random->module)); // as they come from the pipeline, and raw
-      codegen::ModSource source = codegen::emitMod(random->module);
+      codegen::ModSource source = test::emitMod(random->module);
       host.add(source);
       entries.push_back({kind, seed, std::move(random), std::move(source)});
     }
@@ -165,7 +166,7 @@ TEST_CASE("code of every library mod computes on the host what the interpreter c
   HostMods host;
   std::vector<codegen::ModSource> sources;
   for (const test::LibraryMod& mod : mods) {
-    sources.push_back(codegen::emitMod(mod.module));
+    sources.push_back(test::emitMod(mod.module));
     host.add(sources.back());
   }
   bool built = host.build();
@@ -194,7 +195,7 @@ TEST_CASE("gathers from empty and from strided tensors agree with the interprete
   ProblemShape problem{.batch = 1, .qHeads = 2, .kvHeads = 1, .qLen = 6, .kvLen = 9};
   auto bindings = ir::bind(*module, captures, problem);
   REQUIRE(bindings);
-  codegen::ModSource source = codegen::emitMod(*module);
+  codegen::ModSource source = test::emitMod(*module);
   HostMods host;
   host.add(source);
   bool built = host.build();
@@ -210,7 +211,7 @@ TEST_CASE("without columns every library mod may be evaluated at column 0, and r
   HostMods host;
   std::vector<codegen::ModSource> sources;
   for (const test::LibraryMod& mod : mods) {
-    sources.push_back(codegen::emitMod(mod.module));
+    sources.push_back(test::emitMod(mod.module));
     host.add(sources.back());
   }
   bool built = host.build();
@@ -234,7 +235,7 @@ TEST_CASE("what is proved of a gather holds for column 0 where there are no colu
                            {});
   REQUIRE(module);
   REQUIRE(passes::runPipeline(*module));
-  codegen::ModSource source = codegen::emitMod(*module);
+  codegen::ModSource source = test::emitMod(*module);
   CHECK(source.text.find("clamp_index") == std::string::npos);
   const float data[] = {1000, 1, 2, 3, 4, 5, 6, 7, 8}; // the table begins behind the first
   Captures captures;

@@ -115,7 +115,7 @@ TEST_CASE("a mod of hostile names and file names compiles and computes its sum",
   std::vector<std::string> names = hostileNames();
   std::string file = "evil\"\n#include \"/etc/passwd\"\n\\?\?/ \xff.py";
   ir::Module module = moduleNaming(names, file);
-  codegen::ModSource source = codegen::emitMod(module);
+  codegen::ModSource source = codegen::emitMod(module, analysis::modFacts(module), module.size());
   CHECK(source.text.find("injected") != std::string::npos); // as part of a name
   CHECK(source.text.find("\n#error") == std::string::npos);
   CHECK(source.text.find("\n#include \"/etc") == std::string::npos);

@@ -1,4 +1,5 @@
 // Generated code through the real compiler: it compiles for sm_90a without includes, spills and stack.
+#include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
@@ -86,7 +87,7 @@ private:
 
 /// Compiles, and demands that nothing spills and nothing needs a stack.
 void checkKernel(const Nvrtc& nvrtc, const std::string& name, const ir::Module& module) {
-  std::string text = codegen::emitMod(module).text, log;
+  std::string text = test::emitMod(module).text, log;
   bool compiled = nvrtc.compile(text, log);
   INFO(name << "\n" << log << text);
   CHECK(compiled);
@@ -128,7 +129,7 @@ TEST_CASE("random modules compile for sm_90a", "[codegen]") {
   if (skipsLoudly(nvrtc)) return;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     test::RandomModule random(seed);
-    std::string text = codegen::emitMod(random.module).text, log;
+    std::string text = test::emitMod(random.module).text, log;
     bool compiled = nvrtc.compile(text, log);
     INFO("seed " << seed << "\n" << log << text);
     CHECK(compiled);

@@ -1,5 +1,6 @@
 // Mods with the factors of the score apart, run on the host beside the same mods without: what a kernel with the hooks
 // computes is what one without them does.
+#include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/mod_source.h"
 #include "dsl/frontend.h"
@@ -66,8 +67,8 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
   std::string extra;
   for (const char* expression : expressions) {
     modules.push_back(scoreOf(expression));
-    plain.push_back(codegen::emitMod(modules.back()));
-    scaled.push_back(codegen::emitMod(modules.back(), {.scaledScore = true}));
+    plain.push_back(test::emitMod(modules.back()));
+    scaled.push_back(test::emitMod(modules.back(), {.scale = true}));
     INFO(expression);
     CHECK(plain.back().text != scaled.back().text);
     CHECK(plain.back().text.find("scale_in") == std::string::npos);
@@ -97,12 +98,12 @@ TEST_CASE("a mod with factors apart computes what it computes without, for every
 }
 
 TEST_CASE("the form of a score is the cheapest that computes it", "[exponents]") {
-  const auto formOf = [](const std::string& expression, codegen::ModOptions options) {
-    const std::string text = codegen::emitMod(scoreOf(expression), options).text, word = "using Exponents = ";
+  const auto formOf = [](const std::string& expression, passes::Algebra options) {
+    const std::string text = test::emitMod(scoreOf(expression), options).text, word = "using Exponents = ";
     const size_t at = text.find(word) + word.size();
     return text.substr(at, text.find(';', at) - at);
   };
-  const codegen::ModOptions all = {.scaledScore = true, .rowShift = true};
+  const passes::Algebra all = {.scale = true, .rowShift = true};
   CHECK(formOf("score", all) == "ProductExponents");
   CHECK(formOf("score + cap * (kv_idx - q_idx)", all) == "LinearExponents");
   CHECK(formOf("score + cap * (kv_idx - q_idx)", {}) == "ScoreExponents");
@@ -114,8 +115,8 @@ TEST_CASE("the form of a score is the cheapest that computes it", "[exponents]")
 
 TEST_CASE("a mod with the row's term apart gives the same sums from every origin", "[row_shift]") {
   auto module = scoreOf("score - cap * (q_idx - kv_idx)");
-  codegen::ModSource source = codegen::emitMod(module, {.rowShift = true});
-  CHECK(codegen::emitMod(module).text.find("kAnyOrigin = false") != std::string::npos);
+  codegen::ModSource source = test::emitMod(module, {.rowShift = true});
+  CHECK(test::emitMod(module).text.find("kAnyOrigin = false") != std::string::npos);
   HostMods host;
   host.add(source);
   bool built = host.build(R"(

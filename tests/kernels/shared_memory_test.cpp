@@ -33,7 +33,7 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
           INFO(captures << " captures, head dims " << headDim << ", " << headDimV << (blockSparse ? ", lists" : ""));
           const KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .headDim = headDim, .headDimV = headDimV,
                                       .blockSparse = blockSparse};
-          auto plan = plan::choosePlan(factsOf(*mod), options);
+          auto plan = choosePlan(*mod, options);
           REQUIRE(plan);
           CHECK(plan->stages.front().config.sharedBytes <= limit);
         }

@@ -4,9 +4,9 @@
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "ir/verifier.h"
-#include "passes/kv_bounds.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
+#include "support/derived_by.h"
 #include "support/same_meaning.h"
 
 #include "dsl/frontend.h"
@@ -146,7 +146,7 @@ TEST_CASE("a causal score_mod as published bounds its loop like a mask_mod") {
                   "20 * torch.tanh(score / 20)")}) {
     INFO(masked);
     ir::Module lifted = moduleOf(head + masked + "\n"), two = moduleOf(head + plain + "\n" + mask);
-    CHECK(hasBounds(lifted));
+    CHECK(test::hasBounds(lifted));
     CHECK(ir::canonicalHash(lifted) == ir::canonicalHash(two));
   }
 }
@@ -168,10 +168,10 @@ TEST_CASE("what is no mask stays in the score") {
 TEST_CASE("of a condition that asks for the score, the rest is lifted") {
   ir::Module module = moduleOf("where((q_idx >= kv_idx) & (score > 1), score, -inf)");
   CHECK(module.liftsMasks);
-  CHECK(hasBounds(module));
+  CHECK(test::hasBounds(module));
   CHECK(hasInfinity(module));
   module = moduleOf("where((q_idx < kv_idx) | (score < 1), -inf, score)");
-  CHECK(hasBounds(module));
+  CHECK(test::hasBounds(module));
 }
 
 TEST_CASE("a lifted mask joins the mask_mod of the text") {

@@ -4,8 +4,8 @@
 #include "mod_text.h"
 #include "options.h"
 
+#include "analysis/gather_proofs.h"
 #include "api/mod_impl.h"
-#include "passes/gather_proofs.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ namespace attnc::cli {
 namespace {
 
 /// "bias[.., axis 1], line 14"
-std::string place(const ir::Module& module, const passes::GatherProof& proof) {
+std::string place(const ir::Module& module, const analysis::GatherProof& proof) {
   const ir::Node& load = module[proof.load];
   const ir::TensorCapture& tensor = module.tensors[size_t(load.attr)];
   std::string axis = tensor.shape.size() > 1 ? fmt::format(" index {}", proof.axis) : "";
@@ -25,7 +25,7 @@ std::string place(const ir::Module& module, const passes::GatherProof& proof) {
 
 std::string gathers(const ir::Module& module) {
   std::string text;
-  for (const passes::GatherProof& proof : passes::proveGathers(module))
+  for (const analysis::GatherProof& proof : analysis::proveGathers(module))
     text += fmt::format("{:12}{}: {}: {}\n", text.empty() ? "gathers" : "", place(module, proof),
                         proof.proven ? "proven inside" : "clamped", proof.why);
   return text.empty() ? "gathers     none\n" : text;

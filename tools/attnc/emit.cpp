@@ -3,6 +3,9 @@
 #include "options.h"
 #include "output_file.h"
 
+#include "api/mod_impl.h"
+#include "ir/printer.h"
+
 #include <fmt/format.h>
 
 #include <memory>
@@ -35,6 +38,18 @@ Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
                        .pins = flags.pins};
 }
 
+/// What the kernel is written from: the mod without stop_gradient, and what is derived of it.
+Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
+  auto forward = forwardMod(mod);
+  if (!forward) return std::move(forward).error();
+  auto plan = choosePlan(*forward, kernel);
+  if (!plan) throwUsage("emit", plan.error()); // as for the stages that follow
+  if (!plan) return std::move(plan).error();
+  auto kernelMod = kernelModOf(*forward, plan->stages.front().algebra);
+  if (!kernelMod) return std::move(kernelMod).error();
+  return ir::print((*kernelMod)->module);
+}
+
 /// The bytes of the stage that is asked for. Of a kernel of several programs: of all, in order of their launch.
 Expected<std::string> emit(const EmitOptions& options) {
   auto mod = options.mod.load();
@@ -47,10 +62,11 @@ Expected<std::string> emit(const EmitOptions& options) {
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") return mod->irText();
 
-  Compiler compiler(options.kernel.toCompilerOptions());
   auto chosen = kernelOptions(options);
   if (!chosen) return std::move(chosen).error();
   const KernelOptions& kernel = *chosen;
+  if (options.stage == "kernel-ir") return kernelIr(*mod, kernel);
+  Compiler compiler(options.kernel.toCompilerOptions());
   auto sources = compiler.source(*mod, kernel);
   if (!sources) throwUsage("emit", sources.error()); // nothing but the options decides whether there is a kernel
   if (!sources) return std::move(sources).error();
@@ -81,15 +97,16 @@ int runEmit(const EmitOptions& options) {
 
 void addEmit(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<EmitOptions>();
-  CLI::App* command = app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, cu, ptx, cubin");
+  CLI::App* command =
+      app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, kernel-ir, cu, ptx, cubin");
   options->mod.addTo(*command);
   command
       ->add_option("--stage", options->stage,
-                   "ast: as parsed; ir: after all passes; cu: one self-contained CUDA "
-                   "file; ptx; cubin. Of a kernel of several launches: one behind the other, in their order")
+                   "ast: as parsed; ir: the mod after all passes; kernel-ir: with what is derived for the kernel; cu: one\n"
+                   "self-contained CUDA file; ptx; cubin. Of a kernel of several launches: one behind the other, in order")
       ->type_name("STAGE")
       ->required()
-      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
+      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"kernel-ir", {}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
   command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()

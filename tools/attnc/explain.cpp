@@ -6,8 +6,6 @@
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
-#include "codegen/mod_source.h"
-#include "plan/catalog.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
@@ -78,9 +76,11 @@ Error blamed(const ExplainOptions& options, Error error) {
 }
 
 /// What a kernel leaves of the mod to compute for every score. `options`: complete.
-ir::Module perScore(const Mod& mod, const KernelOptions& options) {
-  auto plan = plan::choosePlan(factsOf(mod), options);
-  return codegen::moduleBehindHooks(mod.module(), plan->stages.front().hooks);
+Expected<ir::Module> perScore(const Mod& mod, const KernelOptions& options) {
+  auto plan = choosePlan(mod, options);
+  if (!plan) return std::move(plan).error();
+  auto kernelMod = kernelModOf(mod, plan->stages.front().algebra);
+  return kernelMod ? Expected<ir::Module>((*kernelMod)->module) : std::move(kernelMod).error();
 }
 
 /// Everything after the command line is understood. `mod` has its pins folded in.
@@ -101,6 +101,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!sources) return std::move(sources).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
+  auto inKernel = perScore(mod, kernel);
+  if (!inKernel) return std::move(inKernel).error();
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
   const BlockMaskShape blocks = plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
@@ -108,7 +110,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({*settled, *sources, *compiled}, prepare.family) + problemText(problem) +
          valuesText(operands->captures) + workText(census, *settled) + operationsText(mod.module()) +
-         scoreText(perScore(mod, kernel), settled->kvLoop);
+         scoreText(*inKernel, settled->kvLoop);
 }
 
 int runExplain(const ExplainOptions& options) {

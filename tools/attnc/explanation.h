@@ -29,8 +29,8 @@ std::string kernelText(const Kernel& kernel, Family asked);
 /// "about" in front of them.
 std::string workText(const MaskCensus& census, const Preparation& preparation);
 
-/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`: what
-/// the kernel's hooks leave of the mod (codegen::moduleBehindHooks).
+/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`:
+/// what the hooks of the kernel leave of the mod (plan::KernelMod).
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

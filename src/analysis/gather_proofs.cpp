@@ -1,0 +1,69 @@
+// Proofs come from the interval analysis. What is not proved is looked at by the search for counter-examples, whose
+// work is shared out among the indices that differ.
+#include "analysis/gather_proofs.h"
+
+#include "analysis/example_search.h"
+#include "ir/printer.h"
+#include "ir/walk.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <tuple>
+
+namespace attnc::analysis {
+namespace {
+
+using ir::Op;
+using ir::Value;
+
+/// The bounds in the terms of the extent: a number beside a number, a form that names the extent beside a name.
+std::string boundsText(const ir::Module& module, const ir::OperandNames& names, Value index, const Bounds& bounds,
+                       const ir::Extent& extent) {
+  std::string upper = fmt::format("{}", bounds.range.hi);
+  for (const LinearForm& form : bounds.upper)
+    for (const LinearForm::Term& term : form.terms)
+      if (extent.isNamed && int64_t(term.dim) == extent.value) upper = toString(form, module);
+  return fmt::format("{} <= {} <= {}", bounds.range.lo, names.of(index), upper);
+}
+
+} // namespace
+
+std::vector<GatherProof> proveGathers(const ir::Module& module, const ir::Pins& pins, uint64_t* work) {
+  std::vector<GatherProof> proofs;
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  Intervals intervals(module, pins);
+  const ir::OperandNames names(module);
+  // Indices that are not proved, by value and extent: what was found for one of them.
+  std::map<std::tuple<uint32_t, bool, int64_t>, std::string> searched;
+  auto keyOf = [](Value index, const ir::Extent& extent) {
+    return std::tuple(index.id, extent.isNamed, extent.value);
+  };
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (!needed[id] || module[{id}].op != Op::Load) continue;
+    for (unsigned axis = 0; axis < module[{id}].operands.size(); ++axis) {
+      Value index = module[{id}].operands[axis];
+      const ir::Extent& extent = module.tensors[module[{id}].attr].shape[axis];
+      proofs.push_back({{id}, axis, intervals.provesInside({id}, axis), ""});
+      if (proofs.back().proven)
+        proofs.back().why = boundsText(module, names, index, intervals.of(index), extent);
+      else
+        searched[keyOf(index, extent)];
+    }
+  }
+  if (searched.empty()) return proofs;
+  ExampleSearch search(module, pins);
+  size_t left = searched.size();
+  for (GatherProof& proof : proofs) {
+    if (proof.proven) continue;
+    Value index = module[proof.load].operands[proof.axis];
+    const ir::Extent& extent = module.tensors[module[proof.load].attr].shape[proof.axis];
+    std::string& why = searched[keyOf(index, extent)];
+    if (why.empty()) why = search.run(index, extent, (kMaxExampleWork - search.work()) / left--);
+    proof.why = why;
+  }
+  if (work) *work = search.work();
+  return proofs;
+}
+
+} // namespace attnc::analysis

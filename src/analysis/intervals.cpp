@@ -1,0 +1,395 @@
+// The analysis walks the arena in order; intervals.h says what it knows and claims. Numeric ranges come from range.cpp;
+// here are the symbolic bounds, and what conditions of selects add.
+#include "analysis/intervals.h"
+
+#include "ir/bindings.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace attnc::analysis {
+
+using ir::Leaf;
+using ir::Level;
+using ir::Node;
+using ir::Op;
+using ir::Type;
+using ir::Value;
+
+namespace {
+
+constexpr size_t kMaxForms = 4;
+constexpr int kMaxConditions = 32; // of a select, that are asked what they say
+constexpr size_t kMaxFacts = 16;   // that are kept of them
+
+using Forms = llvm::SmallVector<LinearForm, 1>;
+
+void addForm(Forms& forms, const LinearForm& form) {
+  if (!form.isNumber() && forms.size() < kMaxForms && !llvm::is_contained(forms, form)) forms.push_back(form);
+}
+
+/// All bounds on one side; the number counts where there is no symbolic one, or with `always`.
+Forms allBounds(const Forms& symbolic, int64_t number, bool always) {
+  Forms result = symbolic;
+  if (always || result.empty()) result.push_back(LinearForm::number(number));
+  return result;
+}
+Forms uppers(const Bounds& bounds, bool always = false) { return allBounds(bounds.upper, bounds.range.hi, always); }
+Forms lowers(const Bounds& bounds, bool always = false) { return allBounds(bounds.lower, bounds.range.lo, always); }
+
+/// Adds a + factor * b for all pairs. Numbers that come out tighten `number` through `better`.
+template <class Better> void addPairs(const Forms& as, const Forms& bs, int64_t factor, Forms& out, Better better) {
+  for (const LinearForm& a : as)
+    for (const LinearForm& b : bs)
+      if (std::optional<LinearForm> sum = addScaled(a, b, factor)) {
+        if (sum->isNumber()) better(sum->constant);
+        addForm(out, *sum);
+      }
+}
+
+/// The last position along an extent.
+LinearForm lastOf(ir::BuiltinDim dim) { return {{{unsigned(dim), 1}}, -1}; }
+
+void copyForms(const Forms& from, Forms& to) {
+  for (const LinearForm& form : from) addForm(to, form);
+}
+
+} // namespace
+
+Intervals::Intervals(const ir::Module& module, const ir::Pins& pins) : module(module) {
+  for (size_t dim = 0; dim < module.dims.size(); ++dim) {
+    bool isBuiltin = dim < ir::kBuiltinDims;
+    bool isColumn = dim == size_t(ir::BuiltinDim::KvLen);
+    ExtentRange range{isBuiltin && !isColumn, isBuiltin ? ir::kMaxExtent : std::numeric_limits<int32_t>::max()};
+    if (auto pinned = pins.find(module.dims[dim]); pinned != pins.end()) range = {pinned->second, pinned->second};
+    dims.push_back(range);
+    if (isColumn) range = {std::max<int64_t>(range.lo, 1), std::max<int64_t>(range.hi, 1)};
+    dimsWithColumn.push_back(range);
+  }
+  for (const ir::ScalarCapture& scalar : module.scalars) {
+    auto pinned = pins.find(scalar.name);
+    pinnedScalars.push_back(pinned == pins.end() ? std::nullopt : std::optional(pinned->second));
+  }
+}
+
+llvm::ArrayRef<ExtentRange> Intervals::extents(Level level) const {
+  return level >= Level::Column ? dimsWithColumn : dims;
+}
+
+/// Makes the numeric range as narrow as the symbolic bounds allow.
+void Intervals::tighten(Bounds& bounds, Level level) const {
+  for (const LinearForm& form : bounds.upper) bounds.range.hi = std::min(bounds.range.hi, maxOf(form, extents(level)));
+  for (const LinearForm& form : bounds.lower) bounds.range.lo = std::max(bounds.range.lo, minOf(form, extents(level)));
+  // Contradicting bounds: the value is never computed. Any range will do; an empty one would surprise.
+  if (bounds.range.lo > bounds.range.hi) bounds.range.lo = bounds.range.hi;
+}
+
+Bounds Intervals::leaf(const Node& node) const {
+  Bounds result;
+  switch (leafOf(node)) {
+  case Leaf::Const: break; // of() reads the number
+  case Leaf::Dim:
+    result.range = Range::integers(Type::I32, dims[node.attr].lo, dims[node.attr].hi);
+    result.upper = result.lower = {LinearForm::extent(unsigned(node.attr))};
+    return result;
+  case Leaf::Iter: result.range = Range::ofIter(node); return result;
+  case Leaf::Scalar:
+    result.range = Range::full(node.type);
+    if (auto pinned = pinnedScalars[node.attr]; pinned && node.type != Type::F32)
+      result.range = Range::integers(node.type, *pinned, *pinned);
+    return result;
+  case Leaf::Param:
+    std::optional<ir::BuiltinDim> extent = ir::extentOf(ir::ParamKind(node.attr));
+    if (!extent) break;
+    result.range = Range::integers(Type::I32, 0, std::max<int64_t>(dimsWithColumn[size_t(*extent)].hi, 1) - 1);
+    result.upper = {lastOf(*extent)};
+    return result;
+  }
+  result.range = Range::full(node.type);
+  return result;
+}
+
+/// Whether a + gap <= b for all values.
+bool Intervals::neverAbove(const Bounds& a, const Bounds& b, int64_t gap, Level level) const {
+  for (const LinearForm& upper : uppers(a, true))
+    for (const LinearForm& lower : lowers(b, true))
+      if (auto difference = addScaled(upper, lower, -1))
+        if (maxOf(*difference, extents(level)) <= -gap) return true;
+  return false;
+}
+
+Range Intervals::decideComparison(const Node& node, llvm::ArrayRef<Bounds> x, Level level, Range range) const {
+  if (!isInt(x[0].range.type) || range.isSingle()) return range;
+  Range yes = Range::integers(Type::Bool, 1, 1), no = Range::integers(Type::Bool, 0, 0);
+  const bool isBelow = neverAbove(x[0], x[1], 1, level), isAbove = neverAbove(x[1], x[0], 1, level);
+  if (node.op == Op::Lt) return isBelow ? yes : neverAbove(x[1], x[0], 0, level) ? no : range;
+  if (node.op == Op::Le) return neverAbove(x[0], x[1], 0, level) ? yes : isAbove ? no : range;
+  if (node.op != Op::Eq && node.op != Op::Ne) return range;
+  if (!isBelow && !isAbove) return range;
+  return node.op == Op::Ne ? yes : no;
+}
+
+/// Bounds that hold for either value: those of one, moved as far as the other needs.
+void Intervals::commonUpper(const Bounds& a, const Bounds& b, Level level, Forms& out) const {
+  for (auto [own, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+    for (const LinearForm& form : own->upper) {
+      int64_t excess = std::numeric_limits<int64_t>::max(); // by how much the other can exceed the form
+      for (const LinearForm& upper : uppers(*other, true))
+        if (auto difference = addScaled(upper, form, -1)) excess = std::min(excess, maxOf(*difference, extents(level)));
+      auto moved = addScaled(form, LinearForm::number(std::max<int64_t>(excess, 0)), 1);
+      if (moved) addForm(out, *moved);
+    }
+}
+
+void Intervals::commonLower(const Bounds& a, const Bounds& b, Level level, Forms& out) const {
+  for (auto [own, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+    for (const LinearForm& form : own->lower) {
+      int64_t excess = std::numeric_limits<int64_t>::max();
+      for (const LinearForm& lower : lowers(*other, true))
+        if (auto difference = addScaled(form, lower, -1)) excess = std::min(excess, maxOf(*difference, extents(level)));
+      auto moved = addScaled(form, LinearForm::number(std::max<int64_t>(excess, 0)), -1);
+      if (moved) addForm(out, *moved);
+    }
+}
+
+/// H // HKV: the query heads that share a KV head. It divides H.
+bool Intervals::isGroupSize(Value value) const {
+  const Node& node = module[value];
+  auto isDim = [&](Value operand, ir::BuiltinDim dim) {
+    return module[operand].op == Op::Dim && module[operand].attr == int64_t(dim);
+  };
+  return node.op == Op::FloorDiv && isDim(node.operands[0], ir::BuiltinDim::H) &&
+         isDim(node.operands[1], ir::BuiltinDim::HKV);
+}
+
+/// Symbolic bounds of an integer operation that cannot wrap around.
+void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level, Bounds& result) const {
+  int64_t& lo = result.range.lo;
+  int64_t& hi = result.range.hi;
+  auto lessHi = [&](int64_t number) { hi = std::min(hi, number); };
+  auto moreLo = [&](int64_t number) { lo = std::max(lo, number); };
+  bool firstPositive = x[0].range.lo >= 0;
+  switch (node.op) {
+  case Op::Add:
+    addPairs(uppers(x[0]), uppers(x[1]), 1, result.upper, lessHi);
+    addPairs(lowers(x[0]), lowers(x[1]), 1, result.lower, moreLo);
+    break;
+  case Op::Sub:
+    addPairs(uppers(x[0]), lowers(x[1]), -1, result.upper, lessHi);
+    addPairs(lowers(x[0]), uppers(x[1]), -1, result.lower, moreLo);
+    break;
+  case Op::Neg:
+    addPairs({LinearForm()}, lowers(x[0]), -1, result.upper, lessHi);
+    addPairs({LinearForm()}, uppers(x[0]), -1, result.lower, moreLo);
+    break;
+  case Op::Mul:
+    for (unsigned i : {0u, 1u}) {
+      if (!x[i].range.isSingle()) continue;
+      int64_t factor = x[i].range.lo;
+      const Bounds& other = x[1 - i];
+      addPairs({LinearForm()}, factor < 0 ? lowers(other) : uppers(other), factor, result.upper, lessHi);
+      addPairs({LinearForm()}, factor < 0 ? uppers(other) : lowers(other), factor, result.lower, moreLo);
+    }
+    break;
+  case Op::Min:
+    for (unsigned i : {0u, 1u}) copyForms(x[i].upper, result.upper);
+    commonLower(x[0], x[1], level, result.lower);
+    break;
+  case Op::Max:
+    commonUpper(x[0], x[1], level, result.upper);
+    for (unsigned i : {0u, 1u}) copyForms(x[i].lower, result.lower);
+    break;
+  case Op::Mod:
+    if (x[1].range.lo >= 1) addPairs(uppers(x[1]), {LinearForm::number(-1)}, 1, result.upper, lessHi);
+    if (x[1].range.lo >= 1 && firstPositive) copyForms(x[0].upper, result.upper);
+    break;
+  case Op::FloorDiv:
+    if (x[1].range.lo >= 1 && firstPositive) copyForms(x[0].upper, result.upper);
+    if (firstPositive && isGroupSize(node.operands[1]) && llvm::is_contained(x[0].upper, lastOf(ir::BuiltinDim::H)))
+      addForm(result.upper, lastOf(ir::BuiltinDim::HKV));
+    break;
+  case Op::Shr:
+    if (firstPositive) copyForms(x[0].upper, result.upper);
+    break;
+  case Op::And:
+    if (firstPositive) copyForms(x[0].upper, result.upper);
+    if (x[1].range.lo >= 0) copyForms(x[1].upper, result.upper);
+    break;
+  case Op::Cast:
+    if (!isInt(x[0].range.type) || !x[0].range.within(lo, hi)) break;
+    copyForms(x[0].upper, result.upper);
+    copyForms(x[0].lower, result.lower);
+    break;
+#define LEAF(Name, ...) case Op::Name:
+#define FUNCTION(Name, ...) case Op::Name:
+#include "ir/ops.def"
+  case Op::Abs:
+  case Op::Div:
+  case Op::Or:
+  case Op::Xor:
+  case Op::Not:
+  case Op::Shl:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::Select:
+  case Op::Load:
+  case Op::Floor:
+  case Op::Ceil:
+  case Op::Trunc:
+  case Op::Round:
+  case Op::StopGradient:
+  case Op::IsNan:
+  case Op::Sum: break; // no symbolic bounds
+  }
+}
+
+Bounds Intervals::operation(const Node& node, llvm::ArrayRef<Bounds> operands, Level level) const {
+  llvm::SmallVector<Range, 3> ranges;
+  for (const Bounds& operand : operands) ranges.push_back(operand.range);
+  Bounds result{transfer(node, ranges), {}, {}};
+  ir::TypeRule rule = ir::info(node.op).rule;
+  if (rule == ir::TypeRule::Compare) result.range = decideComparison(node, operands, level, result.range);
+  if (!isInt(node.type) || rule == ir::TypeRule::Select) return result;
+  bool mayWrap = node.op == Op::Add || node.op == Op::Sub || node.op == Op::Mul || node.op == Op::Neg;
+  if (mayWrap && !cannotWrap(node, ranges)) return result;
+  symbolic(node, operands, level, result);
+  tighten(result, level);
+  return result;
+}
+
+// ---- Select: each branch counts under what the condition says ----
+
+/// Adds "smaller + gap <= larger" as a bound of those of the two that are asked about.
+void Intervals::order(Value smaller, Value larger, int64_t gap, Facts& facts) {
+  const bool asksSmaller = facts.asksAbout(smaller), asksLarger = facts.asksAbout(larger);
+  if (asksSmaller) {
+    Bounds below{Range::full(module[smaller].type), {}, {}};
+    auto lessHi = [&](int64_t number) { below.range.hi = std::min(below.range.hi, number); };
+    addPairs(uppers(of(larger), true), {LinearForm::number(-gap)}, 1, below.upper, lessHi);
+    facts.known.push_back({smaller, std::move(below)});
+  }
+  if (asksLarger) {
+    Bounds above{Range::full(module[larger].type), {}, {}};
+    auto moreLo = [&](int64_t number) { above.range.lo = std::max(above.range.lo, number); };
+    addPairs(lowers(of(smaller), true), {LinearForm::number(gap)}, 1, above.lower, moreLo);
+    facts.known.push_back({larger, std::move(above)});
+  }
+}
+
+/// What a condition says about a value and its operands.
+Intervals::Facts Intervals::factsOf(Value condition, bool holds, Value about) {
+  Facts facts{{about}, {}};
+  const Node& node = module[about];
+  facts.about.append(node.operands.begin(), node.operands.end());
+  int budget = kMaxConditions;
+  collectFacts(condition, holds, facts, budget);
+  return facts;
+}
+
+void Intervals::collectFacts(Value condition, bool holds, Facts& facts, int& budget) {
+  const Node& node = module[condition];
+  if (--budget < 0 || facts.known.size() >= kMaxFacts) return;
+  ++asked;
+  if (node.op == Op::Not) return collectFacts(node.operands[0], !holds, facts, budget);
+  if (node.op == (holds ? Op::And : Op::Or))
+    for (Value operand : node.operands) collectFacts(operand, holds, facts, budget);
+  if (ir::info(node.op).rule != ir::TypeRule::Compare || !isInt(module[node.operands[0]].type)) return;
+  Value a = node.operands[0], b = node.operands[1];
+  if (node.op == Op::Lt) holds ? order(a, b, 1, facts) : order(b, a, 0, facts);
+  if (node.op == Op::Le) holds ? order(a, b, 0, facts) : order(b, a, 1, facts);
+  if (node.op != (holds ? Op::Eq : Op::Ne)) return;
+  order(a, b, 0, facts);
+  order(b, a, 0, facts);
+}
+
+/// The bounds of a branch, narrowed by facts about itself or about its operands.
+Bounds Intervals::underFacts(Value value, const Facts& facts, Level level) {
+  auto narrowed = [&](Value of, Bounds bounds) {
+    for (const Fact& fact : facts.known) {
+      if (fact.value != of) continue;
+      bounds.range.lo = std::max(bounds.range.lo, fact.bounds.range.lo);
+      bounds.range.hi = std::min(bounds.range.hi, fact.bounds.range.hi);
+      copyForms(fact.bounds.upper, bounds.upper);
+      copyForms(fact.bounds.lower, bounds.lower);
+    }
+    tighten(bounds, level);
+    return bounds;
+  };
+  const Node& node = module[value];
+  ir::TypeRule rule = ir::info(node.op).rule;
+  bool isSimple = rule == ir::TypeRule::Arith || rule == ir::TypeRule::Cast;
+  Bounds bounds = of(value);
+  if (isSimple && isInt(node.type) && isInt(module[node.operands[0]].type)) {
+    llvm::SmallVector<Bounds, 3> operands;
+    for (Value operand : node.operands) operands.push_back(narrowed(operand, of(operand)));
+    bounds = operation(node, operands, level);
+  }
+  return narrowed(value, std::move(bounds));
+}
+
+Bounds Intervals::select(const Node& node, Level level) {
+  const Range& decided = range(node.operands[0]);
+  if (decided.isSingle()) return of(node.operands[decided.lo ? 1 : 2]);
+  if (!isInt(node.type)) {
+    llvm::SmallVector<Range, 3> ranges;
+    for (Value operand : node.operands) ranges.push_back(range(operand));
+    return {transfer(node, ranges), {}, {}};
+  }
+  const Value condition = node.operands[0], yes = node.operands[1], no = node.operands[2];
+  Bounds a = underFacts(yes, factsOf(condition, true, yes), level);
+  Bounds b = underFacts(no, factsOf(condition, false, no), level);
+  Bounds result{join(a.range, b.range), {}, {}};
+  commonUpper(a, b, level, result.upper);
+  commonLower(a, b, level, result.lower);
+  tighten(result, level);
+  return result;
+}
+
+// ---- The walk ----
+
+const Bounds& Intervals::of(Value value) {
+  while (bounds.size() <= value.id) {
+    Value at{uint32_t(bounds.size())};
+    const Node& node = module[at];
+    levels.push_back(ir::levelOf(node, levels));
+    bounds.push_back(boundsOf(at, node, levels.back()));
+  }
+  return bounds[value.id];
+}
+
+Bounds Intervals::boundsOf(Value value, const Node& node, Level level) {
+  if (node.op == Op::Const) return {Range::ofConst(module, value), {}, {}};
+  if (isLeaf(node)) return leaf(node);
+  if (node.op == Op::Load) return {Range::ofElement(module.tensors[node.attr].dtype), {}, {}};
+  if (node.op == Op::Select) return select(node, level);
+  llvm::SmallVector<Bounds, 3> operands;
+  for (Value operand : node.operands) {
+    operands.push_back(bounds[operand.id]);
+    tighten(operands.back(), level); // what is seen of a row value beside a column has a column
+  }
+  return operation(node, operands, level);
+}
+
+bool Intervals::isExact(Value value) {
+  llvm::SmallVector<Range, 3> ranges;
+  for (Value operand : module[value].operands) ranges.push_back(range(operand));
+  return cannotWrap(module[value], ranges);
+}
+
+bool Intervals::provesInside(Value load, unsigned axis) {
+  const Node& node = module[load];
+  const ir::Extent& extent = module.tensors[node.attr].shape[axis];
+  of(load); // and with it all that comes before
+  const Bounds& index = of(node.operands[axis]);
+  LinearForm size = extent.isNamed ? LinearForm::extent(unsigned(extent.value)) : LinearForm::number(extent.value);
+  Bounds end{Range::full(Type::I64), {}, {}};
+  if (size.isNumber())
+    end.range = Range::integers(Type::I64, size.constant, size.constant);
+  else
+    end.lower = {size};
+  return index.range.lo >= 0 && neverAbove(index, end, 1, levels[load.id]);
+}
+
+} // namespace attnc::analysis

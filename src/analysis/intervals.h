@@ -1,0 +1,83 @@
+// Interval analysis: what each value of a module can be, for every launch and every coordinate.
+//
+// Known beforehand: 0 <= b < B, 0 <= h < H, 0 <= q_idx < Q_LEN, 0 <= kv_idx < KV_LEN; extents up to ir::kMaxExtent; B,
+// H, HKV, Q_LEN >= 1, since otherwise no coordinate exists; KV_LEN >= 1 for whatever depends on kv_idx or score, since
+// the kernels evaluate head and row values even where there is no column; H is a multiple of HKV. Run-time scalars and
+// captured data are anything their types hold.
+//
+// A value has a numeric range, and bounds that are linear forms over extents: q_idx <= Q_LEN - 1. Both are sound for
+// the value as it is computed, wrap-around included. Operands of select are refined by the condition.
+#pragma once
+
+#include "analysis/linear.h"
+#include "analysis/range.h"
+#include "ir/pins.h"
+
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/SmallVector.h>
+
+#include <vector>
+
+namespace attnc::analysis {
+
+/// What is known of one value. `upper` and `lower` are symbolic (never plain numbers; those are in `range`); every one
+/// of them holds. They are empty for bool and f32.
+struct Bounds {
+  Range range;
+  llvm::SmallVector<LinearForm, 1> upper, lower;
+};
+
+/// Bounds of all values of a module, computed as they are asked for. The module may grow meanwhile; it must not shrink.
+class Intervals {
+public:
+  /// `pins` name extents (and scalars) whose value is fixed.
+  explicit Intervals(const ir::Module& module, const ir::Pins& pins = {});
+
+  const Bounds& of(ir::Value value);
+  const Range& range(ir::Value value) { return of(value).range; }
+
+  /// Whether an integer add, sub, mul or neg gives the mathematical result.
+  bool isExact(ir::Value value);
+  /// Whether 0 <= index < extent for one axis of a load.
+  bool provesInside(ir::Value load, unsigned axis);
+
+  /// Conditions of selects that were looked at so far: what the analysis spends beyond a walk over the module.
+  uint64_t conditionsAsked() const { return asked; }
+
+private:
+  struct Fact {
+    ir::Value value;
+    Bounds bounds;
+  };
+  struct Facts {
+    llvm::SmallVector<ir::Value, 4> about; ///< the values that are asked about
+    llvm::SmallVector<Fact, 4> known;
+    bool asksAbout(ir::Value value) const { return llvm::is_contained(about, value); }
+  };
+
+  Bounds boundsOf(ir::Value value, const ir::Node& node, ir::Level level);
+  Bounds leaf(const ir::Node& node) const;
+  Bounds operation(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level) const;
+  Bounds select(const ir::Node& node, ir::Level level);
+  Bounds underFacts(ir::Value value, const Facts& facts, ir::Level level);
+  Facts factsOf(ir::Value condition, bool holds, ir::Value about);
+  void collectFacts(ir::Value condition, bool holds, Facts& facts, int& budget);
+  void order(ir::Value smaller, ir::Value larger, int64_t gap, Facts& facts);
+  void symbolic(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level, Bounds& result) const;
+  Range decideComparison(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level, Range range) const;
+  void tighten(Bounds& bounds, ir::Level level) const;
+  void commonUpper(const Bounds& a, const Bounds& b, ir::Level level, llvm::SmallVector<LinearForm, 1>& out) const;
+  void commonLower(const Bounds& a, const Bounds& b, ir::Level level, llvm::SmallVector<LinearForm, 1>& out) const;
+  bool isGroupSize(ir::Value value) const;
+  bool neverAbove(const Bounds& a, const Bounds& b, int64_t gap, ir::Level level) const;
+  llvm::ArrayRef<ExtentRange> extents(ir::Level level) const;
+
+  const ir::Module& module;
+  std::vector<ExtentRange> dims, dimsWithColumn;
+  std::vector<std::optional<int64_t>> pinnedScalars;
+  std::vector<Bounds> bounds;
+  std::vector<ir::Level> levels;
+  uint64_t asked = 0;
+};
+
+} // namespace attnc::analysis

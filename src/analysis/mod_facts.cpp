@@ -1,0 +1,85 @@
+#include "analysis/mod_facts.h"
+
+#include "analysis/monotony.h"
+#include "ir/walk.h"
+
+namespace attnc::analysis {
+namespace {
+
+using ir::Level;
+using ir::Op;
+using ir::Value;
+
+/// What the score and the mask take.
+struct Contents {
+  std::array<bool, 5> loads{}; // by level
+  bool takesAngles = false;    // for every score, which is long beside it: narrow tiles have fewer copies to compile
+  size_t size = 0;             // leaves included
+};
+
+Contents contentsOf(const ir::Module& module) {
+  llvm::SmallVector<Value, 2> roots;
+  for (const ir::OutputRole& role : {ir::kScore, ir::kMask})
+    if (auto value = module.output(role)) roots.push_back(*value);
+  const std::vector<bool> needed = ir::neededBy(module, roots);
+  const std::vector<Level> levels = ir::levels(module);
+  Contents contents;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    ++contents.size;
+    if (node.op == Op::Load) contents.loads[size_t(levels[id])] = true;
+    if (ir::info(node.op).cost == ir::Cost::Long && levels[id] == Level::Element) contents.takesAngles = true;
+  }
+  return contents;
+}
+
+ScoreForm formOf(const ir::Module& module) {
+  const std::optional<Value> score = module.output(ir::kScore);
+  if (!score || isScore(module, *score)) return ScoreForm::Identity;
+  const ir::Node& node = module[*score];
+  const auto isSum = [&](unsigned i) {
+    return isScore(module, node.operands[i]) && node.operands[1 - i] == module.output(ir::kKvTerm);
+  };
+  if (node.op == Op::Add && (isSum(0) || isSum(1))) return ScoreForm::Linear;
+  const bool isScaled = module.output(ir::kScaleIn) || module.output(ir::kScaleOut);
+  if (isScaled && !node.operands.empty() && isScore(module, node.operands[0])) {
+    if (node.op == Op::Tanh) return ScoreForm::Tanh;
+    if (node.op == Op::TanhApprox) return ScoreForm::TanhApprox;
+  }
+  return ScoreForm::General;
+}
+
+Weight weightOf(const ModFacts& facts, const Contents& contents, const ir::Module& module) {
+  if (facts.loadsAt(Level::Element) || contents.takesAngles) return Weight::Heavy;
+  if (facts.loadsAt(Level::Column)) return Weight::Gather;
+  constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
+  const bool hasMask = module.output(ir::kMask).has_value();
+  const bool maskIsLight = !hasMask || (module.tensors.empty() && contents.size <= kLightMask);
+  if (facts.form != ScoreForm::Identity || !maskIsLight) return Weight::Medium;
+  return hasMask ? Weight::Light : Weight::None;
+}
+
+std::optional<KvEdges> edgesOf(const ir::Module& module) {
+  const std::optional<Value> begin = module.output(ir::kKvBegin), end = module.output(ir::kKvEnd);
+  if (!begin || !end) return std::nullopt;
+  Intervals intervals(module);
+  Monotony monotony(module, intervals);
+  return KvEdges{monotony.of(*begin) == Direction::Down, monotony.of(*end) == Direction::Down};
+}
+
+} // namespace
+
+ModFacts modFacts(const ir::Module& module) {
+  const Contents contents = contentsOf(module);
+  ModFacts facts;
+  facts.loads = contents.loads;
+  facts.form = formOf(module);
+  facts.weight = weightOf(facts, contents, module);
+  const std::optional<Value> mask = module.output(ir::kMask);
+  facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
+  facts.kvEdges = edgesOf(module);
+  return facts;
+}
+
+} // namespace attnc::analysis

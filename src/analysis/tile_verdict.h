@@ -1,0 +1,50 @@
+// mask_mod over a tile of scores, by interval arithmetic.
+#pragma once
+
+#include "analysis/range.h"
+#include "ir/bindings.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace attnc::analysis {
+
+enum class Verdict : uint8_t {
+  AlwaysFalse, ///< no element of the tile lives
+  AlwaysTrue,  ///< all elements live
+  Undecided,   ///< the analysis cannot tell; some, all or none may live
+};
+
+/// [qBegin, qEnd) x [kvBegin, kvEnd) of one batch entry and head; not empty.
+struct Tile {
+  int64_t b = 0, h = 0;
+  int64_t qBegin = 0, qEnd = 1, kvBegin = 0, kvEnd = 1;
+};
+
+/// Judges tiles for given scalars and extents. Captured data counts as unknown: a gather is anything its dtype holds.
+/// The judge keeps what does not depend on the tile. Not thread-safe, not even as const: copy one per thread.
+class TileJudge {
+public:
+  /// `module` is verified and outlives the judge. Of `bindings`, scalars and dims are read, tensors are not. `told`:
+  /// values whose range the caller knows better, having read the data, and tells with every tile.
+  TileJudge(const ir::Module& module, const ir::Bindings& bindings, llvm::ArrayRef<ir::Value> told = {});
+
+  /// AlwaysTrue without a mask_mod. `toldRanges`: what the values that were announced can be in this tile, in their
+  /// order.
+  Verdict judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges = {}) const;
+
+  /// Operations that a judgement takes.
+  int64_t cost() const { return int64_t(steps.size() + told.size()); }
+
+private:
+  Range leaf(uint32_t id, const ir::Bindings& bindings) const;
+
+  const ir::Module* module;
+  std::optional<ir::Value> root; ///< the output `mask`
+  std::vector<uint32_t> told;
+  std::vector<uint32_t> steps; ///< nodes that the root needs, that depend on the tile and that nobody tells
+  mutable std::vector<Range> ranges;
+};
+
+} // namespace attnc::analysis

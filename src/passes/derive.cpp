@@ -1,0 +1,18 @@
+#include "passes/derive.h"
+
+#include "passes/pipeline.h"
+
+#include <vector>
+
+namespace attnc::passes {
+
+Status deriveForKernels(ir::Module& module, Algebra algebra) {
+  std::vector<Pass> order;
+  if (algebra.scale) order.push_back(*findPass("derive-scale"));
+  if (algebra.rowShift)
+    order.push_back(*findPass("derive-row-shift")); // counts in units that only derive-scale changes
+  order.push_back(*findPass("derive-kv-bounds"));
+  return runPasses(module, order, {});
+}
+
+} // namespace attnc::passes

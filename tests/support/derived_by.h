@@ -1,0 +1,19 @@
+// A module with the outputs that one pass derives.
+#pragma once
+
+#include "passes/pass.h"
+
+#include <catch2/catch.hpp>
+
+namespace attnc::test {
+
+inline ir::Module derivedBy(std::string_view pass, ir::Module module) {
+  if (Status ok = passes::findPass(pass)->run(module, {}); !ok) FAIL(ok.error().message);
+  return module;
+}
+
+inline bool hasBounds(const ir::Module& module) {
+  return derivedBy("derive-kv-bounds", module).output(ir::kKvBegin).has_value();
+}
+
+} // namespace attnc::test
