@@ -96,7 +96,8 @@ using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Con
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
-  return (Mod::Col*)__cvta_shared_to_generic(shared + Memory::offset_of<Columns>()) + slot * kBlockN;
+  const unsigned offset = Memory::offset_of<Columns>() + slot * kBlockN * unsigned(sizeof(Mod::Col));
+  return (Mod::Col*)__cvta_shared_to_generic(shared + offset);
 }
 
 /// What the producer tells the others about a tile of Q rows.

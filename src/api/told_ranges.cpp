@@ -1,11 +1,10 @@
 #include "api/told_ranges.h"
 
+#include "analysis/operation_count.h"
 #include "ir/interpreter.h"
-#include "ir/loops.h"
 #include "ir/walk.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace attnc {
@@ -25,29 +24,8 @@ Range rangeOf(ir::Type type, const ir::Slot& slot) {
 } // namespace
 
 int64_t operationsOf(const ir::Module& module, Value value) {
-  const std::vector<ir::LoopSet> open = ir::openLoops(module);
-  std::array<double, ir::kMaxLoops> rounds{};
-  for (uint32_t id = 0; id <= value.id; ++id)
-    if (module[{id}].op == Op::Sum) {
-      const ir::Loop loop = ir::Loop::of(module[{id}]);
-      rounds[loop.id] = std::max(rounds[loop.id], double(loop.count));
-    }
-  auto times = [&](ir::LoopSet loops) {
-    double product = 1;
-    for (; loops; loops &= loops - 1) product *= rounds[ir::innermost(loops)];
-    return product;
-  };
-  const std::vector<bool> needed = ir::neededBy(module, value);
-  double count = 1;
-  for (uint32_t id = value.id + 1; id-- > 0;) {
-    if (!needed[id]) continue;
-    const ir::Node& node = module[{id}];
-    if (node.op == Op::Sum)
-      count += times(open[id] | ir::only(ir::Loop::of(node)));
-    else if (ir::info(node.op).cost != ir::Cost::Free)
-      count += times(open[id]);
-  }
-  return int64_t(std::min(count, double(kMostOperations)));
+  const uint64_t count = analysis::countOperations(module, value).total();
+  return int64_t(std::min<uint64_t>(count, kMostOperations - 1)) + 1; // a leaf takes a step as well
 }
 
 std::vector<ToldValue> toldValues(const ir::Module& module) {

@@ -16,7 +16,7 @@
 
 namespace attnc {
 
-/// Operations that an evaluation of a value takes, those of sums once a round; at least 1 and at most kMostOperations,
+/// Operations that an evaluation of a value takes (analysis::countOperations); at least 1 and at most kMostOperations,
 /// which keeps products with lengths and sizes of blocks inside int64.
 constexpr int64_t kMostOperations = int64_t(1) << 32;
 int64_t operationsOf(const ir::Module& module, ir::Value value);

@@ -1,5 +1,7 @@
 #include "plan/arch.h"
 
+#include "jit/arch.h"
+
 namespace attnc::plan {
 
 int64_t Arch::sharedBytesPerCta() const {
@@ -22,18 +24,12 @@ const std::vector<int>& knownCapabilities() {
 }
 
 Expected<Arch> parseArch(llvm::StringRef text) {
-  Arch arch;
-  llvm::StringRef rest = text;
-  bool good = rest.consume_front("sm_");
-  int first = 80; // with instructions of this suffix
-  if (rest.consume_back("a")) first = 90;
-  if (rest.consume_back("f")) first = 100;
-  arch.specific = first > 80;
-  good = good && !rest.getAsInteger(10, arch.capability);
-  if (!good || arch.capability < first)
+  const std::optional<jit::ArchName> name = jit::parseArchName(std::string_view(text.data(), text.size()));
+  const int first = !name || !name->suffix ? 80 : name->suffix == 'a' ? 90 : 100; // with instructions of this suffix
+  if (!name || name->number < first)
     return Error::environment("unknown architecture `" + text.str() + "`",
                               "sm_80 or later: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120");
-  return arch;
+  return Arch{name->number, name->suffix != 0};
 }
 
 } // namespace attnc::plan

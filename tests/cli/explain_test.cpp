@@ -251,9 +251,9 @@ TEST_CASE("operations are counted once, at their level, however many functions n
                                                      "            partial blocks: 3 (cast, eq, sub) + a select\n");
   CHECK(cli::scoreText(module, KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
   CHECK_THAT(cli::scoreText(module, KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
-  CHECK(cli::levelsText(cli::countOperations(module, {})) == "none");
+  CHECK(cli::levelsText(analysis::countOperations(module, {})) == "none");
   const ir::Value stopped = module.make(ir::Op::StopGradient, ir::Type::F32, {module.param(ir::ParamKind::Score)});
-  CHECK(cli::levelsText(cli::countOperations(module, stopped)) == "none"); // free in a kernel
+  CHECK(cli::levelsText(analysis::countOperations(module, stopped)) == "none"); // free in a kernel
 }
 
 TEST_CASE("what a kernel takes out of score_mod is not counted per score") {

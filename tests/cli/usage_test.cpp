@@ -42,6 +42,21 @@ void expectFailures(int exitCode, const std::vector<Row>& rows) {
 
 } // namespace
 
+TEST_CASE("emit prints the user's mod as ir, and with what is derived for a kernel as kernel-ir") {
+  const std::string softcap = " " ATTNC_SOURCE_DIR "/dsl/mods/softcap.py";
+  const std::string mod = attnc::test::attnc("emit --stage ir" + softcap).out;
+  const std::string wide = attnc::test::attnc("emit --stage kernel-ir --arch sm_80" + softcap).out;
+  const std::string plain =
+      attnc::test::attnc("emit --stage kernel-ir --arch sm_80 --kernel-family naive" + softcap).out;
+  const auto has = [](const std::string& text, const char* output) { return text.find(output) != std::string::npos; };
+  CHECK_FALSE(has(mod, "output kv_end"));
+  CHECK(has(wide, "output scale_in(b, h) -> "));
+  CHECK(has(wide, "output kv_end(b, h, q_idx) -> "));
+  CHECK(has(plain, "output kv_end(b, h, q_idx) -> "));
+  CHECK_FALSE(has(plain, "output scale_in"));
+  CHECK(attnc::test::attnc("emit --stage kernel-ir --arch sm_80 --kernel-family sm90" + softcap).exitCode == 2);
+}
+
 TEST_CASE("help and version go to stdout and succeed") {
   for (const char* command : {"", "check ", "emit ", "explain ", "run "}) {
     Outcome help = attnc::test::attnc(std::string(command) + "--help");
@@ -205,7 +220,8 @@ TEST_CASE("what is unknown is named, with what is near") {
           {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\n"},
           {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32; did you mean"},
           {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90; did you mean sm90?"},
-          {"emit --stage cubim " + kCausal, "--stage: 'cubim' is none of ast, ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
+          {"emit --stage cubim " + kCausal,
+           "--stage: 'cubim' is none of ast, ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
           {emit + "--kernel block", "--kernel: 'block' is none of forward, block-mask"},
           {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
            "--device: 'gpus' is none of auto, cuda, cpu; did you mean gpu?"}});

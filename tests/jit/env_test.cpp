@@ -85,6 +85,8 @@ TEST_CASE("a device's arch has the features of exactly that device", "[jit]") {
 }
 
 TEST_CASE("machine code runs where its arch allows", "[jit]") {
+  for (const char* name : {"", "sm_", "sm_9", "80", "sm_80b", "sm_90aa", "sm_-90", "sm_90 a", "sm_99999999999"})
+    CHECK_FALSE(parseArchName(name));
   CHECK(checkArchRuns("sm_80", 8, 0));
   CHECK(checkArchRuns("sm_80", 8, 9));
   CHECK_FALSE(checkArchRuns("sm_89", 8, 6));

@@ -64,7 +64,7 @@ const char* loopText(KvLoop loop) {
 }
 
 /// "3 (add, 2 mul)"
-std::string perElementText(const OperationCount& count) {
+std::string perElementText(const analysis::OperationCount& count) {
   std::string names;
   for (const auto& [name, times] : count.perElement)
     names += fmt::format("{}{}{}", names.empty() ? "" : ", ", times > 1 ? std::to_string(times) + " " : "", name);
@@ -156,10 +156,11 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
     partial.push_back(*mask);
     extra = " + a select";
   }
-  std::string text = fmt::format("per score   full blocks: {}\n", perElementText(countOperations(module, full)));
+  std::string text =
+      fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
   if (loop == KvLoop::AllTiles) return text;
-  return text +
-         fmt::format("            partial blocks: {}{}\n", perElementText(countOperations(module, partial)), extra);
+  return text + fmt::format("            partial blocks: {}{}\n",
+                            perElementText(analysis::countOperations(module, partial)), extra);
 }
 
 } // namespace attnc::cli

@@ -1,0 +1,25 @@
+// How many operations values take.
+#pragma once
+
+#include "ir/ir.h"
+
+#include <llvm/ADT/ArrayRef.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace attnc::analysis {
+
+/// Operations that some values of a module need, each counted once, at the outermost level where it is known; inside a
+/// sum once a round. Counts saturate.
+struct OperationCount {
+  std::array<uint64_t, 5> byLevel{};          ///< indexed by ir::Level
+  std::map<std::string, uint64_t> perElement; ///< those of level Element, by the operation's name in the IR
+  uint64_t at(ir::Level level) const { return byLevel[size_t(level)]; }
+  uint64_t total() const;
+};
+OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Value> roots);
+
+} // namespace attnc::analysis
