@@ -19,18 +19,18 @@ namespace attnc {
 /// them during the call alone.
 class Captures {
 public:
-  using Value = std::variant<TensorView, int64_t, double, bool>;
+  using Item = std::variant<TensorView, int64_t, double, bool>;
   Captures& set(std::string name, TensorView tensor) { return put(std::move(name), tensor); }
   Captures& set(std::string name, int64_t value) { return put(std::move(name), value); }
   Captures& set(std::string name, int value) { return put(std::move(name), int64_t(value)); }
   Captures& set(std::string name, double value) { return put(std::move(name), value); }
   Captures& set(std::string name, bool value) { return put(std::move(name), value); }
-  const Value* find(std::string_view name) const; ///< null: not set
-  const std::map<std::string, Value, std::less<>>& all() const { return values; }
+  const Item* find(std::string_view name) const; ///< null: not set
+  const std::map<std::string, Item, std::less<>>& all() const { return values; }
 
 private:
-  Captures& put(std::string name, Value value);
-  std::map<std::string, Value, std::less<>> values;
+  Captures& put(std::string name, Item value);
+  std::map<std::string, Item, std::less<>> values;
 };
 
 } // namespace attnc

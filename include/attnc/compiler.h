@@ -69,7 +69,7 @@ public:
   Expected<CompiledStages> compile(const Mod& mod, const KernelOptions& options) const;
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be
-  /// chosen cannot bound its loops by itself (the sm90 family can for causal, window, prefix and the like).
+  /// chosen cannot bound its loops by itself (sm80 and sm90 can for causal, window, prefix and the like).
   /// `blockSparse` of the options is ignored, their pins are not.
   Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
 

@@ -54,7 +54,7 @@ TileJudge::TileJudge(const ir::Module& module, const ir::Bindings& bindings, llv
   }
 }
 
-Verdict TileJudge::judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges) const {
+Verdict TileJudge::judge(const ScoreRect& tile, llvm::ArrayRef<Range> toldRanges) const {
   if (!root) return Verdict::AlwaysTrue;
   for (size_t i = 0; i < told.size(); ++i) ranges[told[i]] = toldRanges[i];
   auto coordinate = [&](ParamKind param) {

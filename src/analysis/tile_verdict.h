@@ -17,7 +17,7 @@ enum class Verdict : uint8_t {
 };
 
 /// [qBegin, qEnd) x [kvBegin, kvEnd) of one batch entry and head; not empty.
-struct Tile {
+struct ScoreRect {
   int64_t b = 0, h = 0;
   int64_t qBegin = 0, qEnd = 1, kvBegin = 0, kvEnd = 1;
 };
@@ -32,7 +32,7 @@ public:
 
   /// AlwaysTrue without a mask_mod. `toldRanges`: what the values that were announced can be in this tile, in their
   /// order.
-  Verdict judge(const Tile& tile, llvm::ArrayRef<Range> toldRanges = {}) const;
+  Verdict judge(const ScoreRect& tile, llvm::ArrayRef<Range> toldRanges = {}) const;
 
   /// Operations that a judgement takes.
   int64_t cost() const { return int64_t(steps.size() + told.size()); }

@@ -45,7 +45,7 @@ public:
 
 private:
   Block judge(int64_t b, int64_t h, int64_t qBlock, int64_t kvBlock) const {
-    analysis::Tile tile{.b = b, .h = h, .qBegin = qBlock * shape.qBlock, .kvBegin = kvBlock * shape.kvBlock};
+    analysis::ScoreRect tile{.b = b, .h = h, .qBegin = qBlock * shape.qBlock, .kvBegin = kvBlock * shape.kvBlock};
     tile.qEnd = std::min(tile.qBegin + shape.qBlock, shape.qLen);
     tile.kvEnd = std::min(tile.kvBegin + shape.kvBlock, shape.kvLen);
     analysis::Verdict verdict = intervals.judge(tile);

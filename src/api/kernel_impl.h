@@ -14,7 +14,7 @@ namespace attnc {
 
 /// A stage before loading: its machine code, and how a launch fills its ModArgs.
 struct BuiltStage {
-  std::vector<codegen::Slot> slots;
+  std::vector<codegen::ArgWord> slots;
   std::shared_ptr<const CompiledKernel> compiled; ///< as it comes from memory
 };
 

@@ -57,8 +57,8 @@ struct Problem {
   std::vector<RangePyramid> shared; // of those that know no head; the others' are empty
   std::vector<int64_t> heads;       // those that are looked at: b * shape.heads + h
 
-  analysis::Tile tileOf(const Region& region, int64_t head) const {
-    analysis::Tile tile{.b = head / shape.heads, .h = head % shape.heads};
+  analysis::ScoreRect tileOf(const Region& region, int64_t head) const {
+    analysis::ScoreRect tile{.b = head / shape.heads, .h = head % shape.heads};
     tile.qBegin = (int64_t(region.q) << region.qLevel) * shape.qBlock;
     tile.kvBegin = (int64_t(region.kv) << region.kvLevel) * shape.kvBlock;
     tile.qEnd = std::min(tile.qBegin + (int64_t(shape.qBlock) << region.qLevel), shape.qLen);
@@ -77,7 +77,7 @@ struct Problem {
   /// What the blocks of a region add up to, all of which are of one kind.
   Sums sumsOf(const Region& region, Verdict verdict) const {
     if (verdict == Verdict::AlwaysFalse) return {};
-    const analysis::Tile tile = tileOf(region, 0);
+    const analysis::ScoreRect tile = tileOf(region, 0);
     const int64_t rows = tile.qEnd - tile.qBegin, columns = tile.kvEnd - tile.kvBegin;
     Sums sums{.live = blocksOf(region), .pairs = double(rows) * double(columns)};
     if (verdict == Verdict::AlwaysTrue) sums.full = double(rows / shape.qBlock) * double(columns / shape.kvBlock);
@@ -222,7 +222,7 @@ Visits visit(const Problem& problem, const std::vector<OpenBlock>& order, int64_
       for (size_t at = size_t(i); at < order.size(); at += size_t(count)) {
         if (part.operations >= budget / count && at > 0) break;
         const auto& [block, head] = order[at];
-        const analysis::Tile tile = problem.tileOf(block, problem.heads[size_t(head)]);
+        const analysis::ScoreRect tile = problem.tileOf(block, problem.heads[size_t(head)]);
         const ElementsSeen seen = judgeElements(interpreter, tile, budget / cost);
         part.sums.add(problem.sumsOf(block, seen.verdict));
         part.operations += seen.evaluations * cost;

@@ -4,7 +4,7 @@
 
 namespace attnc {
 
-ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::Tile& tile, int64_t most) {
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most) {
   const auto& [b, h, qBegin, qEnd, kvBegin, kvEnd] = tile;
   ElementsSeen seen;
   // Whether to go on: not after the last that may be evaluated, and not once the tile is known to be mixed.

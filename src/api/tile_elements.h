@@ -16,6 +16,6 @@ struct ElementsSeen {
 };
 
 /// Evaluates elements until the tile is known, or `most` of them: then the verdict is of those.
-ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::Tile& tile, int64_t most = INT64_MAX);
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most = INT64_MAX);
 
 } // namespace attnc

@@ -73,7 +73,7 @@ uint32_t Lowering::addLeaf(std::string text, std::string type) {
   return add({.kind = Expr::Kind::Leaf, .text = std::move(text), .type = std::move(type)});
 }
 
-uint32_t Lowering::addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
+uint32_t Lowering::addArg(ArgWord slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
                           llvm::StringRef suffix) {
   auto [found, isNew] = argOf.try_emplace({slot.kind, slot.index, slot.axis}, 0);
   if (!isNew) return found->second;
@@ -147,8 +147,8 @@ uint32_t Lowering::lowerLeaf(const Node& node) {
     return add({.kind = Expr::Kind::Iter, .text = fmt::format("i{}", loop.id), .type = "int", .loop = loop});
   }
   uint32_t index = uint32_t(node.attr);
-  if (node.op == Op::Dim) return addArg({Slot::Kind::Dim, index, 0, Type::I32}, "int", "d_", module.dims[index]);
-  return addArg({Slot::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
+  if (node.op == Op::Dim) return addArg({ArgWord::Kind::Dim, index, 0, Type::I32}, "int", "d_", module.dims[index]);
+  return addArg({ArgWord::Kind::Scalar, index, 0, node.type}, cType(node.type), "s_", module.scalars[index].name);
 }
 
 /// Integer // and % by a power of two, or where both sides are known not to be negative: without the branches of

@@ -42,7 +42,7 @@ private:
   uint32_t add(Expr expr);
   uint32_t addLeaf(std::string text, std::string type);
   /// The field of ModArgs with this content, made on first use.
-  uint32_t addArg(Slot slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
+  uint32_t addArg(ArgWord slot, std::string type, llvm::StringRef prefix, llvm::StringRef name,
                   llvm::StringRef suffix = {});
 
   const ir::Module& module;
@@ -53,7 +53,7 @@ private:
   std::vector<uint32_t> numberOf;   // by IR value: its number in printed IR; leaves have none of their own
   std::vector<ir::ParamSet> params; // by IR value: what it depends on
   std::map<std::pair<std::string, std::vector<uint32_t>>, uint32_t> exprWith;
-  std::map<std::tuple<Slot::Kind, uint32_t, uint32_t>, uint32_t> argOf;
+  std::map<std::tuple<ArgWord::Kind, uint32_t, uint32_t>, uint32_t> argOf;
   Names argNames;
 };
 

@@ -58,7 +58,7 @@ uint32_t Lowering::lowerIndex(Value value, unsigned axis) {
   Expr inside{.operands = {index}, .type = cType(type), .prefix = "i_", .name = tensor.name, .line = load.line};
   if (extent.isNamed) {
     inside.text = type == Type::I64 ? "clamp_index({0}, i64_of({1}))" : "clamp_index({0}, {1})";
-    inside.operands.push_back(addArg({Slot::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int", "t_", tensor.name,
+    inside.operands.push_back(addArg({ArgWord::Kind::TensorSize, tensorIndex, axis, Type::I32}, "int", "t_", tensor.name,
                                      fmt::format("_size{}", axis)));
   } else {
     int64_t size = std::min<int64_t>(extent.value, std::numeric_limits<int32_t>::max());
@@ -76,7 +76,7 @@ Lowering::AddressTerms Lowering::termsOf(Value value) {
     bool isZero = module.isConst(operand) && module.integer(operand) <= 0;
     if (isZero || isConstant(tensor.shape[axis], 1)) continue; // reads element 0 of this axis
     uint32_t index = lowerIndex(value, axis);
-    uint32_t stride = addArg({Slot::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long", "t_",
+    uint32_t stride = addArg({ArgWord::Kind::TensorStride, uint32_t(load.attr), axis, Type::I64}, "long long", "t_",
                              tensor.name, fmt::format("_stride{}", axis));
     uint32_t term = add({.text = "step({0}, {1})",
                          .operands = {index, stride},
@@ -115,7 +115,7 @@ uint32_t Lowering::lowerGather(Value value) {
     if (isConstant(extent, 0)) return addLeaf(literal(load.type, 0), cType(load.type));
 
   std::string type = fmt::format("const {}*", elementType(tensor.dtype));
-  uint32_t address = addArg({Slot::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
+  uint32_t address = addArg({ArgWord::Kind::TensorData, uint32_t(load.attr), 0, Type::I64}, type, "t_", tensor.name);
   AddressTerms terms = termsOf(value);
   auto advance = [&](llvm::SmallVector<uint32_t, 4> by) {
     if (by.empty()) return;

@@ -19,7 +19,7 @@
 namespace attnc::codegen {
 
 /// One 8-byte word of ModArgs; a value of less than 8 bytes stands in the low ones.
-struct Slot {
+struct ArgWord {
   enum class Kind : uint8_t {
     Dim,          ///< i32: an extent, by its index in Module::dims
     TensorData,   ///< address of element (0, ..., 0), by its index in Module::tensors
@@ -38,7 +38,7 @@ struct ModSource {
   /// The text without what does not change the machine code: names, file, lines. Equal for mods of equal IR, so the
   /// cache keys on it; a change of the code generator changes it.
   std::string key;
-  std::vector<Slot> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
+  std::vector<ArgWord> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
   int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad, else 0
 };
 
@@ -54,11 +54,11 @@ ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, siz
 constexpr const char* kZeroVariable = "attnc_zero";
 
 /// Whether packArgs() needs a zero.
-bool readsTensors(llvm::ArrayRef<Slot> slots);
+bool readsTensors(llvm::ArrayRef<ArgWord> slots);
 
 /// Writes slots.size() words: the ModArgs of one launch. `bindings` belong to the module that the slots came from;
 /// tensors are in the memory of the device that runs the code, and so is `zero`: 8 aligned bytes of zeros. Allocates
 /// nothing.
-void packArgs(llvm::ArrayRef<Slot> slots, const ir::Bindings& bindings, const void* zero, uint64_t* words);
+void packArgs(llvm::ArrayRef<ArgWord> slots, const ir::Bindings& bindings, const void* zero, uint64_t* words);
 
 } // namespace attnc::codegen

@@ -52,7 +52,7 @@ struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
   std::vector<Hook> hooks;             ///< in the order of their outputs
-  std::vector<Slot> slots;
+  std::vector<ArgWord> slots;
   std::vector<ArgField> args;
 };
 

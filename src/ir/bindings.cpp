@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kUnknown = -1;
 
-const char* kindOf(const Captures::Value& value) {
+const char* kindOf(const Captures::Item& value) {
   switch (value.index()) {
   case 0: return "a tensor";
   case 1: return "an int";
@@ -29,7 +29,7 @@ const char* kindOf(const ScalarCapture& scalar) {
   return "?";
 }
 
-Error wrongKind(llvm::StringRef name, const char* declared, const Captures::Value& given) {
+Error wrongKind(llvm::StringRef name, const char* declared, const Captures::Item& given) {
   return Error::environment(
       fmt::format("capture '{}' is declared as {}, but {} is given", name.str(), declared, kindOf(given)));
 }
@@ -92,7 +92,7 @@ Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis
 }
 
 Status bindTensor(const Module& module, const TensorCapture& tensor, const Captures& captures, Bindings& bindings) {
-  const Captures::Value* given = captures.find(tensor.name);
+  const Captures::Item* given = captures.find(tensor.name);
   if (!given) return missing(tensor.name, declarationOf(module, tensor));
   const TensorView* view = std::get_if<TensorView>(given);
   if (!view) return wrongKind(tensor.name, "a tensor", *given);
@@ -111,7 +111,7 @@ Status bindTensor(const Module& module, const TensorCapture& tensor, const Captu
 }
 
 Status bindScalar(const ScalarCapture& scalar, const Captures& captures, Bindings& bindings) {
-  const Captures::Value* given = captures.find(scalar.name);
+  const Captures::Item* given = captures.find(scalar.name);
   if (!given) return missing(scalar.name, declarationOf(scalar));
   const int64_t* integer = std::get_if<int64_t>(given);
   const double* real = std::get_if<double>(given);

@@ -3,12 +3,12 @@
 
 namespace attnc {
 
-const Captures::Value* Captures::find(std::string_view name) const {
+const Captures::Item* Captures::find(std::string_view name) const {
   auto found = values.find(name);
   return found == values.end() ? nullptr : &found->second;
 }
 
-Captures& Captures::put(std::string name, Value value) {
+Captures& Captures::put(std::string name, Item value) {
   values.insert_or_assign(std::move(name), std::move(value));
   return *this;
 }

@@ -21,11 +21,11 @@ inline float f16ToFloat(uint16_t bits) {
 
 /// A value of any IR type: integers and bools (0 or 1) in `integer`, f32 in `real`. What mods mean is f32; tests
 /// compute the same in double, to see how much rounding matters.
-template <class Real> union SlotOf {
+template <class Real> union NumberOf {
   int64_t integer;
   Real real;
 };
-using Slot = SlotOf<float>;
+using Number = NumberOf<float>;
 
 template <class T> T elementAt(const void* data, int64_t offset) {
   T value;
@@ -34,7 +34,7 @@ template <class T> T elementAt(const void* data, int64_t offset) {
 }
 
 /// Reads, as the type it loads as, the element `offset` elements after `data`, which is host memory.
-inline Slot readElement(const void* data, DType dtype, int64_t offset) {
+inline Number readElement(const void* data, DType dtype, int64_t offset) {
   switch (dtype) {
   case DType::Bool: return {.integer = elementAt<uint8_t>(data, offset) != 0};
   case DType::U8: return {.integer = elementAt<uint8_t>(data, offset)};

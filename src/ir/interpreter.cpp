@@ -25,19 +25,19 @@ struct Tape {
   using Apply = decltype(Step::apply);
 
   template <Op op, Type from> static void operation(const Step& step, const Evaluator& in) {
-    Slot* slots = in.slots.data();
+    Number* slots = in.slots.data();
     slots[step.result] = semantics::apply(op, from, from, slots[step.a], slots[step.b]);
   }
   template <Type from, Type to> static void conversion(const Step& step, const Evaluator& in) {
-    Slot* slots = in.slots.data();
+    Number* slots = in.slots.data();
     slots[step.result] = semantics::cast(from, to, slots[step.a]);
   }
   static void select(const Step& step, const Evaluator& in) {
-    Slot* slots = in.slots.data();
+    Number* slots = in.slots.data();
     slots[step.result] = slots[step.a].integer ? slots[step.b] : slots[step.c];
   }
   static void gather(const Step& step, const Evaluator& in) {
-    Slot* slots = in.slots.data();
+    Number* slots = in.slots.data();
     const Gather& from = in.gathers[step.a];
     int64_t offset = 0;
     for (const Gather::Axis& axis : from.axes)
@@ -46,9 +46,9 @@ struct Tape {
   }
 
   template <Type type> static void sum(const Step& step, const Evaluator& in) {
-    Slot* slots = in.slots.data();
+    Number* slots = in.slots.data();
     const Rounds& rounds = in.sums[step.a];
-    Slot total = type == Type::F32 ? Slot{.real = 0} : Slot{.integer = 0};
+    Number total = type == Type::F32 ? Number{.real = 0} : Number{.integer = 0};
     for (int64_t i = 0; i < rounds.count; ++i) {
       slots[rounds.index].integer = i;
       for (const Step& inner : rounds.steps) inner.apply(inner, in);
@@ -81,7 +81,7 @@ struct Tape {
   std::vector<uint32_t> slotOf = std::vector<uint32_t>(module.size(), 0); // of an open node: in the loop at work
   std::array<std::vector<Step>, 4> byLevel = {}; // launch, head, row, element
 
-  uint32_t newSlot(Slot value = {.integer = 0}) {
+  uint32_t newSlot(Number value = {.integer = 0}) {
     out.slots.push_back(value);
     return uint32_t(out.slots.size() - 1);
   }
@@ -94,7 +94,7 @@ struct Tape {
     case Leaf::Iter: return newSlot();
     case Leaf::Scalar: {
       const ScalarValue& scalar = bindings.scalars[node.attr];
-      return newSlot(node.type == Type::F32 ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer});
+      return newSlot(node.type == Type::F32 ? Number{.real = scalar.real} : Number{.integer = scalar.integer});
     }
     }
     if (node.type == Type::F32) return newSlot({.real = std::bit_cast<float>(uint32_t(node.attr))});
@@ -156,7 +156,7 @@ struct Tape {
 };
 
 Evaluator::Evaluator(const Module& module, const Bindings& bindings, Value root)
-    : rootType(module[root].type), slots(kParamCount, Slot{.integer = 0}) {
+    : rootType(module[root].type), slots(kParamCount, Number{.integer = 0}) {
   Tape{module, bindings, *this}.build(root);
 }
 
@@ -177,7 +177,7 @@ Interpreter::Interpreter(const Module& module, const Bindings& bindings) : modul
 }
 
 double Interpreter::value(Value value, float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
-  Slot slot = Evaluator(*module, bindings, value).evaluate(score, b, h, q, kv);
+  Number slot = Evaluator(*module, bindings, value).evaluate(score, b, h, q, kv);
   return (*module)[value].type == Type::F32 ? slot.real : double(slot.integer);
 }
 

@@ -27,8 +27,8 @@ class Evaluator {
 public:
   Evaluator(const Module& module, const Bindings& bindings, Value root);
 
-  /// Integers and bools in Slot::integer, f32 in Slot::real.
-  Slot evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  /// Integers and bools in Number::integer, f32 in Number::real.
+  Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     if (b != lastB || h != lastH) {
       setHead(b, h);
       setRow(q);
@@ -65,7 +65,7 @@ private:
   };
   friend struct Tape;
   /// The first slots are the parameters'.
-  Slot& slotOf(ParamKind param) const { return slots[size_t(param)]; }
+  Number& slotOf(ParamKind param) const { return slots[size_t(param)]; }
 
   void run(size_t begin, size_t end) const {
     for (size_t at = begin; at < end; ++at) steps[at].apply(steps[at], *this);
@@ -79,7 +79,7 @@ private:
   size_t headEnd = 0, rowEnd = 0;
   uint32_t root = 0;
   Type rootType = Type::F32;
-  mutable std::vector<Slot> slots;
+  mutable std::vector<Number> slots;
   mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // no coordinate: nothing is computed yet
 };
 

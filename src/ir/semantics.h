@@ -91,7 +91,7 @@ constexpr bool isSpelled(TypeRule rule, Type type) {
   return !isElsewhere && admits(rule, type);
 }
 
-template <class Real, class T> SlotOf<Real> slotOf(T value) {
+template <class Real, class T> NumberOf<Real> slotOf(T value) {
   if constexpr (std::is_floating_point_v<T>)
     return {.real = Real(value)};
   else
@@ -99,7 +99,7 @@ template <class Real, class T> SlotOf<Real> slotOf(T value) {
 }
 
 /// The operation on operands of the type that T stands for. 0 for one that the verifier refuses.
-template <class Real, Type type, class T> [[gnu::always_inline]] inline SlotOf<Real> spelled(Op op, T a, T b) {
+template <class Real, Type type, class T> [[gnu::always_inline]] inline NumberOf<Real> spelled(Op op, T a, T b) {
   [[maybe_unused]] constexpr int Elsewhere = 0;
   switch (op) {
 #define OP(Name, text, arity, rule, cuda, value, derivative, commutes, cost)                                           \
@@ -113,20 +113,20 @@ template <class Real, Type type, class T> [[gnu::always_inline]] inline SlotOf<R
   return {.integer = 0};
 }
 
-template <class Real> [[gnu::always_inline]] inline SlotOf<Real> cast(Type from, Type to, SlotOf<Real> a) {
+template <class Real> [[gnu::always_inline]] inline NumberOf<Real> cast(Type from, Type to, NumberOf<Real> a) {
   const bool isReal = from == Type::F32;
   switch (to) {
   case Type::Bool: return {.integer = isReal ? a.real != 0 : a.integer != 0};
   case Type::I32: return {.integer = isReal ? saturate<int32_t>(a.real) : int32_t(a.integer)};
   case Type::I64: return {.integer = isReal ? saturate<int64_t>(a.real) : a.integer};
-  case Type::F32: return isReal ? a : SlotOf<Real>{.real = Real(a.integer)};
+  case Type::F32: return isReal ? a : NumberOf<Real>{.real = Real(a.integer)};
   }
   return a;
 }
 
 /// Applies any operation but the leaves, Select, Load and Sum. `from` is the type of the operands, `to` of the result.
 template <class Real>
-[[gnu::always_inline]] inline SlotOf<Real> apply(Op op, Type from, Type to, SlotOf<Real> a, SlotOf<Real> b) {
+[[gnu::always_inline]] inline NumberOf<Real> apply(Op op, Type from, Type to, NumberOf<Real> a, NumberOf<Real> b) {
   if (op == Op::Cast) return cast(from, to, a);
   switch (from) {
   case Type::Bool: return spelled<Real, Type::Bool>(op, a.integer != 0, b.integer != 0);

@@ -11,11 +11,11 @@
 namespace attnc::passes {
 
 using ir::Op;
-using ir::Slot;
+using ir::Number;
 using ir::Type;
 using ir::Value;
 
-static Slot slotOf(const ir::Module& module, Value value) {
+static Number slotOf(const ir::Module& module, Value value) {
   if (module[value].type == Type::F32) return {.real = module.f32(value)};
   return {.integer = module.integer(value)};
 }
@@ -29,9 +29,9 @@ std::optional<Value> foldNode(ir::Module& module, const ir::Node& node) {
   }
   for (Value operand : node.operands)
     if (!module.isConst(operand)) return std::nullopt;
-  Slot first = slotOf(module, node.operands[0]);
-  Slot second = node.operands.size() > 1 ? slotOf(module, node.operands[1]) : Slot{.integer = 0};
-  Slot result = ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, first, second);
+  Number first = slotOf(module, node.operands[0]);
+  Number second = node.operands.size() > 1 ? slotOf(module, node.operands[1]) : Number{.integer = 0};
+  Number result = ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, first, second);
   if (node.type != Type::F32) return module.constant(node.type, result.integer);
   // One bit pattern for all NaN: the payload is not part of the language.
   return module.constF32(std::isnan(result.real) ? std::numeric_limits<float>::quiet_NaN() : result.real);

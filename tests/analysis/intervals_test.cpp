@@ -22,7 +22,7 @@ ir::Module moduleOf(std::string_view text) {
   return std::move(*module);
 }
 
-bool holds(const Range& range, ir::Slot value) {
+bool holds(const Range& range, ir::Number value) {
   if (range.isInteger()) return range.contains(value.integer);
   if (std::isnan(value.real)) return range.mayBeNan;
   return range.realLo <= value.real && value.real <= range.realHi;
@@ -68,7 +68,7 @@ TEST_CASE("ranges and symbolic bounds hold for every value of random modules") {
       const Bounds& bounds = intervals.of({id});
       ir::Evaluator evaluator(random.module, *bindings, {id});
       for (uint64_t i = 0; i < 24; ++i) {
-        ir::Slot value =
+        ir::Number value =
             evaluator.evaluate(float(test::RandomModule::sampleScore(i)), int64_t(i % 2), int64_t(i % 4),
                                i % 7 ? int64_t(i * 5) % qLen : qLen - 1, i % 5 ? int64_t(i * 7) % kvLen : kvLen - 1);
         bool sound = holds(bounds.range, value);
@@ -183,7 +183,7 @@ TEST_CASE("linear forms print as formulas") {
 
 namespace {
 
-Verdict judge(std::string_view text, const Captures& captures, Tile tile, bool optimise) {
+Verdict judge(std::string_view text, const Captures& captures, ScoreRect tile, bool optimise) {
   ir::Module module = moduleOf(text);
   if (optimise) REQUIRE(passes::runPipeline(module, {.verify = true}));
   auto bindings = ir::bind(module, captures, {.qLen = 1024, .kvLen = 1024});
@@ -231,7 +231,7 @@ TEST_CASE("verdicts of random tiles of random modules agree with all their eleme
     TileJudge tiles(random.module, *bindings);
     ir::Interpreter interpreter(random.module, *bindings);
     for (int round = 0; round < 12; ++round) {
-      Tile tile{int64_t(draw() % 2), int64_t(draw() % 4), int64_t(draw() % 13), 0, int64_t(draw() % 17), 0};
+      ScoreRect tile{int64_t(draw() % 2), int64_t(draw() % 4), int64_t(draw() % 13), 0, int64_t(draw() % 17), 0};
       tile.qEnd = tile.qBegin + 1 + int64_t(draw() % uint64_t(13 - tile.qBegin));
       tile.kvEnd = tile.kvBegin + 1 + int64_t(draw() % uint64_t(17 - tile.kvBegin));
       Verdict verdict = tiles.judge(tile);

@@ -7,7 +7,7 @@
 namespace attnc {
 
 using codegen::packArgs;
-using codegen::Slot;
+using codegen::ArgWord;
 using ir::Type;
 
 TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]") {
@@ -17,10 +17,10 @@ TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]
   bindings.tensors.push_back(TensorView::contiguous(data, DType::F32, {2, 3}));
   bindings.tensors[0].stride[0] = -3;
   bindings.scalars = {{-7, 0}, {0, 0.5}, {1, 0}};
-  std::vector<Slot> slots = {{Slot::Kind::Dim, 4, 0, Type::I32},          {Slot::Kind::TensorData, 0, 0, Type::I64},
-                             {Slot::Kind::TensorSize, 0, 1, Type::I32},   {Slot::Kind::TensorStride, 0, 0, Type::I64},
-                             {Slot::Kind::TensorStride, 0, 1, Type::I64}, {Slot::Kind::Scalar, 0, 0, Type::I32},
-                             {Slot::Kind::Scalar, 1, 0, Type::F32},       {Slot::Kind::Scalar, 2, 0, Type::Bool}};
+  std::vector<ArgWord> slots = {{ArgWord::Kind::Dim, 4, 0, Type::I32},          {ArgWord::Kind::TensorData, 0, 0, Type::I64},
+                             {ArgWord::Kind::TensorSize, 0, 1, Type::I32},   {ArgWord::Kind::TensorStride, 0, 0, Type::I64},
+                             {ArgWord::Kind::TensorStride, 0, 1, Type::I64}, {ArgWord::Kind::Scalar, 0, 0, Type::I32},
+                             {ArgWord::Kind::Scalar, 1, 0, Type::F32},       {ArgWord::Kind::Scalar, 2, 0, Type::Bool}};
   std::vector<uint64_t> words(slots.size() + 1, 99);
   packArgs(slots, bindings, nullptr, words.data());
   CHECK(words[0] == 6);
@@ -40,9 +40,9 @@ TEST_CASE("a tensor without elements is passed as the address of a zero with str
   ir::Bindings bindings;
   bindings.tensors.push_back(TensorView::contiguous(&data, DType::F32, {4, 0}));
   bindings.tensors[0].stride[0] = 8;
-  std::vector<Slot> slots = {{Slot::Kind::TensorData, 0, 0, Type::I64},
-                             {Slot::Kind::TensorStride, 0, 0, Type::I64},
-                             {Slot::Kind::TensorSize, 0, 0, Type::I32}};
+  std::vector<ArgWord> slots = {{ArgWord::Kind::TensorData, 0, 0, Type::I64},
+                             {ArgWord::Kind::TensorStride, 0, 0, Type::I64},
+                             {ArgWord::Kind::TensorSize, 0, 0, Type::I32}};
   uint64_t words[3];
   packArgs(slots, bindings, &zero, words);
   CHECK(words[0] == reinterpret_cast<uintptr_t>(&zero));
@@ -53,8 +53,8 @@ TEST_CASE("a tensor without elements is passed as the address of a zero with str
 TEST_CASE("without columns the mod is told of one, which kernels may evaluate and drop", "[codegen]") {
   ir::Bindings bindings;
   bindings.dims = {2, 3, 4, 5, 0, 0};
-  std::vector<Slot> slots = {{Slot::Kind::Dim, 3, 0, Type::I32}, {Slot::Kind::Dim, 4, 0, Type::I32},
-                             {Slot::Kind::Dim, 5, 0, Type::I32}};
+  std::vector<ArgWord> slots = {{ArgWord::Kind::Dim, 3, 0, Type::I32}, {ArgWord::Kind::Dim, 4, 0, Type::I32},
+                             {ArgWord::Kind::Dim, 5, 0, Type::I32}};
   uint64_t words[3];
   packArgs(slots, bindings, nullptr, words);
   CHECK(words[0] == 5);

@@ -124,7 +124,7 @@ private:
 };
 
 double exactResult(Op op, double x, double y) {
-  ir::SlotOf<double> a{.real = x}, b{.real = y};
+  ir::NumberOf<double> a{.real = x}, b{.real = y};
   return ir::semantics::apply(op, ir::Type::F32, ir::Type::F32, a, b).real;
 }
 

@@ -19,20 +19,20 @@ const Row kRows[] = {
 #include "ir/ops.def"
 };
 
-const Slot kIntegers[] = {{.integer = 0}, {.integer = 1}, {.integer = -3}, {.integer = 7}, {.integer = INT32_MIN}};
-const Slot kBools[] = {{.integer = 0}, {.integer = 1}};
-const Slot kReals[] = {{.real = 0.f}, {.real = -0.f}, {.real = 1.5f}, {.real = -2.f}, {.real = INFINITY}};
+const Number kIntegers[] = {{.integer = 0}, {.integer = 1}, {.integer = -3}, {.integer = 7}, {.integer = INT32_MIN}};
+const Number kBools[] = {{.integer = 0}, {.integer = 1}};
+const Number kReals[] = {{.real = 0.f}, {.real = -0.f}, {.real = 1.5f}, {.real = -2.f}, {.real = INFINITY}};
 
-std::vector<Slot> samplesOf(Type type) {
+std::vector<Number> samplesOf(Type type) {
   if (type == Type::Bool) return {std::begin(kBools), std::end(kBools)};
   if (type == Type::F32) return {std::begin(kReals), std::end(kReals)};
   return {std::begin(kIntegers), std::end(kIntegers)};
 }
 
 /// The bits of a result; those of all NaN are one.
-uint64_t bitsOf(Op op, Type from, Slot a, Slot b) {
+uint64_t bitsOf(Op op, Type from, Number a, Number b) {
   const bool isTest = info(op).rule == TypeRule::Compare;
-  const Slot result = semantics::apply(op, from, isTest ? Type::Bool : from, a, b);
+  const Number result = semantics::apply(op, from, isTest ? Type::Bool : from, a, b);
   if (isTest || from != Type::F32) return uint64_t(result.integer);
   return std::isnan(result.real) ? 0x7fc00000u : std::bit_cast<uint32_t>(result.real);
 }
@@ -50,8 +50,8 @@ TEST_CASE("what the table says of commutativity is so") {
       if (!admits(op.rule, type)) continue;
       INFO(row.text << " " << name(type));
       bool isSymmetric = true;
-      for (Slot a : samplesOf(type))
-        for (Slot b : samplesOf(type)) isSymmetric &= bitsOf(row.op, type, a, b) == bitsOf(row.op, type, b, a);
+      for (Number a : samplesOf(type))
+        for (Number b : samplesOf(type)) isSymmetric &= bitsOf(row.op, type, a, b) == bitsOf(row.op, type, b, a);
       CHECK(isCommutative(row.op, type) == isSymmetric);
     }
   }

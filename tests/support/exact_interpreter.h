@@ -30,34 +30,34 @@ public:
   }
 
 private:
-  using Slot = ir::SlotOf<double>;
+  using Number = ir::NumberOf<double>;
 
   /// The values of one call, each computed when it is first needed.
   class Walk {
   public:
-    Walk(const ExactInterpreter& of, Slot score, std::array<int64_t, 4> coordinates)
+    Walk(const ExactInterpreter& of, Number score, std::array<int64_t, 4> coordinates)
         : module(of.module), bindings(of.bindings), open(of.open), score(score), coordinates(coordinates),
           known(of.module.size()) {}
 
-    Slot valueOf(ir::Value value) {
+    Number valueOf(ir::Value value) {
       if (!known[value.id]) known[value.id] = compute(module[value]);
       return *known[value.id];
     }
 
   private:
-    Slot compute(const ir::Node& node) {
+    Number compute(const ir::Node& node) {
       const bool isReal = node.type == ir::Type::F32;
       auto operand = [&](size_t i) {
-        return i < node.operands.size() ? valueOf(node.operands[i]) : Slot{.integer = 0};
+        return i < node.operands.size() ? valueOf(node.operands[i]) : Number{.integer = 0};
       };
       switch (node.op) {
       case ir::Op::Const:
-        return isReal ? Slot{.real = std::bit_cast<float>(uint32_t(node.attr))} : Slot{.integer = node.attr};
-      case ir::Op::Param: return node.attr ? Slot{.integer = coordinates[size_t(node.attr) - 1]} : score;
+        return isReal ? Number{.real = std::bit_cast<float>(uint32_t(node.attr))} : Number{.integer = node.attr};
+      case ir::Op::Param: return node.attr ? Number{.integer = coordinates[size_t(node.attr) - 1]} : score;
       case ir::Op::Dim: return {.integer = bindings.dims[node.attr]};
       case ir::Op::Scalar: {
         const ir::ScalarValue& scalar = bindings.scalars[node.attr];
-        return isReal ? Slot{.real = scalar.real} : Slot{.integer = scalar.integer};
+        return isReal ? Number{.real = scalar.real} : Number{.integer = scalar.integer};
       }
       case ir::Op::Iter: return {.integer = round[ir::Loop::of(node).id]};
       case ir::Op::Sum: return sum(node);
@@ -67,9 +67,9 @@ private:
       }
     }
 
-    Slot sum(const ir::Node& node) {
+    Number sum(const ir::Node& node) {
       const ir::Loop loop = ir::Loop::of(node);
-      Slot total = node.type == ir::Type::F32 ? Slot{.real = 0} : Slot{.integer = 0};
+      Number total = node.type == ir::Type::F32 ? Number{.real = 0} : Number{.integer = 0};
       for (int64_t i = 0; i < loop.count; ++i) {
         round[loop.id] = i;
         for (uint32_t id = 0; id < known.size(); ++id)
@@ -82,19 +82,19 @@ private:
     const ir::Module& module;
     const ir::Bindings& bindings;
     const std::vector<ir::LoopSet>& open;
-    Slot score;
+    Number score;
     std::array<int64_t, 4> coordinates;
     std::array<int64_t, ir::kMaxLoops> round = {};
-    std::vector<std::optional<Slot>> known; // by Value::id
+    std::vector<std::optional<Number>> known; // by Value::id
   };
 
-  template <class Index> static Slot gather(const TensorView& view, bool isReal, Index index) {
+  template <class Index> static Number gather(const TensorView& view, bool isReal, Index index) {
     if (view.elements() == 0) return {.integer = 0};
     int64_t offset = 0;
     for (int axis = 0; axis < view.rank; ++axis)
       offset += std::clamp<int64_t>(index(size_t(axis)).integer, 0, view.shape[axis] - 1) * view.stride[axis];
-    const ir::Slot element = ir::readElement(view.data, view.dtype, offset);
-    return isReal ? Slot{.real = element.real} : Slot{.integer = element.integer};
+    const ir::Number element = ir::readElement(view.data, view.dtype, offset);
+    return isReal ? Number{.real = element.real} : Number{.integer = element.integer};
   }
 
   const ir::Module& module;

@@ -30,7 +30,7 @@ std::string declaration(const CaptureInfo& capture) {
   return fmt::format("{}: {}{}", capture.name, dtypeName(capture.dtype), dims);
 }
 
-std::optional<Captures::Value> parseScalar(const CaptureInfo& capture, const std::string& text, std::string& expected) {
+std::optional<Captures::Item> parseScalar(const CaptureInfo& capture, const std::string& text, std::string& expected) {
   switch (capture.kind) {
   case CaptureInfo::Kind::Int: {
     int64_t value = 0;

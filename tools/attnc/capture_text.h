@@ -16,7 +16,7 @@ std::string declaration(const CaptureInfo& capture);
 
 /// The value of a run-time scalar; nothing if the text does not fit its type. `expected` then says what would.
 /// Precondition: the capture is no tensor.
-std::optional<Captures::Value> parseScalar(const CaptureInfo& capture, const std::string& text, std::string& expected);
+std::optional<Captures::Item> parseScalar(const CaptureInfo& capture, const std::string& text, std::string& expected);
 
 /// A 0-d tensor of this dtype; nothing if the text does not fit.
 std::optional<HostTensor> parseElement(DType dtype, const std::string& text);

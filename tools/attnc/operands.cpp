@@ -151,7 +151,7 @@ private:
                                             shapeText(tensor.shape), wanted));
     };
     bool single = tensor.elements() == 1;
-    auto element = single ? ir::readElement(tensor.bytes.data(), tensor.dtype, 0) : ir::Slot{.integer = 0};
+    auto element = single ? ir::readElement(tensor.bytes.data(), tensor.dtype, 0) : ir::Number{.integer = 0};
     switch (capture.kind) {
     case CaptureInfo::Kind::Int:
       if (!single || !isInteger(tensor.dtype)) return misfit("integer");

@@ -115,7 +115,7 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   return {};
 }
 
-Captures::Value Generator::scalar(const CaptureInfo& capture) {
+Captures::Item Generator::scalar(const CaptureInfo& capture) {
   switch (capture.kind) {
   case CaptureInfo::Kind::Int: return uniform(1, std::max<int64_t>(1, problem.kvLen / 2));
   case CaptureInfo::Kind::Float: return std::uniform_real_distribution<double>(0.5, 1.5)(random);

@@ -34,7 +34,7 @@ public:
   Status fill(const CaptureInfo& capture, HostTensor& tensor);
 
   /// A run-time scalar as declared.
-  Captures::Value scalar(const CaptureInfo& capture);
+  Captures::Item scalar(const CaptureInfo& capture);
 
 private:
   void fillIntegers(const CaptureInfo& capture, HostTensor& tensor);
