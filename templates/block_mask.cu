@@ -4,6 +4,9 @@
 // appends live ones to the lists in order; a dense [q, kv] mask never exists. Elements past q_len or kv_len do not
 // count, but a block that reaches past either end is never full: its surplus columns have to be masked.
 //
+// All threads have one role. No shared memory. The only barriers are the votes over a block, __syncthreads_or: does any
+// element live, is any masked. Thread 0 writes the lists.
+//
 // Grid: q blocks * heads * batch, in one dimension. Threads: 32 kWarps.
 #include "attnc_config.cuh"
 

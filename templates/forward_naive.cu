@@ -2,10 +2,18 @@
 //
 //   out = softmax(mod(scale q k^T)) v,   lse = log sum exp mod(scale q k^T)
 //
-// A warp owns a row of q. KV goes by in chunks of 32 columns, one per lane, through shared memory; the softmax is online.
+// All warps have one role: a warp owns a row of q. KV goes by in chunks of 32 columns, one a lane, through shared memory; the
+// softmax is online. The mod is written plain: score() is score_mod.
 //
-// Shared memory: q_tile (kRows, kHeadDimQk), kv_tile (32, max head dim + 1: the odd stride avoids bank conflicts), f32.
-// The mod is written plain: score() is score_mod. Grid: q tiles * heads * batch, 32 kRows threads.
+//   shared memory (static)   f32                              lifetime
+//   q_tile                   kRows x kHeadDimQk               whole kernel; each warp reads its own row
+//   kv_tile                  32 x (max head dim + 1)          a chunk of K, then of V; the odd stride avoids bank conflicts
+//
+//   barrier         when                        what it says
+//   __syncthreads   before a chunk is copied    all warps are done with the one before
+//   __syncthreads   after                       the chunk is there
+//
+// Grid: q tiles * heads * batch, in one dimension. Threads: 32 kRows.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
