@@ -35,10 +35,12 @@ constexpr float kSlack = 8.f;
 /// takes a register more.
 template <bool TracksMax> struct RowReference;
 
+/// Instead of the greatest y of a row that has not seen a live column, as bits: a NaN, greater than all others.
+constexpr int kUnset = 0x7fffffff;
+
 template <> struct RowReference<true> {
-  static constexpr int kUnset = 0x7fffffff;
   float bias = 0.f;
-  int top = kUnset; // greatest y of this lane, as bits, if positive; kUnset: the row has not seen a live column
+  int top = kUnset; // greatest y of this lane, as bits, if positive, or kUnset
 
   ATTNC_DEVICE int greatest() const { return top; }
   ATTNC_DEVICE void see(int greatest) { top = greatest; }
@@ -50,7 +52,6 @@ template <> struct RowReference<true> {
 
 /// The bias is minus zero until the row has seen a live column.
 template <> struct RowReference<false> {
-  static constexpr int kUnset = 0x7fffffff;
   float bias = -0.f;
 
   ATTNC_DEVICE int greatest() const { return __float_as_uint(bias) == 0x80000000u ? kUnset : 0; }
@@ -68,7 +69,7 @@ template <bool TracksMax = true> struct SoftmaxRow : RowReference<TracksMax> {
   /// far. All lanes of the warp. Returns by how much y falls, and sets the factor for what was summed so far.
   ATTNC_DEVICE float move(float y_max, int greatest, float& rescale) {
     y_max = quad_max(fmaxf(y_max, __int_as_float(greatest))); // an unset one is not a number, and ignored
-    const bool unset = greatest == Reference::kUnset, dead = y_max == negative_infinity();
+    const bool unset = greatest == kUnset, dead = y_max == negative_infinity();
     const float fall = unset ? dead ? 0.f : y_max : fmaxf(y_max, 0.f);
     rescale = unset ? 1.f : ptx::ex2(-fall);
     sum *= rescale;
@@ -91,7 +92,7 @@ template <bool TracksMax = true> struct SoftmaxRow : RowReference<TracksMax> {
     static_assert(TracksMax);
     const int greatest = Reference::greatest();
     const float above = quad_max(fmaxf(__int_as_float(greatest), 0.f));
-    return unless_nan(sum, greatest == Reference::kUnset ? negative_infinity() : (above - Reference::bias) * kLn2);
+    return unless_nan(sum, greatest == kUnset ? negative_infinity() : (above - Reference::bias) * kLn2);
   }
 };
 
@@ -118,10 +119,7 @@ ATTNC_DEVICE bool follow_maxima(Scores& y, SoftmaxRow<TracksMax> (&row)[Rows], f
   if (move) [[unlikely]] {
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      float y_max = negative_infinity();
-#pragma unroll
-      for (int n = 0; n < Scores::kGroups; ++n) y_max = fmaxf(y_max, fmaxf(y.at(r, n, 0), y.at(r, n, 1)));
-      const float fall = row[r].move(y_max, greatest[r], rescale[r]);
+      const float fall = row[r].move(y.lane_max(r), greatest[r], rescale[r]);
 #pragma unroll
       for (int n = 0; n < Scores::kGroups; ++n)
 #pragma unroll

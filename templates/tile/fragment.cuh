@@ -59,9 +59,9 @@ template <int RowGroups, int Columns> struct Fragment {
   ATTNC_DEVICE void scale_rows(const float (&factor)[kRows]) {
     for_each([&](float& element, int r) { element *= factor[r]; });
   }
-  /// The largest element of a row in this lane; NaN is left out.
+  /// The largest element of a row in this lane; NaN is left out, and -inf comes of nothing else.
   ATTNC_DEVICE float lane_max(int r) const {
-    float result = at(r, 0, 0);
+    float result = __int_as_float(0xff800000);
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) result = fmaxf(result, fmaxf(at(r, n, 0), at(r, n, 1)));
     return result;
