@@ -21,7 +21,7 @@ namespace attnc {
 
 using Stream = CUstream_st*;
 
-enum class KernelKind { Forward, BlockMask };
+enum class KernelKind { Forward, Backward, BlockMask };
 enum class Family { Auto, Naive, Sm80, Sm90 };
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and
@@ -96,6 +96,24 @@ public:
 private:
   friend class Compiler;
   explicit ForwardKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
+  std::shared_ptr<const LoadedPlan> plan;
+};
+
+/// The backward kernels of a mod: gradients of q, k and v through out and lse. Deterministic. In all else like
+/// ForwardKernel, but that a workspace is needed.
+class BackwardKernel {
+public:
+  /// Enqueues. `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it.
+  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
+
+  /// Bytes for a problem: 4 for each row of q.
+  size_t workspaceBytes(const ProblemShape& problem) const;
+
+  const KernelOptions& options() const;
+
+private:
+  friend class Compiler;
+  explicit BackwardKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
   std::shared_ptr<const LoadedPlan> plan;
 };
 

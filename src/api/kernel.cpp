@@ -79,6 +79,21 @@ Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, v
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
+const KernelOptions& BackwardKernel::options() const { return plan->options(); }
+
+size_t BackwardKernel::workspaceBytes(const ProblemShape& problem) const {
+  const plan::Workspace& workspace = plan->built->plan.workspace;
+  return workspace.bytes + workspace.bytesPerRow * size_t(problem.batch * problem.qHeads * problem.qLen);
+}
+
+Status BackwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
+  Expected<plan::LaunchOperands> checked = plan::checkBackward(operands, outputs, options());
+  if (!checked) return checked.error();
+  if (const size_t bytes = workspaceBytes(checked->problem); bytes && !workspace)
+    return Error::environment(fmt::format("the workspace is null, expected {} bytes", bytes));
+  return plan->launch(*checked, operands.captures, workspace, stream);
+}
+
 const CompiledKernel& BlockMaskKernel::compiled() const { return *plan->compiled.front(); }
 
 const KernelOptions& BlockMaskKernel::options() const { return plan->options(); }

@@ -7,7 +7,7 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardSm90, &kForwardSm80, &kForwardNaive, &kBlockMask};
+const FamilyRow* const kFamilies[] = {&kForwardSm90, &kForwardSm80, &kForwardNaive, &kBackwardSm80, &kBackwardNaive, &kBlockMask};
 
 Status checkBlocks(const KernelOptions& options) {
   for (int size : {options.maskQBlock, options.maskKvBlock})

@@ -16,6 +16,8 @@ struct LaunchOperands {
   float* rowMax = nullptr; ///< null: not asked for
   float scale = 1;
   ProblemShape problem;               ///< what the mod sees
+  TensorView dOut, dQ, dK, dV;        ///< of backward kernels
+  const float* dLse = nullptr;        ///< null: 0
   std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
 };
 
@@ -27,6 +29,9 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 /// as the kernel was compiled for.
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
+/// For a launch of backward kernels.
+Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
+
 /// For a launch of a block-mask kernel. Errors name the block mask.
 Expected<LaunchOperands> checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem);
 
@@ -36,5 +41,8 @@ Strides stridesOf(const TensorView& tensor);
 
 /// The parameters that all forward kernels have in common.
 ForwardParams forwardParams(const LaunchOperands& operands);
+
+/// Those of all backward kernels; `workspace` holds delta.
+BackwardParams backwardParams(const LaunchOperands& operands, void* workspace);
 
 } // namespace attnc::plan
