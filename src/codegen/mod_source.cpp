@@ -190,6 +190,8 @@ struct Extras {
     text += returnerText("ScoreFactors", "factors(const ModArgs& args, const Head& head)",
                          fmt::format("    return {{{}, {}, {}}};\n", in, out, slope));
     text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)", shift);
+    text += "  ATTNC_DEVICE static float d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float, float grad) { return grad; }\n";
+    if (bounds) text += fmt::format("  static constexpr bool kBeginFalls = {}, kEndFalls = {};\n", bounds->begin.falls, bounds->end.falls);
     return bounds ? text + boundsText(*bounds, bodies[0], bodies[1]) : text;
   }
 };

@@ -40,6 +40,7 @@ struct ModSource {
 
 /// What leaves score() for other hooks: for kernels that go through templates/algo/apply_mod.cuh. Others would miss it.
 struct ModOptions {
+  bool gradients = false;
   bool scaledScore = false; ///< factors of the score that heads know; soft caps take the form of tanh
   /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_base may count from
   /// any position that is the same for both. For kernels that count from their tile; others would round the term.

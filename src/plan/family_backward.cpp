@@ -16,7 +16,7 @@ std::string unservedByBackward(const Request& request) {
   return request.options.blockSparse ? "walks no block masks" : "";
 }
 
-Plan planNaive(const Request& request) {
+Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
   const codegen::ModOptions plain{.gradients = true};
   Plan plan;
@@ -39,7 +39,7 @@ codegen::Config withSharedBytes(codegen::Config config) {
 }
 
 /// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow.
-Plan planSm80(const Request& request) {
+Plan planBackwardSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool isF32 = options.dtype == DType::F32;
@@ -72,7 +72,7 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
                                .name = "naive",
                                .unserved = unservedByBackward,
-                               .plan = planNaive,
+                               .plan = planBackwardNaive,
                                .layouts = "any strides, the last one 1",
                                .checkLayout = takesAnyLayout};
 
@@ -81,7 +81,7 @@ const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .name = "sm80",
                               .walksBounds = true,
                               .unserved = unservedByBackward,
-                              .plan = planSm80,
+                              .plan = planBackwardSm80,
                               .layouts = "any strides, the last one 1",
                               .checkLayout = takesAnyLayout};
 

@@ -61,7 +61,7 @@ public:
       : args(args), forward(forward), problem(forward.problem), result(result), q(args.forward.q), k(args.forward.k),
         v(args.forward.v), dOut(args.dOut), interpreter(module, bindings),
         scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {
-    if (const auto output = module.output(ir::kDScore)) derivative.emplace(module, bindings, *output);
+    (void)module;
   }
 
   void compute(int64_t kvBatch, int64_t kvHead) {
@@ -86,7 +86,7 @@ private:
       const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
       const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
       // d_score is linear in its last parameter.
-      const double slope = derivative ? derivative->evaluate(float(s), b, h, row, kv, 1.f).real : 1;
+      const double slope = derivative ? derivative->evaluate(float(s), b, h, row, kv).real : 1;
       const double dS = scale * (p == 0 ? 0 : g * slope);
       const int64_t kvRow = (kvBatch * problem.kvHeads + kvHead) * problem.kvLen + kv;
       add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvBatch, kvHead, kv), q.columns);
