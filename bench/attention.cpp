@@ -138,38 +138,23 @@ nlohmann::json Bench::measure(const Case& c) {
   capture("slopes", mod.slopes, DType::F32);
   capture("document_id", mod.documentId, DType::I32);
 
+  const Operands operands{.q = q.view, .k = k.view, .v = v.view, .captures = &device};
+  const Outputs outputs{.out = out.view};
+
   const Clock::time_point start = Clock::now();
-  KernelOptions options{.family = family, .dtype = c.dtype, .headDim = c.headDim};
-  options.blockSparse = take(compiler.wantsBlockMask(mod.mod, options));
-  const BlockMaskShape maskShape{.qLen = p.qLen, .kvLen = p.kvLen};
-  device::Buffer lists;
-  BlockMaskView mask;
-  std::optional<BlockMaskKernel> masker;
-  const auto buildMask = [&] { take(masker->launch(mask, p, device, stream.get())); };
-  if (options.blockSparse) {
-    masker = take(compiler.loadBlockMask(mod.mod, {}));
-    lists = take(device::Buffer::allocate(BlockMask::storageBytes(maskShape)));
-    mask = BlockMask::viewInto(lists.data(), maskShape);
-    buildMask();
-  }
-  const ForwardKernel kernel = take(compiler.loadForward(mod.mod, options));
-  Operands operands{.q = q.view,
-                    .k = k.view,
-                    .v = v.view,
-                    .captures = &device,
-                    .blockMask = options.blockSparse ? &mask : nullptr};
-  device::Buffer workspace = take(device::Buffer::allocate(kernel.workspaceBytes()));
-  take(workspace.fill(0));
-  const auto run = [&] { take(kernel.launch(operands, {.out = out.view}, workspace.data(), stream.get())); };
+  const Prepared prepared = take(compiler.prepare(mod.mod, operands, outputs, {.family = family}));
+  const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+  const auto initialise = [&] { take(prepared.initialise(operands, workspace.data(), stream.get())); };
+  const auto run = [&] { take(prepared.launch(operands, outputs, workspace.data(), stream.get())); };
   take(out.buffer.fill(0xff)); // NaN: an element that is not written shows
+  initialise();
   run();
   take(stream.synchronize());
   nlohmann::json row{{"id", c.id}, {"peer", "attnc"}, {"first_call_s", std::round(secondsSince(start) * 1000) / 1000}};
 
-  options.family = Family::Naive;
-  options.blockSparse = false; // the oracle evaluates mask_mod everywhere
-  const ForwardKernel naive = take(compiler.loadForward(mod.mod, options));
-  operands.blockMask = nullptr;
+  // The oracle evaluates mask_mod everywhere.
+  const Prepared naive = take(compiler.prepare(mod.mod, operands, {.out = expected.view},
+                                               {.family = Family::Naive, .buildBlockMask = false}));
   take(naive.launch(operands, {.out = expected.view}, nullptr, stream.get()));
   take(stream.synchronize());
   // Values of v stay below 6; a weight and the result each round once: 2^-9 or 2^-12 relative.
@@ -179,15 +164,15 @@ nlohmann::json Bench::measure(const Case& c) {
     throw std::runtime_error(
         fmt::format("differs from the naive kernel by {:.3g}: {}", comparison.maxError(), comparison.firstBadText()));
 
-  operands.blockMask = kernel.options().blockSparse ? &mask : nullptr;
   const double ms = medianMs(run, stream, flush);
   const double pairs = double(unmaskedPairs(mod, host, p)) * double(p.batch * p.qHeads);
   row["ms"] = std::round(ms * 1e4) / 1e4;
   row["tflops"] = std::round(4 * pairs * double(d) / ms / 1e8) / 10;
   row["max_error"] = comparison.maxError();
-  row["registers"] = kernel.compiled().registers;
-  row["spill_bytes"] = kernel.compiled().spillBytes;
-  if (masker) row["block_mask_ms"] = std::round(medianMs(buildMask, stream, flush) * 1e4) / 1e4;
+  const CompiledKernel& compiled = *prepared.kernel().compiled().front();
+  row["registers"] = compiled.registers;
+  row["spill_bytes"] = compiled.spillBytes;
+  if (prepared.blockMaskKernel()) row["block_mask_ms"] = std::round(medianMs(initialise, stream, flush) * 1e4) / 1e4;
   return row;
 }
 
@@ -209,8 +194,7 @@ int main(int argc, char** argv) {
   app.add_option("--only", only, "regular expression on the case id");
   app.add_option("--mods", mods, "folder of the mods, named as the cases' variants");
   app.add_option("--kernel-family", family, "auto, naive, sm80 or sm90")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Family>{
-          {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}}));
+      ->transform(CLI::CheckedTransformer(bench::familiesByName()));
   app.add_option("--seconds", seconds, "stop starting new cases after this long");
   CLI11_PARSE(app, argc, argv);
 

@@ -10,6 +10,12 @@
 
 namespace attnc::bench {
 
+std::map<std::string, Family> familiesByName() {
+  std::map<std::string, Family> families;
+  for (Family family : kAllFamilies) families.emplace(familyName(family), family);
+  return families;
+}
+
 std::vector<Case> readCases(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot read it");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Case {
   std::vector<int64_t> documentLengths;
   float qStd = 1; ///< standard deviation of q, and so of the scores: k is standard normal
 };
+
+/// What --kernel-family takes.
+std::map<std::string, Family> familiesByName();
 
 /// Reads a cases.json. Throws std::exception on a malformed file: this is a program, not the library.
 std::vector<Case> readCases(const std::string& path);

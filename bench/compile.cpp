@@ -3,6 +3,8 @@
 //
 // With a GPU the kernel is loaded as well ("loaded": true), else the time ends with the machine code. Cold mods differ in
 // a constant, so that nothing can have been compiled before; the directory of the disk cache is a fresh one.
+#include "cases.h"
+
 #include "attnc/attnc.h"
 #include "tools/device/device.h"
 
@@ -78,14 +80,13 @@ void print(const char* what, std::vector<double> times, const Setting& setting) 
 int main(int argc, char** argv) {
   Setting setting;
   setting.options.blockSparse = true;
-  std::string arch = "sm_90a", family = "auto";
+  std::string arch = "sm_90a";
   CLI::App app("Times compiling: cold, from disk, from memory.");
   app.add_option("--arch", arch, "without a GPU: what to compile for");
   app.add_option("--head-dim", setting.options.headDim, "head dim of the forward kernel");
   app.add_option("--rounds", setting.rounds, "measurements of each kind");
   app.add_option("--kernel-family", setting.options.family, "auto, naive, sm80 or sm90")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Family>{
-          {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}}));
+      ->transform(CLI::CheckedTransformer(bench::familiesByName()));
   CLI11_PARSE(app, argc, argv);
 
   const auto context = device::Context::create();

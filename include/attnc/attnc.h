@@ -16,6 +16,7 @@
 #include "attnc/captures.h"
 #include "attnc/compiler.h"
 #include "attnc/error.h"
+#include "attnc/family.h"
 #include "attnc/kernel.h"
 #include "attnc/log.h"
 #include "attnc/mod.h"

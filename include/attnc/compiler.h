@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace attnc {
 
@@ -53,12 +54,14 @@ public:
 
   // The finer calls, for who wants to choose by himself.
 
-  /// The text NVRTC would be given. Needs no GPU, no NVRTC and no disk.
-  Expected<KernelSource> source(const Mod& mod, const KernelOptions& options) const;
+  /// The text NVRTC would be given, of each stage. Needs no NVRTC, no disk, and no GPU if `options.arch` is given.
+  /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
+  Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
-  /// Compiles, or takes from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
-  /// Equal requests of several threads and processes compile once. No failure of the cache fails the call.
-  Expected<std::shared_ptr<const CompiledKernel>> compile(const Mod& mod, const KernelOptions& options) const;
+  /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is given.
+  /// Equal requests of several threads and processes compile once; the others wait. No failure of the cache fails the
+  /// call. Errors (environment): those of source(); no NVRTC 13. Internal: code that NVRTC refuses.
+  Expected<CompiledStages> compile(const Mod& mod, const KernelOptions& options) const;
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be
   /// chosen cannot bound its loops by itself (the sm90 family can for causal, window, prefix and the like).

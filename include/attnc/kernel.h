@@ -3,6 +3,7 @@
 
 #include "attnc/block_mask.h"
 #include "attnc/error.h"
+#include "attnc/family.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
 #include "attnc/tensor.h"
@@ -19,10 +20,11 @@ struct CUstream_st; // as in cuda.h; cudaStream_t is the same type
 
 namespace attnc {
 
+/// A CUDA stream of the current context; null is the null stream.
 using Stream = CUstream_st*;
 
+/// What a kernel computes: out from q, k and v, or gradients of these, or the lists of a block mask from mask_mod.
 enum class KernelKind { Forward, Backward, BlockMask };
-enum class Family { Auto, Naive, Sm80, Sm90 };
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and
 /// the captures' values are given at launch and never compile.
@@ -32,41 +34,56 @@ struct KernelOptions {
   std::string arch;             ///< "sm_80", "sm_90a", ...; empty: that of the current CUDA context's device
   DType dtype = DType::BF16;    ///< of q, k, v, out: BF16, F16, F32
   int headDim = 128;            ///< of q and k: a multiple of 8, 8..256
-  int headDimV = 0;             ///< of v and out; 0: headDim
-  bool blockSparse = false;     ///< launches pass a block mask
-  int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come
-  int maskKvBlock = 128;
-  bool rowMax = false; ///< launches may ask for the row maximum
-  bool tf32 = false;   ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
-  std::map<std::string, int64_t> pins; ///< "KV_LEN" -> 8192: folded into the kernel, and then part of the key
+  int headDimV = 0;             ///< of v and out: the same; 0: headDim
+  bool blockSparse = false;     ///< launches pass a block mask, and must
+  int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come, 64, 128 or 256
+  int maskKvBlock = 128;        ///< the same; else both are not read
+  bool rowMax = false;          ///< launches may ask for the row maximum
+  bool tf32 = false; ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
+  /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
+  /// -> 8192. A launch that gives another value is an error.
+  std::map<std::string, int64_t> pins;
 };
 
-/// Generated text of one kernel: what NVRTC is given.
+/// Generated text of one stage of a kernel: what NVRTC is given, and how the result is launched. A kernel is one stage
+/// or several, launched in order on one stream.
 struct KernelSource {
   std::string entry;                                        ///< name of the __global__ function
   std::string templateName;                                 ///< e.g. "forward_sm80.cu"
   std::string text;                                         ///< the template
   std::vector<std::pair<std::string, std::string>> headers; ///< name, text: the templates and the two generated ones
-  std::vector<std::string> options;
+  std::vector<std::string> options;                         ///< of NVRTC, beside the arch
   std::string arch;
   Family family = Family::Naive;
+
+  int threads = 0;                ///< of a CTA
+  int64_t dynamicSharedBytes = 0; ///< of a CTA: what a launch asks for
+  /// What a CTA computes at a time: q rows and kv columns, 0 where it has no such tile; the warps that do; and, of
+  /// kernels with rings, how many tiles of Q and of K and V lie in shared memory at once, else 0.
+  int tileRows = 0, tileColumns = 0, warps = 0, qStages = 0, kvStages = 0;
+
   /// One self-contained .cu: the headers pasted into the template once each, in order.
   std::string flattened() const;
 };
 
-/// A compiled kernel, not yet on a device.
+/// The machine code of one stage of a kernel, not yet on a device.
 struct CompiledKernel {
+  std::string entry;        ///< name of the __global__ function
+  std::string templateName; ///< as KernelSource::templateName
   std::vector<char> cubin;
   std::string ptx;
   std::string log; ///< of NVRTC and ptxas
-  int registers = 0;
+  int registers = 0; ///< of a thread
   int spillBytes = 0; ///< stores and loads, all functions
-  int64_t staticSharedBytes = 0;
-  int64_t dynamicSharedBytes = 0;      ///< what the launch asks for
+  int64_t staticSharedBytes = 0;       ///< of a CTA
+  int64_t dynamicSharedBytes = 0;      ///< of a CTA: what a launch asks for
   std::vector<std::string> advisories; ///< of ptxas, C7504 and C7510..C7520: code that is silently slow
   bool fromDisk = false;               ///< the call that gave this read it from the disk cache
   double compileMs = 0; ///< what compiling took that call; 0 when it came from the cache, in memory or on disk
 };
+
+/// The stages of a kernel, in order of their launch: at least one. Shared, and never null.
+using CompiledStages = std::vector<std::shared_ptr<const CompiledKernel>>;
 
 /// What a workspace is aligned to, in bytes. Device allocators of CUDA and of its libraries do no less.
 constexpr size_t kWorkspaceAlignment = 256;
@@ -79,18 +96,24 @@ struct LoadedPlan;
 /// the work that was launched.
 class ForwardKernel {
 public:
-  /// Enqueues. Checks operands and outputs first and launches nothing on an error (Blame::Environment naming the
-  /// tensor); a layout that its family does not take is one, for a launch never picks another kernel. Allocates no
-  /// device memory, synchronises nothing, compiles nothing; may be captured into a CUDA graph. `workspace`:
-  /// workspaceBytes() of device memory, or null, with which the kernel runs as well, only its work is dealt less
-  /// evenly. Empty problems (an extent 0) are legal: kv_len 0 gives out 0 and lse -inf.
+  /// Enqueues all stages on `stream`, which may be the null stream; what `stream` did before is visible to them. The
+  /// context that the kernel was loaded in must be current. Checks operands and outputs first and launches nothing on an
+  /// error: Blame::Environment, naming the tensor that does not fit, is null, or has a layout that the family does not
+  /// take (a launch never picks another kernel); captures or pins that do not fit the mod; what the driver refuses. It
+  /// touches no disk, allocates no device memory, synchronises nothing, compiles nothing, reads none of the memory of
+  /// the operands, and may be captured into a CUDA graph. Errors of the work itself show where CUDA shows them: at the
+  /// next synchronisation.
+  /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment. A forward kernel runs without
+  /// one, too (null), only its work is dealt less evenly. The caller zeroes it once, before the first launch; a launch
+  /// leaves what must be zero zero, and two launches that may overlap need a workspace each.
+  /// Empty problems (an extent 0) are legal: KV_LEN 0 gives out 0 and lse -inf.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
-  /// Bytes of device memory that a launch can use, at a multiple of kWorkspaceAlignment; 0: none. The caller zeroes
-  /// them once; a launch leaves them zero, and two launches that may overlap need a workspace each.
-  size_t workspaceBytes() const;
+  /// Bytes of device memory that launches with operands of these shapes can use; 0: none. Of the operands only what
+  /// Compiler::prepare() looks at counts. Errors (environment): operands that fit neither each other nor the kernel.
+  Expected<size_t> workspaceBytes(const Operands& operands, const Outputs& outputs) const;
 
-  const CompiledKernel& compiled() const;
+  const CompiledStages& compiled() const;
   const KernelOptions& options() const; ///< with family and arch as chosen
 
 private:
@@ -99,17 +122,21 @@ private:
   std::shared_ptr<const LoadedPlan> plan;
 };
 
-/// The backward kernels of a mod: gradients of q, k and v through out and lse. Deterministic. In all else like
-/// ForwardKernel, but that a workspace is needed.
+/// The backward kernels of a mod, several launches in order: gradients of q, k and v through out and lse. Equal launches
+/// give equal bits. Captured tensors get no gradients. In all else like ForwardKernel.
 class BackwardKernel {
 public:
-  /// Enqueues. `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it.
+  /// Enqueues. Of the operands, out, lse and dOut must be given; of the outputs dQ, dK and dV. Block masks are not taken.
+  /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it; launches that
+  /// may overlap need one each.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
-  /// Bytes for a problem: 4 for each row of q.
-  size_t workspaceBytes(const ProblemShape& problem) const;
+  /// Bytes of device memory that a launch needs: 4 for each row of q. Of `operands`, shapes and dtypes of q, k, v and out
+  /// count. Errors (environment): operands that fit neither each other nor the kernel.
+  Expected<size_t> workspaceBytes(const Operands& operands) const;
 
-  const KernelOptions& options() const;
+  const CompiledStages& compiled() const;
+  const KernelOptions& options() const; ///< with family and arch as chosen
 
 private:
   friend class Compiler;
@@ -120,11 +147,12 @@ private:
 /// A kernel that builds block masks by evaluating mask_mod. In all else like ForwardKernel.
 class BlockMaskKernel {
 public:
-  /// Enqueues the filling of the lists of `mask`: device memory, laid out as BlockMask::viewInto does, of the lengths
-  /// of `problem`. Tensors of `captures` are in device memory.
+  /// Enqueues the filling of the lists of `mask`: device memory, laid out as BlockMask::viewInto does, all of which is
+  /// overwritten but the entries past each count. Tensors of `captures` are in device memory. Errors (environment):
+  /// those of BlockMask::build() for a shape; lists that are null or compacted; captures or pins that do not fit.
   Status launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures, Stream stream) const;
 
-  const CompiledKernel& compiled() const;
+  const CompiledStages& compiled() const;
   const KernelOptions& options() const;
 
 private:

@@ -26,12 +26,20 @@ struct PrepareOptions {
   bool buildBlockMask = true;
 };
 
+/// How a kernel learns which tiles of kv columns a tile of q rows visits.
+enum class KvLoop {
+  AllTiles,  ///< it visits all: nothing is masked, or mask_mod is evaluated for every score
+  Bounds,    ///< the mod computes the first and last live column of its rows
+  BlockMask, ///< lists of blocks in device memory
+};
+
 /// What is settled for given operands.
 struct Preparation {
   KernelOptions options; ///< of the forward kernel, complete: family and arch as chosen
   /// Why a family that the catalogue would prefer on this GPU is passed over: the option that it does not serve, or the
   /// tensor whose layout it does not take. Empty where none is.
   std::string passedOver;
+  KvLoop kvLoop = KvLoop::AllTiles;
   std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
   ProblemShape problem;
   size_t workspaceBytes = 0;

@@ -1,7 +1,7 @@
 // The lists of a block mask: checking, copying, cutting, showing. Building them from a mod: block_mask_build.cpp.
 #include "attnc/block_mask.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 
 #include <fmt/format.h>
 
@@ -59,16 +59,10 @@ struct Layout {
 } // namespace
 
 Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
-  if (auto status = checkShape(lists.shape); !status) return status.error();
+  if (auto status = plan::checkShape(lists.shape); !status) return status.error();
+  if (auto status = plan::checkLists(lists); !status) return status.error();
   int64_t rows = rowCount(lists.shape);
-  if (lists.indexStride < 0) return Error::environment("block mask: indexStride is negative");
-  bool hasRows = rows > 0, hasIndices = hasRows && lists.indexStride > 0;
-  if ((hasRows && !lists.partialCount) || (hasIndices && !lists.partialIndex))
-    return Error::environment("block mask: partialCount and partialIndex must not be null");
   bool hasFull = lists.fullCount != nullptr;
-  if (hasFull ? hasIndices && !lists.fullIndex : lists.fullIndex != nullptr)
-    return Error::environment("block mask: fullCount and fullIndex must both be given or both be null");
-
   RowCheck check(lists);
   for (int64_t row = 0; row < rows; ++row) {
     if (auto status = check.check(row, "partial", lists.partialCount, lists.partialIndex); !status)

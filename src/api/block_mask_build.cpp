@@ -2,7 +2,7 @@
 // until it is known to be partial.
 #include "attnc/block_mask.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "api/tile_elements.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
@@ -90,7 +90,7 @@ private:
 Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                      const BlockMaskShape& shape) {
   const ir::Module& module = mod.module();
-  if (auto status = checkMaskProblem(module, problem, shape); !status) return status.error();
+  if (auto status = plan::checkMaskProblem(module, problem, shape); !status) return status.error();
   auto bindings = ir::bind(module, captures, problem);
   if (!bindings) return std::move(bindings).error();
 

@@ -32,6 +32,8 @@ jit::CompileJob compileJob(const plan::Assembly& assembly) {
 CompiledKernel compiledKernel(const jit::CachedKernel& cached, const plan::Stage& stage) {
   const jit::CompileResult& result = cached.result;
   CompiledKernel kernel;
+  kernel.entry = stage.entry;
+  kernel.templateName = stage.templateName;
   kernel.cubin = result.cubin;
   kernel.ptx = result.ptx;
   kernel.log = result.log;
@@ -178,21 +180,24 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
 
 Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(options)) {}
 
-Expected<KernelSource> Compiler::source(const Mod& mod, const KernelOptions& options) const {
+Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
   auto chosen = planned(derive(mod, complete->pins), *complete);
   if (!chosen) return chosen.error();
   const auto& [derivedMod, plan] = *chosen;
-  return plan::assemble(derivedMod.module(), plan.stages.front(), plan.options).source;
+  std::vector<KernelSource> sources;
+  for (const plan::Stage& stage : plan.stages)
+    sources.push_back(plan::assemble(derivedMod.module(), stage, plan.options).source);
+  return sources;
 }
 
-Expected<std::shared_ptr<const CompiledKernel>> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
+Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
   auto build = impl->build(mod, *complete);
   if (!build) return build.error();
-  return build->compiled.front();
+  return std::move(build->compiled);
 }
 
 Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) const {

@@ -23,6 +23,12 @@ Expected<Mod> derive(const Mod& mod, const std::map<std::string, int64_t>& pins)
 /// Fills in the arch of the current context's device where none is named.
 Expected<KernelOptions> withArch(KernelOptions options);
 
+/// What is settled for operands, and where things lie in their workspace.
+struct Settled {
+  Preparation preparation;
+  plan::WorkspaceLayout workspace;
+};
+
 struct Compiler::Impl {
   explicit Impl(const CompilerOptions& options);
 
@@ -32,7 +38,7 @@ struct Compiler::Impl {
   /// A plan's machine code, and how this call came by it.
   struct Build {
     std::shared_ptr<const BuiltPlan> plan;
-    std::vector<std::shared_ptr<const CompiledKernel>> compiled;
+    CompiledStages compiled;
   };
 
   /// From memory, or planned, written and compiled. `options` have an arch.
@@ -40,6 +46,9 @@ struct Compiler::Impl {
 
   /// build(), then load into the current context.
   Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options);
+
+  Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                           const PrepareOptions& options);
 
 private:
   jit::Env env;

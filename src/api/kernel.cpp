@@ -42,15 +42,26 @@ Status enqueue(const plan::Stage& stage, const BuiltStage& built, const jit::Loa
 
 } // namespace
 
+Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Zeroed when, Stream stream) {
+  for (const plan::WorkspacePart& part : workspace.layout.parts()) {
+    if (!workspace.memory || part.use.zeroed != when) continue;
+    if (Status status = jit::enqueueZeros(workspace.at(part.use.use), part.bytes, stream); !status) return status;
+  }
+  return {};
+}
+
 Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace,
                           Stream stream) const {
   const plan::Plan& plan = built->plan;
+  const plan::WorkspaceLayout layout = workspaceFor(operands);
+  const plan::WorkspaceView view{layout, workspace};
+  if (Status status = plan::checkWorkspace(view); !status) return status;
   std::optional<ir::Bindings> bindings; // the same for all stages
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const plan::Stage& stage = plan.stages[i];
     const int64_t ctas = plan::ctasOf(stage, operands, device);
     if (ctas == 0) continue;
-    Expected<plan::ParameterBlock> params = stage.parameters(stage, operands, device, workspace);
+    Expected<plan::ParameterBlock> params = stage.parameters(stage, operands, device, view);
     if (!params) return params.error();
     if (!bindings) {
       const ir::Module& module = built->mod.module();
@@ -58,8 +69,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* 
       if (!bound) return bound.error();
       if (Status status = checkPins(module, *bound, plan.options.pins); !status) return status;
       bindings = *std::move(bound);
-      if (workspace && plan.workspace.zeroed == plan::Workspace::Zeroed::EveryLaunch)
-        if (Status status = jit::enqueueZeros(workspace, plan.workspace.bytes, stream); !status) return status;
+      if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::EveryLaunch, stream); !status) return status;
     }
     if (Status status = enqueue(stage, built->stages[i], stages[i], ctas, *params, *bindings, stream); !status)
       return status;
@@ -67,11 +77,15 @@ Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* 
   return {};
 }
 
-const CompiledKernel& ForwardKernel::compiled() const { return *plan->compiled.front(); }
+const CompiledStages& ForwardKernel::compiled() const { return plan->compiled; }
 
 const KernelOptions& ForwardKernel::options() const { return plan->options(); }
 
-size_t ForwardKernel::workspaceBytes() const { return plan->built->plan.workspace.bytes; }
+Expected<size_t> ForwardKernel::workspaceBytes(const Operands& operands, const Outputs& outputs) const {
+  Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, outputs, options());
+  if (!checked) return checked.error();
+  return plan->workspaceFor(*checked).bytes();
+}
 
 Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   Expected<plan::LaunchOperands> checked = plan::checkForward(operands, outputs, options());
@@ -79,28 +93,29 @@ Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, v
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
+const CompiledStages& BackwardKernel::compiled() const { return plan->compiled; }
+
 const KernelOptions& BackwardKernel::options() const { return plan->options(); }
 
-size_t BackwardKernel::workspaceBytes(const ProblemShape& problem) const {
-  const plan::Workspace& workspace = plan->built->plan.workspace;
-  return workspace.bytes + workspace.bytesPerRow * size_t(problem.batch * problem.qHeads * problem.qLen);
+Expected<size_t> BackwardKernel::workspaceBytes(const Operands& operands) const {
+  Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, {.out = operands.out}, options());
+  if (!checked) return checked.error();
+  return plan->workspaceFor(*checked).bytes();
 }
 
 Status BackwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
   Expected<plan::LaunchOperands> checked = plan::checkBackward(operands, outputs, options());
   if (!checked) return checked.error();
-  if (const size_t bytes = workspaceBytes(checked->problem); bytes && !workspace)
-    return Error::environment(fmt::format("the workspace is null, expected {} bytes", bytes));
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
-const CompiledKernel& BlockMaskKernel::compiled() const { return *plan->compiled.front(); }
+const CompiledStages& BlockMaskKernel::compiled() const { return plan->compiled; }
 
 const KernelOptions& BlockMaskKernel::options() const { return plan->options(); }
 
 Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
                                Stream stream) const {
-  Expected<plan::LaunchOperands> checked = plan::checkBlockMask(mask, problem);
+  Expected<plan::LaunchOperands> checked = plan::checkBlockMask(plan->built->mod.module(), mask, problem);
   if (!checked) return checked.error();
   return plan->launch(*checked, &captures, nullptr, stream);
 }

@@ -24,14 +24,21 @@ struct BuiltPlan {
   std::vector<BuiltStage> stages; ///< those of the plan
 };
 
+/// Enqueues zeros for the uses of a workspace that are zeroed then. `memory`: of the workspace, or null: nothing.
+Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Zeroed when, Stream stream);
+
 /// As ForwardKernel and BlockMaskKernel hold it.
 struct LoadedPlan {
   std::shared_ptr<const BuiltPlan> built;
-  std::vector<std::shared_ptr<const CompiledKernel>> compiled; ///< of stages, as the call that gave this came by them
+  CompiledStages compiled; ///< as the call that gave this came by them
   std::vector<jit::LoadedKernel> stages;
   plan::Device device;
 
   const KernelOptions& options() const { return built->plan.options; }
+
+  plan::WorkspaceLayout workspaceFor(const plan::LaunchOperands& operands) const {
+    return {built->plan.workspace, operands};
+  }
 
   /// Enqueues all stages that have CTAs. `captures`: null for none.
   Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream) const;

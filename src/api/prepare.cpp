@@ -2,25 +2,29 @@
 #include "attnc/prepared.h"
 
 #include "api/compiler_impl.h"
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
-#include "jit/enqueue_zeros.h"
 #include "plan/catalog.h"
 
 #include <fmt/format.h>
-#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+#include <climits>
 
 namespace attnc {
 namespace {
+
+/// Of a tensor of any shape: what does not fit is too large for every kernel.
+int headDimOf(const TensorView& tensor) { return int(std::clamp<int64_t>(tensor.shape[3], 0, INT_MAX)); }
 
 /// The options that the operands themselves give.
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
   KernelOptions kernel{.family = options.family,
                        .arch = options.arch,
                        .dtype = operands.q.dtype,
-                       .headDim = int(operands.q.shape[3]),
-                       .headDimV = int(operands.v.shape[3]),
+                       .headDim = headDimOf(operands.q),
+                       .headDimV = headDimOf(operands.v),
                        .rowMax = outputs.rowMax.has_value(),
                        .tf32 = options.tf32,
                        .pins = options.pins};
@@ -42,8 +46,26 @@ std::string problemText(const ProblemShape& problem) {
                      problem.qLen, problem.kvLen);
 }
 
-/// The lists stand behind what the kernel needs.
-size_t listsOffset(const plan::Plan& plan) { return size_t(llvm::alignTo(plan.workspace.bytes, 16)); }
+/// The lists of a mask that is built in the workspace: behind what the kernel needs.
+constexpr plan::WorkspaceUse kLists{
+    .use = plan::Use::Lists, .bytes = [](const plan::LaunchOperands& operands) {
+      return operands.lists ? BlockMask::storageBytes(operands.lists->shape) : 0;
+    }};
+
+plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands operands,
+                                  const std::optional<BlockMaskShape>& blockMask) {
+  std::vector<plan::WorkspaceUse> uses = plan.workspace;
+  if (blockMask) {
+    uses.push_back(kLists);
+    operands.lists = BlockMaskView{.shape = *blockMask};
+  }
+  return {uses, operands};
+}
+
+KvLoop kvLoopOf(const plan::Plan& plan, const plan::ModFacts& facts) {
+  if (plan.options.blockSparse) return KvLoop::BlockMask;
+  return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
+}
 
 Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                      const std::map<std::string, int64_t>& pins) {
@@ -51,7 +73,7 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
   return bindings ? checkPins(mod.module(), *bindings, pins) : bindings.error();
 }
 
-Expected<Preparation> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs,
+Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs,
                                 KernelOptions options, bool buildBlockMask) {
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
@@ -69,13 +91,17 @@ Expected<Preparation> settleFor(const Mod& derived, const Operands& operands, co
   }
   Preparation preparation{.options = plan->options,
                           .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
-                          .problem = layout->problem,
-                          .workspaceBytes = plan->workspace.bytes};
+                          .kvLoop = kvLoopOf(*plan, facts),
+                          .problem = layout->problem};
   if (buildsMask) {
-    preparation.blockMask = smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
-    preparation.workspaceBytes = listsOffset(*plan) + BlockMask::storageBytes(*preparation.blockMask);
+    const BlockMaskShape shape =
+        plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
+    if (Status status = plan::checkShape(shape); !status) return status.error();
+    preparation.blockMask = shape;
   }
-  return preparation;
+  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask);
+  preparation.workspaceBytes = workspace.bytes();
+  return Settled{std::move(preparation), std::move(workspace)};
 }
 
 } // namespace
@@ -84,13 +110,13 @@ struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
   std::optional<BlockMaskKernel> blockMaskKernel; ///< iff a mask is built in the workspace
-  size_t listsOffset = 0;
+  plan::WorkspaceLayout workspace;
 
   /// Whether a call fits what was prepared.
-  Status check(const Operands& operands, const void* workspace) const;
+  Status check(const Operands& operands, void* memory) const;
 };
 
-Status Prepared::Impl::check(const Operands& operands, const void* workspace) const {
+Status Prepared::Impl::check(const Operands& operands, void* memory) const {
   if (const ProblemShape given = problemIn(operands); given != preparation.problem)
     return Error::environment(
         fmt::format("operands are of {}, prepared were {}", problemText(given), problemText(preparation.problem)),
@@ -98,12 +124,10 @@ Status Prepared::Impl::check(const Operands& operands, const void* workspace) co
   if (preparation.blockMask && operands.blockMask)
     return Error::environment("a block mask is given, but the one of the workspace was prepared",
                               "give it to prepare() as well, or not at all");
-  if (preparation.workspaceBytes && !workspace)
+  // A kernel may do without its counters; a workspace that initialise() did not see must not pass for one that it did.
+  if (preparation.workspaceBytes && !memory)
     return Error::environment(fmt::format("the workspace is null, expected {} bytes", preparation.workspaceBytes));
-  if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment)
-    return Error::environment(
-        fmt::format("the workspace does not begin at a multiple of {} bytes", kWorkspaceAlignment));
-  return {};
+  return plan::checkWorkspace({workspace, memory});
 }
 
 const Preparation& Prepared::preparation() const { return impl->preparation; }
@@ -117,13 +141,14 @@ const BlockMaskKernel* Prepared::blockMaskKernel() const {
 }
 
 BlockMaskView Prepared::blockMaskIn(void* workspace) const {
-  return BlockMask::viewInto(static_cast<char*>(workspace) + impl->listsOffset, *impl->preparation.blockMask);
+  const plan::WorkspaceView view{impl->workspace, workspace};
+  return BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask);
 }
 
 Status Prepared::initialise(const Operands& operands, void* workspace, Stream stream) const {
   if (Status status = impl->check(operands, workspace); !status) return status;
-  if (const size_t bytes = impl->kernel.workspaceBytes())
-    if (Status status = jit::enqueueZeros(workspace, bytes, stream); !status) return status;
+  const plan::WorkspaceView view{impl->workspace, workspace};
+  if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
   if (!impl->blockMaskKernel) return {};
   static const Captures kNone;
   const Captures& captures = operands.captures ? *operands.captures : kNone;
@@ -139,29 +164,37 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   return impl->kernel.launch(all, outputs, workspace, stream);
 }
 
-Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                                       const PrepareOptions& options) const {
+Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands,
+                                                          const Outputs& outputs, const PrepareOptions& options) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
-  Expected<Mod> derived = impl->derived(mod, kernel->pins);
-  if (!derived) return derived.error();
-  return settleFor(*derived, operands, outputs, *std::move(kernel), options.buildBlockMask);
+  Expected<Mod> derivedMod = derived(mod, kernel->pins);
+  if (!derivedMod) return derivedMod.error();
+  return settleFor(*derivedMod, operands, outputs, *std::move(kernel), options.buildBlockMask);
+}
+
+Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                       const PrepareOptions& options) const {
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options);
+  if (!settled) return settled.error();
+  return std::move(settled->preparation);
 }
 
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                      const PrepareOptions& options) const {
-  Expected<Preparation> preparation = settle(mod, operands, outputs, options);
-  if (!preparation) return preparation.error();
-  Expected<ForwardKernel> kernel = loadForward(mod, preparation->options);
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options);
+  if (!settled) return settled.error();
+  const KernelOptions& chosen = settled->preparation.options;
+  Expected<ForwardKernel> kernel = loadForward(mod, chosen);
   if (!kernel) return kernel.error();
-  Prepared::Impl made{*std::move(preparation), *std::move(kernel), {}, 0};
-  if (made.preparation.blockMask) {
-    Expected<BlockMaskKernel> builder = loadBlockMask(mod, made.preparation.options);
-    if (!builder) return builder.error();
-    made.blockMaskKernel = *std::move(builder);
-    made.listsOffset = made.preparation.workspaceBytes - BlockMask::storageBytes(*made.preparation.blockMask);
+  std::optional<BlockMaskKernel> builder;
+  if (settled->preparation.blockMask) {
+    Expected<BlockMaskKernel> loaded = loadBlockMask(mod, chosen);
+    if (!loaded) return loaded.error();
+    builder = *std::move(loaded);
   }
-  return Prepared(std::make_shared<const Prepared::Impl>(std::move(made)));
+  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
+      std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(settled->workspace)}));
 }
 
 } // namespace attnc

@@ -59,6 +59,14 @@ Assembly assemble(const ir::Module& module, const Stage& stage, const KernelOpti
   source.text = embeddedText(stage.templateName).str();
   source.arch = options.arch;
   source.family = options.family;
+  const codegen::Config& config = stage.config;
+  source.threads = stage.threads;
+  source.dynamicSharedBytes = config.sharedBytes;
+  source.tileRows = config.blockM;
+  source.tileColumns = config.blockN;
+  source.warps = config.warps;
+  source.qStages = config.qStages;
+  source.kvStages = config.kvStages;
 
   llvm::StringSet<> seen;
   collect("attnc_config.cuh", codegen::emitConfig(stage.config), seen, source.headers);

@@ -1,6 +1,7 @@
 #include "plan/catalog.h"
 
 #include "plan/family.h"
+#include "plan/mask_shape.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +9,6 @@ namespace attnc::plan {
 namespace {
 
 const FamilyRow* const kFamilies[] = {&kForwardSm90, &kForwardSm80, &kForwardNaive, &kBackwardSm80, &kBackwardNaive, &kBlockMask};
-
-Status checkBlocks(const KernelOptions& options) {
-  for (int size : {options.maskQBlock, options.maskKvBlock})
-    if (size != 64 && size != 128 && size != 256)
-      return Error::environment(fmt::format("block mask with blocks of {} is not supported", size),
-                                "block sizes are 64, 128 and 256");
-  return {};
-}
 
 /// The plan of a family that serves the request.
 Plan planOf(const FamilyRow& row, const Request& request) {
@@ -27,7 +20,7 @@ Plan planOf(const FamilyRow& row, const Request& request) {
 
 Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
   if (std::string why = row.unserved(request); !why.empty())
-    return Error::environment(fmt::format("the {} family does not serve this request: it {}", row.name, why),
+    return Error::environment(fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
                               "without a family, the catalogue takes one that does");
   if (layout)
     if (Status fits = row.checkLayout(*layout); !fits) return fits.error();
@@ -71,7 +64,7 @@ Status checkOptions(const KernelOptions& options) {
     if (dim < 8 || dim > 256 || dim % 8)
       return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
   if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
-  return options.blockSparse ? checkBlocks(options) : Status();
+  return options.blockSparse ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 
 KernelOptions completed(KernelOptions options) {
@@ -93,7 +86,7 @@ Expected<Plan> choosePlan(const ModFacts& facts, const KernelOptions& asked, con
     if (options.family != Family::Auto) continue;
     const bool isMeant = !row->madeFor || row->madeFor == arch->capability;
     if (std::string why = row->unserved(request); !why.empty()) {
-      if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", row->name, why);
+      if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", familyName(row->family), why);
       continue;
     }
     if (Status fits = layout ? row->checkLayout(*layout) : Status(); !fits) {

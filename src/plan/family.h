@@ -22,16 +22,15 @@ struct Request {
 struct FamilyRow {
   KernelKind kind = KernelKind::Forward;
   Family family = Family::Naive;
-  const char* name = "";
-  const char* arch = "sm_80"; ///< one that it runs on
-  int madeFor = 0;            ///< the compute capability that it is made for; 0: any
+  std::string_view arch = "sm_80"; ///< one that it runs on
+  int madeFor = 0;                 ///< the compute capability that it is made for; 0: any
   /// It bounds its loops over kv columns by itself where the mod computes the bounds.
   bool walksBounds = false;
   /// Why it does not serve a request, to follow its name: "takes bf16 and fp16"; empty: it serves it.
   std::string (*unserved)(const Request& request) = nullptr;
   /// Options, unserved and misfit are left to the caller. Precondition: it serves the request.
   Plan (*plan)(const Request& request) = nullptr;
-  const char* layouts = ""; ///< that it takes, for people
+  std::string_view layouts; ///< that it takes, for people
   /// Whether it takes operands laid out like these. Null is an aligned address, and empty tensors always fit. Errors
   /// (environment) name the tensor and what of it.
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;

@@ -8,8 +8,13 @@
 namespace attnc::plan {
 namespace {
 
-Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& operands, const Device&, void* workspace) {
-  return ParameterBlock(backwardParams(operands, workspace));
+Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                       const WorkspaceView& workspace) {
+  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
+}
+
+size_t deltaBytes(const LaunchOperands& operands) {
+  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
 }
 
 std::string unservedByBackward(const Request& request) {
@@ -62,7 +67,7 @@ Plan planBackwardSm80(const Request& request) {
                               apart ? Grid::KvTilesTwice : Grid::KvTiles));
   plan.stages.push_back(stage("backward_q_sm80.cu", "attnc_backward_q",
                               withSharedBytes(configOf(options, {rows, step, warps})), Grid::QTiles));
-  plan.workspace = {.bytesPerRow = sizeof(float), .zeroed = Workspace::Zeroed::Once};
+  plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytes});
   return plan;
 }
 

@@ -4,7 +4,8 @@
 namespace attnc::plan {
 namespace {
 
-Expected<ParameterBlock> naiveParameters(const Stage&, const LaunchOperands& operands, const Device&, void*) {
+Expected<ParameterBlock> naiveParameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                         const WorkspaceView&) {
   return ParameterBlock(forwardParams(operands));
 }
 
@@ -20,7 +21,8 @@ Plan planNaive(const Request& request) {
   return plan;
 }
 
-Expected<ParameterBlock> blockMaskParameters(const Stage&, const LaunchOperands& operands, const Device&, void*) {
+Expected<ParameterBlock> blockMaskParameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                             const WorkspaceView&) {
   const BlockMaskView& mask = *operands.lists;
   const BlockMaskShape& shape = mask.shape;
   return ParameterBlock(BlockMaskParams{mask.partialCount, mask.partialIndex, mask.fullCount, mask.fullIndex,
@@ -44,7 +46,6 @@ Plan planBlockMask(const Request& request) {
 
 const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
                               .family = Family::Naive,
-                              .name = "naive",
                               .unserved = servesAll,
                               .plan = planNaive,
                               .layouts = "any strides, the last one 1",
@@ -52,7 +53,6 @@ const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
 
 const FamilyRow kBlockMask{.kind = KernelKind::BlockMask,
                            .family = Family::Naive,
-                           .name = "naive",
                            .unserved = servesAll,
                            .plan = planBlockMask,
                            .layouts = "lists as BlockMask::viewInto lays them out",

@@ -39,7 +39,8 @@ Tile sm80Tile(const Request& request) {
   return {128, weight <= Weight::Light ? 64 : 32, 8};
 }
 
-Expected<ParameterBlock> sm80Parameters(const Stage&, const LaunchOperands& operands, const Device&, void*) {
+Expected<ParameterBlock> sm80Parameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                        const WorkspaceView&) {
   return ParameterBlock(forwardParams(operands));
 }
 
@@ -64,7 +65,6 @@ Plan planSm80(const Request& request) {
 
 const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
                              .family = Family::Sm80,
-                             .name = "sm80",
                              .walksBounds = true,
                              .unserved = servesAll,
                              .plan = planSm80,

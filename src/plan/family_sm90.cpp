@@ -123,10 +123,10 @@ Status checkSm90Layout(const LaunchOperands& operands) {
 }
 
 /// Two counters by which CTAs take tiles; without them the tiles are dealt round robin.
-constexpr size_t kCounterBytes = 2 * sizeof(unsigned);
+size_t counterBytes(const LaunchOperands&) { return 2 * sizeof(unsigned); }
 
 Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
-                                        void* workspace) {
+                                        const WorkspaceView& workspace) {
   if (Status status = checkSm90Layout(operands); !status) return status.error();
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   void* const somewhere = operands.q.data;
@@ -144,7 +144,7 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   params.order.q_tiles = (base.q_len + blockM - 1) / blockM;
   params.order.heads = base.batch * base.q_heads;
   params.order.section = sectionHeads(base, stage.config, device.l2Bytes);
-  params.order.counters = static_cast<unsigned*>(workspace);
+  params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
   return ParameterBlock(params);
 }
 
@@ -166,7 +166,10 @@ Plan planSm90(const Request& request) {
                          .threads = 128 + 32 * tile.warps,
                          .grid = Grid::Persistent,
                          .parameters = sm90Parameters});
-  plan.workspace = {.bytes = kCounterBytes, .zeroed = Workspace::Zeroed::Once};
+  plan.workspace.push_back({.use = Use::Counters,
+                            .bytes = counterBytes,
+                            .zeroed = WorkspaceUse::Zeroed::Once,
+                            .isOptional = true});
   return plan;
 }
 
@@ -174,7 +177,6 @@ Plan planSm90(const Request& request) {
 
 const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .family = Family::Sm90,
-                             .name = "sm90",
                              .arch = "sm_90a",
                              .madeFor = 90,
                              .walksBounds = true,

@@ -1,6 +1,7 @@
 #include "plan/launch_operands.h"
 
 #include "ir/bindings.h"
+#include "plan/mask_shape.h"
 
 #include <fmt/format.h>
 
@@ -58,27 +59,11 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
 }
 
 /// Lists that a kernel walks. Addresses are not looked at.
-Status checkLists(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
-  const BlockMaskShape& shape = mask.shape;
-  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
-    return wrong("block mask", fmt::format("is for {} x {}", shape.qLen, shape.kvLen),
-                 fmt::format("{} x {}, the lengths of q and k", problem.qLen, problem.kvLen));
-  if ((shape.batch != 1 && shape.batch != problem.batch) || (shape.heads != 1 && shape.heads != problem.qHeads))
-    return wrong("block mask", fmt::format("is for batch {}, heads {}", shape.batch, shape.heads),
-                 fmt::format("{} and {}, or 1 to broadcast", problem.batch, problem.qHeads));
-  if (shape.qBlock != options.maskQBlock || shape.kvBlock != options.maskKvBlock)
-    return wrong("block mask", fmt::format("has blocks of {} x {}", shape.qBlock, shape.kvBlock),
-                 fmt::format("{} x {}, which the kernel was compiled for", options.maskQBlock, options.maskKvBlock));
-  return {};
-}
-
-Status checkListAddresses(const BlockMaskView& mask) {
-  const bool anyRow = mask.shape.batch * mask.shape.heads * mask.shape.qBlocks() > 0;
-  if (anyRow && (!mask.partialCount || (!mask.partialIndex && mask.indexStride)))
-    return wrong("block mask", "lacks its partial lists", "partialCount and partialIndex");
-  if (!mask.fullCount != !mask.fullIndex && mask.indexStride)
-    return wrong("block mask", "has one of fullCount and fullIndex", "both or none");
-  return {};
+Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
+  if (Status status = checkServes(mask.shape, problem); !status) return status;
+  if (mask.shape.qBlock == options.maskQBlock && mask.shape.kvBlock == options.maskKvBlock) return {};
+  return wrong("block mask", fmt::format("has blocks of {} x {}", mask.shape.qBlock, mask.shape.kvBlock),
+               fmt::format("{} x {}, which the kernel was compiled for", options.maskQBlock, options.maskKvBlock));
 }
 
 bool rowsAreAligned(const TensorView& tensor) {
@@ -131,7 +116,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
   all.problem = {q[0], q[1], k[1], q[2], k[2]};
   if (operands.blockMask && options.blockSparse) {
-    if (Status status = checkLists(*operands.blockMask, all.problem, options); !status) return status.error();
+    if (Status status = checkWalked(*operands.blockMask, all.problem, options); !status) return status.error();
     all.lists = *operands.blockMask;
   }
   return all;
@@ -152,7 +137,7 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (outputs.lse && !all->lse && anyRow) return wrong("lse", "is null", "device memory, or no lse");
   if (outputs.rowMax && !all->rowMax && anyRow) return wrong("row_max", "is null", "device memory, or no row_max");
   if (all->lists)
-    if (Status status = checkListAddresses(*all->lists); !status) return status.error();
+    if (Status status = checkLists(*all->lists); !status) return status.error();
   return all;
 }
 
@@ -182,19 +167,16 @@ Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& 
   return all;
 }
 
-Expected<LaunchOperands> checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem) {
+Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
+                                        const ProblemShape& problem) {
   const BlockMaskShape& shape = mask.shape;
-  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
-    return Error::environment(fmt::format("block mask is for {} x {}, expected the problem's {} x {}", shape.qLen,
-                                          shape.kvLen, problem.qLen, problem.kvLen));
-  if (shape.qLen > ir::kMaxExtent || shape.kvLen > ir::kMaxExtent)
-    return Error::environment(fmt::format("block mask has a length beyond {}", ir::kMaxExtent));
+  if (Status status = checkMaskProblem(module, problem, shape); !status) return status.error();
   if (mask.indexStride != shape.kvBlocks())
-    return Error::environment("block mask storage is compacted, expected room for every block",
+    return Error::environment("block mask: its storage is compacted, expected room for every block",
                               "use BlockMask::viewInto");
-  const bool anyRow = shape.batch * shape.heads * shape.qBlocks() > 0;
-  if (anyRow && (!mask.partialCount || !mask.fullCount || (shape.kvLen && (!mask.partialIndex || !mask.fullIndex))))
-    return Error::environment("block mask storage is null, expected four lists in device memory");
+  if (Status status = checkLists(mask); !status) return status.error();
+  if (shape.qBlocks() > 0 && !mask.fullCount)
+    return Error::environment("block mask: fullCount and fullIndex must not be null, for they are written");
   LaunchOperands all;
   all.problem = problem;
   all.lists = mask;
@@ -232,14 +214,14 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   return p;
 }
 
-BackwardParams backwardParams(const LaunchOperands& operands, void* workspace) {
+BackwardParams backwardParams(const LaunchOperands& operands, float* delta) {
   BackwardParams p{};
   p.forward = forwardParams(operands);
   for (const TensorView* tensor : {&operands.dOut, &operands.dQ, &operands.dK, &operands.dV})
     p.forward.vectors = p.forward.vectors && rowsAreAligned(*tensor);
   p.d_out = operands.dOut.data;
   p.d_lse = operands.dLse;
-  p.delta = static_cast<float*>(workspace);
+  p.delta = delta;
   p.d_q = operands.dQ.data;
   p.d_k = operands.dK.data;
   p.d_v = operands.dV.data;

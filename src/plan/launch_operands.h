@@ -5,6 +5,7 @@
 #include "attnc/kernel.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
+#include "ir/ir.h"
 #include "templates/params.cuh"
 
 namespace attnc::plan {
@@ -32,8 +33,9 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
 /// For a launch of backward kernels.
 Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// For a launch of a block-mask kernel. Errors name the block mask.
-Expected<LaunchOperands> checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem);
+/// For a launch of a block-mask kernel of the module's mask_mod.
+Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
+                                        const ProblemShape& problem);
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
 /// become 0.
@@ -42,7 +44,7 @@ Strides stridesOf(const TensorView& tensor);
 /// The parameters that all forward kernels have in common.
 ForwardParams forwardParams(const LaunchOperands& operands);
 
-/// Those of all backward kernels; `workspace` holds delta.
-BackwardParams backwardParams(const LaunchOperands& operands, void* workspace);
+/// Those of all backward kernels. `delta`: workspace, an f32 a row of q.
+BackwardParams backwardParams(const LaunchOperands& operands, float* delta);
 
 } // namespace attnc::plan

@@ -7,9 +7,9 @@
 #include "codegen/config_source.h"
 #include "codegen/mod_source.h"
 #include "plan/launch_operands.h"
+#include "plan/workspace.h"
 #include "templates/params_sm90.cuh"
 
-#include <cstddef>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,10 +37,10 @@ enum class Grid {
 using ParameterBlock = std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BlockMaskParams>;
 
 struct Stage;
-/// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan, or null. Errors (environment):
-/// a layout that the stage does not take, and what the driver refuses.
+/// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout
+/// that the stage does not take, and what the driver refuses.
 using MakeParameters = Expected<ParameterBlock> (*)(const Stage& stage, const LaunchOperands& operands,
-                                                    const Device& device, void* workspace);
+                                                    const Device& device, const WorkspaceView& workspace);
 
 /// One launch of one template.
 struct Stage {
@@ -56,21 +56,10 @@ struct Stage {
 /// CTAs of a launch.
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device);
 
-/// Device memory that the stages share.
-struct Workspace {
-  enum class Zeroed {
-    Once,        ///< before the first launch; every launch leaves it zero
-    EveryLaunch, ///< by the launch itself
-  };
-  size_t bytes = 0; ///< aligned to kWorkspaceAlignment
-  size_t bytesPerRow = 0; ///< of q, beside them
-  Zeroed zeroed = Zeroed::Once;
-};
-
 struct Plan {
   KernelOptions options; ///< as asked, with family, headDimV and the like filled in
   std::vector<Stage> stages;
-  Workspace workspace;
+  std::vector<WorkspaceUse> workspace; ///< device memory that the stages share
   std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
   std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
 };

@@ -1,6 +1,6 @@
 #include "drawn_captures.h"
 
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "ir/bindings.h"
 #include "ir/interpreter.h"
 
@@ -94,7 +94,7 @@ TEST_CASE("the lists say what mask_mod says at every coordinate, for every libra
       DrawnCaptures drawn(*mod, problem, 200, uint32_t(qLen));
       for (auto [qBlock, kvBlock] : blocks) {
         INFO(path << " " << qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);
-        BlockMaskShape shape = smallestMask(mod->module(), problem, qBlock, kvBlock);
+        BlockMaskShape shape = plan::smallestMask(mod->module(), problem, qBlock, kvBlock);
         BlockMask mask = build(*mod, drawn.captures, problem, shape);
         REQUIRE(mapOf(mask) == denseMap(*mod, drawn.captures, problem, shape));
       }
@@ -108,7 +108,7 @@ TEST_CASE("masks that tell batches and heads apart have lists for each") {
   Captures captures;
   captures.set("shift", TensorView::contiguous(shift.data(), DType::I32, {2}));
   ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 1, .qLen = 200, .kvLen = 300};
-  BlockMaskShape shape = smallestMask(mod.module(), problem, 64, 64);
+  BlockMaskShape shape = plan::smallestMask(mod.module(), problem, 64, 64);
   CHECK(shape.batch == 2);
   CHECK(shape.heads == 3);
   CHECK(mapOf(build(mod, captures, problem, shape)) == denseMap(mod, captures, problem, shape));

@@ -145,7 +145,7 @@ TEST_CASE("a layout that tensor maps cannot describe goes to the sm80 family", "
   auto plan = plan::choosePlan({}, options(Family::Sm90));
   REQUIRE(plan);
   const plan::Stage& stage = plan->stages.front();
-  auto launch = stage.parameters(stage, *checked, {}, nullptr);
+  auto launch = stage.parameters(stage, *checked, {}, {plan::WorkspaceLayout({}, {}), nullptr});
   REQUIRE_FALSE(launch);
   CHECK(launch.error().message == why);
 }

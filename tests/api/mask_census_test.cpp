@@ -3,7 +3,7 @@
 #include "drawn_captures.h"
 
 #include "api/mask_census.h"
-#include "api/mask_shape.h"
+#include "plan/mask_shape.h"
 #include "ir/interpreter.h"
 #include "support/random_mask.h"
 
@@ -80,7 +80,7 @@ TEST_CASE("the census counts what the lists of a block mask hold, for every libr
       for (auto [qBlock, kvBlock] : {std::pair(128, 128), std::pair(64, 256)}) {
         ProblemShape problem{.batch = 3, .qHeads = 4, .kvHeads = 2, .qLen = qLen, .kvLen = kvLen};
         DrawnCaptures drawn(*mod, problem, 40, 7);
-        BlockMaskShape shape = smallestMask(mod->module(), problem, qBlock, kvBlock);
+        BlockMaskShape shape = plan::smallestMask(mod->module(), problem, qBlock, kvBlock);
         INFO(path << ", " << qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);
         auto lists = BlockMask::build(*mod, drawn.captures, problem, shape);
         REQUIRE(lists);
@@ -104,7 +104,7 @@ TEST_CASE("masks that know captured data by batch entry, head, row and column ar
     Mod mod = parse(text);
     ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 1, .qLen = 700, .kvLen = 650};
     DrawnCaptures drawn(mod, problem, 60, 11);
-    BlockMaskShape shape = smallestMask(mod.module(), problem, 64, 64);
+    BlockMaskShape shape = plan::smallestMask(mod.module(), problem, 64, 64);
     auto lists = BlockMask::build(mod, drawn.captures, problem, shape);
     REQUIRE(lists);
     checkEqual(census(mod, drawn.captures, problem, shape), *lists);
@@ -116,7 +116,7 @@ TEST_CASE("random masks are counted") {
     RandomMask random(seed);
     auto bindings = ir::bind(random.module, random.captures, random.problem);
     REQUIRE(bindings);
-    BlockMaskShape shape = smallestMask(random.module, random.problem, 64, 64);
+    BlockMaskShape shape = plan::smallestMask(random.module, random.problem, 64, 64);
     ir::Interpreter interpreter(random.module, *bindings);
     double live = 0;
     for (int64_t b = 0; b < shape.batch; ++b)
@@ -216,7 +216,7 @@ TEST_CASE("the largest problems take no more than the budget, and the same every
   for (const char* text : texts) {
     INFO(text);
     Mod mod = parse(text);
-    BlockMaskShape shape = smallestMask(mod.module(), problem, 128, 128);
+    BlockMaskShape shape = plan::smallestMask(mod.module(), problem, 128, 128);
     MaskCensus first = census(mod, {}, problem, shape, budget), second = census(mod, {}, problem, shape, budget);
     // Each part of the work may run over by one region or one block.
     CHECK(first.operations < 2 * (budget.judging + budget.elements));

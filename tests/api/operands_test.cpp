@@ -159,11 +159,11 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
 
   SECTION("lengths") {
     mask.shape.kvLen = 301;
-    CHECK(errorOf(args, sparse) == "block mask is for 100 x 301, expected 100 x 300, the lengths of q and k");
+    CHECK(errorOf(args, sparse) == "block mask: its lengths are 100 x 301, those of the problem 100 x 300");
   }
   SECTION("heads") {
     mask.shape.heads = 4;
-    CHECK(errorOf(args, sparse) == "block mask is for batch 1, heads 4, expected 2 and 8, or 1 to broadcast");
+    CHECK(errorOf(args, sparse) == "block mask: heads is 4, the problem has 8; it must be that or 1");
   }
   SECTION("block size") {
     mask.shape.qBlock = 64;
@@ -171,6 +171,6 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
   }
   SECTION("lists") {
     mask.partialCount = nullptr;
-    CHECK(errorOf(args, sparse) == "block mask lacks its partial lists, expected partialCount and partialIndex");
+    CHECK(errorOf(args, sparse) == "block mask: partialCount and partialIndex must not be null");
   }
 }

@@ -33,6 +33,9 @@ plan::LaunchOperands launchOf(int64_t qLen) {
   return *std::move(launch);
 }
 
+const plan::WorkspaceLayout kNothing({}, {});
+const plan::WorkspaceView kNoWorkspace{kNothing};
+
 Mod mod(const char* text) {
   auto result = Mod::parse(text);
   REQUIRE(result);
@@ -47,9 +50,9 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
   for (const plan::FamilyRow* row : plan::families())
     for (const Mod& m : mods)
       for (int headDim : {64, 256}) {
-        INFO(row->name << ", head dim " << headDim);
+        INFO(familyName(row->family) << ", head dim " << headDim);
         const plan::Plan plan =
-            planFor(m, {.kind = row->kind, .family = row->family, .arch = row->arch, .headDim = headDim});
+            planFor(m, {.kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim});
         CHECK(&plan::familyOf(plan) == row);
         CHECK(plan.options.headDimV == headDim);
         REQUIRE_FALSE(plan.stages.empty());
@@ -83,7 +86,7 @@ TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]")
 
   const BlockMaskShape shape{.batch = 2, .heads = 3, .qLen = 300, .kvLen = 500};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
-  auto mask = plan::checkBlockMask(BlockMask::viewInto(storage.data(), shape), {2, 3, 3, 300, 500});
+  auto mask = plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape), {2, 3, 3, 300, 500});
   REQUIRE(mask);
   const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   CHECK(plan::ctasOf(builder, *mask, device) == 2 * 3 * 3);
@@ -91,7 +94,7 @@ TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]")
 
 TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const plan::Stage stage = planFor(Mod::identity(), {.arch = "sm_80", .headDim = 128}).stages.front();
-  auto block = stage.parameters(stage, launchOf(100), {}, nullptr);
+  auto block = stage.parameters(stage, launchOf(100), {}, kNoWorkspace);
   REQUIRE(block);
   REQUIRE(std::holds_alternative<ForwardParams>(*block));
   CHECK(std::get<ForwardParams>(*block).q_len == 100);
@@ -99,10 +102,10 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500, .qBlock = 64, .kvBlock = 256};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
-  auto mask = plan::checkBlockMask(lists, {2, 3, 3, 300, 500});
+  auto mask = plan::checkBlockMask(Mod::identity().module(), lists, {2, 3, 3, 300, 500});
   REQUIRE(mask);
   const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
-  auto filled = builder.parameters(builder, *mask, {}, nullptr);
+  auto filled = builder.parameters(builder, *mask, {}, kNoWorkspace);
   REQUIRE(filled);
   const auto& params = std::get<BlockMaskParams>(*filled);
   CHECK(params.partial_index == lists.partialIndex);
@@ -111,25 +114,73 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
 }
 
 TEST_CASE("lists that a block-mask kernel cannot fill are refused", "[plan]") {
-  const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500};
+  BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
   BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
   ProblemShape problem{2, 3, 3, 300, 500};
+  Mod causal = mod("q_idx >= kv_idx");
   const auto errorOf = [&] {
-    auto checked = plan::checkBlockMask(lists, problem);
+    auto checked = plan::checkBlockMask(causal.module(), lists, problem);
     REQUIRE_FALSE(checked);
+    CHECK(checked.error().blame == Blame::Environment);
     return checked.error().message;
   };
+  REQUIRE(plan::checkBlockMask(causal.module(), lists, problem));
   SECTION("lengths") {
     problem.kvLen = 501;
-    CHECK(errorOf() == "block mask is for 300 x 500, expected the problem's 300 x 501");
+    CHECK(errorOf() == "block mask: its lengths are 300 x 500, those of the problem 300 x 501");
   }
   SECTION("compacted") {
     lists.indexStride = 2;
-    CHECK(errorOf() == "block mask storage is compacted, expected room for every block");
+    CHECK(errorOf() == "block mask: its storage is compacted, expected room for every block");
   }
-  SECTION("null") {
-    lists.fullCount = nullptr;
-    CHECK(errorOf() == "block mask storage is null, expected four lists in device memory");
+  SECTION("no full lists") {
+    lists.fullCount = lists.fullIndex = nullptr;
+    CHECK(errorOf() == "block mask: fullCount and fullIndex must not be null, for they are written");
   }
+  SECTION("no lists") {
+    lists.partialIndex = nullptr;
+    CHECK(errorOf() == "block mask: partialCount and partialIndex must not be null");
+  }
+  SECTION("blocks") {
+    lists.shape.kvBlock = 512;
+    CHECK(errorOf() == "block mask: blocks of 128 x 512 are not supported");
+  }
+  SECTION("a mask for all heads of a mod that tells them apart") {
+    causal = mod("q_idx >= kv_idx + h");
+    CHECK(errorOf() == "block mask: heads is 1, but mask_mod depends on h");
+  }
+}
+
+TEST_CASE("a workspace is divided among its uses, by the operands of a launch", "[plan]") {
+  using Zeroed = plan::WorkspaceUse::Zeroed;
+  constexpr auto kRowBytes = [](const plan::LaunchOperands& operands) { return size_t(operands.problem.qLen) * 12; };
+  const plan::WorkspaceUse counters{
+      .use = plan::Use::Counters, .bytes = [](const plan::LaunchOperands&) { return size_t(8); }, .isOptional = true};
+  const plan::WorkspaceUse rows{.use = plan::Use::Lists, .bytes = kRowBytes, .zeroed = Zeroed::EveryLaunch};
+  alignas(256) char memory[2048];
+
+  const plan::WorkspaceLayout both({counters, rows}, launchOf(100));
+  CHECK(both.bytes() == 256 + 1200);
+  const plan::WorkspaceView view{both, memory};
+  CHECK(view.at(plan::Use::Counters) == memory);
+  CHECK(view.at(plan::Use::Lists) == memory + 256);
+  CHECK(both.find(plan::Use::Lists)->use.zeroed == Zeroed::EveryLaunch);
+  CHECK(plan::checkWorkspace(view));
+  CHECK(plan::WorkspaceLayout({counters, rows}, launchOf(17)).bytes() == 256 + 204);
+
+  // What takes nothing is not there, and what is optional need not be given.
+  const plan::WorkspaceLayout empty({counters, rows}, launchOf(0));
+  CHECK(empty.bytes() == 8);
+  CHECK_FALSE(empty.find(plan::Use::Lists));
+  CHECK(plan::checkWorkspace({empty, nullptr}));
+  CHECK(plan::WorkspaceView{empty, nullptr}.at(plan::Use::Counters) == nullptr);
+
+  const auto errorOf = [&](void* given) {
+    const Status status = plan::checkWorkspace({both, given});
+    REQUIRE_FALSE(status);
+    return status.error().message;
+  };
+  CHECK(errorOf(nullptr) == "the workspace is null, expected 1456 bytes");
+  CHECK(errorOf(memory + 16) == "the workspace does not begin at a multiple of 256 bytes");
 }

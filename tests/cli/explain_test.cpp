@@ -48,10 +48,8 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
   auto bindings = ir::bind(mod.module(), {}, problem);
   REQUIRE(bindings);
-  plan::Plan plan;
-  plan.options.headDim = 64;
-  plan.options.headDimV = 32;
-  return cli::workText(takeCensus(mod.module(), *bindings, shape), problem, plan, cli::KvLoop::BlockMask);
+  return cli::workText(takeCensus(mod.module(), *bindings, shape),
+                       {.options = {.headDim = 64, .headDimV = 32}, .kvLoop = KvLoop::BlockMask, .problem = problem});
 }
 
 } // namespace
@@ -179,15 +177,15 @@ TEST_CASE("the largest problems are explained within a bound of memory") {
 TEST_CASE("what is estimated is called so") {
   MaskCensus census{
       .shape = {.qLen = 8192, .kvLen = 8192}, .blocks = 4096, .live = 1234.4, .full = 100.2, .pairs = 1e7};
-  plan::Plan plan;
-  plan.options.headDim = plan.options.headDimV = 64;
-  ProblemShape problem{.qLen = 8192, .kvLen = 8192};
-  std::string exact = cli::workText(census, problem, plan, cli::KvLoop::BlockMask);
+  const Preparation settled{.options = {.headDim = 64, .headDimV = 64},
+                            .kvLoop = KvLoop::BlockMask,
+                            .problem = {.qLen = 8192, .kvLen = 8192}};
+  std::string exact = cli::workText(census, settled);
   CHECK(exact.find("about") == std::string::npos);
   CHECK(exact.find("sampled") == std::string::npos);
   census.estimated = 4000;
   census.sampled = 50;
-  std::string estimated = cli::workText(census, problem, plan, cli::KvLoop::BlockMask);
+  std::string estimated = cli::workText(census, settled);
   for (const char* part :
        {"live      about 1230", "partial   about 1130", "full       about 100", "empty     about 2860",
         "about 2.56 GFLOP in live blocks", "50 of 4000 undecided blocks (1.2 %) were sampled"})
@@ -200,17 +198,41 @@ TEST_CASE("a problem without rows has no blocks and no share of them") {
 }
 
 TEST_CASE("spills are an advisory") {
-  plan::Plan plan;
-  plan.options.family = Family::Naive;
-  plan.stages.emplace_back();
   CompiledKernel compiled;
-  CHECK(cli::spillText(compiled).empty());
-  CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("0 bytes spilled") && Contains("advisories  none\n"));
+  const auto text = [&] {
+    return cli::kernelText({{.options = {.family = Family::Naive}},
+                            {KernelSource{}},
+                            {std::make_shared<const CompiledKernel>(compiled)}},
+                           Family::Auto);
+  };
+  CHECK(cli::spillText(0).empty());
+  CHECK_THAT(text(), Contains("0 bytes spilled") && Contains("advisories  none\n"));
   compiled.spillBytes = 24;
   compiled.advisories = {"C7510: something is slow"};
-  CHECK_THAT(cli::spillText(compiled), Contains("24 bytes of registers are spilled"));
-  CHECK_THAT(cli::kernelText(plan, {}, compiled), Contains("advisories  24 bytes of registers are spilled") &&
-                                                      Contains("\n            C7510: something is slow\n"));
+  CHECK_THAT(cli::spillText(24), Contains("24 bytes of registers are spilled"));
+  CHECK_THAT(text(), Contains("advisories  24 bytes of registers are spilled") &&
+                         Contains("\n            C7510: something is slow\n"));
+}
+
+TEST_CASE("a kernel of several launches is explained launch by launch") {
+  const auto compiled = [](int registers) {
+    CompiledKernel stage;
+    stage.registers = registers;
+    return std::make_shared<const CompiledKernel>(stage);
+  };
+  const KernelSource first{.entry = "attnc_first", .templateName = "first.cu", .threads = 256};
+  const KernelSource second{
+      .entry = "attnc_second", .templateName = "second.cu", .threads = 384, .tileRows = 64, .tileColumns = 32, .warps = 8};
+  const std::string text = cli::kernelText(
+      {{.options = {.family = Family::Sm90, .arch = "sm_90a"}}, {first, second}, {compiled(40), compiled(168)}},
+      Family::Auto);
+  CHECK_THAT(text, Contains("family sm90 for sm_90a (first.cu, second.cu), bf16"));
+  CHECK_THAT(text, Contains("launch      1 of 2: attnc_first of first.cu\ntile        none; 256 threads\n"
+                            "resources   40 registers"));
+  CHECK_THAT(text, Contains("launch      2 of 2: attnc_second of second.cu\n"
+                            "tile        64 x 32 (q rows x kv columns); 8 warps compute, 384 threads\n"
+                            "resources   168 registers"));
+  CHECK_THAT(text, Contains("others go to family sm80\n"));
 }
 
 TEST_CASE("operations are counted once, at their level, however many functions need them") {
@@ -224,10 +246,10 @@ TEST_CASE("operations are counted once, at their level, however many functions n
   module.setOutput(ir::kMask, module.make(ir::Op::Eq, ir::Type::Bool, {distance, three}));
   CHECK(cli::operationsText(module) == "operations  score_mod: 1 row, 2 element\n"
                                        "operations  mask_mod: 1 row, 2 element\n");
-  CHECK(cli::scoreText(module, cli::KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"
+  CHECK(cli::scoreText(module, KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"
                                                           "            partial blocks: 3 (cast, eq, sub) + a select\n");
-  CHECK(cli::scoreText(module, cli::KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
-  CHECK_THAT(cli::scoreText(module, cli::KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
+  CHECK(cli::scoreText(module, KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
+  CHECK_THAT(cli::scoreText(module, KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
   CHECK(cli::levelsText(cli::countOperations(module, {})) == "none");
   const ir::Value stopped = module.make(ir::Op::StopGradient, ir::Type::F32, {module.param(ir::ParamKind::Score)});
   CHECK(cli::levelsText(cli::countOperations(module, stopped)) == "none"); // free in a kernel
@@ -239,7 +261,7 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
     REQUIRE(mod);
     auto plan = plan::choosePlan(factsOf(*mod), {.family = family, .arch = "sm_90a"});
     REQUIRE(plan);
-    return cli::scoreText(codegen::moduleBehindHooks(mod->module(), plan->stages.front().hooks), cli::KvLoop::AllTiles);
+    return cli::scoreText(codegen::moduleBehindHooks(mod->module(), plan->stages.front().hooks), KvLoop::AllTiles);
   };
   CHECK(perScore("softcap.py", Family::Naive) == "per score   full blocks: 3 (div, mul, tanh)\n");
   CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 1 (tanh)\n");

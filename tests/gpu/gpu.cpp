@@ -79,13 +79,6 @@ std::vector<double> downloadFloats(const device::Buffer& buffer) {
   return {values.begin(), values.end()};
 }
 
-/// A device buffer of zeros.
-device::Buffer zeroed(size_t bytes) {
-  device::Buffer buffer = take(device::Buffer::allocate(bytes));
-  if (bytes) take(buffer.fill(0));
-  return buffer;
-}
-
 /// A device buffer of NaNs.
 device::Buffer poisoned(size_t bytes) {
   device::Buffer buffer = take(device::Buffer::allocate(bytes));
@@ -177,21 +170,25 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
   if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
-  const KernelOptions kernel =
-      take(device.compiler.forLayout(mod, kernelOptions(mod, problem, options), inputs, outputs)).options;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   device::Buffer lists;
   BlockMaskView mask;
-  if (kernel.blockSparse) {
+  if (options.blockMask && mod.hasMaskMod()) {
     lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
     const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
-  const ForwardKernel loaded = take(device.compiler.loadForward(mod, kernel));
-  const device::Buffer workspace = zeroed(loaded.workspaceBytes());
-  take(loaded.launch(inputs, outputs, options.workspace ? workspace.data() : nullptr, device.stream.get()));
+  const Prepared prepared =
+      take(device.compiler.prepare(mod, inputs, outputs,
+                                   {.family = options.family, .tf32 = options.tf32, .buildBlockMask = false}));
+  const device::Buffer workspace = poisoned(prepared.workspaceBytes());
+  take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
+  if (options.workspace)
+    take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
+  else
+    take(prepared.kernel().launch(inputs, outputs, nullptr, device.stream.get()));
   take(device.stream.synchronize());
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
 }
@@ -250,7 +247,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
       .family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
-  const device::Buffer workspace = poisoned(backward.workspaceBytes(s));
+  const device::Buffer workspace = poisoned(take(backward.workspaceBytes(inputs)));
   take(forward.launch({.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures},
                       {.out = out.view, .lse = inputs.lse}, nullptr, device.stream.get()));
   take(backward.launch(inputs, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}, workspace.data(), device.stream.get()));

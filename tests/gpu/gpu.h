@@ -75,8 +75,8 @@ struct DeviceCaptures {
 DeviceCaptures uploadCaptures(const Captures& host);
 
 struct RunOptions {
-  Family family = Family::Sm80; ///< Auto: what Compiler::forLayout settles
-  bool blockMask = false;       ///< build one on the GPU and walk it
+  Family family = Family::Sm80; ///< Auto: what prepare() settles
+  bool blockMask = false;       ///< build one on the GPU, of these blocks, and give it
   int qBlock = 128, kvBlock = 128;
   bool rowMax = true;
   bool tf32 = false;

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <unistd.h>
+#include <vector>
 
 namespace attnc::cli {
 namespace {
@@ -20,14 +21,21 @@ struct EmitOptions {
 };
 
 Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
-  KernelOptions kernel = options.kernel.toOptions();
-  kernel.kind = options.kind == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
-  kernel.blockSparse = options.blockSparse;
-  if (auto status = options.target.fill(kernel); !status) return status.error();
-  return kernel;
+  auto arch = options.target.archAsked();
+  if (!arch) return std::move(arch).error();
+  const PrepareOptions flags = options.kernel.toOptions();
+  return KernelOptions{.kind = options.kind == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward,
+                       .family = flags.family,
+                       .arch = *std::move(arch),
+                       .dtype = dtypeOf(options.target.dtype),
+                       .headDim = options.target.headDim,
+                       .headDimV = options.target.headDimV,
+                       .blockSparse = options.blockSparse,
+                       .tf32 = flags.tf32,
+                       .pins = flags.pins};
 }
 
-/// The bytes of the stage that is asked for.
+/// The bytes of the stage that is asked for. Of a kernel of several programs: of all, in order of their launch.
 Expected<std::string> emit(const EmitOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return std::move(mod).error();
@@ -43,14 +51,19 @@ Expected<std::string> emit(const EmitOptions& options) {
   auto chosen = kernelOptions(options);
   if (!chosen) return std::move(chosen).error();
   const KernelOptions& kernel = *chosen;
-  auto source = compiler.source(*mod, kernel);
-  if (!source) throwUsage("emit", source.error()); // the options alone decide whether there is a kernel
-  if (!source) return std::move(source).error();
-  if (options.stage == "cu") return source->flattened();
-  auto compiled = compiler.compile(*mod, kernel);
-  if (!compiled) return std::move(compiled).error();
-  const CompiledKernel& result = **compiled;
-  return options.stage == "ptx" ? result.ptx : std::string(result.cubin.begin(), result.cubin.end());
+  auto sources = compiler.source(*mod, kernel);
+  if (!sources) throwUsage("emit", sources.error()); // nothing but the options decides whether there is a kernel
+  if (!sources) return std::move(sources).error();
+  std::vector<std::string> programs;
+  if (options.stage == "cu") {
+    for (const KernelSource& source : *sources) programs.push_back(source.flattened());
+    return fmt::to_string(fmt::join(programs, ""));
+  }
+  auto stages = compiler.compile(*mod, kernel);
+  if (!stages) return std::move(stages).error();
+  for (const auto& stage : *stages)
+    programs.push_back(options.stage == "ptx" ? stage->ptx : std::string(stage->cubin.begin(), stage->cubin.end()));
+  return fmt::to_string(fmt::join(programs, ""));
 }
 
 int runEmit(const EmitOptions& options) {

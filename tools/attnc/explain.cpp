@@ -5,9 +5,10 @@
 #include "operands.h"
 
 #include "api/mask_census.h"
-#include "api/mask_shape.h"
 #include "api/mod_impl.h"
 #include "codegen/mod_source.h"
+#include "plan/catalog.h"
+#include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -42,14 +43,14 @@ ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string,
   return shape;
 }
 
-/// The problem, from the file or drawn; `kernel` receives what the file says about q, k and v.
-Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, KernelOptions& kernel) {
-  if (options.run.input.empty()) return drawCaptures(mod, options.run, shapeFor(options, kernel.pins));
-  auto operands = findOperands(mod, options.run, Elements::OfMask);
+/// The problem, from the file or drawn. `shapes` receives what a kernel is chosen for.
+Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
+  const bool fromFile = !options.run.input.empty();
+  auto operands =
+      fromFile ? findOperands(mod, options.run, Elements::OfMask)
+               : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
   if (!operands) return operands;
-  std::string arch = std::move(kernel.arch);
-  kernel = kernelOptions(options.run, *operands);
-  kernel.arch = std::move(arch);
+  shapes = fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target);
   return operands;
 }
 
@@ -71,57 +72,59 @@ std::string valuesText(const Captures& captures) {
   return text.empty() ? text : text + "\n";
 }
 
-Expected<KvLoop> kvLoop(const Compiler& compiler, const Mod& mod, const KernelOptions& kernel) {
-  auto wantsMask = compiler.wantsBlockMask(mod, kernel);
-  if (!wantsMask) return std::move(wantsMask).error();
-  if (*wantsMask) return KvLoop::BlockMask;
-  return factsOf(mod).masks ? KvLoop::Bounds : KvLoop::AllTiles;
-}
-
-/// Options that contradict each other are wrong usage, unless a file gave part of them.
+/// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
 Error blamed(const ExplainOptions& options, Error error) {
   if (options.run.input.empty()) throwUsage("explain", error);
   return error;
 }
 
-/// The work itself, once the command line is parsed. `mod` has its pins folded in.
-Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, KernelOptions kernel) {
-  auto operands = findProblem(mod, options, kernel);
+/// What a kernel leaves of the mod to compute for every score. `options`: complete.
+ir::Module perScore(const Mod& mod, const KernelOptions& options) {
+  auto plan = plan::choosePlan(factsOf(mod), options);
+  return codegen::moduleBehindHooks(mod.module(), plan->stages.front().hooks);
+}
+
+/// Everything after the command line is understood. `mod` has its pins folded in.
+Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const std::string& arch) {
+  Shapes shapes;
+  auto operands = findProblem(mod, options, shapes);
   if (!operands) return std::move(operands).error();
+  shapes.operands.captures = &operands->captures;
   const ProblemShape& problem = operands->problem;
-  auto bindings = ir::bind(mod.module(), operands->captures, problem);
-  if (!bindings) return std::move(bindings).error();
-  if (auto status = checkPins(mod.module(), *bindings, kernel.pins); !status) return blamed(options, status.error());
 
   Compiler compiler(options.run.kernel.toCompilerOptions());
-  kernel.maskQBlock = kernel.maskKvBlock = kBlock;
-  if (auto served = plan::choosePlan(factsOf(mod), kernel); !served) return blamed(options, served.error());
-  auto loop = kvLoop(compiler, mod, kernel);
-  if (!loop) return std::move(loop).error();
-  kernel.blockSparse = *loop == KvLoop::BlockMask;
-  auto plan = plan::choosePlan(factsOf(mod), kernel);
-  if (!plan) return std::move(plan).error();
+  PrepareOptions prepare = prepareOptions(options.run);
+  prepare.arch = arch;
+  auto settled = compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
+  if (!settled) return blamed(options, settled.error());
+  const KernelOptions& kernel = settled->options;
+  auto sources = compiler.source(mod, kernel);
+  if (!sources) return std::move(sources).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
-  const MaskCensus census = takeCensus(mod.module(), *bindings, smallestMask(mod.module(), problem, kBlock, kBlock));
+  auto bindings = ir::bind(mod.module(), operands->captures, problem);
+  if (!bindings) return std::move(bindings).error();
+  const BlockMaskShape blocks =
+      plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
+  const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText(*plan, kernel, **compiled) + problemText(problem) +
-         valuesText(operands->captures) + workText(census, problem, *plan, *loop) + operationsText(mod.module()) +
-         scoreText(codegen::moduleBehindHooks(mod.module(), plan->stages.front().hooks), *loop);
+         capturesText(mod) + kernelText({*settled, *sources, *compiled}, prepare.family) + problemText(problem) +
+         valuesText(operands->captures) + workText(census, *settled) + operationsText(mod.module()) +
+         scoreText(perScore(mod, kernel), settled->kvLoop);
 }
 
 int runExplain(const ExplainOptions& options) {
   checkStdin(options.run);
-  KernelOptions kernel = options.run.kernel.toOptions();
-  if (auto status = options.target.fill(kernel); !status) return report(status.error());
+  auto arch = options.target.archAsked();
+  if (!arch) return report(arch.error());
   auto mod = options.run.mod.load();
   if (!mod) return report(mod.error());
-  if (kernel.arch.empty()) kernel.arch = archHere();
+  if (arch->empty()) arch = archHere();
   mod = pinned(*mod, options.run.kernel);
   if (!mod) return report(mod.error());
   mod = forwardMod(*mod);
   if (!mod) return report(mod.error());
-  auto text = explain(*mod, options, kernel);
+  auto text = explain(*mod, options, *arch);
   if (!text) return report(text.error());
   auto status = printResult(*text);
   return status ? kDone : report(status.error());

@@ -1,12 +1,10 @@
 #include "explanation.h"
 
 #include "mod_text.h"
-#include "options.h"
-
-#include "plan/family.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <vector>
@@ -74,48 +72,67 @@ std::string perElementText(const OperationCount& count) {
   return all ? fmt::format("{} ({})", all, names) : "0";
 }
 
-} // namespace
-
-std::string spillText(const CompiledKernel& compiled) {
-  if (compiled.spillBytes == 0) return "";
-  return fmt::format(
-      "{} bytes of registers are spilled to memory, which costs speed: the mod takes more registers than "
-      "the tile leaves",
-      compiled.spillBytes);
-}
-
-std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled) {
-  const plan::Stage& stage = plan.stages.front();
-  const codegen::Config& config = stage.config;
-  std::string text = fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n",
-                                 familyName(plan.options.family), plan.options.arch, stage.templateName,
-                                 plan.unserved.empty() ? "" : "; " + plan.unserved, dtypeName(plan.options.dtype),
-                                 plan.options.headDim, plan.options.headDimV);
-  text += fmt::format("tile        {} x {} (q rows x kv columns); {} warps compute, {} threads", config.blockM,
-                      config.blockN, config.warps, stage.threads);
-  if (config.kvStages) text += fmt::format("; {} stages of K and V, {} of Q", config.kvStages, config.qStages);
+/// Lines "tile", "resources", "advisories".
+std::string stageText(const KernelSource& source, const CompiledKernel& compiled) {
+  std::string text;
+  if (source.tileRows)
+    text += fmt::format("tile        {} x {} (q rows x kv columns); {} warps compute, {} threads", source.tileRows,
+                        source.tileColumns, source.warps, source.threads);
+  else
+    text += fmt::format("tile        none; {} threads", source.threads);
+  if (source.kvStages) text += fmt::format("; {} stages of K and V, {} of Q", source.kvStages, source.qStages);
   text += fmt::format("\nresources   {} registers, {} bytes spilled, {} bytes of shared memory\n", compiled.registers,
                       compiled.spillBytes, compiled.staticSharedBytes + compiled.dynamicSharedBytes);
   std::vector<std::string> all = compiled.advisories;
-  if (std::string spills = spillText(compiled); !spills.empty()) all.insert(all.begin(), spills);
+  if (std::string spills = spillText(compiled.spillBytes); !spills.empty()) all.insert(all.begin(), spills);
   std::string advisories;
   for (const std::string& advisory : all)
     advisories += fmt::format("{:12}{}\n", advisories.empty() ? "advisories" : "", advisory);
-  text += advisories.empty() ? "advisories  none\n" : advisories;
-  const plan::FamilyRow& row = plan::familyOf(plan);
-  text += fmt::format("layouts     {}", row.layouts);
-  if (row.checkLayout == plan::takesAnyLayout) return text + "\n";
-  if (asked.family != Family::Auto) return text + "; others are an error\n";
-  for (const plan::FamilyRow* other : plan::families())
-    if (other->kind == row.kind && other->checkLayout == plan::takesAnyLayout)
-      return text + fmt::format("; others go to family {}\n", other->name);
-  return text + "\n";
+  return text + (advisories.empty() ? "advisories  none\n" : advisories);
 }
 
-std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop) {
+} // namespace
+
+std::string spillText(int bytes) {
+  if (bytes == 0) return "";
+  return fmt::format(
+      "{} bytes of registers are spilled to memory, which costs speed: the mod takes more registers than "
+      "the tile leaves",
+      bytes);
+}
+
+std::string kernelText(const Kernel& kernel, Family asked) {
+  const auto& [preparation, sources, compiled] = kernel;
+  const KernelOptions& options = preparation.options;
+  std::string templates;
+  for (const KernelSource& source : sources) templates += (templates.empty() ? "" : ", ") + source.templateName;
+  std::string text =
+      fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n", familyName(options.family),
+                  options.arch, templates, preparation.passedOver.empty() ? "" : "; " + preparation.passedOver,
+                  dtypeName(options.dtype), options.headDim, options.headDimV);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources.size() > 1)
+      text += fmt::format("launch      {} of {}: {} of {}\n", i + 1, sources.size(), sources[i].entry,
+                          sources[i].templateName);
+    text += stageText(sources[i], *compiled[i]);
+  }
+  const std::vector<FamilyInfo> families = forwardFamilies();
+  const auto own = std::find_if(families.begin(), families.end(),
+                                [&](const FamilyInfo& info) { return info.family == options.family; });
+  text += fmt::format("layouts     {}", own->layouts);
+  if (own->takesAnyLayout) return text + "\n";
+  if (asked != Family::Auto) return text + "; others are an error\n";
+  const auto other =
+      std::find_if(families.begin(), families.end(), [](const FamilyInfo& info) { return info.takesAnyLayout; });
+  return text + fmt::format("; others go to family {}\n", familyName(other->family));
+}
+
+std::string workText(const MaskCensus& census, const Preparation& preparation) {
+  const ProblemShape& problem = preparation.problem;
+  const KvLoop loop = preparation.kvLoop;
   const BlockMaskShape& shape = census.shape;
   // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v.
-  const double flopsPerPair = 2.0 * (plan.options.headDim + plan.options.headDimV);
+  const double flopsPerPair = 2.0 * (preparation.options.headDim + preparation.options.headDimV);
   double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   double dense = flopsPerPair * rows * double(problem.kvLen);
   double live = 0;

@@ -2,30 +2,32 @@
 #pragma once
 
 #include "api/mask_census.h"
-#include "attnc/block_mask.h"
 #include "attnc/kernel.h"
-#include "plan/catalog.h"
+#include "attnc/prepared.h"
+#include "ir/ir.h"
 
 #include <string>
+#include <vector>
 
 namespace attnc::cli {
 
-/// How a kernel learns which KV tiles a tile of Q rows visits.
-enum class KvLoop {
-  AllTiles,  ///< nothing is masked
-  Bounds,    ///< the mod computes the first and last live column of its rows
-  BlockMask, ///< lists of blocks, given at launch
+/// What spills of so many bytes cost; empty where there are none.
+std::string spillText(int bytes);
+
+/// What is known of a kernel: what was settled, and its stages as text and as machine code.
+struct Kernel {
+  Preparation preparation;
+  std::vector<KernelSource> sources;
+  CompiledStages compiled;
 };
 
-/// What spills cost; empty where there are none.
-std::string spillText(const CompiledKernel& compiled);
+/// Lines "kernel" and "layouts"; between them "tile", "resources", "advisories" of each stage, under a line "launch" with
+/// its number where there are several. `asked`: the family that was.
+std::string kernelText(const Kernel& kernel, Family asked);
 
-/// Lines "kernel", "tile", "resources", "advisories", "layouts". `asked` is what the plan was chosen for.
-std::string kernelText(const plan::Plan& plan, const KernelOptions& asked, const CompiledKernel& compiled);
-
-/// Lines "KV loop", "blocks" and "FLOPs": the work that remains after masking. "about" precedes figures that are
-/// estimated from samples.
-std::string workText(const MaskCensus& census, const ProblemShape& problem, const plan::Plan& plan, KvLoop loop);
+/// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
+/// "about" in front of them.
+std::string workText(const MaskCensus& census, const Preparation& preparation);
 
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`: what
 /// the kernel's hooks leave of the mod (codegen::moduleBehindHooks).

@@ -2,9 +2,6 @@
 
 #include "explanation.h"
 
-#include "api/mask_shape.h"
-#include "ir/ir.h"
-
 #include <fmt/format.h>
 
 #include <vector>
@@ -69,24 +66,17 @@ public:
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
     if (auto status = placeOperands(); !status) return status.error();
-    auto choice = compiler.forLayout(mod, baseOptions(), inputs, outputs);
-    if (!choice) return std::move(choice).error();
-    auto wantsMask = compiler.wantsBlockMask(mod, choice->options);
-    if (!wantsMask) return wantsMask.error();
-    if (*wantsMask && !options.noBlockMask)
-      if (auto status = buildBlockMask(); !status) return status.error();
-    if (auto status = forward(*choice); !status) return status.error();
+    auto prepared = compiler.prepare(mod, inputs, outputs, prepareOptions(options));
+    if (!prepared) return std::move(prepared).error();
+    auto workspace = memory.allocate(prepared->workspaceBytes());
+    if (!workspace) return std::move(workspace).error();
+    if (auto status = initialise(*prepared, *workspace); !status) return status.error();
+    if (auto status = launch(*prepared, *workspace); !status) return status.error();
     result.summary = fmt::format("device      {} ({})\n", context.info().name, context.info().arch) + summary;
     return std::move(result);
   }
 
 private:
-  KernelOptions baseOptions() const {
-    KernelOptions kernel = kernelOptions(options, operands);
-    kernel.maskQBlock = kernel.maskKvBlock = kBlock;
-    return kernel;
-  }
-
   Status uploadCaptures() {
     for (const auto& [name, value] : operands.captures.all()) {
       if (!std::holds_alternative<TensorView>(value)) {
@@ -100,7 +90,7 @@ private:
     return {};
   }
 
-  /// Uploads q, k and v, and makes room for the results.
+  /// Uploads q, k and v, makes room for the results, and says what is computed.
   Status placeOperands() {
     const ProblemShape& problem = operands.problem;
     std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
@@ -126,67 +116,63 @@ private:
     bool all = options.verify;
     if (all || options.lse || options.output.empty()) outputs.lse = lse; // the digest prints it
     if (all || options.rowMax) outputs.rowMax = rowMax;
-    return {};
-  }
-
-  Status buildBlockMask() {
-    auto kernel = compiler.loadBlockMask(mod, baseOptions());
-    if (!kernel) return kernel.error();
-    BlockMaskShape shape = smallestMask(mod.module(), operands.problem, kBlock, kBlock);
-    auto storage = memory.allocate(BlockMask::storageBytes(shape));
-    if (!storage) return storage.error();
-    blockMask = BlockMask::viewInto(*storage, shape);
-    auto ms =
-        timed(stream, [&] { return kernel->launch(*blockMask, operands.problem, captures, stream.get()); });
-    if (!ms) return ms.error();
-    return describeBlockMask(*ms, kernel->compiled());
-  }
-
-  Status describeBlockMask(float ms, const CompiledKernel& compiled) {
-    std::vector<char> host(BlockMask::storageBytes(blockMask->shape));
-    if (auto status = memory[memory.size() - 1].download(host.data(), host.size()); !status) return status;
-    auto mask = BlockMask::fromLists(BlockMask::viewInto(host.data(), blockMask->shape));
-    if (!mask) return Error::internal("the GPU built a block mask that is none: " + mask.error().message);
-    summary += fmt::format("block mask  {} x {} blocks, {:.1f} % empty, {} live, {} full; {:.3f} ms{}\n", kBlock,
-                           kBlock, mask->sparsity(), mask->liveBlocks(), mask->fullBlocks(), ms, compileText(compiled));
-    return {};
-  }
-
-  static std::string compileText(const CompiledKernel& compiled) {
-    if (compiled.compileMs == 0) return " (kernel from the cache)";
-    return fmt::format(" (kernel compiled in {:.0f} ms)", compiled.compileMs);
-  }
-
-  Status forward(const LayoutChoice& choice) {
-    KernelOptions kernelOptions = choice.options;
-    kernelOptions.blockSparse = blockMask.has_value();
-    kernelOptions.rowMax = outputs.rowMax.has_value();
-    auto kernel = compiler.loadForward(mod, kernelOptions);
-    if (!kernel) return std::move(kernel).error();
-
     if (options.scale) inputs.scale = float(*options.scale);
     inputs.captures = &captures;
-    if (blockMask) inputs.blockMask = &*blockMask;
-    auto workspace = memory.allocate(kernel->workspaceBytes());
-    if (!workspace) return workspace.error();
-    if (auto status = memory[memory.size() - 1].fill(0); !status) return status;
+    return {};
+  }
 
-    auto ms = timed(stream, [&] { return kernel->launch(inputs, outputs, *workspace, stream.get()); });
+  Status initialise(const Prepared& prepared, void* workspace) {
+    auto ms = timed(stream, [&] { return prepared.initialise(inputs, workspace, stream.get()); });
     if (!ms) return ms.error();
-    describeForward(*kernel, choice.passedOver, *ms);
-    HostTensor* outputs[] = {&result.out, &result.lse, &result.rowMax};
+    return prepared.blockMaskKernel() ? describeBlockMask(prepared, workspace, *ms) : Status();
+  }
+
+  /// Precondition: the workspace was allocated last.
+  Status describeBlockMask(const Prepared& prepared, void* workspace, float ms) {
+    const BlockMaskShape& shape = *prepared.preparation().blockMask;
+    std::vector<char> host(BlockMask::storageBytes(shape));
+    const auto* lists = reinterpret_cast<const char*>(prepared.blockMaskIn(workspace).partialCount);
+    const size_t offset = size_t(lists - static_cast<const char*>(workspace));
+    if (auto status = memory[memory.size() - 1].download(host.data(), host.size(), offset); !status) return status;
+    auto mask = BlockMask::fromLists(BlockMask::viewInto(host.data(), shape));
+    if (!mask) return Error::internal("the GPU built a block mask that is none: " + mask.error().message);
+    summary += fmt::format("block mask  {} x {} blocks, {:.1f} % empty, {} live, {} full; {:.3f} ms{}\n", shape.qBlock,
+                           shape.kvBlock, mask->sparsity(), mask->liveBlocks(), mask->fullBlocks(), ms,
+                           compileText(prepared.blockMaskKernel()->compiled()));
+    return {};
+  }
+
+  static std::string compileText(const CompiledStages& stages) {
+    double ms = 0;
+    for (const auto& stage : stages) ms += stage->compileMs;
+    return ms == 0 ? " (kernel from the cache)" : fmt::format(" (kernel compiled in {:.0f} ms)", ms);
+  }
+
+  Status launch(const Prepared& prepared, void* workspace) {
+    auto ms = timed(stream, [&] { return prepared.launch(inputs, outputs, workspace, stream.get()); });
+    if (!ms) return ms.error();
+    describeForward(prepared, *ms);
+    HostTensor* hosts[] = {&result.out, &result.lse, &result.rowMax};
     for (size_t i = 0; i < 3; ++i)
-      if (auto status = memory[firstOutput + i].download(outputs[i]->bytes.data(), outputs[i]->bytes.size()); !status)
+      if (auto status = memory[firstOutput + i].download(hosts[i]->bytes.data(), hosts[i]->bytes.size()); !status)
         return status;
     return {};
   }
 
-  void describeForward(const ForwardKernel& kernel, const std::string& passedOver, float ms) {
-    const CompiledKernel& compiled = kernel.compiled();
-    result.warning = spillText(compiled);
+  void describeForward(const Prepared& prepared, float ms) {
+    const CompiledStages& stages = prepared.kernel().compiled();
+    const Preparation& preparation = prepared.preparation();
+    std::string registers;
+    int spilled = 0;
+    for (const auto& stage : stages) {
+      registers += fmt::format("{}{}", registers.empty() ? "" : " + ", stage->registers);
+      spilled += stage->spillBytes;
+    }
+    result.warning = spillText(spilled);
     summary += fmt::format("forward     family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
-                           familyName(kernel.options().family), passedOver.empty() ? "" : " (" + passedOver + ")",
-                           compiled.registers, compiled.spillBytes, ms, compileText(compiled));
+                           familyName(preparation.options.family),
+                           preparation.passedOver.empty() ? "" : " (" + preparation.passedOver + ")", registers,
+                           spilled, ms, compileText(stages));
   }
 
   const device::Context& context;
@@ -196,11 +182,10 @@ private:
   Compiler compiler;
   device::Stream stream;
   DeviceTensors memory;
-  Operands inputs; // device memory
+  Operands inputs;        // device memory
   Outputs outputs;        // device memory
   Captures captures;      // device memory
   size_t firstOutput = 0; // the buffers of out, lse and row_max start here
-  std::optional<BlockMaskView> blockMask;
   RunResult result;
   std::string summary;
 };

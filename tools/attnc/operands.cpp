@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <climits>
 #include <set>
 
 namespace attnc::cli {
@@ -246,6 +245,12 @@ void checkStdin(const RunOptions& options) {
     throw CLI::ValidationError("--in", "stdin can be read once, and the mod comes from there");
 }
 
+PrepareOptions prepareOptions(const RunOptions& options) {
+  PrepareOptions prepare = options.kernel.toOptions();
+  prepare.buildBlockMask = !options.noBlockMask;
+  return prepare;
+}
+
 Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, Elements elements) {
   HostOperands operands;
   NamedTensors file;
@@ -275,13 +280,29 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   return operands;
 }
 
-KernelOptions kernelOptions(const RunOptions& options, const HostOperands& operands) {
-  auto headDim = [](const HostTensor& tensor) { return int(std::min<int64_t>(tensor.shape[3], INT_MAX)); };
-  KernelOptions kernel = options.kernel.toOptions();
-  kernel.dtype = operands.q.dtype;
-  kernel.headDim = headDim(operands.q);
-  kernel.headDimV = headDim(operands.v);
-  return kernel;
+Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
+  Shapes shapes{.operands = {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()}};
+  shapes.operands.captures = &operands.captures;
+  const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
+  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
+  if (options.rowMax || options.verify)
+    shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {batch, heads, qLen});
+  for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
+  return shapes;
+}
+
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target) {
+  const DType dtype = dtypeOf(target.dtype);
+  const int headDimV = target.headDimV ? target.headDimV : target.headDim;
+  const auto view = [&](int64_t heads, int64_t length, int64_t dim) {
+    TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
+    tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
+    return tensor;
+  };
+  return {.operands = {.q = view(problem.qHeads, problem.qLen, target.headDim),
+                       .k = view(problem.kvHeads, problem.kvLen, target.headDim),
+                       .v = view(problem.kvHeads, problem.kvLen, headDimV)},
+          .outputs = {.out = view(problem.qHeads, problem.qLen, headDimV)}};
 }
 
 } // namespace attnc::cli

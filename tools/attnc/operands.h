@@ -4,15 +4,12 @@
 #include "run_options.h"
 #include "safetensors.h"
 
-#include "attnc/block_mask.h"
 #include "attnc/mod.h"
+#include "attnc/operands.h"
 
 namespace attnc::cli {
 
-/// Rows and columns of a block in the block masks that the command builds.
-constexpr int kBlock = 128;
-
-/// The tensors whose elements are read.
+/// Whose elements somebody is going to read.
 enum class Elements {
   All,
   OfMask, ///< captures that mask_mod reads; all other tensors have a shape and no bytes
@@ -35,7 +32,13 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
 
-/// Options of a kernel for these operands, except the arch.
-KernelOptions kernelOptions(const RunOptions& options, const HostOperands& operands);
+/// The shapes and layouts of operands and their result, without addresses: what a kernel is chosen for.
+struct Shapes {
+  Operands operands;
+  Outputs outputs;
+};
+Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
+/// The same for a problem without tensors, laid out as every family takes them.
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target);
 
 } // namespace attnc::cli

@@ -19,10 +19,7 @@
 namespace attnc::cli {
 namespace {
 
-constexpr std::pair<const char*, Family> kFamilies[] = {
-    {"auto", Family::Auto}, {"naive", Family::Naive}, {"sm80", Family::Sm80}, {"sm90", Family::Sm90}};
-
-/// The most bytes read from stdin as a mod, so that a wrong pipe does not fill memory.
+/// A text on stdin is no mod beyond this; the limit keeps a wrong pipe from filling memory.
 constexpr size_t kMaxTextBytes = 16 << 20;
 
 Expected<std::string> readStdin() {
@@ -100,16 +97,11 @@ void TargetOptions::addTo(CLI::App& command) {
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
 }
 
-Status TargetOptions::fill(KernelOptions& kernel) const {
-  kernel.arch = arch;
-  kernel.dtype = dtypeOf(dtype);
-  kernel.headDim = headDim;
-  kernel.headDimV = headDimV;
-  if (arch != "native") return {};
+Expected<std::string> TargetOptions::archAsked() const {
+  if (arch != "native") return arch;
   auto context = device::Context::create();
   if (!context) return std::move(context).error();
-  kernel.arch = context->info().arch;
-  return {};
+  return context->info().arch;
 }
 
 void KernelFlags::addTo(CLI::App& command) {
@@ -125,10 +117,10 @@ void KernelFlags::addTo(CLI::App& command) {
   command.add_flag("--no-cache", noCache, "Compile anew: neither read nor write the cache on disk");
 }
 
-KernelOptions KernelFlags::toOptions() const {
-  KernelOptions options;
-  for (auto [name, value] : kFamilies)
-    if (family == name) options.family = value;
+PrepareOptions KernelFlags::toOptions() const {
+  PrepareOptions options;
+  for (Family known : kAllFamilies)
+    if (family == familyName(known)) options.family = known;
   options.tf32 = tf32;
   for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
@@ -183,12 +175,6 @@ void addSets(CLI::App& command, std::vector<std::string>& sets) {
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE")
       ->check(checkAssignment);
-}
-
-const char* familyName(Family family) {
-  for (auto [name, value] : kFamilies)
-    if (value == family) return name;
-  return "?";
 }
 
 void throwUsage(const char* option, const Error& error) {

@@ -33,8 +33,9 @@ struct TargetOptions {
   int headDim = 128, headDimV = 0;
 
   void addTo(CLI::App& command);
-  /// Blame::Environment: there is no GPU whose arch "native" could be.
-  Status fill(KernelOptions& kernel) const;
+  /// The arch that is meant; empty where none is named. Blame::Environment: there is no GPU whose arch "native" could
+  /// be.
+  Expected<std::string> archAsked() const;
 };
 
 /// What is static in a forward kernel and does not follow from the operands.
@@ -46,7 +47,7 @@ struct KernelFlags {
 
   void addTo(CLI::App& command);
   /// Fills family, tf32 and pins. Throws CLI::Error for a pin that is no integer.
-  KernelOptions toOptions() const;
+  PrepareOptions toOptions() const;
   CompilerOptions toCompilerOptions() const;
 };
 
@@ -61,10 +62,7 @@ DType dtypeOf(const std::string& name);
 /// Adds --set: NAME=VALUE, any number of them.
 void addSets(CLI::App& command, std::vector<std::string>& sets);
 
-const char* familyName(Family family);
-
-/// Throws the error as wrong usage of `option` if its blame is the environment; does nothing otherwise. For errors that
-/// the command line alone can cause.
+/// Throws an error whose cause stands on the command line alone, as wrong usage; does nothing else.
 void throwUsage(const char* option, const Error& error);
 
 /// Prints an error to stderr; returns the exit code for its blame.

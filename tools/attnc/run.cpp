@@ -9,10 +9,7 @@
 #include "text.h"
 #include "verify.h"
 
-#include "api/mod_impl.h"
 #include "attnc/version.h"
-#include "plan/catalog.h"
-#include "plan/family.h"
 #include "reference/attention.h"
 
 #include <fmt/format.h>
@@ -94,12 +91,13 @@ Expected<std::unique_ptr<device::Context>> chooseDevice(const RunOptions& option
 
 /// What a kernel would refuse is refused on the CPU, too. `pinned` is the mod with its pins folded in.
 Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOptions& options) {
-  KernelOptions kernel = kernelOptions(options, operands);
-  const plan::FamilyRow* family = plan::findFamily(kernel.kind, kernel.family);
-  kernel.arch = family ? family->arch : "sm_80";
-  if (auto plan = plan::choosePlan(factsOf(pinned), kernel); !plan) return plan.error();
-  auto bindings = ir::bind(pinned.module(), operands.captures, operands.problem);
-  return bindings ? checkPins(pinned.module(), *bindings, kernel.pins) : bindings.error();
+  PrepareOptions prepare = prepareOptions(options);
+  prepare.arch = "sm_80";
+  for (const FamilyInfo& info : forwardFamilies())
+    if (info.family == prepare.family) prepare.arch = info.arch;
+  const Shapes shapes = shapesOf(operands, options);
+  auto settled = Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
+  return settled ? Status() : std::move(settled).error();
 }
 
 /// The stream for human-readable lines: stderr if the results themselves go to stdout.

@@ -3,6 +3,8 @@
 
 #include "options.h"
 
+#include "attnc/prepared.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +30,9 @@ struct RunOptions {
   std::optional<double> scale;
   bool verify = false, lse = false, rowMax = false, noBlockMask = false;
 };
+
+/// What the command line says of the kernel: all but the arch.
+PrepareOptions prepareOptions(const RunOptions& options);
 
 /// Throws CLI::ValidationError where both the mod and the operands are to come from stdin.
 void checkStdin(const RunOptions& options);

@@ -1,0 +1,36 @@
+// Families of forward kernels: the templates that there are, and what each is for.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace attnc {
+
+/// Auto: the catalogue chooses.
+enum class Family { Auto, Naive, Sm80, Sm90 };
+
+inline constexpr std::array kAllFamilies{Family::Auto, Family::Naive, Family::Sm80, Family::Sm90};
+
+/// The spelling used on the command line and in messages: "auto", "naive", "sm80", "sm90".
+constexpr std::string_view familyName(Family family) {
+  switch (family) {
+  case Family::Auto: return "auto";
+  case Family::Naive: return "naive";
+  case Family::Sm80: return "sm80";
+  case Family::Sm90: return "sm90";
+  }
+  return "?";
+}
+
+struct FamilyInfo {
+  Family family = Family::Naive;
+  std::string_view arch;       ///< one that it runs on: "sm_80"
+  std::string_view layouts;    ///< of q, k, v and out that it takes, for people
+  bool takesAnyLayout = false; ///< all that Operands allows
+};
+
+/// All but Auto. Of two that serve the same operands, the faster one comes first. Any thread may call it.
+std::vector<FamilyInfo> forwardFamilies();
+
+} // namespace attnc

@@ -1,0 +1,91 @@
+#include "plan/mask_shape.h"
+
+#include "ir/walk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace attnc::plan {
+namespace {
+
+bool maskDependsOn(const ir::Module& module, ir::ParamKind param) {
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  return mask && ir::paramsOf(module, *mask).contains(param);
+}
+
+/// A batch or heads of 1 for a problem with more.
+Status checkShared(const ir::Module& module, const char* name, ir::ParamKind param, int64_t given, int64_t whole) {
+  if (given >= whole || !maskDependsOn(module, param)) return {};
+  return Error::environment(fmt::format("block mask: {} is {}, but mask_mod depends on {}", name, given, ir::name(param)),
+                            fmt::format("build it with {} {}", name, whole));
+}
+
+Status checkExtent(const char* name, int64_t given, int64_t whole) {
+  if (given == whole || given == 1) return {};
+  return Error::environment(
+      fmt::format("block mask: {} is {}, the problem has {}; it must be that or 1", name, given, whole));
+}
+
+} // namespace
+
+Status checkBlocks(int qBlock, int kvBlock) {
+  const auto isSupported = [](int size) { return size == 64 || size == 128 || size == 256; };
+  if (isSupported(qBlock) && isSupported(kvBlock)) return {};
+  return Error::environment(fmt::format("block mask: blocks of {} x {} are not supported", qBlock, kvBlock),
+                            "use 64, 128 or 256 for each side");
+}
+
+Status checkShape(const BlockMaskShape& shape) {
+  if (Status status = checkBlocks(shape.qBlock, shape.kvBlock); !status) return status;
+  if (shape.batch < 1 || shape.heads < 1)
+    return Error::environment(
+        fmt::format("block mask: batch {} and heads {} must be at least 1", shape.batch, shape.heads));
+  constexpr int64_t kLongest = INT32_MAX; // indices are int32
+  if (shape.qLen < 0 || shape.kvLen < 0 || shape.qLen > kLongest || shape.kvLen > kLongest)
+    return Error::environment(
+        fmt::format("block mask: lengths {} x {} must be 0 .. 2^31 - 1", shape.qLen, shape.kvLen));
+  if (shape.batch > kLongest || shape.heads > kLongest || shape.batch * shape.heads > kLongest)
+    return Error::environment(
+        fmt::format("block mask: batch {} times heads {} is beyond 2^31 - 1", shape.batch, shape.heads));
+  // Bytes of the lists are to fit a size_t.
+  if (shape.kvLen > 0 && shape.batch * shape.heads * shape.qBlocks() > (int64_t(1) << 60) / shape.kvBlocks())
+    return Error::environment("block mask: it has more than 2^60 blocks");
+  return {};
+}
+
+Status checkServes(const BlockMaskShape& shape, const ProblemShape& problem) {
+  if (Status status = checkShape(shape); !status) return status;
+  if (shape.qLen != problem.qLen || shape.kvLen != problem.kvLen)
+    return Error::environment(fmt::format("block mask: its lengths are {} x {}, those of the problem {} x {}",
+                                          shape.qLen, shape.kvLen, problem.qLen, problem.kvLen));
+  if (Status status = checkExtent("batch", shape.batch, problem.batch); !status) return status;
+  return checkExtent("heads", shape.heads, problem.qHeads);
+}
+
+Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, const BlockMaskShape& shape) {
+  if (Status status = checkServes(shape, problem); !status) return status;
+  if (Status status = checkShared(module, "batch", ir::ParamKind::B, shape.batch, problem.batch); !status) return status;
+  return checkShared(module, "heads", ir::ParamKind::H, shape.heads, problem.qHeads);
+}
+
+Status checkLists(const BlockMaskView& lists) {
+  if (lists.indexStride < 0) return Error::environment("block mask: indexStride is negative");
+  const bool hasRows = lists.shape.batch * lists.shape.heads * lists.shape.qBlocks() > 0;
+  const bool hasIndices = hasRows && lists.indexStride > 0;
+  if ((hasRows && !lists.partialCount) || (hasIndices && !lists.partialIndex))
+    return Error::environment("block mask: partialCount and partialIndex must not be null");
+  if (lists.fullCount ? hasIndices && !lists.fullIndex : lists.fullIndex != nullptr)
+    return Error::environment("block mask: fullCount and fullIndex must both be given or both be null");
+  return {};
+}
+
+BlockMaskShape smallestMask(const ir::Module& module, const ProblemShape& problem, int qBlock, int kvBlock) {
+  BlockMaskShape shape{.qLen = problem.qLen, .kvLen = problem.kvLen, .qBlock = qBlock, .kvBlock = kvBlock};
+  if (maskDependsOn(module, ir::ParamKind::B)) shape.batch = std::max<int64_t>(1, problem.batch);
+  if (maskDependsOn(module, ir::ParamKind::H)) shape.heads = std::max<int64_t>(1, problem.qHeads);
+  return shape;
+}
+
+} // namespace attnc::plan

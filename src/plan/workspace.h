@@ -1,0 +1,66 @@
+// The device memory of a plan, divided among its uses.
+#pragma once
+
+#include "plan/launch_operands.h"
+
+#include <llvm/ADT/ArrayRef.h>
+#include <llvm/ADT/SmallVector.h>
+
+#include <cstddef>
+
+namespace attnc::plan {
+
+/// What a part of a workspace holds.
+enum class Use {
+  Counters, ///< by which CTAs take tiles
+  Lists,    ///< of a block mask
+  Delta,    ///< of a backward pass: an f32 a row of q
+};
+
+/// A use of the workspace, and how much of it that takes. A launch of operands with the same shapes takes the same.
+struct WorkspaceUse {
+  enum class Zeroed {
+    Never,
+    Once,        ///< before the first launch; every launch leaves it zero
+    EveryLaunch, ///< by the launch itself
+  };
+  Use use = Use::Counters;
+  size_t (*bytes)(const LaunchOperands& operands) = nullptr;
+  Zeroed zeroed = Zeroed::Never;
+  bool isOptional = false; ///< a launch does without it
+};
+
+/// A part of a workspace, given the operands.
+struct WorkspacePart {
+  WorkspaceUse use;
+  size_t offset = 0; ///< a multiple of kWorkspaceAlignment
+  size_t bytes = 0;
+};
+
+/// Where the uses lie, one behind the other in their order.
+class WorkspaceLayout {
+public:
+  WorkspaceLayout(llvm::ArrayRef<WorkspaceUse> uses, const LaunchOperands& operands);
+
+  size_t bytes() const { return end; }
+  llvm::ArrayRef<WorkspacePart> parts() const { return all; }
+  /// Null: there is no such use, or it takes nothing.
+  const WorkspacePart* find(Use use) const;
+
+private:
+  llvm::SmallVector<WorkspacePart, 4> all;
+  size_t end = 0;
+};
+
+/// A workspace of a launch; without memory, where the launch goes without.
+struct WorkspaceView {
+  const WorkspaceLayout& layout;
+  void* memory = nullptr;
+  /// The memory of a use, or null.
+  void* at(Use use) const;
+};
+
+/// Whether a launch can do with it: memory at a multiple of kWorkspaceAlignment, or none if no use needs it.
+Status checkWorkspace(const WorkspaceView& workspace);
+
+} // namespace attnc::plan
