@@ -40,6 +40,20 @@ struct ForwardParams {
   BlockLists lists;
 };
 
+/// Backward pass: gradients of a scalar loss through out and lse of the forward pass whose operands are in `forward`
+/// (out, lse as it left them; row_max is not used). `out`'s strides are forward.out_stride.
+struct BackwardParams {
+  ForwardParams forward;
+  const void* d_out;  // [batch, q_heads, q_len, head_dim_v]: gradient of out
+  const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null if there is none
+  float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward.cuh
+  void* d_q;          // as q; written
+  void* d_k;          // as k, of kv_batch batches; written
+  void* d_v;          // as v
+  Strides d_out_stride, d_q_stride, d_k_stride, d_v_stride;
+  int kv_batch; // batches of k and v: `batch`, or 1 where they are broadcast and their gradients are sums over all
+};
+
 /// Building BlockLists from a mask_mod; the counts and indices are written.
 struct BlockMaskParams {
   int* partial_count; // [batch, heads, q_blocks]

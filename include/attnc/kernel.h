@@ -23,8 +23,8 @@ namespace attnc {
 /// A CUDA stream of the current context; null is the null stream.
 using Stream = CUstream_st*;
 
-/// What a kernel computes: out from q, k and v, or the lists of a block mask from mask_mod.
-enum class KernelKind { Forward, BlockMask };
+/// What a kernel computes: out from q, k and v, or gradients of these, or the lists of a block mask from mask_mod.
+enum class KernelKind { Forward, Backward, BlockMask };
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and
 /// the captures' values are given at launch and never compile.
@@ -121,6 +121,28 @@ public:
 private:
   friend class Compiler;
   explicit ForwardKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
+  std::shared_ptr<const LoadedPlan> plan;
+};
+
+/// The backward kernels of a mod, several launches in order: gradients of q, k and v through out and lse. Equal launches
+/// give equal bits. Captured tensors get no gradients. In all else like ForwardKernel.
+class BackwardKernel {
+public:
+  /// Enqueues. Of the operands, out, lse and dOut must be given; of the outputs dQ, dK and dV. Block masks are not taken.
+  /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it; launches that
+  /// may overlap need one each.
+  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
+
+  /// Bytes of device memory that a launch needs: 4 for each row of q. Of `operands`, shapes and dtypes of q, k, v and out
+  /// count. Errors (environment): operands that fit neither each other nor the kernel.
+  Expected<size_t> workspaceBytes(const Operands& operands) const;
+
+  const CompiledStages& compiled() const;
+  const KernelOptions& options() const; ///< with family and arch as chosen
+
+private:
+  friend class Compiler;
+  explicit BackwardKernel(std::shared_ptr<const LoadedPlan> plan) : plan(std::move(plan)) {}
   std::shared_ptr<const LoadedPlan> plan;
 };
 

@@ -1,4 +1,4 @@
-// What a launch reads and writes, the same for all kinds of kernels.
+// What a launch reads and writes, the same for all kinds of kernels: forward and backward.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -24,6 +24,12 @@ struct Operands {
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its
   /// lengths are those of q and k, its batch and heads B and H, or 1.
   const BlockMaskView* blockMask = nullptr;
+
+  // For backward kernels: what the forward pass gave, and the gradients of a scalar loss by it.
+  std::optional<TensorView> out;  ///< as Outputs::out
+  std::optional<TensorView> lse;  ///< as Outputs::lse
+  std::optional<TensorView> dOut; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1
+  std::optional<TensorView> dLse; ///< f32 [B, H, Q_LEN], dense; not given: 0
 };
 
 /// What a launch writes: those that are asked for, in device memory that the caller owns. They overlap neither each
@@ -33,6 +39,10 @@ struct Outputs {
   std::optional<TensorView> lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row
   /// f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row. Needs KernelOptions::rowMax.
   std::optional<TensorView> rowMax;
+
+  // Backward kernels write all three: as q, k and v, dtype of q, last stride 1. Where k and v are broadcast over the batch
+  // (batch 1), their gradients are sums over it. Rows and columns without live elements get 0.
+  std::optional<TensorView> dQ, dK, dV;
 };
 
 } // namespace attnc

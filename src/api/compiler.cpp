@@ -247,6 +247,16 @@ Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions opti
   return ForwardKernel(*std::move(plan));
 }
 
+Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions options) const {
+  options.kind = KernelKind::Backward;
+  options.rowMax = false;
+  Expected<KernelOptions> complete = withArch(std::move(options));
+  if (!complete) return complete.error();
+  auto plan = impl->load(mod, *complete);
+  if (!plan) return plan.error();
+  return BackwardKernel(*std::move(plan));
+}
+
 Expected<BlockMaskKernel> Compiler::loadBlockMask(const Mod& mod, KernelOptions options) const {
   // Nothing else is static in it, and equal kernels are to have equal keys.
   Expected<KernelOptions> complete =

@@ -93,6 +93,22 @@ Status ForwardKernel::launch(const Operands& operands, const Outputs& outputs, v
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 
+const CompiledStages& BackwardKernel::compiled() const { return plan->compiled; }
+
+const KernelOptions& BackwardKernel::options() const { return plan->options(); }
+
+Expected<size_t> BackwardKernel::workspaceBytes(const Operands& operands) const {
+  Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, {.out = operands.out}, options());
+  if (!checked) return checked.error();
+  return plan->workspaceFor(*checked).bytes();
+}
+
+Status BackwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
+  Expected<plan::LaunchOperands> checked = plan::checkBackward(operands, outputs, options());
+  if (!checked) return checked.error();
+  return plan->launch(*checked, operands.captures, workspace, stream);
+}
+
 const CompiledStages& BlockMaskKernel::compiled() const { return plan->compiled; }
 
 const KernelOptions& BlockMaskKernel::options() const { return plan->options(); }

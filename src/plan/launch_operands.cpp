@@ -141,6 +141,32 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   return all;
 }
 
+Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
+  if (operands.blockMask) return Error::environment("a block mask is given to backward kernels, which walk none");
+  for (auto [name, given] : {std::pair("out", &operands.out), {"lse", &operands.lse}, {"d_out", &operands.dOut},
+                             {"d_q", &outputs.dQ}, {"d_k", &outputs.dK}, {"d_v", &outputs.dV}})
+    if (!*given) return wrong(name, "is not given", "device memory");
+  Expected<LaunchOperands> all = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options);
+  if (!all) return all;
+  all->dOut = *operands.dOut;
+  all->dQ = *outputs.dQ;
+  all->dK = *outputs.dK;
+  all->dV = *outputs.dV;
+  for (auto [name, tensor, like] : {std::tuple("d_out", &all->dOut, &all->out), {"d_q", &all->dQ, &all->q},
+                                    {"d_k", &all->dK, &all->k}, {"d_v", &all->dV, &all->v}}) {
+    if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status.error();
+    const auto& shape = like->shape;
+    if (Status status = checkShape(name, *tensor, {shape[0], shape[1], shape[2], shape[3]}); !status)
+      return status.error();
+    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  }
+  if (operands.dLse) {
+    if (Status status = checkRowOutput("d_lse", *operands.dLse, all->q); !status) return status.error();
+    all->dLse = static_cast<const float*>(operands.dLse->data);
+  }
+  return all;
+}
+
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
                                         const ProblemShape& problem) {
   const BlockMaskShape& shape = mask.shape;
@@ -185,6 +211,25 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   p.vectors = rowsAreAligned(operands.q) && rowsAreAligned(operands.k) && rowsAreAligned(operands.v) &&
               rowsAreAligned(operands.out);
   if (operands.lists) p.lists = blockLists(*operands.lists);
+  return p;
+}
+
+BackwardParams backwardParams(const LaunchOperands& operands, float* delta) {
+  BackwardParams p{};
+  p.forward = forwardParams(operands);
+  for (const TensorView* tensor : {&operands.dOut, &operands.dQ, &operands.dK, &operands.dV})
+    p.forward.vectors = p.forward.vectors && rowsAreAligned(*tensor);
+  p.d_out = operands.dOut.data;
+  p.d_lse = operands.dLse;
+  p.delta = delta;
+  p.d_q = operands.dQ.data;
+  p.d_k = operands.dK.data;
+  p.d_v = operands.dV.data;
+  p.d_out_stride = stridesOf(operands.dOut);
+  p.d_q_stride = stridesOf(operands.dQ);
+  p.d_k_stride = stridesOf(operands.dK);
+  p.d_v_stride = stridesOf(operands.dV);
+  p.kv_batch = int(operands.k.shape[0]);
   return p;
 }
 

@@ -17,6 +17,8 @@ struct LaunchOperands {
   float* rowMax = nullptr; ///< null: not asked for
   float scale = 1;
   ProblemShape problem;               ///< what the mod sees
+  TensorView dOut, dQ, dK, dV;        ///< of backward kernels
+  const float* dLse = nullptr;        ///< null: 0
   std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
 };
 
@@ -28,6 +30,9 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 /// as the kernel was compiled for.
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
+/// For a launch of backward kernels.
+Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
+
 /// For a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
                                         const ProblemShape& problem);
@@ -38,5 +43,8 @@ Strides stridesOf(const TensorView& tensor);
 
 /// The parameters that all forward kernels have in common.
 ForwardParams forwardParams(const LaunchOperands& operands);
+
+/// Those of all backward kernels. `delta`: workspace, an f32 a row of q.
+BackwardParams backwardParams(const LaunchOperands& operands, float* delta);
 
 } // namespace attnc::plan

@@ -10,7 +10,16 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
     const int64_t blockM = stage.config.blockM;
     return problem.batch * problem.qHeads * ((problem.qLen + blockM - 1) / blockM);
   };
+  const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const ProblemShape& problem = operands.problem;
+  const int64_t kvRows = operands.k.shape[0] * problem.kvHeads * problem.kvLen;
+  const int64_t kvTiles =
+      operands.k.shape[0] * problem.kvHeads * ceilDiv(problem.kvLen, std::max(stage.config.blockN, 1));
   switch (stage.grid) {
+  case Grid::KvTiles: return kvTiles;
+  case Grid::KvTilesTwice: return 2 * kvTiles;
+  case Grid::QRows: return ceilDiv(problem.batch * problem.qHeads * problem.qLen, stage.config.warps);
+  case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);
   case Grid::QTiles: return tiles();
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);
   case Grid::MaskRows:

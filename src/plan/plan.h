@@ -26,11 +26,15 @@ struct Device {
 enum class Grid {
   QTiles,     ///< one for each tile of q rows of each (batch, head)
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
+  KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
+  KvTilesTwice, ///< two for each
+  QRows,      ///< one for each `warps` rows of q
+  KvRows,     ///< one for each `warps` rows of k
   MaskRows,   ///< one for each row of blocks of the lists
 };
 
 /// The first parameter of a template; the second is ModArgs.
-using ParameterBlock = std::variant<ForwardParams, ForwardParamsSm90, BlockMaskParams>;
+using ParameterBlock = std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BlockMaskParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

@@ -73,7 +73,7 @@ struct SharedColumns {
   const Mod::Col* first; ///< of the step
 };
 
-/// Calls function(element, row, col, coord) for each element.
+/// Calls function(element, row, col, coord) for each element, or function(element, row, col, coord, r, n, e).
 template <int RowGroups, int Columns, class Source, class Function>
 ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
                                 const Place<RowGroups>& place, Step step, Source columns, Function function) {
@@ -90,8 +90,13 @@ ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardPa
       else
         col = Mod::col(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
 #pragma unroll
-      for (int r = 0; r < 2 * RowGroups; ++r)
-        function(x.at(r, n, e), place.row[r], col, Coord{place.b, place.h, place.q_idx(p, r), kv_idx});
+      for (int r = 0; r < 2 * RowGroups; ++r) {
+        const Coord at = {place.b, place.h, place.q_idx(p, r), kv_idx};
+        if constexpr (requires { function(x.at(r, n, e), place.row[r], col, at, r, n, e); })
+          function(x.at(r, n, e), place.row[r], col, at, r, n, e);
+        else
+          function(x.at(r, n, e), place.row[r], col, at);
+      }
     }
 }
 

@@ -9,6 +9,10 @@
 //   kKeepsDead               an element set to dead() before comes out as -inf. If not, dead() is a number that harms no
 //                            other element, and dead elements are to be set to -inf afterwards
 //
+//   exponent(x, bias, kv_float)
+//                            the same of one element, for kernels whose fragments are transposed
+//   kGradientIsOne           the score is the product times the scale plus what does not depend on it
+//
 // ProductExponents, no score_mod; LinearExponents, score + slope kv_idx; ScoreExponents, any other; TanhExponents,
 // out tanh(in score), in tanh_exponents.cuh.
 #pragma once
@@ -23,6 +27,7 @@ constexpr float kSmallestNormal = 1.17549435e-38f;
 template <bool CallsScore, bool IsLinear> struct AffineExponents {
   static constexpr bool kCallsScore = CallsScore;
   static constexpr bool kKeepsDead = true;
+  static constexpr bool kGradientIsOne = !CallsScore;
 
   float score_scale; // of products before score()
   float factor;      // of what is left, so that it counts in powers of two
@@ -33,6 +38,10 @@ template <bool CallsScore, bool IsLinear> struct AffineExponents {
       : score_scale(scale * factors.in), factor(kLog2e * (CallsScore ? factors.out : scale)),
         slope(kLog2e * factors.slope) {
     if (factor == 0.f) factor = kSmallestNormal; // so that a dead element stays one
+  }
+
+  ATTNC_DEVICE float exponent(float x, float bias, float kv_float) const {
+    return x * factor + (IsLinear ? slope * kv_float + bias : bias);
   }
 
   /// What the step makes -inf of.

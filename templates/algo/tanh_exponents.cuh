@@ -38,6 +38,7 @@ template <> struct TanhFit<false> {
 template <bool Accurate> struct TanhExponents {
   static constexpr bool kCallsScore = false;
   static constexpr bool kKeepsDead = false;
+  static constexpr bool kGradientIsOne = false;
   using Fit = TanhFit<Accurate>;
   float in, out;
   float small; // scores up to this size are small; negative: none is
@@ -62,6 +63,12 @@ template <bool Accurate> struct TanhExponents {
   }
 
   ATTNC_DEVICE float dead() const { return 0.f; }
+
+  ATTNC_DEVICE float exponent(float x, float bias, float) const {
+    if (!Accurate) return out * mod::tanh_approx_of(in * x) + bias;
+    const float bounded = ptx::max_nan(ptx::min_nan(x, large), -large);
+    return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * bounded)) + (bias + out);
+  }
 
   template <class Scores, int Rows> ATTNC_DEVICE void to_exponents(Scores& x, const float (&bias)[Rows], float) const {
     const float size = largest(x);

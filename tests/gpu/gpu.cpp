@@ -3,6 +3,7 @@
 #include "ir/element.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
+#include "reference/gradients.h"
 #include "tools/attnc/random.h"
 
 #include <fmt/format.h>
@@ -191,13 +192,6 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
 }
 
-Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {
-  reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
-  if (scale) args.scale = *scale;
-  auto result = take(reference::attention(mod.module(), operands.captures, args));
-  return {std::move(result.out), std::move(result.lse), std::move(result.rowMax)};
-}
-
 namespace {
 
 void checkValues(const char* what, const std::vector<double>& actual, const std::vector<double>& expected,
@@ -210,6 +204,91 @@ void checkValues(const char* what, const std::vector<double>& actual, const std:
 }
 
 } // namespace
+
+ResultGradients drawGradients(const Problem& problem, bool withLse) {
+  const ProblemShape& s = problem.shape;
+  cli::Generator generator(problem.seed + 1000, s, /*mostElements=*/int64_t(1) << 30);
+  ResultGradients given{generator.normal(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDimV}), {}};
+  if (withLse) given.dLse = generator.normal(DType::F32, {s.batch, s.qHeads, s.qLen});
+  return given;
+}
+
+Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
+                      Family family, std::optional<float> scale) {
+  Gpu& device = *gpu();
+  const ProblemShape& s = problem.shape;
+  const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
+  const DeviceOperand dOut = upload(problem, given.dOut);
+  const auto result = [&](std::array<int64_t, 4> shape) {
+    DeviceOperand operand{{}, layOut(problem, shape)};
+    operand.buffer = poisoned(size_t(operand.view.shape[0] * operand.view.stride[0] * dtypeBytes(problem.dtype)));
+    operand.view.data = operand.buffer.data();
+    return operand;
+  };
+  const int64_t kvBatch = problem.kvBatchOne ? 1 : s.batch;
+  const DeviceOperand out = result({s.batch, s.qHeads, s.qLen, problem.headDimV});
+  const DeviceOperand dQ = result({s.batch, s.qHeads, s.qLen, problem.headDim});
+  const DeviceOperand dK = result({kvBatch, s.kvHeads, s.kvLen, problem.headDim});
+  const DeviceOperand dV = result({kvBatch, s.kvHeads, s.kvLen, problem.headDimV});
+  const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4);
+  device::Buffer dLse;
+  const DeviceCaptures captures = uploadCaptures(operands.captures);
+  Operands inputs{.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures};
+  inputs.out = out.view;
+  inputs.lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
+  inputs.dOut = dOut.view;
+  if (given.dLse) {
+    dLse = take(device::Buffer::allocate(given.dLse->bytes.size()));
+    take(dLse.upload(given.dLse->bytes.data(), given.dLse->bytes.size()));
+    inputs.dLse = TensorView::contiguous(dLse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
+  }
+  const KernelOptions options{
+      .family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
+  const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
+  const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
+  const device::Buffer workspace = poisoned(take(backward.workspaceBytes(inputs)));
+  take(forward.launch({.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures},
+                      {.out = out.view, .lse = inputs.lse}, nullptr, device.stream.get()));
+  take(backward.launch(inputs, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}, workspace.data(), device.stream.get()));
+  take(device.stream.synchronize());
+  return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
+}
+
+Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
+                               std::optional<float> scale) {
+  reference::GradientArgs args{{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  if (scale) args.forward.scale = *scale;
+  if (given.dLse) args.dLse = given.dLse->view();
+  auto result = take(reference::gradients(mod.module(), operands.captures, args));
+  return {std::move(result.dQ), std::move(result.dK), std::move(result.dV)};
+}
+
+void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem) {
+  // Inputs are standard normal: elements of q, k, v and d_out stay below 5, a product d_out v or d_out out has a
+  // deviation of sqrt(DV), the scale is 1 / sqrt(D). out, P and dS round to the dtype (unit roundoff u), which moves a dS by
+  // u P sqrt(DV / D) times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up
+  // over rows, whose errors are independent, with the square root of the weight that a column has in all of them. What a
+  // sum is large in itself, it is off by a few u more. In f32 the rounding of scores counts, 2^-24 of some hundred.
+  const double u = problem.dtype == DType::BF16 ? 0x1p-9 : problem.dtype == DType::F16 ? 0x1p-12 : 0x1p-18;
+  const auto check = [&](const char* what, const std::vector<double>& got, const std::vector<double>& want) {
+    REQUIRE(got.size() == want.size());
+    double squares = 0;
+    for (double x : want) squares += x * x;
+    const double rms = want.empty() ? 0 : std::sqrt(squares / double(want.size()));
+    const double dims = std::max(1.0, std::sqrt(double(problem.headDimV) / problem.headDim));
+    checkValues(what, got, want, {.absolute = u * (32 * dims + 12 * rms), .relative = 4 * u});
+  };
+  check("dQ", actual.dQ, expected.dQ);
+  check("dK", actual.dK, expected.dK);
+  check("dV", actual.dV, expected.dV);
+}
+
+Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {
+  reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
+  if (scale) args.scale = *scale;
+  auto result = take(reference::attention(mod.module(), operands.captures, args));
+  return {std::move(result.out), std::move(result.lse), std::move(result.rowMax)};
+}
 
 void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32, double scoreError) {
   // The weights P and the output round once each to the dtype (unit roundoff u), so an element is off by at most

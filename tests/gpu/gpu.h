@@ -90,6 +90,29 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
 /// The same by the fp64 reference on the CPU.
 Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands, std::optional<float> scale = {});
 
+/// Gradients of q, k and v as doubles, dense.
+struct Gradients {
+  std::vector<double> dQ, dK, dV;
+};
+
+/// What flows back into the results: as out, and as lse.
+struct ResultGradients {
+  cli::HostTensor dOut;
+  std::optional<cli::HostTensor> dLse;
+};
+ResultGradients drawGradients(const Problem& problem, bool withLse);
+
+/// A forward launch and a backward one behind it. Gradients and workspace are poisoned with NaN before.
+Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
+                      Family family, std::optional<float> scale = {});
+
+/// The same by the fp64 reference on the CPU.
+Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
+                               std::optional<float> scale = {});
+
+/// Fails unless gradients agree within the error that the arithmetic allows (the .cpp derives it).
+void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem);
+
 /// Fails unless `actual` is `expected` within the error that the arithmetic allows (the .cpp derives it).
 /// `scoreError`: what the mod's own functions may add to a score, for approximations.
 void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32 = false,

@@ -1,0 +1,93 @@
+// Gradients: without tensor cores, the oracle; and with mma.sync and cp.async.
+#include "plan/family.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                       const WorkspaceView& workspace) {
+  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
+}
+
+size_t deltaBytes(const LaunchOperands& operands) {
+  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
+}
+
+std::string unservedByBackward(const Request& request) {
+  return request.options.blockSparse ? "walks no block masks" : "";
+}
+
+Plan planBackwardNaive(const Request& request) {
+  const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
+  const codegen::ModOptions plain{.gradients = true};
+  Plan plan;
+  for (auto [entry, grid] : {std::pair("attnc_backward_q", Grid::QRows), {"attnc_backward_kv", Grid::KvRows}})
+    plan.stages.push_back({.templateName = "backward_naive.cu",
+                           .entry = entry,
+                           .config = config,
+                           .hooks = plain,
+                           .threads = 32 * config.warps,
+                           .grid = grid,
+                           .parameters = backwardBlock});
+  return plan;
+}
+
+/// As `Memory` of templates/backward_kv_sm80.cu and backward_q_sm80.cu: rows of q and d_out, of k and v.
+codegen::Config withSharedBytes(codegen::Config config) {
+  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(config.dtype)) + 16; };
+  config.sharedBytes = (config.blockM + config.blockN) * (rowBytes(config.headDimQk) + rowBytes(config.headDimV));
+  return config;
+}
+
+/// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow.
+Plan planBackwardSm80(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool isF32 = options.dtype == DType::F32;
+  const int warps = isF32 && widest > 64 ? 2 : 4, rows = 16 * warps;
+  const int step = widest <= 64 ? 64 : isF32 ? 16 : 32;
+  const bool apart = llvm::alignTo(options.headDim, 16) + llvm::alignTo(options.headDimV, 16) > 256; // kApart
+  codegen::ModOptions hooks = algebraFor(options.dtype);
+  hooks.gradients = true;
+  codegen::Config delta = configOf(options, {0, 0, 4});
+  const auto stage = [&](const char* file, const char* entry, codegen::Config config, Grid grid) {
+    Stage made{.templateName = file, .entry = entry, .hooks = hooks, .threads = 32 * config.warps, .grid = grid,
+               .parameters = backwardBlock};
+    made.config = std::move(config);
+    return made;
+  };
+  Plan plan;
+  plan.stages.push_back(stage("backward_delta.cu", "attnc_backward_delta", delta, Grid::QRows));
+  plan.stages.push_back(stage("backward_kv_sm80.cu", "attnc_backward_kv",
+                              withSharedBytes(configOf(options, {step, rows, warps})),
+                              apart ? Grid::KvTilesTwice : Grid::KvTiles));
+  plan.stages.push_back(stage("backward_q_sm80.cu", "attnc_backward_q",
+                              withSharedBytes(configOf(options, {rows, step, warps})), Grid::QTiles));
+  plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytes});
+  return plan;
+}
+
+} // namespace
+
+const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
+                               .family = Family::Naive,
+                               .name = "naive",
+                               .unserved = unservedByBackward,
+                               .plan = planBackwardNaive,
+                               .layouts = "any strides, the last one 1",
+                               .checkLayout = takesAnyLayout};
+
+const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
+                              .family = Family::Sm80,
+                              .name = "sm80",
+                              .walksBounds = true,
+                              .unserved = unservedByBackward,
+                              .plan = planBackwardSm80,
+                              .layouts = "any strides, the last one 1",
+                              .checkLayout = takesAnyLayout};
+
+} // namespace attnc::plan

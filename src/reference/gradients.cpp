@@ -1,0 +1,130 @@
+#include "reference/gradients.h"
+
+#include "ir/bindings.h"
+#include "ir/element.h"
+#include "ir/interpreter.h"
+#include "reference/parallel.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace attnc::reference {
+namespace {
+
+/// Element [b, h, row, column] of a tensor as a dense copy in double.
+struct Dense {
+  int64_t heads, rows, columns;
+  std::vector<double> values;
+
+  explicit Dense(const TensorView& tensor) : heads(tensor.shape[1]), rows(tensor.shape[2]), columns(tensor.shape[3]) {
+    values.reserve(size_t(tensor.elements()));
+    for (int64_t b = 0; b < tensor.shape[0]; ++b)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t column = 0; column < columns; ++column)
+            values.push_back(ir::readElement(tensor.data, tensor.dtype,
+                                             b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] +
+                                                 column * tensor.stride[3])
+                                 .real);
+  }
+  const double* row(int64_t b, int64_t h, int64_t at) const { return &values[size_t(((b * heads + h) * rows + at) * columns)]; }
+};
+
+double dot(const double* x, const double* y, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+void add(double* to, double factor, const double* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += factor * x[i];
+}
+
+Status checkGradients(const GradientArgs& args, const ProblemShape& problem) {
+  const TensorView& d = args.dOut;
+  if (d.rank != 4 || d.shape[0] != problem.batch || d.shape[1] != problem.qHeads || d.shape[2] != problem.qLen ||
+      d.shape[3] != args.forward.v.shape[3])
+    return Error::environment(fmt::format("d_out is not [{}, {}, {}, {}]", problem.batch, problem.qHeads, problem.qLen,
+                                          args.forward.v.shape[3]));
+  if (args.dLse && args.dLse->elements() != problem.batch * problem.qHeads * problem.qLen)
+    return Error::environment("d_lse has another shape than lse");
+  return {};
+}
+
+/// The gradients of everything that shares one KV head, in one thread.
+class Head {
+public:
+  Head(const GradientArgs& args, const ir::Module& module, const ir::Bindings& bindings, const AttentionResult& forward,
+       GradientResult& result)
+      : args(args), forward(forward), problem(forward.problem), result(result), q(args.forward.q), k(args.forward.k),
+        v(args.forward.v), dOut(args.dOut), interpreter(module, bindings),
+        scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {
+    (void)module;
+  }
+
+  void compute(int64_t kvBatch, int64_t kvHead) {
+    const int64_t group = problem.qHeads / problem.kvHeads;
+    const bool isShared = args.forward.k.shape[0] == 1;
+    for (int64_t b = isShared ? 0 : kvBatch; b < (isShared ? problem.batch : kvBatch + 1); ++b)
+      for (int64_t h = kvHead * group; h < (kvHead + 1) * group; ++h)
+        for (int64_t row = 0; row < problem.qLen; ++row) computeRow(b, h, row, kvBatch, kvHead);
+  }
+
+private:
+  void computeRow(int64_t b, int64_t h, int64_t row, int64_t kvBatch, int64_t kvHead) {
+    const int64_t index = (b * problem.qHeads + h) * problem.qLen + row;
+    const double lse = forward.lse[size_t(index)];
+    if (lse == -std::numeric_limits<double>::infinity()) return;
+    const double* d = dOut.row(b, h, row);
+    const double dLse = args.dLse ? ir::readElement(args.dLse->data, DType::F32, index).real : 0;
+    const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
+    for (int64_t kv = 0; kv < problem.kvLen; ++kv) {
+      if (!interpreter.mask(b, h, row, kv)) continue;
+      const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
+      const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
+      const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
+      // d_score is linear in its last parameter.
+      const double slope = derivative ? derivative->evaluate(float(s), b, h, row, kv).real : 1;
+      const double dS = scale * (p == 0 ? 0 : g * slope);
+      const int64_t kvRow = (kvBatch * problem.kvHeads + kvHead) * problem.kvLen + kv;
+      add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvBatch, kvHead, kv), q.columns);
+      add(&result.dK[size_t(kvRow * q.columns)], dS, q.row(b, h, row), q.columns);
+      add(&result.dV[size_t(kvRow * v.columns)], p, d, v.columns);
+    }
+  }
+
+  const GradientArgs& args;
+  const AttentionResult& forward;
+  const ProblemShape& problem;
+  GradientResult& result;
+  const Dense q, k, v, dOut;
+  const ir::Interpreter interpreter;
+  std::optional<ir::Evaluator> derivative;
+  double scale;
+};
+
+} // namespace
+
+Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args) {
+  if (args.forward.blockMask) return Error::environment("gradients take no block mask");
+  auto forward = attention(module, captures, args.forward);
+  if (!forward) return std::move(forward).error();
+  const ProblemShape& problem = forward->problem;
+  if (Status status = checkGradients(args, problem); !status) return status.error();
+  auto bindings = ir::bind(module, captures, problem);
+  if (!bindings) return std::move(bindings).error();
+  GradientResult result;
+  result.dQ.assign(size_t(args.forward.q.elements()), 0);
+  result.dK.assign(size_t(args.forward.k.elements()), 0);
+  result.dV.assign(size_t(args.forward.v.elements()), 0);
+  // What shares a KV head adds up in one place, so that is the unit of work.
+  parallelFor(args.forward.k.shape[0] * problem.kvHeads, [&](int64_t begin, int64_t end) {
+    Head worker(args, module, *bindings, *forward, result);
+    for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads);
+  });
+  return result;
+}
+
+} // namespace attnc::reference

@@ -1,0 +1,35 @@
+// The oracle of the backward pass: gradients of q, k and v in double precision on the CPU, straight from the definition.
+//
+// In: a module with the output d_score (passes/autodiff.h) where it has a score, operands in host memory, and the gradients
+// of a scalar loss by out and lse. Out: its gradients by q, k and v, as doubles. For each row of q:
+//
+//   p[kv] = exp(s[kv] - lse)    s: attention.h    g[kv] = p[kv] (dot(d_out, v[kv]) - dot(d_out, out) + d_lse)
+//   d_s[kv] = scale * d_score(s'[kv], g[kv])    s': the score before score_mod, 0 for the kv that do not live
+//   d_q = sum d_s k    d_k += d_s q    d_v += p d_out
+//
+// score_mod and its derivative are evaluated in f32, as everywhere; all else is in double precision. A row without live
+// scores, or with a weight that is NaN, gives what these formulas give: 0, or NaN.
+#pragma once
+
+#include "reference/attention.h"
+
+namespace attnc::reference {
+
+/// As AttentionArgs, with the gradients of the results. Block masks are not taken.
+struct GradientArgs {
+  AttentionArgs forward;
+  TensorView dOut;                ///< [B, H, Q_LEN, DV], any strides; F32, F16 or BF16
+  std::optional<TensorView> dLse; ///< [B, H, Q_LEN], f32, dense; not given: 0
+};
+
+/// Dense. Where k and v have batch 1, dK and dV are sums over the batch.
+struct GradientResult {
+  std::vector<double> dQ; ///< [B, H, Q_LEN, D]
+  std::vector<double> dK; ///< [B or 1, HKV, KV_LEN, D]
+  std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]
+};
+
+/// Errors as of attention(); and (environment) dOut or dLse of another shape than out and lse. Deterministic.
+Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args);
+
+} // namespace attnc::reference

@@ -1,0 +1,35 @@
+// Of the backward pass: from scores and gradients of weights to gradients of scores.
+//
+//   P = exp(mod(scale Q K^T) - lse),  delta = rows of dO O - d_lse,  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/exponents.cuh"
+#include "params.cuh"
+
+namespace attnc {
+
+/// Of a row of Q in [batch, q_heads, q_len] arrays.
+ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int b, int h, int q_idx) {
+  return ((long long)b * p.q_heads + h) * p.q_len + q_idx;
+}
+
+/// What y = log2(e) score + bias turns into the weight 2^y: minus lse in units of log2, less what apply_mod() leaves out
+/// of the scores. -inf for a row without live columns, whose weights are 0.
+ATTNC_DEVICE float weight_bias(float lse, float row_shift) {
+  return lse == negative_infinity() ? lse : (row_shift - lse) * kLog2e;
+}
+
+/// The gradient of q k^T, less the scale, from that of the weight. A dead element contributes 0, whatever mod' and V are
+/// there.
+template <class M>
+ATTNC_DEVICE float score_gradient(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
+                                  const Mod::Col& col, Coord at, float product, float weight, float d_weight, float delta) {
+  float g = weight * (d_weight - delta);
+  if constexpr (!Mod::Exponents::kGradientIsOne)
+    g = M::d_score(args, head, row, col, at, product * p.scale, g); // SEAM(d_score)
+  return weight == 0.f ? 0.f : g;
+}
+
+} // namespace attnc

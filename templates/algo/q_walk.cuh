@@ -1,0 +1,61 @@
+// The steps along Q of a tile of KV columns, as far as the mod tells: all of them, or those whose rows have live columns
+// there.
+//
+// The bounds of a mod go from rows to columns. Since each of its edges moves in one direction as q_idx grows, the rows
+// that see a column range are an interval, and bisection finds it: four searches of log2(q_len) rows a tile.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/step_walk.cuh"
+
+namespace attnc {
+
+struct RowInterval {
+  int begin, end;
+};
+
+/// The rows of [0, q_len) for which a predicate holds that, as q_idx grows, changes once: to true if `rises`, else to
+/// false.
+template <class Predicate> ATTNC_DEVICE RowInterval rows_where(int q_len, bool rises, Predicate holds) {
+  int low = 0, high = q_len; // the change lies in [low, high]
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (holds(middle) == rises)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return rises ? RowInterval{low, q_len} : RowInterval{0, low};
+}
+
+/// Rows with live columns among [kv_begin, kv_end), and rows in which all of them live.
+template <class M, class Args>
+ATTNC_DEVICE TileBounds q_bounds(const Args& args, const typename M::Head& head, int b, int h, int kv_begin, int kv_end,
+                                 int q_len) {
+  const auto of = [&](int q_idx) { return M::bounds(args, head, b, h, q_idx, q_idx + 1); }; // SEAM(bounds)
+  const RowInterval reached = rows_where(q_len, !M::kEndFalls, [&](int q_idx) { return of(q_idx).end > kv_begin; });
+  const RowInterval begun = rows_where(q_len, M::kBeginFalls, [&](int q_idx) { return of(q_idx).begin < kv_end; });
+  const RowInterval passed = rows_where(q_len, !M::kEndFalls, [&](int q_idx) { return of(q_idx).end >= kv_end; });
+  const RowInterval open = rows_where(q_len, M::kBeginFalls, [&](int q_idx) { return of(q_idx).begin <= kv_begin; });
+  return {max(reached.begin, begun.begin), max(passed.begin, open.begin), min(passed.end, open.end),
+          min(reached.end, begun.end)};
+}
+
+template <class M>
+constexpr StepSource kQSource = M::kHasBounds ? StepSource::Bounds : StepSource::All;
+
+template <class M, int Size> using QWalk = StepWalk<Size, kQSource<M>, M::kHasMaskMod>;
+
+/// Of the columns [kv_begin, kv_end) of query head h.
+template <class M, int Size, class Args>
+ATTNC_DEVICE QWalk<M, Size> walk_q(const ForwardParams& p, const Args& args, int b, int h, int kv_begin, int kv_end) {
+  if constexpr (M::kHasBounds) {
+    const auto head = M::head(args, b, h); // SEAM(head)
+    return QWalk<M, Size>(p.q_len, q_bounds<M>(args, head, b, h, kv_begin, kv_end, p.q_len));
+  } else {
+    return QWalk<M, Size>(p.q_len);
+  }
+}
+
+} // namespace attnc

@@ -1,0 +1,224 @@
+// Backward attention with mma.sync and cp.async, for sm_80 and later: dK and dV. Deterministic: no atomics.
+//
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
+//   dV = P^T dO,  dK = dS^T Q
+//
+// A CTA owns kBlockN rows of K and V, a warp 16 of them, and walks Q in steps of kBlockM rows, of all query heads of its
+// KV head (and of all batches where K and V are broadcast). S^T = K Q^T and dP^T = V dO^T have their rows along KV, so
+// P^T and dS^T are in registers what dV and dK take. Where dK and dV together take too many registers, a CTA computes one
+// of them. All warps have the same role.
+//
+//   shared memory    bytes                        lifetime
+//   KPart, VPart     kBlockN rows of K, of V      whole kernel; then rows of dK, dV on their way out
+//   QPart, OPart     kBlockM rows of Q, of dO     a step
+//   rows (static)    kBlockM RowInfo              a step
+//
+//   barrier                    when                     what it says
+//   __syncthreads              begin of a step          the tiles of the step before are used up
+//   cp.async, __syncthreads    before its products      the tiles of this step, and `rows`, are there
+//   cp.async, __syncthreads    after the last step      K and V are used up, or their copies have ended
+//
+// Grid: kv tiles * kv_heads * kv_batch, in one dimension, twice that where dK and dV are apart (kApart). Threads: 32 kWarps,
+// kBlockN is 16 kWarps; kSharedBytes of dynamic shared memory. backward_delta.cu has run before.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/apply_mod.cuh"
+#include "algo/gradients.cuh"
+#include "algo/q_walk.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/copy_tile.cuh"
+#include "tile/gemm_mma.cuh"
+#include "tile/shared_memory.cuh"
+#include "tile/store_mma.cuh"
+
+namespace attnc::sm80 {
+
+constexpr int kThreads = 32 * kWarps;
+static_assert(kBlockM % 16 == 0 && kBlockN % 16 == 0, "tiles are multiplied 16 rows at a time");
+
+using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
+using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
+using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
+struct QPart : SharedPart<QPart, QTile::kBytes> {};
+struct OPart : SharedPart<OPart, OTile::kBytes> {};
+struct KPart : SharedPart<KPart, KTile::kBytes> {};
+struct VPart : SharedPart<VPart, VTile::kBytes> {};
+using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+/// What the lanes of a CTA share of a row of Q.
+struct RowInfo {
+  float bias, delta;
+  int begin, end; ///< its live columns, where rows are intervals
+  Mod::Row row;
+};
+
+template <class M>
+ATTNC_DEVICE RowInfo row_info(const BackwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_idx,
+                              int origin) {
+  const ForwardParams& f = p.forward;
+  const int inside = min(q_idx, f.q_len - 1);
+  RowInfo info;
+  info.row = Mod::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
+  const long long index = row_of_all(f, b, h, inside);
+  info.bias = q_idx < f.q_len ? weight_bias(f.lse[index], Mod::row_shift(args, head, info.row)) // SEAM(row_shift)
+                              : negative_infinity();
+  info.delta = p.delta[index];
+  info.begin = 0, info.end = f.kv_len;
+  if constexpr (M::kRowsAreIntervals) {
+    const auto live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
+    info.begin = live.begin, info.end = live.end;
+  }
+  return info;
+}
+
+/// Whether dK and dV are computed by CTAs of their own.
+constexpr bool kApart = KTile::kColumns + VTile::kColumns > 256;
+
+struct KvGradients {
+  using Scores = Fragment<1, kBlockM>; // transposed: rows along KV
+  const BackwardParams& p;
+  const ModArgs& args;
+  QTile q_tile;
+  OTile o_tile;
+  KTile k_tile;
+  VTile v_tile;
+  RowInfo* rows;
+  int kv_start, kv_head;
+
+  ATTNC_DEVICE int kv_row(int r) const { return kv_start + int(threadIdx.x) / 32 * 16 + Scores::row(r); }
+
+  /// P^T in s and, if `wanted`, dS^T in d_s.
+  template <class M, bool Wanted>
+  ATTNC_DEVICE void weights(Scores& s, Scores& d_s, const Mod::Head& head, int b, int h, Step step, int origin) const {
+    const ForwardParams& f = p.forward;
+    const Mod::Exponents exponents(f.scale, Mod::factors(args, head)); // SEAM(factors)
+    Mod::Col col[2];
+    int kv_idx[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      kv_idx[r] = min(kv_row(r), f.kv_len - 1);
+      col[r] = Mod::col(args, head, b, h, kv_idx[r], float(kv_idx[r] - origin), 0.f); // SEAM(col)
+    }
+#pragma unroll
+    for (int n = 0; n < Scores::kGroups; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const RowInfo& info = rows[Scores::column(n, e)];
+        const int q_idx = min(step.start + Scores::column(n, e), f.q_len - 1);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const Coord at = {b, h, q_idx, kv_idx[r]};
+          const float product = s.at(r, n, e);
+          float x = product;
+          if constexpr (Mod::Exponents::kCallsScore)
+            x = Mod::score(args, head, info.row, col[r], at, x * exponents.score_scale); // SEAM(score)
+          float y = exponents.exponent(x, info.bias, float(kv_idx[r] - origin));
+          bool live = kv_row(r) < f.kv_len;
+          if constexpr (M::kRowsAreIntervals)
+            live = live && kv_idx[r] >= info.begin && kv_idx[r] < info.end;
+          else if (M::kHasMaskMod && step.flags & kStepMasked)
+            live = live && Mod::mask(args, head, info.row, col[r], at); // SEAM(mask)
+          if (!live || info.bias == negative_infinity()) y = negative_infinity();
+          const float weight = ptx::ex2(y);
+          s.at(r, n, e) = weight;
+          if constexpr (Wanted)
+            d_s.at(r, n, e) = score_gradient<Mod>(f, args, head, info.row, col[r], at, product, weight, d_s.at(r, n, e), info.delta);
+        }
+      }
+  }
+
+  /// Adds up over the rows of Q of all heads that share the KV head.
+  template <bool WantsK, bool WantsV>
+  ATTNC_DEVICE void run(Fragment<1, KTile::kColumns>& d_k, Fragment<1, VTile::kColumns>& d_v, int kv_b) const {
+    const ForwardParams& f = p.forward;
+    const int warp_row = int(threadIdx.x) / 32 * 16;
+    const int batches = p.kv_batch == f.batch ? 1 : f.batch;
+#pragma unroll 1
+    for (int i = 0; i < batches * f.group; ++i) {
+      const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
+      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+      const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
+      const Element* d_out = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
+      const auto walk = walk_q<Mod, kBlockM>(f, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len));
+#pragma unroll 1
+      for (int j = 0; j < walk.count; ++j) {
+        const Step step = walk.at(j);
+        __syncthreads();
+        copy_in<kThreads>(q_tile, q, f.q_stride.row, step.start, f.q_len, f.vectors);
+        copy_in<kThreads>(o_tile, d_out, p.d_out_stride.row, step.start, f.q_len, f.vectors);
+        ptx::cp_async_commit_group();
+        const int origin = Place<1>::origin_of(step.start);
+        for (int row = threadIdx.x; row < kBlockM; row += kThreads)
+          rows[row] = row_info<Mod>(p, args, head, b, h, step.start + row, origin);
+        ptx::cp_async_wait_group<0>();
+        __syncthreads();
+
+        Scores s, d_s;
+        s.fill(0.f);
+        mma::gemm<kTf32>(s, k_tile.rows<16>(warp_row), transposed(q_tile)); // S^T = K Q^T
+        if constexpr (WantsK) {
+          d_s.fill(0.f);
+          mma::gemm<kTf32>(d_s, v_tile.rows<16>(warp_row), transposed(o_tile)); // dP^T = V dO^T
+        }
+        weights<Mod, WantsK>(s, d_s, head, b, h, step, origin);
+        if constexpr (WantsV) mma::gemm<kTf32>(d_v, s, o_tile);   // dV += P^T dO
+        if constexpr (WantsK) mma::gemm<kTf32>(d_k, d_s, q_tile); // dK += dS^T Q
+      }
+    }
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_backward_kv(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ RowInfo rows[kBlockM];
+  const ForwardParams& f = p.forward;
+  const unsigned shared = ptx::shared_address(dynamic_shared);
+  const int kv_tiles = (f.kv_len + kBlockN - 1) / kBlockN;
+  const int index = kApart ? blockIdx.x / 2 : blockIdx.x;
+  const int kv_head = index / kv_tiles % f.kv_heads, kv_b = index / kv_tiles / f.kv_heads;
+  const KvGradients gradients = {p,
+                                 args,
+                                 {shared + Memory::offset_of<QPart>()},
+                                 {shared + Memory::offset_of<OPart>()},
+                                 {shared + Memory::offset_of<KPart>()},
+                                 {shared + Memory::offset_of<VPart>()},
+                                 rows,
+                                 index % kv_tiles * kBlockN,
+                                 kv_head};
+  const int kv_start = gradients.kv_start, warp_row = int(threadIdx.x) / 32 * 16;
+  const Element* k = (const Element*)f.k + kv_b * f.k_stride.batch + kv_head * f.k_stride.head;
+  const Element* v = (const Element*)f.v + kv_b * f.v_stride.batch + kv_head * f.v_stride.head;
+  copy_in<kThreads>(gradients.k_tile, k, f.k_stride.row, kv_start, f.kv_len, f.vectors);
+  copy_in<kThreads>(gradients.v_tile, v, f.v_stride.row, kv_start, f.kv_len, f.vectors);
+  ptx::cp_async_commit_group();
+
+  Fragment<1, KTile::kColumns> d_k;
+  Fragment<1, VTile::kColumns> d_v;
+  d_k.fill(0.f);
+  d_v.fill(0.f);
+  const bool second = kApart && blockIdx.x % 2;
+  if constexpr (!kApart)
+    gradients.run<true, true>(d_k, d_v, kv_b);
+  else if (second)
+    gradients.run<true, false>(d_k, d_v, kv_b);
+  else
+    gradients.run<false, true>(d_k, d_v, kv_b);
+
+  Element* to_k = (Element*)p.d_k + kv_b * p.d_k_stride.batch + kv_head * p.d_k_stride.head;
+  Element* to_v = (Element*)p.d_v + kv_b * p.d_v_stride.batch + kv_head * p.d_v_stride.head;
+  if (!kApart || second)
+    mma::store_rows(gradients.k_tile.rows<16>(warp_row), d_k, f.scale, to_k, p.d_k_stride.row, kv_start + warp_row,
+                      f.kv_len, f.vectors);
+  if (!kApart || !second)
+    mma::store_rows(gradients.v_tile.rows<16>(warp_row), d_v, 1.f, to_v, p.d_v_stride.row, kv_start + warp_row, f.kv_len,
+                      f.vectors);
+}
+
+} // namespace attnc::sm80

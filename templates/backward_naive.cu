@@ -1,0 +1,121 @@
+// Backward attention, short and obviously right: the oracle on a GPU. Any sm, fp32 arithmetic, deterministic.
+//
+//   s = scale q k^T,  p = exp(mod(s) - lse),  delta = sum over columns of d_out out - d_lse
+//   g = p (d_out v^T - delta)      the gradient of mod(s); 0 where mask_mod or the end of KV says so
+//   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = p^T d_out
+//
+// Two kernels. attnc_backward_q: a warp owns a row of q, and a lane one of 32 columns at a time. attnc_backward_kv: a warp
+// owns a row of k and v, and a lane one of 32 rows of q at a time, of all query heads of the KV head and, where k and v
+// are broadcast, of all batches. Rows go by in shared memory as they come; nothing is kept from one kernel to the other.
+//
+// Shared memory: none beside a row a warp. Grid: rows / 8 in one dimension, 256 threads. The mod is written plain.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/softmax.cuh"
+#include "params.cuh"
+#include "tile/element.cuh"
+
+namespace attnc::naive {
+
+constexpr int kRows = 8; // of a CTA, one a warp
+constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
+
+/// Where a row of a tensor begins.
+ATTNC_DEVICE const Element* row_of(const void* base, const Strides& stride, int b, int h, int row) {
+  return (const Element*)base + b * stride.batch + h * stride.head + row * stride.row;
+}
+
+template <int Columns> ATTNC_DEVICE float dot(const Element* x, const Element* y) {
+  float sum = 0.f;
+  for (int d = 0; d < Columns; ++d) sum += to_float(x[d]) * to_float(y[d]);
+  return sum;
+}
+
+/// What one element of the score matrix contributes; 0 and 0 where it is dead.
+struct Contribution {
+  float p;   ///< weight
+  float d_s; ///< gradient of q k^T
+};
+
+ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& args, int b, int h, int q_idx, int kv_idx) {
+  const ForwardParams& f = p.forward;
+  const Mod::Head head = Mod::head(args, b, h);                                  // SEAM(head)
+  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));          // SEAM(row)
+  const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);   // SEAM(col)
+  const Coord at = {b, h, q_idx, kv_idx};
+  if (!Mod::mask(args, head, row, col, at)) return {0.f, 0.f};                   // SEAM(mask)
+  const long long row_of_all = ((long long)b * f.q_heads + h) * f.q_len + q_idx;
+  const float lse = f.lse[row_of_all];
+  if (lse == negative_infinity()) return {0.f, 0.f};
+  const int kv_head = h / f.group;
+  const Element* d_out = row_of(p.d_out, p.d_out_stride, b, h, q_idx);
+  const float s = dot<kHeadDimQk>(row_of(f.q, f.q_stride, b, h, q_idx), row_of(f.k, f.k_stride, b, kv_head, kv_idx)) * f.scale;
+  const float weight = expf(Mod::score(args, head, row, col, at, s) - lse);      // SEAM(score)
+  const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, b, kv_head, kv_idx));
+  const float delta =
+      dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, b, h, q_idx)) - (p.d_lse ? p.d_lse[row_of_all] : 0.f);
+  const float g = weight * (d_weight - delta);
+  return {weight, f.scale * Mod::d_score(args, head, row, col, at, s, g)};       // SEAM(d_score)
+}
+
+extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
+    attnc_backward_q(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
+  const ForwardParams& f = p.forward;
+  const int lane = threadIdx.x % 32;
+  const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
+  if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
+  const int q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
+  float d_q[(kHeadDimQk + 31) / 32] = {}; // lane l: columns l, l + 32, ...
+  for (int kv_start = 0; kv_start < f.kv_len; kv_start += 32) {
+    const bool inside = kv_start + lane < f.kv_len;
+    const float d_s = inside ? contribution(p, args, b, h, q_idx, kv_start + lane).d_s : 0.f;
+    for (int j = 0; j < min(32, f.kv_len - kv_start); ++j) {
+      const float weight = __shfl_sync(0xffffffffu, d_s, j);
+      const Element* k = row_of(f.k, f.k_stride, b, h / f.group, kv_start + j);
+      for (int c = 0; c < (kHeadDimQk + 31) / 32; ++c)
+        if (lane + 32 * c < kHeadDimQk) d_q[c] += weight * to_float(k[lane + 32 * c]);
+    }
+  }
+  Element* out = (Element*)row_of(p.d_q, p.d_q_stride, b, h, q_idx);
+  for (int c = 0; c < (kHeadDimQk + 31) / 32; ++c)
+    if (lane + 32 * c < kHeadDimQk) out[lane + 32 * c] = from_float<Element>(d_q[c]);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
+    attnc_backward_kv(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
+  const ForwardParams& f = p.forward;
+  const int lane = threadIdx.x % 32;
+  const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
+  if (index >= (long long)p.kv_batch * f.kv_heads * f.kv_len) return;
+  const int kv_idx = index % f.kv_len, kv_head = index / f.kv_len % f.kv_heads, kv_b = index / f.kv_len / f.kv_heads;
+  float d_k[(kHeadDimQk + 31) / 32] = {}, d_v[(kHeadDimV + 31) / 32] = {};
+  const int batches = p.kv_batch == f.batch ? 1 : f.batch;
+  for (int i = 0; i < batches * f.group; ++i) {
+    const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
+    for (int q_start = 0; q_start < f.q_len; q_start += 32) {
+      Contribution mine = {0.f, 0.f};
+      if (q_start + lane < f.q_len) mine = contribution(p, args, b, h, q_start + lane, kv_idx);
+      for (int j = 0; j < min(32, f.q_len - q_start); ++j) {
+        const float weight = __shfl_sync(0xffffffffu, mine.p, j), d_s = __shfl_sync(0xffffffffu, mine.d_s, j);
+        const Element* q = row_of(f.q, f.q_stride, b, h, q_start + j);
+        const Element* d_out = row_of(p.d_out, p.d_out_stride, b, h, q_start + j);
+        for (int c = 0; c < (kHeadDimMax + 31) / 32; ++c) {
+          const int d = lane + 32 * c;
+          if (d < kHeadDimQk) d_k[c] += d_s * to_float(q[d]);
+          if (d < kHeadDimV) d_v[c] += weight * to_float(d_out[d]);
+        }
+      }
+    }
+  }
+  Element* to_k = (Element*)row_of(p.d_k, p.d_k_stride, kv_b, kv_head, kv_idx);
+  Element* to_v = (Element*)row_of(p.d_v, p.d_v_stride, kv_b, kv_head, kv_idx);
+  for (int c = 0; c < (kHeadDimMax + 31) / 32; ++c) {
+    const int d = lane + 32 * c;
+    if (d < kHeadDimQk) to_k[d] = from_float<Element>(d_k[c]);
+    if (d < kHeadDimV) to_v[d] = from_float<Element>(d_v[c]);
+  }
+}
+
+} // namespace attnc::naive

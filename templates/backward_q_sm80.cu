@@ -1,0 +1,117 @@
+// Backward attention with mma.sync and cp.async, for sm_80 and later: dQ. Deterministic: no atomics.
+//
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G,  dQ = dS K
+//
+// A CTA owns kBlockM rows of Q, a warp 16 of them, and walks KV in steps of kBlockN columns, as the forward kernel does. P
+// and dS are computed here and in backward_kv_sm80.cu, 7 products in all instead of 5: the price of no atomics and no
+// partial dQ in memory. All warps have the same role.
+//
+//   shared memory    bytes                        lifetime
+//   QPart, OPart     kBlockM rows of Q, of dO     whole kernel; then rows of dQ on their way out
+//   KPart, VPart     kBlockN rows of K, of V      a step
+//
+//   barrier                    when                     what it says
+//   __syncthreads              begin of a step          the tiles of the step before are used up
+//   cp.async, __syncthreads    before its products      the tiles of this step are there
+//   cp.async, __syncthreads    after the last step      Q is used up, or its copy has ended
+//
+// Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic shared
+// memory. backward_delta.cu has run before.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/apply_mod.cuh"
+#include "algo/gradients.cuh"
+#include "algo/kv_walk.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/copy_tile.cuh"
+#include "tile/gemm_mma.cuh"
+#include "tile/shared_memory.cuh"
+#include "tile/store_mma.cuh"
+
+namespace attnc::sm80 {
+
+constexpr int kThreads = 32 * kWarps;
+static_assert(kBlockM % 16 == 0 && kBlockN % 16 == 0, "tiles are multiplied 16 rows at a time");
+
+using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
+using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
+using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
+struct QPart : SharedPart<QPart, QTile::kBytes> {};
+struct OPart : SharedPart<OPart, OTile::kBytes> {};
+struct KPart : SharedPart<KPart, KTile::kBytes> {};
+struct VPart : SharedPart<VPart, VTile::kBytes> {};
+using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_backward_q(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  const ForwardParams& f = p.forward;
+  const unsigned shared = ptx::shared_address(dynamic_shared);
+  const QTile q_tile = {shared + Memory::offset_of<QPart>()};
+  const OTile o_tile = {shared + Memory::offset_of<OPart>()};
+  const KTile k_tile = {shared + Memory::offset_of<KPart>()};
+  const VTile v_tile = {shared + Memory::offset_of<VPart>()};
+  using Scores = Fragment<1, kBlockN>;
+
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
+  const int q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
+  const int h = blockIdx.x / q_tiles % f.q_heads, b = blockIdx.x / q_tiles / f.q_heads;
+  const int warp_row = int(threadIdx.x) / 32 * 16;
+  const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
+  const Element* d_out = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
+  const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
+  const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
+  copy_in<kThreads>(q_tile, q, f.q_stride.row, q_start, f.q_len, f.vectors);
+  copy_in<kThreads>(o_tile, d_out, p.d_out_stride.row, q_start, f.q_len, f.vectors);
+  ptx::cp_async_commit_group();
+
+  const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
+  float bias[2], delta[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const long long index = row_of_all(f, b, h, place.q_idx(f, r));
+    bias[r] = weight_bias(f.lse[index], Mod::row_shift(args, place.head, place.row[r])); // SEAM(row_shift)
+    delta[r] = p.delta[index];
+  }
+
+  const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
+  Fragment<1, KTile::kColumns> d_q;
+  d_q.fill(0.f);
+#pragma unroll 1
+  for (int i = 0; i < walk.count; ++i) {
+    const Step step = walk.at(i);
+    __syncthreads();
+    copy_in<kThreads>(k_tile, k, f.k_stride.row, step.start, f.kv_len, f.vectors);
+    copy_in<kThreads>(v_tile, v, f.v_stride.row, step.start, f.kv_len, f.vectors);
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();
+
+    Scores s, d_s;
+    s.fill(0.f);
+    d_s.fill(0.f);
+    mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile));   // S = Q K^T
+    mma::gemm<kTf32>(d_s, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
+    Scores products = s;
+    apply_mod(s, f, args, place, step, OwnColumns{}, bias);
+    // s: y, then P where it is needed; products: S; d_s: dP, then dS.
+    s.for_each([&](float& y, int r) { y = bias[r] == negative_infinity() ? 0.f : ptx::ex2(y); });
+    at_each_score(products, f, args, place, step, OwnColumns{},
+                  [&](float& product, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int n, int e) {
+                    float& d = d_s.at(r, n, e);
+                    d = score_gradient<Mod>(f, args, place.head, row, col, at, product, s.at(r, n, e), d, delta[r]);
+                  });
+    mma::gemm<kTf32>(d_q, d_s, k_tile); // dQ += dS K
+  }
+
+  ptx::cp_async_wait_group<0>();
+  __syncthreads();
+  Element* to = (Element*)p.d_q + b * p.d_q_stride.batch + h * p.d_q_stride.head;
+  mma::store_rows(q_tile.rows<16>(warp_row), d_q, f.scale, to, p.d_q_stride.row, q_start + warp_row, f.q_len, f.vectors);
+}
+
+} // namespace attnc::sm80

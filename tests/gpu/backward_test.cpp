@@ -1,0 +1,93 @@
+// Gradients of q, k and v of every family against the fp64 reference.
+#include "gpu.h"
+
+#include <fmt/format.h>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+const Family kFamilies[] = {Family::Naive, Family::Sm80};
+
+const char* nameOf(Family family) { return family == Family::Naive ? "naive" : "sm80"; }
+
+void checkAll(const Mod& mod, const Problem& problem, bool withLse = false) {
+  const HostOperands operands = draw(mod, problem);
+  const ResultGradients given = drawGradients(problem, withLse);
+  const Gradients expected = runReferenceBackward(mod, operands, given);
+  for (Family family : kFamilies) {
+    INFO(nameOf(family) << ", " << mod.name() << ", " << problem.text());
+    checkGradients(runBackward(mod, problem, operands, given, family), expected, problem);
+  }
+}
+
+/// Both passes of both families, for compileAhead().
+void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Mod& mod, DType dtype, int headDim, int headDimV) {
+  for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
+    for (Family family : kFamilies)
+      jobs.push_back({mod, {.kind = kind, .family = family, .dtype = dtype, .headDim = headDim, .headDimV = headDimV}});
+}
+
+/// Shapes around the edges of tiles.
+const ProblemShape kShapes[] = {{1, 1, 1, 1, 1},     {1, 2, 1, 63, 65},   {2, 4, 2, 128, 64},
+                                {1, 6, 2, 130, 190}, {2, 3, 3, 65, 257}, {1, 2, 2, 200, 33}};
+
+} // namespace
+
+TEST_CASE("gradients of every library mod agree with the reference", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  constexpr DType kTypes[] = {DType::BF16, DType::F16, DType::F32};
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (const std::string& name : libraryNames())
+    for (DType dtype : kTypes) addJobs(jobs, libraryMod(name), dtype, 64, 64);
+  compileAhead(jobs);
+  for (const std::string& name : libraryNames()) { if (name.find("softcap") != std::string::npos) continue;
+    const Mod mod = libraryMod(name);
+    for (DType dtype : kTypes)
+      for (const ProblemShape& shape : kShapes) checkAll(mod, {shape, 64, 64, dtype});
+  }
+}
+
+TEST_CASE("gradients at every kind of head dim agree with the reference", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = take(Mod::parse("q_idx >= kv_idx"));
+  constexpr std::pair<int, int> kHeadDims[] = {{8, 8},     {40, 64},  {72, 16},  {128, 128},
+                                               {192, 128}, {96, 256}, {256, 256}};
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (DType dtype : {DType::BF16, DType::F32})
+    for (auto [qk, v] : kHeadDims) addJobs(jobs, mod, dtype, qk, v);
+  compileAhead(jobs);
+  for (DType dtype : {DType::BF16, DType::F32})
+    for (auto [qk, v] : kHeadDims) checkAll(mod, {{1, 4, 2, 130, 150}, qk, v, dtype});
+}
+
+TEST_CASE("gradients through lse, of broadcast keys and of any strides agree with the reference", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = libraryMod("alibi");
+  checkAll(mod, {{2, 4, 2, 100, 150}, 64, 64, DType::BF16}, /*withLse=*/true);
+  checkAll(mod, {{3, 4, 2, 100, 150}, 64, 64, DType::BF16, /*kvBatchOne=*/true});
+  checkAll(mod, {{2, 4, 2, 100, 150}, 64, 64, DType::F16, false, /*headsLast=*/true});
+  checkAll(mod, {{2, 4, 2, 100, 150}, 64, 64, DType::BF16, false, false, /*rowPadding=*/1});
+}
+
+TEST_CASE("rows and columns without live elements have gradients 0, and equal launches equal bits", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = take(Mod::parse("(q_idx % 3 != 0) & (kv_idx % 5 != 0)"));
+  const Problem problem{{1, 2, 2, 70, 90}, 64, 64, DType::BF16};
+  checkAll(mod, problem);
+  const HostOperands operands = draw(mod, problem);
+  const ResultGradients given = drawGradients(problem, true);
+  for (Family family : kFamilies) {
+    const Gradients first = runBackward(mod, problem, operands, given, family);
+    for (int64_t head = 0; head < 2; ++head)
+      for (int64_t row = 0; row < 70; row += 3)
+        for (int d = 0; d < 64; ++d) CHECK(first.dQ[size_t((head * 70 + row) * 64 + d)] == 0);
+    for (int i = 0; i < 5; ++i) {
+      const Gradients again = runBackward(mod, problem, operands, given, family);
+      CHECK(again.dQ == first.dQ);
+      CHECK(again.dK == first.dK);
+      CHECK(again.dV == first.dV);
+    }
+  }
+}
