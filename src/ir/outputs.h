@@ -38,8 +38,14 @@ inline constexpr OutputRole kScore = {
 inline constexpr OutputRole kMask = {
     "mask", Type::Bool, {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx}};
 
+/// grad times the derivative of score_mod by its score: what q and k get of the gradient that score_mod got.
+inline constexpr OutputRole kDScore = {
+    "d_score",
+    Type::F32,
+    {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Grad}};
+
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore, kMask};
+inline constexpr OutputRole kRoles[] = {kScore, kMask, kDScore};
 /// The role of this name; null if the name is not well known.
 const OutputRole* roleNamed(llvm::StringRef name);
 
