@@ -233,17 +233,18 @@ Lowering::Lowering(const ir::Module& of, size_t firstAdded)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
 }
 
-Program Lowering::run(llvm::ArrayRef<Value> hooks) {
+Program Lowering::run(llvm::ArrayRef<Value> hooks, bool gradients) {
   const std::optional<Value> score = module.output(ir::kScore), mask = module.output(ir::kMask);
   if (score && !isScore(module, *score)) program.score = lowerRoot(*score);
   bool allLive = mask && module.isConst(*mask) && module.integer(*mask) != 0;
   if (mask && !allLive) program.mask = lowerRoot(*mask);
+  if (gradients) program.dScore = lowerRoot(*module.output(ir::kDScore));
   for (Value hook : hooks) program.hooks.push_back(lowerRoot(hook));
   return std::move(program);
 }
 
-Program lower(const ir::Module& module, llvm::ArrayRef<Value> hooks, size_t firstAdded) {
-  return Lowering(module, firstAdded).run(hooks);
+Program lower(const ir::Module& module, llvm::ArrayRef<Value> hooks, size_t firstAdded, bool gradients) {
+  return Lowering(module, firstAdded).run(hooks, gradients);
 }
 
 } // namespace attnc::codegen

@@ -15,7 +15,7 @@ const char* cType(ir::Type type);
 class Lowering {
 public:
   Lowering(const ir::Module& of, size_t firstAdded);
-  Program run(llvm::ArrayRef<ir::Value> hooks);
+  Program run(llvm::ArrayRef<ir::Value> hooks, bool gradients);
 
 private:
   static constexpr uint32_t kNotLowered = ~0u;

@@ -202,13 +202,14 @@ ir::Module moduleBehindHooks(const ir::Module& module, const ModOptions& options
 
 ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   const Extras extras(module, options);
-  Program program = lower(extras.moduleOr(module), extras.values, module.size());
+  Program program = lower(extras.moduleOr(module), extras.values, module.size(), options.gradients);
   Fields fields{.names = std::vector<std::string>(program.exprs.size())};
 
   // From the inside out, since a function tells the outer ones what they must provide.
-  std::optional<FunctionText> score, mask;
+  std::optional<FunctionText> score, dScore, mask;
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
+  if (program.dScore) dScore.emplace(program, Function::DScore, std::vector{*program.dScore}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
   for (size_t i = 0; i < program.hooks.size(); ++i) {
     bool isEdge = extras.bounds && i + 2 >= program.hooks.size();
@@ -232,6 +233,10 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
   addFlag("kHasMaskMod", mask.has_value());
   addFlag("kHasBounds", extras.bounds.has_value());
   addFlag("kRowsAreIntervals", extras.bounds.has_value());
+  if (extras.bounds) {
+    addFlag("kBeginFalls", extras.bounds->begin.falls);
+    addFlag("kEndFalls", extras.bounds->end.falls);
+  }
   addFlag("kColumnsLoad", columnsLoad);
   addFlag("kAnyOrigin", extras.shifted.has_value());
   text += "\n";
@@ -248,6 +253,11 @@ ModSource emitMod(const ir::Module& module, const ModOptions& options) {
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
                        score ? bodyOf(*score) : "    return score;\n");
+  if (dScore)
+    text += returnerText("float",
+                         "d_score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
+                         "                                    float score, float grad)",
+                         bodyOf(*dScore));
   text += returnerText("bool", "mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at)",
                        mask ? bodyOf(*mask) : "    return true;\n");
   std::vector<std::string> bodies;

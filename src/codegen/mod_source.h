@@ -44,6 +44,9 @@ struct ModOptions {
   /// ALiBi and its like leave their row terms to row_shift(), and Mod has kAnyOrigin: q_float and kv_base may count from
   /// any position that is the same for both. For kernels that count from their tile; others would round the term.
   bool rowShift = false;
+  /// Mod has d_score(), from the output of that name, which the module then has (passes/autodiff.h). Its `score` is that
+  /// of score_mod, whatever `scaledScore` moves out of score().
+  bool gradients = false;
 };
 
 /// A Mod has kColumnsLoad if col() reads memory and fills no more bytes than this: kernels keep those of some hundred

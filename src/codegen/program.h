@@ -45,6 +45,7 @@ struct ArgField {
 struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
+  std::optional<uint32_t> dScore;      ///< set if it is asked for
   std::vector<uint32_t> hooks;         ///< in the order in which lower() was given them
   std::vector<Slot> slots;
   std::vector<ArgField> args;
@@ -52,6 +53,7 @@ struct Program {
 
 /// `hooks`: more values to compute, of level Row at most. Values from `firstAdded` on are attnc's own, and no part of
 /// printed IR.
-Program lower(const ir::Module& module, llvm::ArrayRef<ir::Value> hooks, size_t firstAdded);
+/// `gradients`: the output d_score as well.
+Program lower(const ir::Module& module, llvm::ArrayRef<ir::Value> hooks, size_t firstAdded, bool gradients);
 
 } // namespace attnc::codegen
