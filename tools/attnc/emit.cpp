@@ -3,6 +3,9 @@
 #include "options.h"
 #include "output_file.h"
 
+#include "ir/printer.h"
+#include "passes/autodiff.h"
+
 #include <fmt/format.h>
 
 #include <memory>
@@ -27,6 +30,13 @@ Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
   return kernel;
 }
 
+/// The module with gradients of the score and of all captures that can have one.
+Expected<std::string> gradientIrText(const Mod& mod) {
+  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
+  if (!gradients) return std::move(gradients).error();
+  return ir::print(gradients->module);
+}
+
 /// The bytes of the stage that is asked for.
 Expected<std::string> emit(const EmitOptions& options) {
   auto mod = options.mod.load();
@@ -38,6 +48,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") return mod->irText();
+  if (options.stage == "grad-ir") return gradientIrText(*mod);
 
   Compiler compiler(options.kernel.toCompilerOptions());
   auto chosen = kernelOptions(options);
@@ -68,15 +79,15 @@ int runEmit(const EmitOptions& options) {
 
 void addEmit(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<EmitOptions>();
-  CLI::App* command = app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, cu, ptx, cubin");
+  CLI::App* command = app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, grad-ir, cu, ptx, cubin");
   options->mod.addTo(*command);
   command
       ->add_option("--stage", options->stage,
-                   "ast: as parsed; ir: after all passes; cu: one self-contained CUDA "
-                   "file; ptx; cubin")
+                   "ast: as parsed; ir: after all passes; grad-ir: with gradients of score and captures; cu: one "
+                   "self-contained CUDA file; ptx; cubin")
       ->type_name("STAGE")
       ->required()
-      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
+      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"grad-ir", {"grad"}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
   command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()
