@@ -1,6 +1,7 @@
 // The words of the column `derivative` of ops.def: terms are values of the IR, a gradient is a product.
 #include "passes/derivatives.h"
 
+#include <array>
 #include <numbers>
 #include <utility>
 
@@ -82,8 +83,14 @@ Gradient unless(Term condition, Gradient g) {
 
 std::optional<Product> productOf(Gradient g) { return std::move(g.product); }
 std::optional<Product> productOf(std::nullopt_t) { return std::nullopt; }
-template <class... Gradients> llvm::SmallVector<std::optional<Product>, 3> list(Gradients... gradients) {
+template <class... Gradients> std::array<std::optional<Product>, sizeof...(Gradients)> list(Gradients... gradients) {
   return {productOf(std::move(gradients))...};
+}
+/// One gradient an operand, or none at all.
+template <int arity, size_t count>
+llvm::SmallVector<std::optional<Product>, 3> ofOperands(std::array<std::optional<Product>, count> gradients) {
+  static_assert(count == 0 || count == size_t(arity));
+  return {gradients.begin(), gradients.end()};
 }
 
 } // namespace
@@ -103,7 +110,7 @@ llvm::SmallVector<std::optional<Product>, 3> derivatives(Products& products, Val
 #define None ()
 #define OP(Name, text, arity, rule, cuda, value, derivative, commutes, cost)                                           \
   case Op::Name:                                                                                                       \
-    return list derivative;
+    return ofOperands<arity>(list derivative);
 #include "ir/ops.def"
 #undef None
   }
