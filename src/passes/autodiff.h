@@ -9,7 +9,7 @@
 // The gradient of a capture is the sum over all elements of attention of its places, each added at the index that it
 // reads. A place inside sums is read in many rounds: its outputs are functions of `round`, too.
 //
-// Rules: ops.def has them; dsl/SPEC.md says what they are at kinks. Indices, conditions, masks and what stop_gradient
+// Rules: ops.def has them; dsl/SPEC.md, section 10, says what they are at kinks. Indices, conditions, masks and what stop_gradient
 // marks pass nothing on. The branch of a select that is not taken gets 0, whatever its derivative is. Of masked
 // elements the gradients may be anything: who adds them up leaves these out.
 #pragma once
