@@ -87,7 +87,8 @@ void addEmit(CLI::App& app, int& exitCode) {
                    "self-contained CUDA file; ptx; cubin")
       ->type_name("STAGE")
       ->required()
-      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"grad-ir", {"grad"}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
+      ->transform(
+          oneOf({{"ast", {}}, {"ir", {}}, {"grad-ir", {"grad"}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
   command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()
