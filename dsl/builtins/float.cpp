@@ -95,9 +95,11 @@ Object gelu(Tracer& tracer, const Bound& bound) {
   return f.mul(f.mul(0.5, x), f.add(1.0, inner));
 }
 
-/// max(x, 0)
+/// 0 where x <= 0, or x: max(x, 0), but at 0 without a gradient.
 Object relu(Tracer& tracer, const Bound& bound) {
-  return minMax(tracer, /*isMin=*/false, scalar(tracer, bound[0], "relu"), int64_t(0));
+  Object x = scalar(tracer, bound[0], "relu");
+  Object zero = cast(tracer, int64_t(0), promote(tracer, {x}, /*arithmetic=*/true));
+  return select(tracer, compare(tracer, CompareOp::Le, x, int64_t(0)), zero, x);
 }
 
 /// log(1 + exp(beta x)) / beta, and x where beta x > threshold

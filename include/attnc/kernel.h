@@ -128,14 +128,13 @@ private:
 /// give equal bits. Captured tensors get no gradients. In all else like ForwardKernel.
 class BackwardKernel {
 public:
-  /// Enqueues. Of the operands, out, lse and dOut must be given; of the outputs dQ, dK and dV. Block masks are not taken.
-  /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it; launches that
+  /// Enqueues. Block masks are not taken. `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it; launches that
   /// may overlap need one each.
-  Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
+  Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
-  /// Bytes of device memory that a launch needs: 4 for each row of q. Of `operands`, shapes and dtypes of q, k, v and out
-  /// count. Errors (environment): operands that fit neither each other nor the kernel.
-  Expected<size_t> workspaceBytes(const Operands& operands) const;
+  /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count. Errors
+  /// (environment): operands that fit neither each other nor the kernel.
+  Expected<size_t> workspaceBytes(const BackwardOperands& operands) const;
 
   const CompiledStages& compiled() const;
   const KernelOptions& options() const; ///< with family and arch as chosen

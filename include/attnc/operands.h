@@ -1,4 +1,4 @@
-// What a launch reads and writes, the same for all kinds of kernels: forward and backward.
+// What a launch reads and writes, by kind of kernel.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -24,12 +24,6 @@ struct Operands {
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its
   /// lengths are those of q and k, its batch and heads B and H, or 1.
   const BlockMaskView* blockMask = nullptr;
-
-  // For backward kernels: what the forward pass gave, and the gradients of a scalar loss by it.
-  std::optional<TensorView> out;  ///< as Outputs::out
-  std::optional<TensorView> lse;  ///< as Outputs::lse
-  std::optional<TensorView> dOut; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1
-  std::optional<TensorView> dLse; ///< f32 [B, H, Q_LEN], dense; not given: 0
 };
 
 /// What a launch writes: those that are asked for, in device memory that the caller owns. They overlap neither each
@@ -39,10 +33,23 @@ struct Outputs {
   std::optional<TensorView> lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row
   /// f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row. Needs KernelOptions::rowMax.
   std::optional<TensorView> rowMax;
+};
 
-  // Backward kernels write all three: as q, k and v, dtype of q, last stride 1. Where k and v are broadcast over the batch
-  // (batch 1), their gradients are sums over it. Rows and columns without live elements get 0.
-  std::optional<TensorView> dQ, dK, dV;
+/// What a backward launch reads: the operands of the forward launch, what it wrote, and the gradients of a scalar loss by
+/// that. All in device memory, last stride 1; they are not modified.
+struct BackwardOperands : Operands {
+  TensorView out;                 ///< [B, H, Q_LEN, DV], dtype of q: Outputs::out
+  TensorView lse;                 ///< f32 [B, H, Q_LEN], dense: Outputs::lse
+  TensorView dOut;                ///< as out: gradient of out
+  std::optional<TensorView> dLse; ///< as lse: gradient of lse; not given: 0. Where a row is fully masked it is not read
+};
+
+/// What a backward launch writes, in device memory that the caller owns: gradients of the loss. They overlap neither each
+/// other nor an operand. Rows and columns without live elements get 0.
+struct BackwardOutputs {
+  TensorView dQ; ///< as q
+  TensorView dK; ///< as k; where k is broadcast over the batch (batch 1), the sum over it
+  TensorView dV; ///< as v; likewise
 };
 
 } // namespace attnc

@@ -10,7 +10,7 @@ using ir::Level;
 using ir::Op;
 using ir::Value;
 
-/// What the score and the mask take.
+/// What the score, its gradient and the mask take.
 struct Contents {
   std::array<bool, 5> loads{}; // by level
   bool takesAngles = false;    // for every score, which is long beside it: narrow tiles have fewer copies to compile
@@ -19,7 +19,7 @@ struct Contents {
 
 Contents contentsOf(const ir::Module& module) {
   llvm::SmallVector<Value, 2> roots;
-  for (const ir::OutputRole& role : {ir::kScore, ir::kMask})
+  for (const ir::OutputRole& role : {ir::kScore, ir::kMask, ir::kDScore})
     if (auto value = module.output(role)) roots.push_back(*value);
   const std::vector<bool> needed = ir::neededBy(module, roots);
   const std::vector<Level> levels = ir::levels(module);

@@ -114,7 +114,9 @@ Direction Monotony::compute(Value value) const {
     case ParamKind::H: return Direction::Constant;
     case ParamKind::QIdx: return Direction::Up;
     case ParamKind::KvIdx:
-    case ParamKind::Score: return Direction::Unknown;
+    case ParamKind::Score:
+    case ParamKind::Grad:
+    case ParamKind::Round: return Direction::Unknown;
     }
   }
   bool isConstant = llvm::all_of(node.operands, [&](Value v) { return directions[v.id] == Direction::Constant; });

@@ -59,11 +59,13 @@ Verdict TileJudge::judge(const ScoreRect& tile, llvm::ArrayRef<Range> toldRanges
   for (size_t i = 0; i < told.size(); ++i) ranges[told[i]] = toldRanges[i];
   auto coordinate = [&](ParamKind param) {
     switch (param) {
-    case ParamKind::Score: return Range::full(Type::F32);
+    case ParamKind::Score:
+    case ParamKind::Grad: return Range::full(Type::F32);
     case ParamKind::B: return Range::integers(Type::I32, tile.b, tile.b);
     case ParamKind::H: return Range::integers(Type::I32, tile.h, tile.h);
     case ParamKind::QIdx: return Range::integers(Type::I32, tile.qBegin, tile.qEnd - 1);
     case ParamKind::KvIdx: return Range::integers(Type::I32, tile.kvBegin, tile.kvEnd - 1);
+    case ParamKind::Round: return Range::full(Type::I32);
     }
     return Range::full(Type::I32);
   };

@@ -92,12 +92,6 @@ Expected<Planned> planned(Expected<Mod> derived, const KernelOptions& options) {
 
 } // namespace
 
-Expected<Mod> derive(const Mod& mod, const std::map<std::string, int64_t>& pins) {
-  if (pins.empty()) return forwardMod(mod);
-  Expected<Mod> pinned = mod.pinned(pins);
-  return pinned ? forwardMod(*pinned) : pinned;
-}
-
 Expected<KernelOptions> withArch(KernelOptions options) {
   if (!options.arch.empty()) return options;
   Expected<jit::DeviceInfo> device = jit::currentDevice();
@@ -109,15 +103,16 @@ Expected<KernelOptions> withArch(KernelOptions options) {
 Compiler::Impl::Impl(const CompilerOptions& options)
     : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir) {}
 
-Expected<Mod> Compiler::Impl::derived(const Mod& mod, const std::map<std::string, int64_t>& pins) {
-  if (pins.empty() && !passes::hasGradientStops(mod.module())) return mod;
-  std::string key = modKey(mod);
-  for (const auto& [name, value] : pins) key += fmt::format(" {}={}", name, value);
+Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
+  const bool isBackward = options.kind == KernelKind::Backward;
+  if (options.pins.empty() && !isBackward && !passes::hasGradientStops(mod.module())) return mod;
+  std::string key = modKey(mod) + (isBackward ? " backward" : "");
+  for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
   {
     std::lock_guard lock(mutex);
     if (auto found = derivedMods.find(key); found != derivedMods.end()) return found->second;
   }
-  Expected<Mod> made = derive(mod, pins);
+  Expected<Mod> made = derive(mod, options);
   if (!made) return made;
   std::lock_guard lock(mutex);
   return derivedMods.emplace(key, *made).first->second;
@@ -133,7 +128,7 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  auto chosen = planned(derived(mod, options.pins), options);
+  auto chosen = planned(derived(mod, options), options);
   if (!chosen) return chosen.error();
   plan::Plan& plan = chosen->plan;
   Build build;
@@ -193,7 +188,7 @@ Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(option
 Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  auto chosen = planned(derive(mod, complete->pins), *complete);
+  auto chosen = planned(derive(mod, *complete), *complete);
   if (!chosen) return chosen.error();
   std::vector<KernelSource> sources;
   for (const plan::Stage& stage : chosen->plan.stages) {
@@ -216,7 +211,7 @@ Expected<bool> Compiler::wantsBlockMask(const Mod& mod, KernelOptions options) c
   options.blockSparse = false;
   Expected<KernelOptions> complete = withArch(std::move(options));
   if (!complete) return complete.error();
-  auto chosen = planned(impl->derived(mod, complete->pins), *complete);
+  auto chosen = planned(impl->derived(mod, *complete), *complete);
   if (!chosen) return chosen.error();
   return plan::wantsBlockMask(chosen->kernelMod->facts, chosen->plan);
 }
@@ -227,7 +222,7 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
   // What the options alone rule out is told before what is wrong with the operands.
-  auto chosen = planned(impl->derived(mod, complete->pins), *complete);
+  auto chosen = planned(impl->derived(mod, *complete), *complete);
   if (!chosen) return chosen.error();
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->plan.options);
   if (!layout) return layout.error();

@@ -17,9 +17,6 @@
 
 namespace attnc {
 
-/// The mod that kernels of these pins are made of.
-Expected<Mod> derive(const Mod& mod, const std::map<std::string, int64_t>& pins);
-
 /// Fills in the arch of the current context's device where none is named.
 Expected<KernelOptions> withArch(KernelOptions options);
 
@@ -33,7 +30,7 @@ struct Compiler::Impl {
   explicit Impl(const CompilerOptions& options);
 
   /// derive(), from memory where that takes time.
-  Expected<Mod> derived(const Mod& mod, const std::map<std::string, int64_t>& pins);
+  Expected<Mod> derived(const Mod& mod, const KernelOptions& options);
 
   /// A plan's machine code, and how this call came by it.
   struct Build {
@@ -54,7 +51,7 @@ private:
   jit::Env env;
   jit::KernelCache cache;
   std::mutex mutex;
-  std::map<std::string, Mod> derivedMods;                                                     // by mod and pins
+  std::map<std::string, Mod> derivedMods;                                                     // by mod, pins and kind
   std::map<std::string, std::shared_ptr<const BuiltPlan>> built;                              // by mod and options
   std::map<std::pair<CUctx_st*, const BuiltPlan*>, std::shared_ptr<const LoadedPlan>> loaded; // by context and plan
 };

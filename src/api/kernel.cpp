@@ -97,13 +97,14 @@ const CompiledStages& BackwardKernel::compiled() const { return plan->compiled; 
 
 const KernelOptions& BackwardKernel::options() const { return plan->options(); }
 
-Expected<size_t> BackwardKernel::workspaceBytes(const Operands& operands) const {
+Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands) const {
   Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, {.out = operands.out}, options());
   if (!checked) return checked.error();
   return plan->workspaceFor(*checked).bytes();
 }
 
-Status BackwardKernel::launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const {
+Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
+                              Stream stream) const {
   Expected<plan::LaunchOperands> checked = plan::checkBackward(operands, outputs, options());
   if (!checked) return checked.error();
   return plan->launch(*checked, operands.captures, workspace, stream);

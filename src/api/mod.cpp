@@ -6,6 +6,7 @@
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
+#include "passes/autodiff.h"
 #include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
 
@@ -137,6 +138,12 @@ struct ModAccess {
     if (auto status = passes::removeGradientStops(module); !status) return status.error();
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
   }
+
+  static Expected<Mod> gradientMod(const Mod& mod) {
+    auto gradients = passes::differentiate(mod.module());
+    if (!gradients) return std::move(gradients).error();
+    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->text));
+  }
 };
 
 Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, passes::Algebra algebra) {
@@ -157,6 +164,14 @@ Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
 }
 
 Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
+
+Expected<Mod> gradientMod(const Mod& mod) { return ModAccess::gradientMod(mod); }
+
+Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
+  Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
+  if (!pinned) return pinned;
+  return options.kind == KernelKind::Backward ? gradientMod(*pinned) : forwardMod(*pinned);
+}
 
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins) {
   auto check = [&](const std::string& name, double given) -> Status {

@@ -39,6 +39,12 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
 Expected<Mod> forwardMod(const Mod& mod);
 
+/// The mod as backward kernels are made of it: with the gradient of its score, and without stop_gradient then.
+Expected<Mod> gradientMod(const Mod& mod);
+
+/// The mod that kernels of these options are made of.
+Expected<Mod> derive(const Mod& mod, const KernelOptions& options);
+
 /// Whether a launch gives what was pinned; Blame::Environment naming the pin if not. A kernel that was compiled for
 /// other values would compute a wrong result. `bindings` are of `module`.
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins);

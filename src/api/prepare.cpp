@@ -162,7 +162,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
                                          const PrepareOptions& options) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
-  Expected<Mod> derivedMod = derived(mod, kernel->pins);
+  Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
   return settleFor(*derivedMod, operands, outputs, *std::move(kernel), options.buildBlockMask);
 }

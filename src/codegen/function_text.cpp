@@ -91,7 +91,7 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   switch (expr.kind) {
   case Expr::Kind::Leaf: return {expr.text, expr.text};
   case Expr::Kind::Iter: return {expr.text};
-  case Expr::Kind::Param: return {takesCoord() && expr.text != "score" ? "at." + expr.text : expr.text};
+  case Expr::Kind::Param: return {takesCoord() && expr.level != Level::Element ? "at." + expr.text : expr.text};
   case Expr::Kind::FloatIndex:
     if (isOwn(expr)) return {expr.text};
     break;
@@ -105,6 +105,7 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   case Function::Column: return {"col." + fields.names[id]};
   case Function::Head:
   case Function::Score:
+  case Function::DScore:
   case Function::Mask:
   case Function::Hook:
   case Function::Edge: break;

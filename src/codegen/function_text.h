@@ -16,7 +16,7 @@
 namespace attnc::codegen {
 
 /// Hook: any other value, from what is known at its level. Edge: a value of a row, from b, h and q_idx without a Row.
-enum class Function : uint8_t { Head, Row, Column, Score, Mask, Hook, Edge };
+enum class Function : uint8_t { Head, Row, Column, Score, DScore, Mask, Hook, Edge };
 
 /// What Head, Row and Col hold, as expressions in the program's order.
 struct Fields {
@@ -42,7 +42,7 @@ private:
   bool isOwn(const Expr& expr) const;
   std::vector<uint32_t> insideOf(uint32_t sum) const;
   bool fills() const { return function <= Function::Column; }
-  bool takesCoord() const { return function == Function::Score || function == Function::Mask; }
+  bool takesCoord() const { return function >= Function::Score && function <= Function::Mask; }
   void use(uint32_t id, Fields& fields);
   Text spell(uint32_t id, const std::vector<Text>& own, const Fields& fields) const;
   Text expand(const Expr& expr, const std::vector<Text>& own, const Fields& fields) const;

@@ -87,9 +87,11 @@ uint32_t Lowering::lowerParam(ir::ParamKind param) {
   Expr expr{.kind = Expr::Kind::Param, .text = ir::name(param), .type = "int"};
   switch (param) {
   case ir::ParamKind::Score:
+  case ir::ParamKind::Grad:
     expr.level = Level::Element;
     expr.type = "float";
     break;
+  case ir::ParamKind::Round: expr.level = Level::Element; break;
   case ir::ParamKind::B:
   case ir::ParamKind::H: expr.level = Level::Head; break;
   case ir::ParamKind::QIdx: expr.level = Level::Row; break;
@@ -120,8 +122,9 @@ uint32_t Lowering::lowerCast(const Node& node) {
 uint32_t Lowering::lowerDiv(const Node& node) {
   Value divisor = node.operands[1];
   uint32_t left = exprOf[node.operands[0].id], right = exprOf[divisor.id];
-  bool ofScores =
-      llvm::any_of(node.operands, [&](Value operand) { return params[operand.id].contains(ir::ParamKind::Score); });
+  bool ofScores = llvm::any_of(node.operands, [&](Value operand) {
+    return params[operand.id].contains(ir::ParamKind::Score) || params[operand.id].contains(ir::ParamKind::Grad);
+  });
   if (module.isConst(divisor)) {
     std::optional<float> inverse = exactEnoughReciprocal(module.f32(divisor));
     if (ofScores && inverse)
@@ -235,6 +238,7 @@ Program Lowering::run() {
   if (score && !isScore(module, *score)) program.score = lowerRoot(*score);
   bool allLive = mask && module.isConst(*mask) && module.integer(*mask) != 0;
   if (mask && !allLive) program.mask = lowerRoot(*mask);
+  if (const std::optional<Value> dScore = module.output(ir::kDScore)) program.dScore = lowerRoot(*dScore);
   for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   return std::move(program);

@@ -199,9 +199,10 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   Fields fields{.names = std::vector<std::string>(program.exprs.size())};
 
   // From the inside out, since a function tells the outer ones what they must provide.
-  std::optional<FunctionText> score, mask;
+  std::optional<FunctionText> score, dScore, mask;
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
+  if (program.dScore) dScore.emplace(program, Function::DScore, std::vector{*program.dScore}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
   for (const auto& [role, expr] : program.hooks)
     hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
@@ -221,6 +222,10 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   addFlag("kHasMaskMod", mask.has_value());
   addFlag("kHasBounds", facts.kvEdges.has_value());
   addFlag("kRowsAreIntervals", facts.kvEdges.has_value());
+  if (facts.kvEdges) {
+    addFlag("kBeginFalls", facts.kvEdges->beginFalls);
+    addFlag("kEndFalls", facts.kvEdges->endFalls);
+  }
   addFlag("kColumnsLoad", columnsLoad);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
@@ -238,6 +243,11 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
                        score ? bodyOf(*score) : "    return score;\n");
+  if (dScore)
+    text += returnerText("float",
+                         "d_score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
+                         "                                    float score, float grad)",
+                         bodyOf(*dScore));
   text += returnerText("bool", "mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at)",
                        mask ? bodyOf(*mask) : "    return true;\n");
   std::vector<std::string> bodies;

@@ -51,6 +51,7 @@ struct Hook {
 struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
+  std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::vector<Hook> hooks;             ///< in the order of their outputs
   std::vector<ArgWord> slots;
   std::vector<ArgField> args;

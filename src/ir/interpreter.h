@@ -27,8 +27,8 @@ class Evaluator {
 public:
   Evaluator(const Module& module, const Bindings& bindings, Value root);
 
-  /// Integers and bools in Number::integer, f32 in Number::real.
-  Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
+  /// Integers and bools in Number::integer, f32 in Number::real. `grad` and `round`: of outputs that take them.
+  Number evaluate(float score, int64_t b, int64_t h, int64_t q, int64_t kv, float grad = 0, int64_t round = 0) const {
     if (b != lastB || h != lastH) {
       setHead(b, h);
       setRow(q);
@@ -37,6 +37,8 @@ public:
     }
     slotOf(ParamKind::KvIdx).integer = kv;
     slotOf(ParamKind::Score).real = score;
+    slotOf(ParamKind::Grad).real = grad;
+    slotOf(ParamKind::Round).integer = round;
     run(rowEnd, steps.size());
     return slots[root];
   }

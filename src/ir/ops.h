@@ -56,7 +56,7 @@ struct OpInfo {
   int arity; ///< -1: the rank of the tensor
   TypeRule rule;
   const char* cuda;
-  const char* derivative; ///< null: no gradient passes
+  bool passesGradients; ///< of an f32 result to f32 operands; passes/derivatives.h has how
   Commutes commutes;
   Cost cost;
 };

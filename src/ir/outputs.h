@@ -38,6 +38,13 @@ inline constexpr OutputRole kScore = {
 inline constexpr OutputRole kMask = {
     "mask", Type::Bool, {ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx}};
 
+/// grad times the derivative of score_mod by its score: what q and k get of the gradient that score_mod got
+/// (src/passes/autodiff.h).
+inline constexpr OutputRole kDScore = {
+    "d_score",
+    Type::F32,
+    {ParamKind::Score, ParamKind::B, ParamKind::H, ParamKind::QIdx, ParamKind::KvIdx, ParamKind::Grad}};
+
 // What passes derive for kernels (src/passes/derive.h). The score of a module with any of the first five is what is
 // left of it: score_mod(s) = scale_out * score(scale_in * s) + row_shift, where an output that is missing is 1, or 0.
 inline constexpr OutputRole kScaleIn = {"scale_in", Type::F32, {ParamKind::B, ParamKind::H}};
@@ -54,10 +61,10 @@ inline constexpr OutputRole kKvBegin = {"kv_begin", Type::I32, {ParamKind::B, Pa
 inline constexpr OutputRole kKvEnd = {"kv_end", Type::I32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
 
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,   kMask,   kScaleIn, kScaleOut, kRowShift,
-                                        kKvSlope, kKvTerm, kKvBegin, kKvEnd};
-/// Those that passes derive.
-inline constexpr const OutputRole* kDerivedRoles = kRoles + 2;
+inline constexpr OutputRole kRoles[] = {kScore,    kMask,    kDScore, kScaleIn, kScaleOut,
+                                        kRowShift, kKvSlope, kKvTerm, kKvBegin, kKvEnd};
+/// Those that passes derive for kernels.
+inline constexpr const OutputRole* kDerivedRoles = kRoles + 3;
 /// The role of this name; null if the name is not well known.
 const OutputRole* roleNamed(llvm::StringRef name);
 

@@ -1,5 +1,5 @@
 // In: any module. Out: no stop_gradient but those that a gradient of the score would meet on its way to the score that
-// the mod is given, or to an element of a captured float tensor. Masks, indices and conditions have no gradients, so
+// the mod is given, or to a captured float. Masks, indices and conditions have no gradients, so
 // nothing is left in what only they need.
 //
 //   %0 = stop_gradient f32 %score
@@ -20,7 +20,7 @@ using ir::Type;
 using ir::Value;
 
 /// Whether a gradient of the node can pass on to its f32 operands. Steps have none, nor has anything that is no f32.
-bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).derivative; }
+bool passesGradients(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
 
 /// Of every f32 value, whether a gradient of the score arrives at it.
 std::vector<bool> reachedByGradients(const ir::Module& module) {
@@ -34,9 +34,9 @@ std::vector<bool> stopsThatMatter(const ir::Module& module) {
   std::vector<bool> reached = reachedByGradients(module), matters(module.size(), false), carries(module.size(), false);
   for (uint32_t id = 0; id < module.size(); ++id) {
     const Node& node = module[{id}];
-    bool isElement = node.op == Op::Load && node.type == Type::F32;
+    bool isCapture = (node.op == Op::Load || node.op == Op::Scalar) && node.type == Type::F32;
     bool isStop = node.op == Op::StopGradient;
-    carries[id] = isScore(module, {id}) || isElement;
+    carries[id] = isScore(module, {id}) || isCapture;
     if (isStop && !reached[id]) carries[id] = carries[node.operands[0].id]; // it goes
     if (isStop && reached[id]) matters[id] = carries[node.operands[0].id];
     if (passesGradients(node))

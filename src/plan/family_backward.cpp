@@ -23,13 +23,11 @@ std::string unservedByBackward(const Request& request) {
 
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
-  const codegen::ModOptions plain{.gradients = true};
   Plan plan;
   for (auto [entry, grid] : {std::pair("attnc_backward_q", Grid::QRows), {"attnc_backward_kv", Grid::KvRows}})
     plan.stages.push_back({.templateName = "backward_naive.cu",
                            .entry = entry,
                            .config = config,
-                           .hooks = plain,
                            .threads = 32 * config.warps,
                            .grid = grid,
                            .parameters = backwardBlock});
@@ -51,11 +49,9 @@ Plan planBackwardSm80(const Request& request) {
   const int warps = isF32 && widest > 64 ? 2 : 4, rows = 16 * warps;
   const int step = widest <= 64 ? 64 : isF32 ? 16 : 32;
   const bool apart = llvm::alignTo(options.headDim, 16) + llvm::alignTo(options.headDimV, 16) > 256; // kApart
-  codegen::ModOptions hooks = algebraFor(options.dtype);
-  hooks.gradients = true;
   codegen::Config delta = configOf(options, {0, 0, 4});
   const auto stage = [&](const char* file, const char* entry, codegen::Config config, Grid grid) {
-    Stage made{.templateName = file, .entry = entry, .hooks = hooks, .threads = 32 * config.warps, .grid = grid,
+    Stage made{.templateName = file, .entry = entry, .algebra = algebraFor(options.dtype), .threads = 32 * config.warps, .grid = grid,
                .parameters = backwardBlock};
     made.config = std::move(config);
     return made;
@@ -75,7 +71,6 @@ Plan planBackwardSm80(const Request& request) {
 
 const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
-                               .name = "naive",
                                .unserved = unservedByBackward,
                                .plan = planBackwardNaive,
                                .layouts = "any strides, the last one 1",
@@ -83,7 +78,6 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
 
 const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .family = Family::Sm80,
-                              .name = "sm80",
                               .walksBounds = true,
                               .unserved = unservedByBackward,
                               .plan = planBackwardSm80,

@@ -141,17 +141,15 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   return all;
 }
 
-Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
+Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                       const KernelOptions& options) {
   if (operands.blockMask) return Error::environment("a block mask is given to backward kernels, which walk none");
-  for (auto [name, given] : {std::pair("out", &operands.out), {"lse", &operands.lse}, {"d_out", &operands.dOut},
-                             {"d_q", &outputs.dQ}, {"d_k", &outputs.dK}, {"d_v", &outputs.dV}})
-    if (!*given) return wrong(name, "is not given", "device memory");
   Expected<LaunchOperands> all = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options);
   if (!all) return all;
-  all->dOut = *operands.dOut;
-  all->dQ = *outputs.dQ;
-  all->dK = *outputs.dK;
-  all->dV = *outputs.dV;
+  all->dOut = operands.dOut;
+  all->dQ = outputs.dQ;
+  all->dK = outputs.dK;
+  all->dV = outputs.dV;
   for (auto [name, tensor, like] : {std::tuple("d_out", &all->dOut, &all->out), {"d_q", &all->dQ, &all->q},
                                     {"d_k", &all->dK, &all->k}, {"d_v", &all->dV, &all->v}}) {
     if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status.error();

@@ -31,7 +31,8 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
 /// For a launch of backward kernels.
-Expected<LaunchOperands> checkBackward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
+Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                       const KernelOptions& options);
 
 /// For a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,

@@ -60,9 +60,8 @@ public:
        GradientResult& result)
       : args(args), forward(forward), problem(forward.problem), result(result), q(args.forward.q), k(args.forward.k),
         v(args.forward.v), dOut(args.dOut), interpreter(module, bindings),
-        scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {
-    (void)module;
-  }
+        derivative(module, bindings, *module.output(ir::kDScore)),
+        scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {}
 
   void compute(int64_t kvBatch, int64_t kvHead) {
     const int64_t group = problem.qHeads / problem.kvHeads;
@@ -85,8 +84,7 @@ private:
       const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
       const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
-      // d_score is linear in its last parameter.
-      const double slope = derivative ? derivative->evaluate(float(s), b, h, row, kv).real : 1;
+      const double slope = derivative.evaluate(float(s), b, h, row, kv, /*grad=*/1).real; // d_score is linear in grad
       const double dS = scale * (p == 0 ? 0 : g * slope);
       const int64_t kvRow = (kvBatch * problem.kvHeads + kvHead) * problem.kvLen + kv;
       add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvBatch, kvHead, kv), q.columns);
@@ -101,7 +99,7 @@ private:
   GradientResult& result;
   const Dense q, k, v, dOut;
   const ir::Interpreter interpreter;
-  std::optional<ir::Evaluator> derivative;
+  const ir::Evaluator derivative;
   double scale;
 };
 

@@ -1,6 +1,6 @@
 // The oracle of the backward pass: gradients of q, k and v in double precision on the CPU, straight from the definition.
 //
-// In: a module with the output d_score (passes/autodiff.h) where it has a score, operands in host memory, and the gradients
+// In: a module with the output d_score (passes/autodiff.h), operands in host memory, and the gradients
 // of a scalar loss by out and lse. Out: its gradients by q, k and v, as doubles. For each row of q:
 //
 //   p[kv] = exp(s[kv] - lse)    s: attention.h    g[kv] = p[kv] (dot(d_out, v[kv]) - dot(d_out, out) + d_lse)

@@ -14,6 +14,9 @@
 //     static constexpr bool kBeginFalls, kEndFalls   with bounds: which way begin and end of a row move as q_idx grows
 //     static constexpr bool kRowsAreIntervals    the live columns of a row are exactly [begin, end) of bounds() of that
 //                                                row alone: mask() need not be called
+//     static constexpr bool kBeginFalls          beside kHasBounds: as q_idx grows, the begin of a row's live columns
+//                                                never rises; else it never falls
+//     static constexpr bool kEndFalls            likewise their end
 //     static constexpr bool kColumnsLoad         col() reads memory: worth calling once a column of a tile, for all rows
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     struct Head         what is known once b and h are
@@ -24,6 +27,8 @@
 //     static Row row(const ModArgs&, const Head&, int b, int h, int q_idx, float q_float)
 //     static Col col(const ModArgs&, const Head&, int b, int h, int kv_idx, float kv_base, float kv_offset)
 //     static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score)
+//     static float d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad)
+//                                                only in mods with gradients
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
@@ -92,6 +97,9 @@
 //          ModArgs then say KV_LEN 1.
 //   score  in and out: natural-log units, fp32, after the softmax scale, before log2(e). Called for every element of a
 //          live block, masked or not; the results of dead elements are ignored.
+//   d_score  grad times the derivative of score_mod by its score, for `score` as score_mod gets it: before factors(). grad
+//          and result are gradients by natural-log units. Anything may come out for elements that mask() refuses: the
+//          kernel puts 0 there.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
 //   d_score  of mods that are written for backward kernels: grad times the derivative of score_mod by its score, at
 //          `score`, natural-log units as score() of a plain mod takes them.

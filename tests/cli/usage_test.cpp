@@ -221,7 +221,7 @@ TEST_CASE("what is unknown is named, with what is near") {
           {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32; did you mean"},
           {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90; did you mean sm90?"},
           {"emit --stage cubim " + kCausal,
-           "--stage: 'cubim' is none of ast, ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
+           "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
           {emit + "--kernel block", "--kernel: 'block' is none of forward, block-mask"},
           {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
            "--device: 'gpus' is none of auto, cuda, cpu; did you mean gpu?"}});

@@ -1,5 +1,6 @@
 #include "gpu.h"
 
+#include "api/mod_impl.h"
 #include "ir/element.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
@@ -233,7 +234,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
   const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4);
   device::Buffer dLse;
   const DeviceCaptures captures = uploadCaptures(operands.captures);
-  Operands inputs{.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures};
+  BackwardOperands inputs{{.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures}};
   inputs.out = out.view;
   inputs.lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
   inputs.dOut = dOut.view;
@@ -259,7 +260,7 @@ Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, con
   reference::GradientArgs args{{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
   if (scale) args.forward.scale = *scale;
   if (given.dLse) args.dLse = given.dLse->view();
-  auto result = take(reference::gradients(mod.module(), operands.captures, args));
+  auto result = take(reference::gradients(take(gradientMod(mod)).module(), operands.captures, args));
   return {std::move(result.dQ), std::move(result.dK), std::move(result.dV)};
 }
 

@@ -1,5 +1,6 @@
 // Gradients of the reference against central differences of its forward pass.
 #include "ir/reader.h"
+#include "passes/autodiff.h"
 #include "reference/gradients.h"
 
 #include <catch2/catch.hpp>
@@ -14,7 +15,9 @@ namespace {
 ir::Module moduleOf(const std::string& text) {
   auto module = ir::read(text, "test.ir");
   if (!module) FAIL(module.error().message);
-  return *std::move(module);
+  auto gradients = passes::differentiate(*module);
+  if (!gradients) FAIL(gradients.error().message);
+  return std::move(gradients->module);
 }
 
 struct Tensor {
@@ -77,11 +80,16 @@ void checkDifferences(const char* text, int64_t kvBatch = 2) {
 
 constexpr const char* kCausal = "%0 = le i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0\n";
 
+constexpr const char* kSoftcap = "%0 = mul f32 %score, 0.5\n%1 = tanh f32 %0\noutput score(score, b, h, q_idx, kv_idx) -> %1\n";
+constexpr const char* kSquares = "%0 = mul f32 %score, %score\noutput score(score, b, h, q_idx, kv_idx) -> %0\n";
+
 } // namespace
 
 TEST_CASE("gradients of the reference are the differences of its forward pass", "[reference]") {
   checkDifferences("");
   checkDifferences(kCausal);
+  checkDifferences(kSoftcap);
+  checkDifferences(kSquares);
   checkDifferences(kCausal, /*kvBatch=*/1);
 }
 
@@ -100,8 +108,8 @@ TEST_CASE("gradients of results of another shape are refused", "[reference]") {
   const Tensor other({2, 4, 5, 4}, 1), rows({2, 4, 4}, 1);
   reference::GradientArgs args = c.args();
   args.dOut = other.view;
-  CHECK(reference::gradients(ir::Module(), {}, args).error().message == "d_out is not [2, 4, 5, 3]");
+  CHECK(reference::gradients(moduleOf(""), {}, args).error().message == "d_out is not [2, 4, 5, 3]");
   args = c.args();
   args.dLse = rows.view;
-  CHECK(reference::gradients(ir::Module(), {}, args).error().message == "d_lse has another shape than lse");
+  CHECK(reference::gradients(moduleOf(""), {}, args).error().message == "d_lse has another shape than lse");
 }

@@ -22,11 +22,24 @@ public:
   /// As those of ir::Interpreter.
   double score(double score, int64_t b, int64_t h, int64_t q, int64_t kv) const {
     const auto root = module.output(ir::kScore);
-    return root ? Walk(*this, {.real = score}, {b, h, q, kv}).valueOf(*root).real : score;
+    return root ? Walk(*this, {score, {b, h, q, kv}}).valueOf(*root).real : score;
   }
   bool mask(int64_t b, int64_t h, int64_t q, int64_t kv) const {
     const auto root = module.output(ir::kMask);
-    return !root || Walk(*this, {.real = 0}, {b, h, q, kv}).valueOf(*root).integer != 0;
+    return !root || Walk(*this, {0, {b, h, q, kv}}).valueOf(*root).integer != 0;
+  }
+
+  /// What outputs are functions of.
+  struct Point {
+    double score = 0;
+    std::array<int64_t, 4> coordinates = {}; ///< b, h, q_idx, kv_idx
+    double grad = 1;
+    int64_t round = 0;
+  };
+  /// Any value of the module, as a double.
+  double value(ir::Value value, const Point& at) const {
+    const Number slot = Walk(*this, at).valueOf(value);
+    return module[value].type == ir::Type::F32 ? slot.real : double(slot.integer);
   }
 
 private:
@@ -35,9 +48,8 @@ private:
   /// The values of one call, each computed when it is first needed.
   class Walk {
   public:
-    Walk(const ExactInterpreter& of, Number score, std::array<int64_t, 4> coordinates)
-        : module(of.module), bindings(of.bindings), open(of.open), score(score), coordinates(coordinates),
-          known(of.module.size()) {}
+    Walk(const ExactInterpreter& of, const Point& at)
+        : module(of.module), bindings(of.bindings), open(of.open), at(at), known(of.module.size()) {}
 
     Number valueOf(ir::Value value) {
       if (!known[value.id]) known[value.id] = compute(module[value]);
@@ -53,7 +65,7 @@ private:
       switch (node.op) {
       case ir::Op::Const:
         return isReal ? Number{.real = std::bit_cast<float>(uint32_t(node.attr))} : Number{.integer = node.attr};
-      case ir::Op::Param: return node.attr ? Number{.integer = coordinates[size_t(node.attr) - 1]} : score;
+      case ir::Op::Param: return param(ir::ParamKind(node.attr));
       case ir::Op::Dim: return {.integer = bindings.dims[node.attr]};
       case ir::Op::Scalar: {
         const ir::ScalarValue& scalar = bindings.scalars[node.attr];
@@ -65,6 +77,19 @@ private:
       case ir::Op::Select: return operand(operand(0).integer ? 1 : 2);
       default: return ir::semantics::apply(node.op, module[node.operands[0]].type, node.type, operand(0), operand(1));
       }
+    }
+
+    Number param(ir::ParamKind param) const {
+      switch (param) {
+      case ir::ParamKind::Score: return {.real = at.score};
+      case ir::ParamKind::B:
+      case ir::ParamKind::H:
+      case ir::ParamKind::QIdx:
+      case ir::ParamKind::KvIdx: return {.integer = at.coordinates[size_t(param) - size_t(ir::ParamKind::B)]};
+      case ir::ParamKind::Grad: return {.real = at.grad};
+      case ir::ParamKind::Round: return {.integer = at.round};
+      }
+      return {.integer = 0};
     }
 
     Number sum(const ir::Node& node) {
@@ -82,8 +107,7 @@ private:
     const ir::Module& module;
     const ir::Bindings& bindings;
     const std::vector<ir::LoopSet>& open;
-    Number score;
-    std::array<int64_t, 4> coordinates;
+    const Point at;
     std::array<int64_t, ir::kMaxLoops> round = {};
     std::vector<std::optional<Number>> known; // by Value::id
   };

@@ -6,6 +6,8 @@
 
 #include "analysis/gather_proofs.h"
 #include "api/mod_impl.h"
+#include "ir/walk.h"
+#include "passes/autodiff.h"
 
 #include <fmt/format.h>
 
@@ -31,15 +33,27 @@ std::string gathers(const ir::Module& module) {
   return text.empty() ? "gathers     none\n" : text;
 }
 
+/// The line that says that training would not reach q and k; empty where it does.
+Expected<std::string> gradients(const Mod& mod) {
+  auto made = passes::differentiate(mod.module());
+  if (!made) return std::move(made).error();
+  if (passes::hasScoreGradient(made->module)) return std::string();
+  const bool usesScore = ir::paramsOf(mod.module(), *mod.module().output(ir::kScore)).contains(ir::ParamKind::Score);
+  return fmt::format("gradients   score_mod {}: no gradient reaches q and k\n",
+                     usesScore ? "passes none to score" : "does not depend on score");
+}
+
 int runCheck(const ModOptions& options) {
   auto mod = options.load();
   if (!mod) return report(mod.error());
   auto forward = forwardMod(*mod);
   if (!forward) return report(forward.error());
+  auto note = gradients(*mod);
+  if (!note) return report(note.error());
   const ir::Module& module = forward->module();
   std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + masksText(*mod) +
                      capturesText(*mod) + operationsText(module);
-  text += gathers(module) + fmt::format("hash        {}\n", mod->hash());
+  text += gathers(module) + *note + fmt::format("hash        {}\n", mod->hash());
   auto status = printResult(text);
   return status ? kDone : report(status.error());
 }

@@ -5,6 +5,7 @@
 
 #include "api/mod_impl.h"
 #include "ir/printer.h"
+#include "passes/autodiff.h"
 
 #include <fmt/format.h>
 
@@ -38,6 +39,13 @@ Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
                        .pins = flags.pins};
 }
 
+/// The module with gradients of the score and of all captures that can have one.
+Expected<std::string> gradientIrText(const Mod& mod) {
+  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
+  if (!gradients) return std::move(gradients).error();
+  return ir::print(gradients->module);
+}
+
 /// What the kernel is written from: the mod without stop_gradient, and what is derived of it.
 Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
   auto forward = forwardMod(mod);
@@ -61,6 +69,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") return mod->irText();
+  if (options.stage == "grad-ir") return gradientIrText(*mod);
 
   auto chosen = kernelOptions(options);
   if (!chosen) return std::move(chosen).error();
@@ -98,15 +107,22 @@ int runEmit(const EmitOptions& options) {
 void addEmit(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<EmitOptions>();
   CLI::App* command =
-      app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, kernel-ir, cu, ptx, cubin");
+      app.add_subcommand("emit", "Print a stage of the compilation: ast, ir, grad-ir, kernel-ir, cu, ptx, cubin");
   options->mod.addTo(*command);
   command
       ->add_option("--stage", options->stage,
-                   "ast: as parsed; ir: the mod after all passes; kernel-ir: with what is derived for the kernel; cu: one\n"
-                   "self-contained CUDA file; ptx; cubin. Of a kernel of several launches: one behind the other, in order")
+                   "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
+                   "kernel-ir: with what is derived for the kernel; cu: one self-contained CUDA file; ptx; cubin.\n"
+                   "Of a kernel of several launches: one behind the other, in order")
       ->type_name("STAGE")
       ->required()
-      ->transform(oneOf({{"ast", {}}, {"ir", {}}, {"kernel-ir", {}}, {"cu", {"cuda"}}, {"ptx", {}}, {"cubin", {}}}));
+      ->transform(oneOf({{"ast", {}},
+                         {"ir", {}},
+                         {"grad-ir", {"grad"}},
+                         {"kernel-ir", {}},
+                         {"cu", {"cuda"}},
+                         {"ptx", {}},
+                         {"cubin", {}}}));
   command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()

@@ -17,6 +17,8 @@ struct Mod {
   static constexpr bool kHasMaskMod = true;
   static constexpr bool kHasBounds = true;
   static constexpr bool kRowsAreIntervals = true;
+  static constexpr bool kBeginFalls = false;
+  static constexpr bool kEndFalls = false;
   static constexpr bool kColumnsLoad = false;
   static constexpr bool kAnyOrigin = true;
 

@@ -1,0 +1,296 @@
+#include "passes/autodiff.h"
+
+#include "passes/derivatives.h"
+#include "passes/gradient_stops.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/DenseMap.h>
+#include <llvm/ADT/STLExtras.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Node;
+using ir::Op;
+using ir::Type;
+using ir::Value;
+using Loops = llvm::SmallVector<ir::Loop, 2>; // by ascending id: from the inside out
+
+/// A term of the gradient of a value, still to be summed over the rounds of loops that the value is not inside.
+struct Pending {
+  Loops loops;
+  Product product;
+};
+
+bool isSame(const Loops& a, const Loops& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](ir::Loop x, ir::Loop y) { return x.attr() == y.attr(); });
+}
+
+/// Whether one of `loops` has the id.
+bool hasId(const Loops& loops, unsigned id) {
+  return llvm::any_of(loops, [&](ir::Loop loop) { return loop.id == id; });
+}
+
+void insert(Loops& loops, ir::Loop loop) {
+  auto at = llvm::find_if(loops, [&](ir::Loop other) { return other.id >= loop.id; });
+  if (at == loops.end() || at->id != loop.id) loops.insert(at, loop);
+}
+
+/// The loops that each node is inside of, by Value::id.
+std::vector<Loops> loopsOf(const ir::Module& module) {
+  std::vector<Loops> result(module.size());
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    if (node.op == Op::Iter) result[id].push_back(ir::Loop::of(node));
+    for (Value operand : node.operands)
+      for (ir::Loop loop : result[operand.id])
+        if (node.op != Op::Sum || loop.id != ir::Loop::of(node).id) insert(result[id], loop);
+  }
+  return result;
+}
+
+bool isFloatCapture(const Node& node) {
+  return node.type == Type::F32 && (node.op == Op::Load || node.op == Op::Scalar);
+}
+
+const std::string& captureName(const ir::Module& module, const Node& node) {
+  return node.op == Op::Load ? module.tensors[size_t(node.attr)].name : module.scalars[size_t(node.attr)].name;
+}
+
+/// Values inside sums as functions of the parameter `round`, which counts the rounds of all loops around them.
+class RoundsAsParam {
+public:
+  RoundsAsParam(Products& products, const Loops& around) : products(products), module(products.module) {
+    Value left = around.empty() ? Value() : module.param(ir::ParamKind::Round);
+    for (const ir::Loop& loop : around) {
+      const Value count = module.constInt(Type::I32, loop.count);
+      const bool isLast = &loop == &around.back();
+      indexOf[loop.attr()] = isLast ? left : products.make(Op::Mod, Type::I32, {left, count});
+      if (!isLast) left = products.make(Op::FloorDiv, Type::I32, {left, count});
+      all |= only(loop);
+    }
+  }
+
+  Value of(Value value) { return of(value, all); }
+
+  Product of(const Product& product) {
+    Product result{product.factor, {}, {}, {}};
+    for (Value value : product.above) products.multiply(result, of(value));
+    for (Value value : product.below) products.divide(result, of(value));
+    for (const Condition& one : product.when) products.require(result, {of(one.value), one.holds});
+    return result;
+  }
+
+private:
+  /// The value with the indices of `replaced` replaced; those that a sum binds below it stay.
+  Value of(Value value, ir::LoopSet replaced) {
+    if (!(products.openOf(value) & replaced)) return value;
+    std::vector<Value>& now = nows[replaced];
+    while (now.size() <= value.id) {
+      const Value at = {uint32_t(now.size())};
+      const Node node = module[at];
+      Value result = at;
+      if (node.op == Op::Iter) {
+        if (auto index = indexOf.find(node.attr); index != indexOf.end() && (only(ir::Loop::of(node)) & replaced))
+          result = index->second;
+      } else if (products.openOf(at) & replaced) {
+        const ir::LoopSet bound = node.op == Op::Sum ? only(ir::Loop::of(node)) : 0;
+        llvm::SmallVector<Value, 3> operands;
+        for (Value operand : node.operands)
+          operands.push_back(bound & replaced ? of(operand, replaced & ~bound) : now[operand.id]);
+        result = module.make(node.op, node.type, operands, node.attr, node.line);
+      }
+      now.push_back(result);
+    }
+    return now[value.id];
+  }
+
+  Products& products;
+  ir::Module& module;
+  ir::LoopSet all = 0;
+  std::map<int64_t, Value> indexOf;               // by Loop::attr
+  std::map<ir::LoopSet, std::vector<Value>> nows; // by what is replaced; then by Value::id
+};
+
+class Differentiation {
+public:
+  Differentiation(const ir::Module& given, llvm::ArrayRef<std::string> captures)
+      : module(given), size(uint32_t(given.size())), captures(captures), loops(loopsOf(given)), terms(size),
+        hasGradient(size, false), isWanted(size, false) {
+    const auto marks = [&](std::vector<bool>& marked, auto isTarget) {
+      for (uint32_t id = 0; id < size; ++id) {
+        const Node& node = module[{id}];
+        marked[id] = isScore(module, {id}) || (isFloatCapture(node) && isTarget(node));
+        if (!passes(node)) continue;
+        for (Value operand : node.operands)
+          if (marked[operand.id] && module[operand].type == Type::F32) marked[id] = true;
+      }
+    };
+    marks(hasGradient, [](const Node&) { return true; });
+    marks(isWanted, [&](const Node& node) { return llvm::is_contained(captures, captureName(module, node)); });
+  }
+
+  Expected<Gradients> run() {
+    sweep();
+    Value ofScore = module.constF32(0);
+    if (module.output(ir::kScore))
+      for (uint32_t id = 0; id < size; ++id) {
+        if (isScore(module, {id}) && !terms[id].empty()) ofScore = products.valueOf(terms[id][0].product);
+      }
+    else
+      ofScore = module.param(ir::ParamKind::Grad);
+    module.setOutput(ir::kDScore, ofScore);
+    for (const std::string& capture : captures)
+      if (Status ok = addCapture(capture); !ok) return ok.error();
+    if (Status ok = removeGradientStops(module); !ok) return ok.error();
+    return Gradients{std::move(module), std::move(places)};
+  }
+
+private:
+  static bool passes(const Node& node) { return node.type == Type::F32 && ir::info(node.op).passesGradients; }
+
+  /// From the score that score_mod returns down to what it is made of.
+  void sweep() {
+    const std::optional<Value> root = module.output(ir::kScore);
+    if (!root || !isWanted[root->id]) return;
+    Product grad;
+    products.multiply(grad, module.param(ir::ParamKind::Grad));
+    terms[root->id].push_back({{}, grad});
+    for (uint32_t id = root->id + 1; id-- > 0;) {
+      terms[id] = gathered(std::move(terms[id]));
+      if (passes(module[{id}]))
+        for (const Pending& term : terms[id]) spread({id}, term);
+    }
+  }
+
+  /// One term for each set of loops.
+  std::vector<Pending> gathered(std::vector<Pending> all) {
+    std::vector<Pending> result;
+    while (!all.empty()) {
+      const Loops over = all.front().loops;
+      llvm::SmallVector<Product, 2> same;
+      llvm::erase_if(all, [&](const Pending& term) {
+        const bool belongs = isSame(term.loops, over);
+        if (belongs) same.push_back(term.product);
+        return belongs;
+      });
+      Product sum = products.sum(std::move(same));
+      if (sum.factor != 0) result.push_back({over, std::move(sum)});
+    }
+    return result;
+  }
+
+  /// Adds what the operands get of a term of the node's gradient.
+  void spread(Value value, const Pending& term) {
+    const Node node = module[value];
+    const auto counted = [&](const std::vector<bool>& marked) {
+      return llvm::count_if(node.operands, [&](Value x) { return marked[x.id] && module[x].type == Type::F32; });
+    };
+    Product gradient = term.product;
+    products.line = node.line;
+    if (counted(isWanted) > 1 && gradient.above.size() + gradient.below.size() > kMaxSpread) {
+      Product rest{1, {}, {}, gradient.when};
+      gradient.when.clear();
+      products.multiply(rest, products.valueOf(gradient));
+      gradient = std::move(rest);
+    }
+    auto parts = derivatives(products, value, gradient, counted(hasGradient) > 1);
+    Loops inside = loops[value.id];
+    if (node.op == Op::Sum) insert(inside, ir::Loop::of(node));
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Value operand = node.operands[i];
+      if (!parts[i] || !isWanted[operand.id] || module[operand].type != Type::F32) continue;
+      Pending part{term.loops, std::move(*parts[i])};
+      for (ir::Loop loop : inside)
+        if (!hasId(loops[operand.id], loop.id)) insert(part.loops, loop);
+      // A sum may stand inside those of larger ids alone; others wait until the loops of the operand are left.
+      const Loops& around = loops[operand.id];
+      while (!part.loops.empty() && (around.empty() || part.loops.front().id < around.front().id)) {
+        part.product = products.sumOver(part.product, part.loops.front(), !passes(module[operand]));
+        part.loops.erase(part.loops.begin());
+      }
+      if (part.product.factor != 0) terms[operand.id].push_back(std::move(part));
+    }
+  }
+
+  // ---- Captures ----
+
+  Status addCapture(const std::string& name) {
+    int count = 0;
+    for (uint32_t id = 0; id < size; ++id) {
+      const Node node = module[{id}];
+      if (!isFloatCapture(node) || terms[id].empty() || captureName(module, node) != name) continue;
+      CaptureGradient place{name, fmt::format("d_{}_{}", name, count++), {}, 1};
+      for (ir::Loop loop : loops[id]) {
+        place.rounds *= loop.count;
+        if (place.rounds > std::numeric_limits<int32_t>::max())
+          return Error::mod(fmt::format("{}: a gradient of it would take {} rounds of a sum", name, place.rounds), {});
+      }
+      products.line = node.line;
+      const bool isOpen = !loops[id].empty();
+      RoundsAsParam& rounds = roundsOf(loops[id]);
+      ir::ParamSet params = ir::kDScore.params;
+      if (isOpen) params |= {ir::ParamKind::Round};
+      llvm::SmallVector<Product, 2> all;
+      for (Pending& term : terms[id]) {
+        Product product = rounds.of(term.product);
+        for (ir::Loop loop : term.loops) product = products.sumOver(product, loop, /*isLast=*/true);
+        all.push_back(std::move(product));
+      }
+      module.setOutput(place.output, params, products.valueOf(products.sum(std::move(all))));
+      if (node.op == Op::Load)
+        for (size_t axis = 0; axis < node.operands.size(); ++axis) {
+          place.indices.push_back(fmt::format("{}_index{}", place.output, axis));
+          module.setOutput(place.indices.back(), params, rounds.of(node.operands[axis]));
+        }
+      places.push_back(std::move(place));
+    }
+    return {};
+  }
+
+  RoundsAsParam& roundsOf(const Loops& around) {
+    std::vector<int64_t> key;
+    for (ir::Loop loop : around) key.push_back(loop.attr());
+    return asParams.try_emplace(std::move(key), products, around).first->second;
+  }
+
+  /// Of a gradient with more factors, each operand would multiply them anew.
+  static constexpr size_t kMaxSpread = 6;
+
+  ir::Module module;
+  const uint32_t size; // nodes of the module as given
+  const llvm::ArrayRef<std::string> captures;
+  Products products{module};
+  const std::vector<Loops> loops;
+  std::vector<std::vector<Pending>> terms; // of gradients, by Value::id
+  std::vector<bool> hasGradient, isWanted; // a gradient passes to the score or a capture; to one that is asked for
+  std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
+  std::vector<CaptureGradient> places;
+};
+
+} // namespace
+
+std::vector<std::string> floatCaptures(const ir::Module& module) {
+  std::vector<std::string> names;
+  for (const ir::TensorCapture& tensor : module.tensors)
+    if (ir::loadedType(tensor.dtype) == Type::F32) names.push_back(tensor.name);
+  for (const ir::ScalarCapture& scalar : module.scalars)
+    if (scalar.type == Type::F32) names.push_back(scalar.name);
+  return names;
+}
+
+Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures) {
+  return Differentiation(module, captures).run();
+}
+
+bool hasScoreGradient(const ir::Module& module) {
+  const std::optional<Value> gradient = module.output(ir::kDScore);
+  return gradient && !(module.isConst(*gradient) && module.f32(*gradient) == 0);
+}
+
+} // namespace attnc::passes
