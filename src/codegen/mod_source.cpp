@@ -192,7 +192,7 @@ Program anonymous(Program program) {
 
 struct Written {
   std::string text;
-  int columnBytes;
+  int columnBytes, rowBytes;
 };
 
 Written write(const Program& program, const analysis::ModFacts& facts, const std::string& file) {
@@ -227,6 +227,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
     addFlag("kEndFalls", facts.kvEdges->endFalls);
   }
   addFlag("kColumnsLoad", columnsLoad);
+  if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";
@@ -253,7 +254,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   std::vector<std::string> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
   text += hooksText(program, bodies, facts.kvEdges) + kEpilogue;
-  return {std::move(text), columnsLoad ? columnBytes : 0};
+  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program)};
 }
 
 } // namespace
@@ -261,7 +262,8 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived) {
   const Program program = lower(module, firstDerived);
   Written mod = write(program, facts, fileLiteral(module.sourceName));
-  return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes};
+  return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes,
+          mod.rowBytes};
 }
 
 } // namespace attnc::codegen

@@ -50,6 +50,8 @@ template <class Memory, class Parts> struct Ring {
   }
   ATTNC_DEVICE unsigned full() const { return full_of(slot); }
   ATTNC_DEVICE unsigned empty() const { return empty_of(slot); }
+  /// Of the slot before this one.
+  ATTNC_DEVICE unsigned empty_before() const { return empty_of(slot ? slot - 1 : Parts::kCount - 1); }
 
   ATTNC_DEVICE void wait_full() const { ptx::mbarrier_wait(full(), parity); }
   /// The first time round every slot is empty.
