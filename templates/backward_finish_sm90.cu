@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const ForwardParams& f = p.base.forward;
   const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, group = threadIdx.x / 128;
   const int q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
-  const float* from = DqSums::part(p.d_q_sums, blockIdx.x, group);
+  const float* from = DqSums::part(p.d_q_sums, blockIdx.x, group) + threadIdx.x % 128 * 4;
   DqSums::Part x;
 #pragma unroll
   for (int n = 0; n < DqSums::kColumns / 8; ++n) {

@@ -52,7 +52,6 @@
 #include "algo/q_walk.cuh"
 #include "algo/transposed_scores.cuh"
 #include "params_sm90.cuh"
-#include "ptx/red.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
@@ -64,6 +63,7 @@ namespace attnc::sm90 {
 
 static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
 constexpr int kThreads = 32 * (4 + kWarps);
+constexpr int kSplit = kBlockM == 64 ? 4 : 1;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 
 using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
@@ -75,13 +75,18 @@ using Table = RowTable<Mod, kBlockM>;
 
 struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
 struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
-struct QRing : RingParts<QRing, QTile, kStages, 4> {};
+struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
 struct ORing : RingParts<ORing, OTile, kStages, 0> {};
 struct SRing : RingParts<SRing, STile, 2, 0> {};
-struct Rows : SharedPart<Rows, kStages * Table::kBytes> {};
+struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
 struct KvFull : BarrierParts<KvFull, 1> {};
-using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, QRing::Control, ORing::Control,
-                            SRing::Control, KvFull, Rows>;
+/// dQ of a step on its way out, a slot for each consumer.
+struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
+struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
+struct DqFull : BarrierParts<DqFull, 2> {};
+struct DqEmpty : BarrierParts<DqEmpty, 2> {};
+using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control,
+                            ORing::Control, SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
@@ -195,6 +200,7 @@ struct Consumer {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
   Ring<Memory, SRing> s_ring = {shared};
+  unsigned d_q_parity = 0;
 
   using Scores = Fragment<1, kBlockM>;
   using Weights = PackedFragment<Element, 1, kBlockM>;
@@ -218,15 +224,24 @@ struct Consumer {
     }
   }
 
-  ATTNC_DEVICE void add_up(const DqSums::Part& d_q, int b, int h, int q_start) {
-    const ForwardParams& f = p.base.forward;
-    const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-    float* to = DqSums::part(p.d_q_sums, ((long long)b * f.q_heads + h) * q_tiles + q_start / kBlockM, group);
+  /// dQ of a step to shared memory, for the storer.
+  ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
+    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
+    d_q_parity ^= 1;
+    const unsigned to = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes + threadIdx.x % 128 * 16;
 #pragma unroll
-    for (int n = 0; n < DqSums::kColumns / 8; ++n) {
-      const float(&x)[4] = d_q.x[0][n];
-      ptx::red_add4(to + 512 * n, x[0], x[1], x[2], x[3]);
-    }
+    for (int n = 0; n < DqSums::kColumns / 8; ++n) ptx::st_shared(to + 2048 * n, d_q.x[0][n]);
+    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
+  }
+  /// The rest of it, later: the fence waits until all is written.
+  ATTNC_DEVICE void hand_over() {
+    ptx::fence_proxy_async();
+    pass_slot(Barriers<Memory, DqFull>{shared}[group]);
+  }
+  /// The tile of q of a step, counted over all heads.
+  ATTNC_DEVICE int tile_of(int b, int h, int q_start) const {
+    const ForwardParams& f = p.base.forward;
+    return (b * f.q_heads + h) * ((f.q_len + kBlockM - 1) / kBlockM) + q_start / kBlockM;
   }
 
   /// dS^T of this warpgroup's rows.
@@ -252,6 +267,14 @@ struct Consumer {
     }
   }
 
+  /// S^T = K Q^T of the step whose Q comes next in the ring.
+  ATTNC_DEVICE void start_scores(Scores& s) {
+    wgmma::touch(s);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
+    ptx::wgmma_commit_group();
+  }
+
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
     const KvTilePlace tile(p);
@@ -259,94 +282,142 @@ struct Consumer {
     const bool tail = tile.start + kBlockN > f.kv_len;
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
-    Scores s;
+    Scores s, d_p;
     Weights weights, d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
     KvPlace<Mod> place;
-    int b = -1, h = -1, q_start = 0; // of the last step
+    Step step = {0, 0};
+    bool has_older = false; // steps before the last one
+    int last_tile = -1; // of q, the one of the step that dQ is to come of
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
 #pragma unroll 1
     while (true) {
-      const bool has_last = b >= 0;
+      // Under way: dP and dV of the last step.
+      const bool has_last = last_tile >= 0;
+      const Table last_table = table_of(shared, q.slot_before());
+      const bool last_masked = tail || step.flags & kStepMasked;
+      constexpr int kGroups = kBlockM / 8, kFirst = kKeepsProducts ? kGroups : kGroups / kSplit, kEarly = kGroups / 2;
+      DqSums::Part d_q;
+      const auto delta = last_table.delta();
+      ptx::wgmma_wait_group<1>(); // dP is there
+      wgmma::touch(d_p);
+      // NOTE: where there is no step, numbers are garbage and harm nobody, but addresses in the table of rows would.
+      const bool has_rows = !Mod::Exponents::kCallsScore || has_last;
+      if (!has_rows) [[unlikely]]
+        ;
+      else if (last_masked)
+        to_gradients<true, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else
+        to_gradients<false, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      ptx::wgmma_wait_group<0>(); // dV is there
+      wgmma::touch(d_v);
+      if (has_last) pass_slot(o.empty_before());
       q.wait_full();
       int message[4];
       q.hear(message);
-      const bool ends = message[2] < 0;
-
-      // Where there is no such step, S or dQ comes out as garbage and is not used.
-      DqSums::Part d_q;
-      wgmma::touch(s);
-      ptx::wgmma_fence();
-      wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0); // S^T = K Q^T
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>(); // dV and dK of the last step are there
-      wgmma::touch(d_k);
-      wgmma::touch(d_v);
+      start_scores(s); // of the next step; garbage where there is none
+      if (!has_rows) [[unlikely]]
+        ;
+      else if (last_masked)
+        to_gradients<true, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else
+        to_gradients<false, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
       if (has_last) {
-        pass_slot(q.empty_before());
-        pass_slot(o.empty_before());
+        s_ring.wait_empty();
+        write_gradients(d_s);
+      }
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
+      ptx::wgmma_commit_group();
+      if (has_last) {
+        ptx::fence_proxy_async();
+        pass_slot(s_ring.full());
         s_ring.wait_full();
       }
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
       ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>(); // S is there
-      wgmma::touch(s);
 
-      const Step step = {message[0], message[1]};
+      const bool ends = message[2] < 0;
+      if (!ends && (message[2] != place.b || message[3] != place.h || !has_last)) [[unlikely]]
+        place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
+      step = {message[0], message[1]};
       const Table table = table_of(shared, q.slot);
       const bool masked = tail || step.flags & kStepMasked;
-      if (!ends && (message[2] != b || message[3] != h)) [[unlikely]]
-        place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
-      constexpr int kGroups = kBlockM / 8, kEarly = kGroups / 2;
-      if (!ends) {
-        if (masked)
-          to_weights<true, 0, kEarly>(s, weights, f, args, place, table, step);
-        else
-          to_weights<false, 0, kEarly>(s, weights, f, args, place, table, step);
-      }
+      const auto bias = table.template bias<0, kEarly>();
+      ptx::wgmma_wait_group<2>(); // S is there
+      wgmma::touch(s);
+      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
+        ;
+      else if (masked)
+        to_weights<true, 0, kEarly>(s, weights, f, args, place, table, bias, step);
+      else
+        to_weights<false, 0, kEarly>(s, weights, f, args, place, table, bias, step);
 
-      ptx::wgmma_wait_group<0>(); // dQ is there
+      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
+      wgmma::touch(d_k);
       wgmma::touch(d_q);
       if (has_last) {
+        pass_slot(q.empty_before());
         pass_slot(s_ring.empty());
-        add_up(d_q, b, h, q_start);
         s_ring.advance();
+        write_d_q(d_q, last_tile);
       }
       if (ends) break;
-      q_start = message[0], b = message[2], h = message[3];
-
+      const auto late_bias = table.template bias<kEarly, kGroups>();
       o.wait_full();
-      Scores d_p;
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
       if (masked)
-        to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, step);
+        to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
       else
-        to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, step);
+        to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
       ptx::wgmma_fence();
-      wgmma::start_gemm(d_v, weights, o.tile(), 1); // dV += P^T dO
+      wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<1>(); // dP is there
-      wgmma::touch(d_p);
-      if (masked)
-        to_gradients<true>(d_p, s, weights, d_s, f, args, place, table, step);
-      else
-        to_gradients<false>(d_p, s, weights, d_s, f, args, place, table, step);
-      s_ring.wait_empty();
-      write_gradients(d_s);
-      ptx::fence_proxy_async();
-      pass_slot(s_ring.full());
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_k, d_s, q.tile(), 1); // dK += dS^T Q
-      ptx::wgmma_commit_group();
+      if (has_last) hand_over();
+      last_tile = tile_of(place.b, place.h, step.start);
       q.advance();
       o.advance();
+      has_older = has_last;
+    }
+    if (last_tile >= 0) hand_over();
+    write_d_q({}, -1);
+    hand_over();
+    if (last_tile < 0) {
+      d_k.fill(0.f);
+      d_v.fill(0.f);
     }
     store(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile);
     store(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile);
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------------- storer
+
+/// One thread for each consumer: adds the dQ that it hands over to the sums.
+struct Storer {
+  const BackwardParamsSm90& p;
+  unsigned shared;
+  int group;
+
+  ATTNC_DEVICE void run() {
+    unsigned parity = 0;
+    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
+    while (true) {
+      ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
+      parity ^= 1;
+      int message[2];
+      ptx::ld_shared(message, shared + Memory::offset_of<DqTile>() + 8 * group);
+      if (message[0] < 0) break;
+      ptx::bulk_add(DqSums::part(p.d_q_sums, message[0], group), from, DqSums::kPartBytes);
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_read();
+      ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
+    }
+    ptx::bulk_wait();
   }
 };
 
@@ -356,6 +427,8 @@ ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
     Ring<Memory, ORing>{shared}.initialise(1, kWarps);
     Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
     Barriers<Memory, KvFull>{shared}.initialise(1);
+    Barriers<Memory, DqFull>{shared}.initialise(4);
+    Barriers<Memory, DqEmpty>{shared}.initialise(1);
     ptx::fence_mbarrier_init();
     ptx::prefetch_tensor_map(p.q);
     ptx::prefetch_tensor_map(p.k);
@@ -375,7 +448,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (group == 0) {
     ptx::setmaxnreg_dec<kProducerRegisters>();
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (warp == 0) Producer{p, args, shared}.run();
+    if (warp == 0)
+      Producer{p, args, shared}.run();
+    else if (warp < 3 && threadIdx.x % 32 == 0)
+      Storer{p, shared, warp - 1}.run();
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();
     Consumer{p, args, shared, group - 1}.run();

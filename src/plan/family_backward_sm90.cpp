@@ -30,13 +30,16 @@ int tableBytes(const codegen::Config& config, const KernelMod& mod) {
   return int(llvm::alignTo(config.blockM * (8 + (readsIntervals ? 8 : 0) + (readsRows ? mod.source.rowBytes : 0)), 16));
 }
 
-/// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, control words, tables of rows.
+/// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
+/// words, tables of rows.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
-  const int both = tileBytes(1, config.headDimQk) + tileBytes(1, config.headDimV);
-  const int tiles = (config.blockN + config.kvStages * config.blockM) * both + 2 * tileBytes(config.blockN, config.blockM);
-  const int control = config.kvStages * (32 + 16) + 2 * 16 + 8;
-  return int(llvm::alignTo(tiles + control, 16)) + config.kvStages * tableBytes(config, mod);
+  const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
+  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 64; // as DqSums
+  const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
+                    2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * columns * 4;
+  const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16;
+  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * tableBytes(config, mod);
 }
 
 size_t deltaBytesSm90(const LaunchOperands& operands) {
@@ -90,6 +93,7 @@ Plan planBackwardSm90(const Request& request) {
   const bool narrow = options.headDim <= 64;
   codegen::Config config = configOf(options, {narrow ? 128 : 64, 128, 8});
   config.kvStages = 2;
+  config.qStages = 3; // S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   config.wgmmaShapes = {config.blockM, qk, v, 64};
   const passes::Algebra algebra = algebraFor(options.dtype);

@@ -15,11 +15,11 @@ struct DqSums {
   static_assert(kByRows ? kHeadDimQk <= 64 : kHeadDimQk <= 128, "a warpgroup holds 64 columns at most");
   static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : 64; // of a warpgroup
   using Part = Fragment<1, kColumns>;
-  static constexpr int kTileFloats = 2 * 64 * kColumns;
+  static constexpr int kPartFloats = 64 * kColumns, kPartBytes = 4 * kPartFloats;
 
-  /// Where this thread's fragment begins; its groups of 8 columns are 512 floats apart.
+  /// Where a warpgroup's part of a tile begins. Thread t of it holds floats 4 t .. 4 t + 3 of each 512: a group of 8 columns.
   ATTNC_DEVICE static float* part(float* sums, long long tile, int group) {
-    return sums + tile * kTileFloats + group * (64 * kColumns) + threadIdx.x % 128 * 4;
+    return sums + (2 * tile + group) * kPartFloats;
   }
 };
 

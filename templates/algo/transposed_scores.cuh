@@ -37,9 +37,25 @@ template <class M, int Rows> struct RowTable {
 
   unsigned base; ///< shared address, a multiple of 16
 
-  /// Of rows 8 n + first_column() and the next.
-  ATTNC_DEVICE float2 bias(int row) const { return ptx::ld_shared_float2(base + 4 * row); }
-  ATTNC_DEVICE float2 delta(int row) const { return ptx::ld_shared_float2(base + kDelta + 4 * row); }
+  /// What a lane needs of an array of floats, for its rows of groups [Begin, End).
+  // NOTE: to be loaded well before they are used: products that read shared memory all the time make a load slow.
+  template <int Begin = 0, int End = Rows / 8> struct Values {
+    float2 of[End - Begin];
+    ATTNC_DEVICE float at(int n, int e) const { return e ? of[n - Begin].y : of[n - Begin].x; }
+  };
+  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> bias() const {
+    return load<Begin, End>(base);
+  }
+  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> delta() const {
+    return load<Begin, End>(base + kDelta);
+  }
+  template <int Begin, int End> ATTNC_DEVICE static Values<Begin, End> load(unsigned array) {
+    Values<Begin, End> values;
+#pragma unroll
+    for (int n = Begin; n < End; ++n)
+      values.of[n - Begin] = ptx::ld_shared_float2(array + 4 * Fragment<1, Rows>::column(n, 0));
+    return values;
+  }
   ATTNC_DEVICE int2 interval(int row) const {
     int x[2];
     ptx::ld_shared(x, base + kInterval + 8 * row);
@@ -89,26 +105,21 @@ template <class M> struct KvPlace {
   ATTNC_DEVICE float kv_float(int r) const { return float(kv_first + 8 * r - origin); }
 };
 
-/// Whether the weights of a fragment stay in fp32 beside the packed ones, until their gradients are there: as long as there
-/// are registers for both. Else they come back from what is packed, rounded as those that dV takes.
-template <int Rows> constexpr bool kKeepsWeights = Mod::Exponents::kGradientIsOne && Rows <= 64;
-
-/// Whether what score_gradients() needs of a product differs from its weight: then `s` keeps it, and weights are packed
-/// at once.
+/// Whether to_gradients() needs the products: then `s` keeps what it needs. Weights it takes as they are packed, rounded as
+/// those that dV takes, so that their registers are free.
 constexpr bool kKeepsProducts = !Mod::Exponents::kGradientIsOne;
 
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`; in `s` too, unless kKeepsProducts.
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`.
 /// Masked: elements may be dead, which come out as 0.
-template <bool Masked, int Begin, int End, class Element, class M, int Rows>
+template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Bias>
 ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Rows>& weights, const ForwardParams& p,
-                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Step step) {
+                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    const float2 bias = table.bias(s.column(n, 0));
     float weight[2][2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const float b = e ? bias.y : bias.x;
+      const float b = bias.at(n, e);
       const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
       int2 interval;
       if constexpr (Masked && kReadsIntervals) interval = table.interval(row);
@@ -137,7 +148,6 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
           if (!live) y = negative_infinity();
         }
         weight[r][e] = ptx::ex2(y);
-        if constexpr (kKeepsWeights<Rows>) x = weight[r][e];
       }
     }
 #pragma unroll
@@ -147,22 +157,20 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
 
 /// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
 /// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them.
-template <bool Masked, class Element, class M, int Rows>
+template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
                                const PackedFragment<Element, 1, Rows>& weights, PackedFragment<Element, 1, Rows>& out,
                                const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
-                               Step step) {
+                               Delta delta, Step step) {
 #pragma unroll
-  for (int n = 0; n < Rows / 8; ++n) {
-    const float2 delta = table.delta(s.column(n, 0));
+  for (int n = Begin; n < End; ++n) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float weight[2], g[2];
       unpack2<Element>(weights.a[0][n / 2][n % 2 * 2 + r], weight[0], weight[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        if constexpr (kKeepsWeights<Rows>) weight[e] = s.at(r, n, e);
-        g[e] = weight[e] * (d_weight.at(r, n, e) - (e ? delta.y : delta.x));
+        g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
         if constexpr (Mod::Exponents::kCallsScore) {
           const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
           const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};

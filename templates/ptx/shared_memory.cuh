@@ -34,4 +34,9 @@ ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[4]) {
                : "memory");
 }
 
+ATTNC_DEVICE void st_shared(unsigned shared, const float (&x)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+
 } // namespace attnc::ptx
