@@ -288,6 +288,7 @@ struct Consumer {
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
+    typename Table::template Values<> delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
@@ -297,9 +298,8 @@ struct Consumer {
       const bool has_last = last_tile >= 0;
       const Table last_table = table_of(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kKeepsProducts ? kGroups : kGroups / kSplit, kEarly = kGroups / 2;
+      constexpr int kGroups = kBlockM / 8, kFirst = kKeepsProducts ? kGroups : kGroups / kSplit, kEarly = kGroups / 4;
       DqSums::Part d_q;
-      const auto delta = last_table.delta();
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);
       // NOTE: where there is no step, numbers are garbage and harm nobody, but addresses in the table of rows would.
@@ -316,6 +316,8 @@ struct Consumer {
       q.wait_full();
       int message[4];
       q.hear(message);
+      const Table table = table_of(shared, q.slot);
+      const auto bias = table.template bias<0, kEarly>();
       start_scores(s); // of the next step; garbage where there is none
       if (!has_rows) [[unlikely]]
         ;
@@ -323,10 +325,7 @@ struct Consumer {
         to_gradients<true, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
       else
         to_gradients<false, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      if (has_last) {
-        s_ring.wait_empty();
-        write_gradients(d_s);
-      }
+      if (has_last) write_gradients(d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
@@ -343,9 +342,7 @@ struct Consumer {
       if (!ends && (message[2] != place.b || message[3] != place.h || !has_last)) [[unlikely]]
         place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
       step = {message[0], message[1]};
-      const Table table = table_of(shared, q.slot);
       const bool masked = tail || step.flags & kStepMasked;
-      const auto bias = table.template bias<0, kEarly>();
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
@@ -358,14 +355,13 @@ struct Consumer {
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
       wgmma::touch(d_k);
       wgmma::touch(d_q);
+      const auto late_bias = table.template bias<kEarly, kGroups>();
       if (has_last) {
         pass_slot(q.empty_before());
-        pass_slot(s_ring.empty());
         s_ring.advance();
         write_d_q(d_q, last_tile);
       }
       if (ends) break;
-      const auto late_bias = table.template bias<kEarly, kGroups>();
       o.wait_full();
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
@@ -374,6 +370,7 @@ struct Consumer {
         to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
       else
         to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
+      delta = table.delta();
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
