@@ -209,9 +209,9 @@ struct Consumer {
   ATTNC_DEVICE VTile v_tile() const { return {shared + Memory::offset_of<VPart>()}; }
 
   /// One lane of each warp passes a slot on once the warp is done with it.
-  ATTNC_DEVICE void pass_slot(unsigned barrier) {
+  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
   /// dQ = dS K of this warpgroup's part of the tile.
@@ -227,16 +227,16 @@ struct Consumer {
   /// dQ of a step to shared memory, for the storer.
   ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
     ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-    d_q_parity ^= 1;
     const unsigned to = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes + threadIdx.x % 128 * 16;
 #pragma unroll
     for (int n = 0; n < DqSums::kColumns / 8; ++n) ptx::st_shared(to + 2048 * n, d_q.x[0][n]);
     if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
   }
   /// The rest of it, later: the fence waits until all is written.
-  ATTNC_DEVICE void hand_over() {
+  ATTNC_DEVICE void hand_over(bool really) {
     ptx::fence_proxy_async();
-    pass_slot(Barriers<Memory, DqFull>{shared}[group]);
+    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
+    d_q_parity ^= really;
   }
   /// The tile of q of a step, counted over all heads.
   ATTNC_DEVICE int tile_of(int b, int h, int q_start) const {
@@ -312,7 +312,7 @@ struct Consumer {
         to_gradients<false, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
       ptx::wgmma_wait_group<0>(); // dV is there
       wgmma::touch(d_v);
-      if (has_last) pass_slot(o.empty_before());
+      pass_slot(o.empty_before(), has_last);
       q.wait_full();
       int message[4];
       q.hear(message);
@@ -325,15 +325,13 @@ struct Consumer {
         to_gradients<true, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
       else
         to_gradients<false, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      if (has_last) write_gradients(d_s);
+      write_gradients(d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
-      if (has_last) {
-        ptx::fence_proxy_async();
-        pass_slot(s_ring.full());
-        s_ring.wait_full();
-      }
+      ptx::fence_proxy_async();
+      pass_slot(s_ring.full());
+      s_ring.wait_full();
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
       ptx::wgmma_commit_group();
@@ -356,11 +354,9 @@ struct Consumer {
       wgmma::touch(d_k);
       wgmma::touch(d_q);
       const auto late_bias = table.template bias<kEarly, kGroups>();
-      if (has_last) {
-        pass_slot(q.empty_before());
-        s_ring.advance();
-        write_d_q(d_q, last_tile);
-      }
+      pass_slot(q.empty_before(), has_last);
+      s_ring.advance();
+      write_d_q(d_q, last_tile);
       if (ends) break;
       o.wait_full();
       ptx::wgmma_fence();
@@ -374,15 +370,15 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
-      if (has_last) hand_over();
+      hand_over(has_last);
       last_tile = tile_of(place.b, place.h, step.start);
       q.advance();
       o.advance();
       has_older = has_last;
     }
-    if (last_tile >= 0) hand_over();
+    hand_over(last_tile >= 0);
     write_d_q({}, -1);
-    hand_over();
+    hand_over(true);
     if (last_tile < 0) {
       d_k.fill(0.f);
       d_v.fill(0.f);
