@@ -70,8 +70,8 @@ def label(case):
 
 
 def rows_of(panels, bars):
-    """Panels in rows, [[(title, cases, x, width)]], each in the first row of its kind with room; one wider than a row is
-    cut."""
+    """Panels in rows, [[(title, cases, x, width)]], each in the first row of its kind with room; one wider than a row
+    is cut."""
     pieces = []
     for title, cases in panels.items():
         piece = []

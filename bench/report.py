@@ -172,6 +172,25 @@ def own_table(results, cases):
     return table([f"{OURS} beside itself", "relative to", "ratio"], rows) if rows else []
 
 
+def accuracy_table(results):
+    """Errors against fp64: a row a case and tensor. Those of the last line of a case and peer count."""
+    peers = list(dict.fromkeys(peer for errors in results.rmse.values() for peer in errors if peer != OURS))
+    heads = ["RMSE against fp64", OURS]
+    for peer in peers:
+        heads += [peer_name(peer), f"{OURS} / it"]
+    rows = []
+    for case_id, errors in results.rmse.items():
+        for tensor in dict.fromkeys(tensor for own in errors.values() for tensor in own):
+            ours = errors.get(OURS, {}).get(tensor)
+            cells = ["" if ours is None else f"{ours:.3g}"]
+            for peer in peers:
+                theirs = errors.get(peer, {}).get(tensor)
+                cells += ["" if theirs is None else f"{theirs:.3g}",
+                          "" if theirs is None or ours is None else f"{ours / theirs:.2f}"]
+            rows.append([plain(f"{tensor}: {Case.parse(case_id).name()}"), *cells])
+    return table(heads, rows) if rows else []
+
+
 def ordered_cases(results):
     """The cases as the files have them, but those of one shape together: a second cases.json may add to the first's."""
     cases = [Case.parse(case_id) for case_id in results.rows]
@@ -192,6 +211,8 @@ def report(results, date, command, with_first_call=False):
         lines += ["", *kind_table(results, [case for case in cases if case.kind == kind], with_first_call)]
     own = own_table(results, cases)
     lines += ["", *own] if own else []
+    accuracy = accuracy_table(results)
+    lines += ["", "Errors against fp64; a ratio below 1: attnc is nearer to it.", "", *accuracy] if accuracy else []
     if results.errors:
         lines += ["", "Errors:", ""]
         lines += [f"- {plain(case_id)}, {plain(peer_name(peer))}: {plain(text)[:200]}"
@@ -237,7 +258,7 @@ def main(arguments=None):
     args = args.parse_args(arguments)
     try:
         results = read_results(args.files, args.only)
-        if not results.rows:
+        if not results.rows and not results.rmse:
             raise ResultError(f"{', '.join(args.files)}: no results")
         text = report(results, args.date.isoformat(), args.command, args.first_call)
         svg = chart(results, args.date.isoformat()) if args.plot else ""

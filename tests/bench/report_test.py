@@ -165,6 +165,18 @@ class ReportTest(unittest.TestCase):
                                                "| attnc / FlashAttention-4 |")
         self.assertEqual(both.splitlines()[2:], ["| causal, 2 x 16 x 8192, d 128 | 500.0 | 1.50 | 600.0 | 1.10 |", ""])
 
+    def test_errors_against_fp64_make_a_table_with_the_ratio_to_each_peer(self):
+        case = f"accuracy-causal-{SHAPE}-bf16"
+        out = self.printed({"id": case, "peer": "attnc", "rmse": {"dq": 9e-5, "dk": 2e-4}},
+                           {"id": case, "peer": "unfused", "rmse": {"out": 3e-4, "dq": 1e-4}},
+                           {"id": case, "peer": "flex", "error": "no"}, row("causal", "attnc", 1.0, 500.0))
+        self.assertIn("| RMSE against fp64 | attnc | unfused | attnc / it |", out)
+        self.assertIn("| dq: causal, 2 x 16 x 8192, d 128, bf16 | 9e-05 | 0.0001 | 0.90 |\n", out)
+        self.assertIn("| dk: causal, 2 x 16 x 8192, d 128, bf16 | 0.0002 |  |  |\n", out)
+        self.assertIn("| out: causal, 2 x 16 x 8192, d 128, bf16 |  | 0.0003 |  |\n", out)
+        self.assertIn(f"- {case}, FlexAttention: no\n", out)
+        self.assertNotIn("| accuracy", out)
+
     def test_a_case_stands_beside_the_same_without_what_it_adds(self):
         out = self.printed(row("causal", "attnc", 1.0, 500.0, kind="backward"),
                            row("causal", "attnc", 1.1, 450.0, kind="backward", shape=f"{SHAPE}-deterministic"))
@@ -201,6 +213,8 @@ class ReportTest(unittest.TestCase):
             ('{"id": "x", "ms": 1}', 'no "peer"'),
             ('{"id": "x", "peer": "attnc"}', 'neither "ms" nor "error"'),
             ('{"id": "x", "peer": "attnc", "ms": 0}', '"ms" is 0'),
+            ('{"id": "x", "peer": "attnc", "rmse": 1}', '"rmse" is 1'),
+            ('{"id": "x", "peer": "attnc", "rmse": {"dq": NaN}}', '"dq" is NaN'),
             ('{"id": "x", "peer": "attnc", "ms": NaN}', '"ms" is NaN'),
             ('{"id": "x", "peer": "attnc", "ms": 1, "tflops": "fast"}', '"tflops" is "fast"'),
             ("[" * 100000, "not JSON"),
