@@ -26,7 +26,8 @@ struct BlockMaskShape {
 /// Borrowed lists of the same blocks by column: for each block of KV columns the blocks of Q rows that live there. All
 /// int32, dense:
 ///   partialCount, fullCount [batch, heads, kvBlocks]; partialIndex, fullIndex [batch, heads, kvBlocks, indexStride].
-/// Else as the lists of BlockMaskView. Backward kernels, which sum up dK and dV along Q, walk these beside those by row.
+/// Else as the lists of BlockMaskView. Backward kernels walk these beside those by row, for they sum up dK and dV along
+/// Q.
 struct BlockMaskColumns {
   int32_t* partialCount = nullptr; ///< null: there are no lists by column
   int32_t* partialIndex = nullptr;
@@ -102,8 +103,8 @@ public:
 
   /// Bytes that the lists of this shape take in one allocation, and views into such an allocation, which begins at a
   /// multiple of 4 bytes (device memory for BlockMaskKernel): the caller allocates, attnc only writes. Nothing is
-  /// touched here. With b = batch * heads, the lists by row take 8 b qBlocks (1 + kvBlocks) bytes, those by column, which
-  /// lie behind them, 8 b kvBlocks (1 + qBlocks) more. Precondition: a shape within its limits.
+  /// touched here. With b = batch * heads, the lists by row take 8 b qBlocks (1 + kvBlocks) bytes, and those by column,
+  /// behind them, 8 b kvBlocks (1 + qBlocks) more. Precondition: a shape within its limits.
   static size_t storageBytes(const BlockMaskShape& shape, Lists lists = Lists::ByRow);
   static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape, Lists lists = Lists::ByRow);
 

@@ -166,14 +166,20 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 }
 
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem) {
+                                        const ProblemShape& problem, const KernelOptions& options) {
   const BlockMaskShape& shape = mask.shape;
+  const BlockMaskColumns& columns = mask.columns;
   if (Status status = checkMaskProblem(module, problem, shape); !status) return status.error();
-  if (mask.indexStride != shape.kvBlocks())
+  if (!options.columnLists && columns.partialCount)
+    return Error::environment("block mask: it has lists by column, which the kernel was compiled without",
+                              "set KernelOptions::columnLists");
+  if (Status status = checkLists(mask); !status) return status.error();
+  if (options.columnLists)
+    if (Status status = checkColumns(mask); !status) return status.error();
+  if (mask.indexStride != shape.kvBlocks() || (columns.partialCount && columns.indexStride != shape.qBlocks()))
     return Error::environment("block mask: its storage is compacted, expected room for every block",
                               "use BlockMask::viewInto");
-  if (Status status = checkLists(mask); !status) return status.error();
-  if (shape.batch * shape.heads * shape.qBlocks() > 0 && !mask.fullCount)
+  if ((mask.partialCount && !mask.fullCount) || (columns.partialCount && !columns.fullCount))
     return Error::environment("block mask: fullCount and fullIndex must not be null, for they are written");
   LaunchOperands all;
   all.problem = problem;

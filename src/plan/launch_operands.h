@@ -36,7 +36,7 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 
 /// For a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem);
+                                        const ProblemShape& problem, const KernelOptions& options);
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
 /// become 0.

@@ -95,8 +95,8 @@ Status checkLists(const BlockMaskView& lists) { return checkPointers(lists, "", 
 
 Status checkColumns(const BlockMaskView& lists) {
   if (!lists.columns.partialCount && lists.shape.batch * lists.shape.heads * lists.shape.kvBlocks() > 0)
-    return Error::environment("block mask: it has no lists by column, which backward kernels walk",
-                              "set KernelOptions::columnLists of the block-mask kernel, or use BlockMask::withColumns()");
+    return Error::environment("block mask: it has no lists by column, which the kernel was compiled for",
+                              "BlockMaskView::columns; block-mask kernels fill them with KernelOptions::columnLists");
   return checkPointers(lists, "columns.", lists.columns, lists.shape.kvBlocks());
 }
 

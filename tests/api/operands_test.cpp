@@ -183,6 +183,6 @@ TEST_CASE("a problem without batch entries takes a block mask of none", "[api]")
   KernelOptions walks = options();
   walks.blockSparse = true;
   CHECK(plan::checkForward(args, args, walks));
-  CHECK(plan::checkBlockMask(ir::Module(), mask, {0, 8, 2, 100, 300}));
-  CHECK_FALSE(plan::checkBlockMask(ir::Module(), mask, {2, 8, 2, 100, 300}));
+  CHECK(plan::checkBlockMask(ir::Module(), mask, {0, 8, 2, 100, 300}, {}));
+  CHECK_FALSE(plan::checkBlockMask(ir::Module(), mask, {2, 8, 2, 100, 300}, {}));
 }

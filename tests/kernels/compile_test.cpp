@@ -84,7 +84,7 @@ struct Variant {
 
 /// What is compiled for one arch: the main head dims for every mod.
 std::vector<Variant> variants() {
-  std::vector<Variant> all = {{"block-mask", {.kind = KernelKind::BlockMask}}};
+  std::vector<Variant> all = {{"block-mask", {.kind = KernelKind::BlockMask, .columnLists = true}}};
   for (bool sparse : {false, true})
     for (int dim : {64, 128}) all.push_back({"sm80", {.family = Family::Sm80, .headDim = dim, .blockSparse = sparse}});
   all.push_back({"naive", {.family = Family::Naive, .headDim = 64}});
@@ -96,7 +96,7 @@ std::vector<Variant> variants() {
 
 /// Every template once.
 std::vector<Variant> templates() {
-  return {{"block-mask", {.kind = KernelKind::BlockMask, .arch = "sm_80"}},
+  return {{"block-mask", {.kind = KernelKind::BlockMask, .arch = "sm_80", .columnLists = true}},
           {"naive", {.family = Family::Naive, .arch = "sm_80", .headDim = 64}},
           {"sm80", {.family = Family::Sm80, .arch = "sm_80", .headDim = 64}},
           {"sm90", {.family = Family::Sm90, .arch = "sm_90a", .headDim = 64}}};
