@@ -51,7 +51,7 @@ struct BackwardParams {
   void* d_k;          // as k, of kv_batch batches; written
   void* d_v;          // as v
   Strides d_out_stride, d_q_stride, d_k_stride, d_v_stride;
-  BlockLists columns; // of lists: live Q blocks per block of KV columns, rows of kv_blocks
+  BlockLists columns; // the blocks of forward.lists the other way round: Q blocks per block of KV columns
   int kv_batch; // batches of k and v: `batch`, or 1 where they are broadcast and their gradients are sums over all
 };
 

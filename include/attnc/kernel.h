@@ -129,8 +129,9 @@ private:
 /// give equal bits. Captured tensors get no gradients. In all else like ForwardKernel.
 class BackwardKernel {
 public:
-  /// Enqueues. Block masks are not taken. `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment, whatever is in it; launches that
-  /// may overlap need one each.
+  /// Enqueues. With KernelOptions::blockSparse the block mask is that of the forward launch, and has lists by column
+  /// (BlockMaskView::columns). `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment,
+  /// whatever is in it; launches that may overlap need one each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
   /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count. Errors

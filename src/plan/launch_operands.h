@@ -19,7 +19,7 @@ struct LaunchOperands {
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0
-  std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
+  std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills
 };
 
 /// Checks q, k, v, out, and what else is given, against each other and against `options` (headDimV filled in): ranks,

@@ -69,6 +69,36 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
       }
 }
 
+TEST_CASE("tiles of kernels that walk lists lie in one block, which is a power of two of steps", "[plan]") {
+  const Mod causal = mod("q_idx >= kv_idx");
+  for (const plan::FamilyRow* row : plan::families())
+    for (DType dtype : {DType::BF16, DType::F32})
+      for (int headDim : {8, 64, 128, 192, 256})
+        for (int qBlock : {64, 128, 256})
+          for (int kvBlock : {64, 128, 256}) {
+            if (row->kind == KernelKind::BlockMask) continue;
+            auto plan = choosePlan(causal, {.kind = row->kind,
+                                            .family = row->family,
+                                            .arch = std::string(row->arch),
+                                            .dtype = dtype,
+                                            .headDim = headDim,
+                                            .blockSparse = true,
+                                            .maskQBlock = qBlock,
+                                            .maskKvBlock = kvBlock});
+            if (!plan) continue; // the family says that it does not serve these
+            INFO(familyName(row->family) << ", head dim " << headDim << ", blocks " << qBlock << " x " << kvBlock);
+            for (const plan::Stage& stage : plan->stages) {
+              const auto isPowerOfTwo = [](int x) { return x > 0 && (x & (x - 1)) == 0; };
+              CHECK(stage.config.blockSparse);
+              for (auto [tile, block] : {std::pair{stage.config.blockM, qBlock}, {stage.config.blockN, kvBlock}}) {
+                if (tile == 0) continue; // no tile along this axis
+                CHECK(block % tile == 0);
+                CHECK(isPowerOfTwo(block / tile));
+              }
+            }
+          }
+}
+
 TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]") {
   const plan::Device device{.multiprocessors = 132};
   const KernelOptions options{.arch = "sm_90a", .headDim = 128};

@@ -153,6 +153,23 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("backward kernels that walk lists compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library()) {
+    if (!mod.hasMaskMod()) continue;
+    for (const char* arch : {"sm_80", "sm_90a"})
+      for (Family family : {Family::Naive, Family::Sm80})
+        for (int dim : {64, 128}) {
+          if (family == Family::Naive && dim == 128) continue;
+          jobs.push_back({fmt::format("{} {} d{} {}", name, familyName(family), dim, arch), mod,
+                          {.kind = KernelKind::Backward, .family = family, .arch = arch, .headDim = dim, .blockSparse = true}});
+        }
+  }
+  REQUIRE(jobs.size() > 30);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
   ATTNC_NEED_NVRTC();
   const auto row = [](int dims) {
