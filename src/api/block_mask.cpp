@@ -160,7 +160,8 @@ std::string BlockMask::toString(int64_t batch, int64_t head, int64_t limit) cons
   for (int64_t qBlock = 0; qBlock < std::min(qBlocks, limit); ++qBlock) {
     int64_t row = (batch * extents.heads + head) * qBlocks + qBlock;
     std::vector<int> kind(size_t(extents.kvBlocks()), 0);
-    for (int32_t i = 0; i < rows.partialCount[row]; ++i) kind[size_t(rows.partialIndex[row * rows.indexStride + i])] = 1;
+    for (int32_t i = 0; i < rows.partialCount[row]; ++i)
+      kind[size_t(rows.partialIndex[row * rows.indexStride + i])] = 1;
     for (int32_t i = 0; i < rows.fullCount[row]; ++i) kind[size_t(rows.fullIndex[row * rows.indexStride + i])] = 2;
     for (int64_t column = 0; column < columns; ++column) picture += kGlyphs[kind[size_t(column)]];
     picture += '\n';

@@ -6,8 +6,8 @@
 
 namespace attnc {
 
-/// Whether `lists.columns` name the same blocks as `expected`, which ascend and lie in host memory. Errors (environment)
-/// say where not. Precondition: checkColumns() of plan/mask_shape.h.
+/// Whether `lists.columns` name the same blocks as `expected`, which ascend and lie in host memory. Errors
+/// (environment) say where not. Precondition: checkColumns() of plan/mask_shape.h.
 Status checkSameBlocks(const BlockMaskView& lists, const BlockMaskColumns& expected);
 
 } // namespace attnc

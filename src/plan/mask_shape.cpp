@@ -37,8 +37,7 @@ Status checkPointers(const BlockMaskView& mask, std::string_view prefix, const L
   const bool hasLists = mask.shape.batch * mask.shape.heads * count > 0;
   const bool hasIndices = hasLists && lists.indexStride > 0;
   if ((hasLists && !lists.partialCount) || (hasIndices && !lists.partialIndex))
-    return Error::environment(
-        fmt::format("block mask: {0}partialCount and {0}partialIndex must not be null", prefix));
+    return Error::environment(fmt::format("block mask: {0}partialCount and {0}partialIndex must not be null", prefix));
   if (lists.fullCount ? hasIndices && !lists.fullIndex : lists.fullIndex != nullptr)
     return Error::environment(
         fmt::format("block mask: {0}fullCount and {0}fullIndex must both be given or both be null", prefix));

@@ -18,8 +18,8 @@ struct ColumnRange {
 /// Whether a mask is for the problem. Errors are Blame::Environment. Null: there is none.
 Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem);
 
-/// Writes the columns that the mask lists for row q of (b, h), in order; without a mask, all columns. Of the mask, lists
-/// by row count, which are in host memory. Precondition: checkBlockMask().
+/// Writes the columns that the mask lists for row q of (b, h), in order; without a mask, all columns. Of the mask,
+/// lists by row count, which are in host memory. Precondition: checkBlockMask().
 void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
                  std::vector<ColumnRange>& ranges);
 

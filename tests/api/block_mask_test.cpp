@@ -182,7 +182,8 @@ TEST_CASE("a build with what does not fit is refused") {
 }
 
 TEST_CASE("lists by column name the blocks that those by row do") {
-  const Mod mod = parse("def mask_mod(b, h, q, kv): return (q >= kv) & (kv % 8 >= b + h) & (q // 64 != 2) & (kv // 64 != 1)\n");
+  const Mod mod =
+      parse("def mask_mod(b, h, q, kv): return (q >= kv) & (kv % 8 >= b + h) & (q // 64 != 2) & (kv // 64 != 1)\n");
   for (auto [qLen, kvLen] : {std::pair<int64_t, int64_t>{300, 200}, {64, 500}, {500, 64}, {0, 100}, {100, 0}})
     for (auto [qBlock, kvBlock] : {std::pair{64, 64}, {128, 64}, {64, 256}}) {
       INFO(qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);

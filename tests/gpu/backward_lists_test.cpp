@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 using namespace attnc;
@@ -50,8 +51,8 @@ void checkLists(const Mod& mod, const Problem& problem, const HostOperands& oper
   const std::vector<Family> families = servingFamilies(mod, problem, mask.shape());
   REQUIRE(families.size() >= 2);
   for (Family family : families) {
-    INFO(familyName(family) << ", " << mod.name() << ", " << problem.text() << ", blocks " << mask.shape().qBlock << " x "
-                            << mask.shape().kvBlock << "\n"
+    INFO(familyName(family) << ", " << mod.name() << ", " << problem.text() << ", blocks " << mask.shape().qBlock
+                            << " x " << mask.shape().kvBlock << "\n"
                             << mask.toString());
     const Gradients first = runBackward(mod, problem, operands, given, family, {}, &mask);
     checkGradients(first, expected, problem);
@@ -122,8 +123,8 @@ TEST_CASE("gradients of library masks by lists agree with the reference", "[gpu]
 TEST_CASE("gradients by random lists agree with the reference, empty rows and columns included", "[gpu][backward]") {
   ATTNC_NEED_GPU();
   // A mask that is an interval of each row, one that is not, and none: full blocks are taken as they are listed.
-  const Mod mods[] = {take(Mod::parse("q_idx >= kv_idx - 100")), take(Mod::parse("(q_idx * 7 + kv_idx * 3 + h) % 5 != 0")),
-                      libraryMod("alibi")};
+  const Mod mods[] = {take(Mod::parse("q_idx >= kv_idx - 100")),
+                      take(Mod::parse("(q_idx * 7 + kv_idx * 3 + h) % 5 != 0")), libraryMod("alibi")};
   const std::vector<Problem> problems = {{{2, 4, 2, 700, 450}, 64, 64, DType::BF16},
                                          {{3, 2, 1, 257, 600}, 64, 64, DType::BF16, /*kvBatchOne=*/true},
                                          {{1, 2, 2, 300, 300}, 128, 128, DType::F32}};

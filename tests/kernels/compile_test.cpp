@@ -162,8 +162,10 @@ TEST_CASE("backward kernels that walk lists compile without spills or advisories
       for (Family family : {Family::Naive, Family::Sm80})
         for (int dim : {64, 128}) {
           if (family == Family::Naive && dim == 128) continue;
-          jobs.push_back({fmt::format("{} {} d{} {}", name, familyName(family), dim, arch), mod,
-                          {.kind = KernelKind::Backward, .family = family, .arch = arch, .headDim = dim, .blockSparse = true}});
+          jobs.push_back(
+              {fmt::format("{} {} d{} {}", name, familyName(family), dim, arch),
+               mod,
+               {.kind = KernelKind::Backward, .family = family, .arch = arch, .headDim = dim, .blockSparse = true}});
         }
   }
   REQUIRE(jobs.size() > 30);

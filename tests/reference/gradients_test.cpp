@@ -100,8 +100,8 @@ TEST_CASE("gradients of the reference are the differences of its forward pass", 
 }
 
 TEST_CASE("with a block mask, gradients are the differences of a forward pass with it", "[reference]") {
-  // Blocks of 64 x 64, a mask for each head: head 0 sees blocks 3, full, and 1 in its first rows and block 0 in its last;
-  // head 2 nothing at first, then a full block past the end; the others see all, full but for the last block.
+  // Blocks of 64 x 64, a mask for each head: head 0 sees blocks 3, full, and 1 in its first rows and block 0 in its
+  // last; head 2 nothing at first, then a full block past the end; the others see all, full but for the last block.
   std::vector<int32_t> partialCount{1, 1, 1, 1, 0, 0, 1, 1}, fullCount{1, 0, 3, 3, 0, 1, 3, 3};
   std::vector<int32_t> partialIndex(8 * 4), fullIndex(8 * 4);
   const auto set = [](std::vector<int32_t>& index, int row, std::vector<int32_t> blocks) {
