@@ -1,8 +1,6 @@
 // Gradients by the lists of a block mask against the fp64 reference.
 #include "gpu.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <random>
 
