@@ -177,7 +177,7 @@ struct Producer {
     for (int i = 0; i < batches * f.group; ++i) {
       const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
       const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      const auto walk = walk_q<Mod, kBlockM>(f, args, b, h, tile.start, min(tile.start + kBlockN, f.kv_len));
+      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, min(tile.start + kBlockN, f.kv_len));
 #pragma unroll 1
       for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
     }

@@ -87,9 +87,9 @@ public:
   /// compile(), then load into the current CUDA context. From memory this costs microseconds. `options.kind` is not
   /// read.
   Expected<ForwardKernel> loadForward(const Mod& mod, KernelOptions options) const;
-  /// The same. Backward kernels walk no block masks: they bound their loops by the mod, or evaluate mask_mod.
+  /// The same.
   Expected<BackwardKernel> loadBackward(const Mod& mod, KernelOptions options) const;
-  /// The same; of the options, arch and pins count.
+  /// The same; of the options, arch, pins and columnLists count.
   Expected<BlockMaskKernel> loadBlockMask(const Mod& mod, KernelOptions options) const;
 
 private:

@@ -17,10 +17,6 @@ size_t deltaBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
 }
 
-std::string unservedByBackward(const Request& request) {
-  return request.options.blockSparse ? "walks no block masks" : "";
-}
-
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
   Plan plan;
@@ -41,7 +37,8 @@ codegen::Config withSharedBytes(codegen::Config config) {
   return config;
 }
 
-/// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow.
+/// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow. At
+/// most 64, so that tiles lie in one block of a mask and its blocks are a power of two of steps.
 Plan planBackwardSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -71,7 +68,7 @@ Plan planBackwardSm80(const Request& request) {
 
 const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
-                               .unserved = unservedByBackward,
+                               .unserved = servesAll,
                                .plan = planBackwardNaive,
                                .layouts = "any strides, the last one 1",
                                .checkLayout = takesAnyLayout};
@@ -79,7 +76,7 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
 const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .family = Family::Sm80,
                               .walksBounds = true,
-                              .unserved = unservedByBackward,
+                              .unserved = servesAll,
                               .plan = planBackwardSm80,
                               .layouts = "any strides, the last one 1",
                               .checkLayout = takesAnyLayout};

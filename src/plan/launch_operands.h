@@ -19,7 +19,7 @@ struct LaunchOperands {
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0
-  std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
+  std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills
 };
 
 /// Checks q, k, v, out, and what else is given, against each other and against `options` (headDimV filled in): ranks,
@@ -36,7 +36,7 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 
 /// For a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem);
+                                        const ProblemShape& problem, const KernelOptions& options);
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
 /// become 0.

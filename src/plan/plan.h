@@ -31,6 +31,7 @@ enum class Grid {
   QRows,      ///< one for each `warps` rows of q
   KvRows,     ///< one for each `warps` rows of k
   MaskRows,   ///< one for each row of blocks of the lists
+  MaskColumns, ///< one for each `warps` columns of blocks of the lists
 };
 
 /// The first parameter of a template; the second is ModArgs.

@@ -3,6 +3,7 @@
 #include "ir/bindings.h"
 #include "ir/element.h"
 #include "ir/interpreter.h"
+#include "reference/listed_columns.h"
 #include "reference/parallel.h"
 
 #include <fmt/format.h>
@@ -72,6 +73,15 @@ public:
   }
 
 private:
+  const std::vector<int64_t>& liveColumns(int64_t b, int64_t h, int64_t row) {
+    listColumns(args.forward.blockMask, problem, b, h, row, ranges);
+    live.clear();
+    for (const ColumnRange& range : ranges)
+      for (int64_t kv = range.begin; kv < range.end; ++kv)
+        if (range.full || interpreter.mask(b, h, row, kv)) live.push_back(kv);
+    return live;
+  }
+
   void computeRow(int64_t b, int64_t h, int64_t row, int64_t kvBatch, int64_t kvHead) {
     const int64_t index = (b * problem.qHeads + h) * problem.qLen + row;
     const double lse = forward.lse[size_t(index)];
@@ -79,8 +89,7 @@ private:
     const double* d = dOut.row(b, h, row);
     const double dLse = args.dLse ? ir::readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
-    for (int64_t kv = 0; kv < problem.kvLen; ++kv) {
-      if (!interpreter.mask(b, h, row, kv)) continue;
+    for (int64_t kv : liveColumns(b, h, row)) {
       const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
       const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
@@ -101,12 +110,13 @@ private:
   const ir::Interpreter interpreter;
   const ir::Evaluator derivative;
   double scale;
+  std::vector<ColumnRange> ranges;
+  std::vector<int64_t> live;
 };
 
 } // namespace
 
 Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args) {
-  if (args.forward.blockMask) return Error::environment("gradients take no block mask");
   auto forward = attention(module, captures, args.forward);
   if (!forward) return std::move(forward).error();
   const ProblemShape& problem = forward->problem;

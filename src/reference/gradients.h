@@ -15,7 +15,7 @@
 
 namespace attnc::reference {
 
-/// As AttentionArgs, with the gradients of the results. Block masks are not taken.
+/// As AttentionArgs, with the gradients of the results. Of a block mask, lists by row count.
 struct GradientArgs {
   AttentionArgs forward;
   TensorView dOut;                ///< [B, H, Q_LEN, DV], any strides; F32, F16 or BF16

@@ -80,6 +80,32 @@ std::vector<double> downloadFloats(const device::Buffer& buffer) {
   return {values.begin(), values.end()};
 }
 
+/// A block mask in device memory, by row and by column.
+struct DeviceLists {
+  std::vector<device::Buffer> buffers;
+  BlockMaskView view;
+};
+
+DeviceLists upload(const BlockMask& mask) {
+  const BlockMask host = mask.withColumns();
+  DeviceLists lists{{}, host.view()};
+  const BlockMaskShape& shape = host.shape();
+  const auto move = [&](int32_t*& list, int64_t elements) {
+    const size_t bytes = size_t(elements) * sizeof(int32_t);
+    lists.buffers.push_back(take(device::Buffer::allocate(bytes)));
+    take(lists.buffers.back().upload(list, bytes));
+    list = static_cast<int32_t*>(lists.buffers.back().data());
+  };
+  const auto moveAll = [&](auto& of, int64_t count) {
+    for (int32_t** counts : {&of.partialCount, &of.fullCount}) move(*counts, shape.batch * shape.heads * count);
+    for (int32_t** indices : {&of.partialIndex, &of.fullIndex})
+      move(*indices, shape.batch * shape.heads * count * of.indexStride);
+  };
+  moveAll(lists.view, shape.qBlocks());
+  moveAll(lists.view.columns, shape.kvBlocks());
+  return lists;
+}
+
 /// A device buffer of NaNs.
 device::Buffer poisoned(size_t bytes) {
   device::Buffer buffer = take(device::Buffer::allocate(bytes));
@@ -215,7 +241,7 @@ ResultGradients drawGradients(const Problem& problem, bool withLse) {
 }
 
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
-                      Family family, std::optional<float> scale) {
+                      Family family, std::optional<float> scale, const BlockMask* mask) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
@@ -243,21 +269,33 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     take(dLse.upload(given.dLse->bytes.data(), given.dLse->bytes.size()));
     inputs.dLse = TensorView::contiguous(dLse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
   }
-  const KernelOptions options{
+  KernelOptions options{
       .family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
+  DeviceLists lists;
+  if (mask) {
+    lists = upload(*mask);
+    inputs.blockMask = &lists.view;
+    options.blockSparse = true;
+    options.maskQBlock = mask->shape().qBlock;
+    options.maskKvBlock = mask->shape().kvBlock;
+  }
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
   const device::Buffer workspace = poisoned(take(backward.workspaceBytes(inputs)));
-  take(forward.launch({.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures},
-                      {.out = out.view, .lse = inputs.lse}, nullptr, device.stream.get()));
+  take(forward.launch(inputs, {.out = out.view, .lse = inputs.lse}, nullptr, device.stream.get()));
   take(backward.launch(inputs, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}, workspace.data(), device.stream.get()));
   take(device.stream.synchronize());
   return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
 }
 
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
-                               std::optional<float> scale) {
+                               std::optional<float> scale, const BlockMask* mask) {
   reference::GradientArgs args{{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  BlockMaskView lists;
+  if (mask) {
+    lists = mask->view();
+    args.forward.blockMask = &lists;
+  }
   if (scale) args.forward.scale = *scale;
   if (given.dLse) args.dLse = given.dLse->view();
   auto result = take(reference::gradients(take(gradientMod(mod)).module(), operands.captures, args));
