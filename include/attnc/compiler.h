@@ -58,7 +58,8 @@ public:
                                const PrepareOptions& options = {}) const;
 
   /// prepare() for training: of the forward pass, and of the backward one behind it, each with a family of its own.
-  /// `outputs`: of the forward pass; `operands` have its out and lse again. Addresses may be null here, of gradients, too.
+  /// `outputs`: of the forward pass; `operands` have its out and lse again. Addresses may be null here, of gradients,
+  /// too.
   Expected<Prepared> prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
                                      const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
 

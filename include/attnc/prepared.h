@@ -37,8 +37,8 @@ enum class KvLoop {
 
 /// What is settled of a backward pass.
 struct BackwardPreparation {
-  KernelOptions options;  ///< of the backward kernels, complete: family and arch as chosen
-  std::string passedOver; ///< as Preparation::passedOver
+  KernelOptions options;            ///< of the backward kernels, complete: family and arch as chosen
+  std::string passedOver;           ///< as Preparation::passedOver
   KvLoop kvLoop = KvLoop::AllTiles; ///< which tiles meet, seen from q rows and from kv columns
 };
 
@@ -84,8 +84,8 @@ public:
   /// workspaceBytes() is not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
-  /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k, v,
-  /// scale and captures. Precondition: prepared for training; else an error (environment). All else as launch() and
+  /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k,
+  /// v, scale and captures. Precondition: prepared for training; else an error (environment). All else as launch() and
   /// BackwardKernel::launch().
   Status launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                         Stream stream) const;

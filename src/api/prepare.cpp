@@ -191,7 +191,9 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   return impl->kernel.launch(all, outputs, workspace, stream);
 }
 
-const BackwardKernel* Prepared::backwardKernel() const { return impl->backwardKernel ? &*impl->backwardKernel : nullptr; }
+const BackwardKernel* Prepared::backwardKernel() const {
+  return impl->backwardKernel ? &*impl->backwardKernel : nullptr;
+}
 
 Status Prepared::launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                                 Stream stream) const {

@@ -1,8 +1,9 @@
-// Where operands are standard normal, elements of q, k, v and dO stay below 5, and a product dO v or dO out has a deviation
-// of sqrt(DV). out, P and dS round to the dtype (unit roundoff u), which moves a dS by u P scale sqrt(DV) times a few, and
-// dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up over rows, whose errors are independent,
-// with the square root of the weight that a column has in all of them. What a sum is large in itself, it is off by a few u
-// more. In f32 the rounding of scores counts, 2^-24 of some hundred. Other operands make all of this larger or smaller.
+// Where operands are standard normal, elements of q, k, v and dO stay below 5, and a product dO v or dO out has a
+// deviation of sqrt(DV). out, P and dS round to the dtype (unit roundoff u), which moves a dS by u P scale sqrt(DV)
+// times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up over rows, whose
+// errors are independent, with the square root of the weight that a column has in all of them. What a sum is large in
+// itself, it is off by a few u more. In f32 the rounding of scores counts, 2^-24 of some hundred. Other operands make
+// all of this larger or smaller.
 #include "reference/gradient_tolerance.h"
 
 #include <algorithm>

@@ -116,7 +116,8 @@ TEST_CASE("random operands are the same with and without --backward") {
   const std::string both = test::attnc(kBackward + operands).out;
   const std::string digest = forward.substr(forward.find("\nout"));
   CHECK_THAT(both, Contains(digest));
-  for (const char* part : {"\ndq          [1, 2, 9, 8] bf16: mean ", "\ndk          [1, 1, 9, 8] bf16: mean ", "\ndv  "}) {
+  for (const char* part :
+       {"\ndq          [1, 2, 9, 8] bf16: mean ", "\ndk          [1, 1, 9, 8] bf16: mean ", "\ndv  "}) {
     CHECK_THAT(both, Contains(part));
     CHECK_THAT(forward, !Contains(part));
   }

@@ -107,8 +107,8 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
         "\n            gradient: "})
     CHECK_THAT(*text, Contains(part));
   // Five products where the forward has two; three of four blocks live, 256 pairs of each diagonal one do not.
-  CHECK_THAT(*text, Contains(fmt::format("{:.3f} MFLOP dense, {:.3f} MFLOP in live blocks", 2.5 * 256 * 2 * 65536 * 1e-6,
-                                         2.5 * 256 * 2 * 3 * 16384 * 1e-6)));
+  CHECK_THAT(*text, Contains(fmt::format("{:.3f} MFLOP dense, {:.3f} MFLOP in live blocks",
+                                         2.5 * 256 * 2 * 65536 * 1e-6, 2.5 * 256 * 2 * 3 * 16384 * 1e-6)));
   auto stopped = explain("--kernel bwd --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,200,128 --expr "
                          "'score.detach() * score'");
   REQUIRE(stopped);
@@ -257,8 +257,7 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
                             .tileColumns = 32,
                             .warps = 8};
   const std::string text = cli::kernelText(
-      {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}},
-      Family::Auto);
+      {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}}, Family::Auto);
   CHECK_THAT(text, Contains("family sm90 for sm_90a (first.cu, second.cu), bf16"));
   CHECK_THAT(text, Contains("launch      1 of 2: attnc_first of first.cu\ntile        none; 256 threads\n"
                             "resources   40 registers"));

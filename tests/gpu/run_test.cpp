@@ -23,9 +23,11 @@ TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
       const cli::HostOperands operands = take(cli::findOperands(mod, options));
       REQUIRE(operands.dLse);
       const cli::RunResult result = take(cli::runOnGpu(gputest::gpu()->context, mod, operands, options));
-      const reference::GradientResult want = take(reference::gradients(
-          take(gradientMod(mod)).module(), operands.captures,
-          {{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, operands.dOut.view(), operands.dLse->view()}));
+      const reference::GradientResult want =
+          take(reference::gradients(take(gradientMod(mod)).module(), operands.captures,
+                                    {{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr},
+                                     operands.dOut.view(),
+                                     operands.dLse->view()}));
       const cli::Verification verification = cli::verify(mod, operands, options, result, want);
       INFO(name << " " << dtype << "\n" << result.summary << verification.text());
       CHECK(verification.holds());

@@ -45,9 +45,9 @@ std::string tensorText(const std::string& name, const HostTensor& tensor) {
   if (all.finite == 0)
     text += "no finite element";
   else
-    text += fmt::format("mean {:.4g}, rms {:.4g}, largest magnitude {:.4g}", all.sum / double(all.finite),
-                        std::sqrt(all.squares / double(all.finite)),
-                        std::max(std::abs(all.least), std::abs(all.greatest)));
+    text +=
+        fmt::format("mean {:.4g}, rms {:.4g}, largest magnitude {:.4g}", all.sum / double(all.finite),
+                    std::sqrt(all.squares / double(all.finite)), std::max(std::abs(all.least), std::abs(all.greatest)));
   return text + counted(all.nan, "NaN") + counted(all.above + all.below, "infinite") + "\n";
 }
 

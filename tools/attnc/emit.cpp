@@ -63,13 +63,12 @@ Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
 void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& launches) {
   const int count = int(launches.size());
   std::string names;
-  for (int i = 0; i < count; ++i)
-    names += fmt::format("{}{} {}", i ? ", " : "", i + 1, launches[size_t(i)].entry);
+  for (int i = 0; i < count; ++i) names += fmt::format("{}{} {}", i ? ", " : "", i + 1, launches[size_t(i)].entry);
   if (options.launch && (*options.launch < 1 || *options.launch > count))
-    throw CLI::ValidationError("--launch", fmt::format("there is no launch {}; the kernel has {}", *options.launch, names));
-  if (!options.launch && options.stage == "cubin" && count > 1)
     throw CLI::ValidationError("--launch",
-                               fmt::format("a cubin is of one launch, choose one of {}: {}", count, names));
+                               fmt::format("there is no launch {}; the kernel has {}", *options.launch, names));
+  if (!options.launch && options.stage == "cubin" && count > 1)
+    throw CLI::ValidationError("--launch", fmt::format("a cubin is of one launch, choose one of {}: {}", count, names));
 }
 
 /// The launches that are asked for, in order.

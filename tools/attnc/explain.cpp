@@ -3,6 +3,7 @@
 #include "explanation.h"
 #include "mod_text.h"
 #include "operands.h"
+#include "shapes.h"
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
@@ -118,9 +119,9 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   const BlockMaskShape blocks = plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
   const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) + problemText(problem) +
-         valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
-         scoreText(*inKernel, kvLoop);
+         capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
+         problemText(problem) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
+         operationsText(derived->module()) + scoreText(*inKernel, kvLoop);
 }
 
 int runExplain(const ExplainOptions& options) {

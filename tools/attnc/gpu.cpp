@@ -120,7 +120,8 @@ private:
       if (!dLse) return dLse.error();
       inputs.dLse = *dLse;
     }
-    for (auto [name, like, view] : {std::tuple("dq", &operands.q, &gradients.dQ), {"dk", &operands.k, &gradients.dK},
+    for (auto [name, like, view] : {std::tuple("dq", &operands.q, &gradients.dQ),
+                                    {"dk", &operands.k, &gradients.dK},
                                     {"dv", &operands.v, &gradients.dV}}) {
       HostTensor& host = result.gradients[name] = HostTensor::make(like->dtype, like->shape);
       auto placed = placeResult(host);
@@ -201,7 +202,8 @@ private:
   }
 
   /// The line of a pass.
-  void describe(const char* pass, Family family, const std::string& passedOver, const CompiledStages& stages, float ms) {
+  void describe(const char* pass, Family family, const std::string& passedOver, const CompiledStages& stages,
+                float ms) {
     std::string registers;
     int spilled = 0;
     for (const auto& stage : stages) {
@@ -210,9 +212,9 @@ private:
     }
     spilledBytes += spilled;
     result.warning = spillText(spilledBytes);
-    summary += fmt::format("{:12}family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n", pass, familyName(family),
-                           passedOver.empty() ? "" : " (" + passedOver + ")", registers, spilled, ms,
-                           compileText(stages));
+    summary +=
+        fmt::format("{:12}family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n", pass, familyName(family),
+                    passedOver.empty() ? "" : " (" + passedOver + ")", registers, spilled, ms, compileText(stages));
   }
 
   const device::Context& context;

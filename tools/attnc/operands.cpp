@@ -240,7 +240,8 @@ void drawResultGradients(const RandomProblem& problem, Generator& generator, Hos
 
 /// What flows back has the shapes of what it is the gradient of.
 Status checkResultGradients(const HostOperands& operands) {
-  const auto check = [](const char* name, const HostTensor& tensor, DType dtype, const std::vector<int64_t>& shape) -> Status {
+  const auto check = [](const char* name, const HostTensor& tensor, DType dtype,
+                        const std::vector<int64_t>& shape) -> Status {
     if (tensor.dtype == dtype && tensor.shape == shape) return {};
     return Error::environment(fmt::format("{} is {} {}, expected {} {}", name, dtypeName(tensor.dtype),
                                           shapeText(tensor.shape), dtypeName(dtype), shapeText(shape)));
@@ -249,13 +250,6 @@ Status checkResultGradients(const HostOperands& operands) {
   const std::vector<int64_t> out = outShape(problem, operands.v.shape[3]);
   if (Status status = check("dout", operands.dOut, operands.q.dtype, out); !status) return status;
   return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(problem)) : Status();
-}
-
-/// Adds what a backward pass reads and writes beside these: laid out as its counterparts are.
-void addBackward(Shapes& shapes, const ProblemShape& problem) {
-  shapes.operands.out = shapes.operands.dOut = *shapes.outputs.out;
-  shapes.operands.lse = TensorView::contiguous(nullptr, DType::F32, {problem.batch, problem.qHeads, problem.qLen});
-  shapes.gradients = {.dQ = shapes.operands.q, .dK = shapes.operands.k, .dV = shapes.operands.v};
 }
 
 Status checkCaptures(const Mod& mod, const HostOperands& operands) {
@@ -317,38 +311,6 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkCaptures(mod, operands); !status) return status.error();
   return operands;
-}
-
-Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
-  Shapes shapes;
-  shapes.operands.q = operands.q.view();
-  shapes.operands.k = operands.k.view();
-  shapes.operands.v = operands.v.view();
-  shapes.operands.captures = &operands.captures;
-  const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
-  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
-  if (options.rowMax || options.verify)
-    shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {batch, heads, qLen});
-  for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
-  addBackward(shapes, operands.problem);
-  return shapes;
-}
-
-Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target) {
-  const DType dtype = dtypeOf(target.dtype);
-  const int headDimV = target.headDimV ? target.headDimV : target.headDim;
-  const auto view = [&](int64_t heads, int64_t length, int64_t dim) {
-    TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
-    tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
-    return tensor;
-  };
-  Shapes shapes;
-  shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim);
-  shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim);
-  shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV);
-  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV);
-  addBackward(shapes, problem);
-  return shapes;
 }
 
 } // namespace attnc::cli

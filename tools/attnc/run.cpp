@@ -1,4 +1,5 @@
-// `attnc run`: attention, and its gradients, over tensors of a file or drawn at random, on the GPU or by the fp64 reference.
+// `attnc run`: attention, and its gradients, over tensors of a file or drawn at random, on the GPU or by the fp64
+// reference.
 #include "commands.h"
 #include "digest.h"
 #include "gpu.h"
@@ -6,6 +7,7 @@
 #include "random.h"
 #include "result.h"
 #include "run_options.h"
+#include "shapes.h"
 #include "text.h"
 #include "verify.h"
 
@@ -41,7 +43,8 @@ RandomProblem parseRandom(const std::string& text) {
 }
 
 /// Without --backward the forward's results alone.
-Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
+Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
+                                                 const RunOptions& options) {
   const reference::AttentionArgs args{
       .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
   if (options.backward) {
@@ -79,7 +82,8 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   rows.push_back(forward.headDimV);
   result.out = stored(forward.out, operands.q.dtype, rows);
   if (options.backward)
-    for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q), {"dk", &computed->dK, &operands.k},
+    for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
+                                      {"dk", &computed->dK, &operands.k},
                                       {"dv", &computed->dV, &operands.v}})
       result.gradients[name] = stored(*values, like->dtype, like->shape);
   result.summary = fmt::format("device      CPU, fp64 reference; {:.1f} ms\n", ms);
@@ -190,7 +194,8 @@ void addOptions(CLI::App& command, RunOptions& options) {
       ->type_name("FILE");
   command
       .add_option("--out", options.output,
-                  "safetensors file for out (and lse, row_max, dq, dk, dv); appears whole or not at all. -: stdout, and all other "
+                  "safetensors file for out (and lse, row_max, dq, dk, dv); appears whole or not at all. -: stdout, "
+                  "and all other "
                   "lines go to stderr. Without it a digest of the result is printed")
       ->type_name("FILE");
   command

@@ -102,9 +102,9 @@ std::string line(const std::string& name, const CheckedOutput& output) {
   const reference::Comparison& comparison = output.comparison;
   std::string misplaced = comparison.misplaced() ? fmt::format(", {} infinite or NaN", comparison.misplaced()) : "";
   std::string rmseLimit = std::isfinite(output.rmseLimit) ? fmt::format(" (limit {:.1e})", output.rmseLimit) : "";
-  std::string text = fmt::format("verify      {:7} RMSE {:.3e}{}, max error {:.3e} (limit {:.1e}){}: {}\n", name,
-                                 comparison.rmse(), rmseLimit, comparison.maxError(), output.maxLimit, misplaced,
-                                 output.holds() ? "ok" : "DIFFERS");
+  std::string text =
+      fmt::format("verify      {:7} RMSE {:.3e}{}, max error {:.3e} (limit {:.1e}){}: {}\n", name, comparison.rmse(),
+                  rmseLimit, comparison.maxError(), output.maxLimit, misplaced, output.holds() ? "ok" : "DIFFERS");
   if (!comparison.holds()) text += fmt::format("            {}\n", comparison.firstBadText());
   return text;
 }
