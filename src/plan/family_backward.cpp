@@ -14,7 +14,9 @@ Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& opera
 }
 
 size_t deltaBytes(const LaunchOperands& operands) {
-  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
+  const ProblemShape& problem = operands.problem;
+  // Unsigned: problems that no memory holds may be asked about, and overflow.
+  return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen);
 }
 
 Plan planBackwardNaive(const Request& request) {
