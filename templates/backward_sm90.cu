@@ -56,6 +56,7 @@
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
+#include "tile/request_tile.cuh"
 #include "tile/ring.cuh"
 #include "tile/store_wgmma.cuh"
 
@@ -91,14 +92,6 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {shared + Memory::offset_of<Rows>() + slot * Table::kBytes};
-}
-
-/// Requests a box of whole rows: rows [row, row + Rows) of head h, batch b. One thread.
-template <class Tile>
-ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
-#pragma unroll
-  for (int slab = 0; slab < Tile::kSlabs; ++slab)
-    ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
 }
 
 /// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of

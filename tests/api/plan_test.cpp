@@ -51,8 +51,13 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
     for (const Mod& m : mods)
       for (int headDim : {64, 256}) {
         INFO(familyName(row->family) << ", head dim " << headDim);
-        const plan::Plan plan =
-            planFor(m, {.kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim});
+        const KernelOptions options{
+            .kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim};
+        if (row == &plan::kBackwardSm90 && headDim > 128) {
+          CHECK_FALSE(choosePlan(m, options));
+          continue;
+        }
+        const plan::Plan plan = planFor(m, options);
         CHECK(&plan::familyOf(plan) == row);
         CHECK(plan.options.headDimV == headDim);
         REQUIRE_FALSE(plan.stages.empty());
