@@ -97,7 +97,8 @@ struct KvGradients {
   template <class M, bool Wanted>
   ATTNC_DEVICE void weights(Scores& s, Scores& d_s, const Mod::Head& head, int b, int h, Step step, int origin) const {
     const ForwardParams& f = p.forward;
-    const typename M::Exponents exponents(f.scale, M::factors(args, head)); // SEAM(factors)
+    using Exponents = typename M::Exponents; // a name of M: what is not taken below need not exist
+    const Exponents exponents(f.scale, Mod::factors(args, head)); // SEAM(factors)
     Mod::Col col[2];
     int kv_idx[2];
 #pragma unroll
@@ -116,7 +117,7 @@ struct KvGradients {
           const Coord at = {b, h, q_idx, kv_idx[r]};
           const float product = s.at(r, n, e);
           float x = product;
-          if constexpr (Mod::Exponents::kCallsScore)
+          if constexpr (Exponents::kCallsScore)
             x = Mod::score(args, head, info.row, col[r], at, x * exponents.score_scale); // SEAM(score)
           float y = exponents.exponent(x, info.bias, float(kv_idx[r] - origin));
           bool live = kv_row(r) < f.kv_len;

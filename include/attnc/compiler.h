@@ -57,6 +57,15 @@ public:
   Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                const PrepareOptions& options = {}) const;
 
+  /// prepare() for training: of the forward pass, and of the backward one behind it, each with a family of its own.
+  /// `outputs`: of the forward pass; `operands` have its out and lse again. Addresses may be null here, of gradients, too.
+  Expected<Prepared> prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                     const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
+
+  /// The first half of prepareTraining(), as settle() is of prepare().
+  Expected<Preparation> settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                       const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
+
   // The finer calls, for who wants to choose by himself.
 
   /// The text NVRTC would be given, of each stage. Needs no NVRTC, no disk, and no GPU if `options.arch` is given.

@@ -8,6 +8,7 @@
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
 
 namespace attnc {
 namespace {
@@ -98,13 +99,41 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   return Settled{std::move(preparation), std::move(workspace)};
 }
 
+/// Where the workspace of the backward pass begins.
+size_t backwardOffset(const plan::WorkspaceLayout& forward) {
+  return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
+}
+
+/// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
+Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options, Settled& settled) {
+  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
+  if (!layout) return layout.error();
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
+  if (!plan) return plan.error();
+  settled.preparation.backward = {.options = plan->options,
+                                  .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
+                                  .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts)};
+  settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
+  if (const size_t bytes = settled.backwardWorkspace->bytes())
+    settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
+  return {};
+}
+
 } // namespace
 
 struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
   std::optional<BlockMaskKernel> blockMaskKernel; ///< iff a mask is built in the workspace
+  std::optional<BackwardKernel> backwardKernel;   ///< iff prepared for training
   plan::WorkspaceLayout workspace;
+  std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< likewise
+
+  void* backwardMemory(void* memory) const {
+    return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
+  }
 
   /// Whether a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
@@ -143,6 +172,10 @@ Status Prepared::initialise(const Operands& operands, void* workspace, Stream st
   if (Status status = impl->check(operands, workspace); !status) return status;
   const plan::WorkspaceView view{impl->workspace, workspace};
   if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
+  if (impl->backwardWorkspace) {
+    const plan::WorkspaceView backward{*impl->backwardWorkspace, impl->backwardMemory(workspace)};
+    if (Status status = enqueueZeros(backward, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
+  }
   if (!impl->blockMaskKernel) return {};
   static const Captures kNone;
   const Captures& captures = operands.captures ? *operands.captures : kNone;
@@ -158,13 +191,52 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   return impl->kernel.launch(all, outputs, workspace, stream);
 }
 
+const BackwardKernel* Prepared::backwardKernel() const { return impl->backwardKernel ? &*impl->backwardKernel : nullptr; }
+
+Status Prepared::launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
+                                Stream stream) const {
+  if (!impl->backwardKernel)
+    return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
+  if (Status status = impl->check(operands, workspace); !status) return status;
+  return impl->backwardKernel->launch(operands, outputs, impl->backwardMemory(workspace), stream);
+}
+
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                                         const PrepareOptions& options) {
+                                         const PrepareOptions& options, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
-  return settleFor(*derivedMod, operands, outputs, *std::move(kernel), options.buildBlockMask);
+  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask);
+  if (!settled || !training) return settled;
+  kernel->kind = KernelKind::Backward;
+  kernel->rowMax = false;
+  Expected<Mod> gradientMod = derived(mod, *kernel);
+  if (!gradientMod) return gradientMod.error();
+  if (Status status = settleBackward(*gradientMod, *training, *kernel, *settled); !status) return status.error();
+  return settled;
+}
+
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Expected<Settled> settled) {
+  if (!settled) return settled.error();
+  const KernelOptions& chosen = settled->preparation.options;
+  Expected<ForwardKernel> kernel = compiler.loadForward(mod, chosen);
+  if (!kernel) return kernel.error();
+  std::optional<BlockMaskKernel> builder;
+  if (settled->preparation.blockMask) {
+    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, chosen);
+    if (!loaded) return loaded.error();
+    builder = *std::move(loaded);
+  }
+  std::optional<BackwardKernel> backward;
+  if (settled->preparation.backward) {
+    Expected<BackwardKernel> loaded = compiler.loadBackward(mod, settled->preparation.backward->options);
+    if (!loaded) return loaded.error();
+    backward = *std::move(loaded);
+  }
+  return Prepared(std::make_shared<const Prepared::Impl>(
+      Prepared::Impl{std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(backward),
+                     std::move(settled->workspace), std::move(settled->backwardWorkspace)}));
 }
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
@@ -174,21 +246,23 @@ Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands,
   return std::move(settled->preparation);
 }
 
+Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                               const BackwardOutputs& gradients, const PrepareOptions& options) const {
+  const Training training{operands, gradients};
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, &training);
+  if (!settled) return settled.error();
+  return std::move(settled->preparation);
+}
+
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                      const PrepareOptions& options) const {
-  Expected<Settled> settled = impl->settle(mod, operands, outputs, options);
-  if (!settled) return settled.error();
-  const KernelOptions& chosen = settled->preparation.options;
-  Expected<ForwardKernel> kernel = loadForward(mod, chosen);
-  if (!kernel) return kernel.error();
-  std::optional<BlockMaskKernel> builder;
-  if (settled->preparation.blockMask) {
-    Expected<BlockMaskKernel> loaded = loadBlockMask(mod, chosen);
-    if (!loaded) return loaded.error();
-    builder = *std::move(loaded);
-  }
-  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
-      std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(settled->workspace)}));
+  return Impl::prepared(*this, mod, impl->settle(mod, operands, outputs, options));
+}
+
+Expected<Prepared> Compiler::prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                             const BackwardOutputs& gradients, const PrepareOptions& options) const {
+  const Training training{operands, gradients};
+  return Impl::prepared(*this, mod, impl->settle(mod, operands, outputs, options, &training));
 }
 
 } // namespace attnc

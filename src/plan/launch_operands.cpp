@@ -141,12 +141,10 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   return all;
 }
 
-Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
-                                       const KernelOptions& options) {
-  Expected<LaunchOperands> all = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options);
+Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                             const KernelOptions& options) {
+  Expected<LaunchOperands> all = checkLayout(operands, {.out = operands.out, .lse = operands.lse}, options);
   if (!all) return all;
-  if (all->lists)
-    if (Status status = checkColumns(*all->lists); !status) return status.error();
   all->dOut = operands.dOut;
   all->dQ = outputs.dQ;
   all->dK = outputs.dK;
@@ -157,12 +155,26 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
     const auto& shape = like->shape;
     if (Status status = checkShape(name, *tensor, {shape[0], shape[1], shape[2], shape[3]}); !status)
       return status.error();
-    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   }
   if (operands.dLse) {
     if (Status status = checkRowOutput("d_lse", *operands.dLse, all->q); !status) return status.error();
     all->dLse = static_cast<const float*>(operands.dLse->data);
   }
+  return all;
+}
+
+Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                       const KernelOptions& options) {
+  Expected<LaunchOperands> all = checkBackwardLayout(operands, outputs, options);
+  if (!all) return all;
+  if (auto forward = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options); !forward)
+    return forward.error();
+  if (all->lists)
+    if (Status status = checkColumns(*all->lists); !status) return status.error();
+  for (auto [name, tensor] : {std::pair("d_out", &all->dOut), {"d_q", &all->dQ}, {"d_k", &all->dK}, {"d_v", &all->dV}})
+    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;
+  if (operands.dLse && !all->dLse && anyRow) return wrong("d_lse", "is null", "device memory, or no d_lse");
   return all;
 }
 

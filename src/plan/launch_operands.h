@@ -30,7 +30,11 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 /// as the kernel was compiled for.
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// For a launch of backward kernels.
+/// checkLayout() for backward kernels: gradients and what flows back are checked as well.
+Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                             const KernelOptions& options);
+
+/// The same for a launch of backward kernels: nothing is null that would be touched.
 Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
                                        const KernelOptions& options);
 

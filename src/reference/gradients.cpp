@@ -132,6 +132,7 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
     Head worker(args, module, *bindings, *forward, result);
     for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads);
   });
+  result.forward = *std::move(forward);
   return result;
 }
 

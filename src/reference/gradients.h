@@ -24,6 +24,7 @@ struct GradientArgs {
 
 /// Dense. Where k and v have batch 1, dK and dV are sums over the batch.
 struct GradientResult {
+  AttentionResult forward; ///< that these are the gradients of
   std::vector<double> dQ; ///< [B, H, Q_LEN, D]
   std::vector<double> dK; ///< [B or 1, HKV, KV_LEN, D]
   std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]

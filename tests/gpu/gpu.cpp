@@ -4,6 +4,7 @@
 #include "ir/element.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
+#include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
 #include "tools/attnc/random.h"
 
@@ -303,23 +304,11 @@ Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, con
 }
 
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem) {
-  // Inputs are standard normal: elements of q, k, v and d_out stay below 5, a product d_out v or d_out out has a
-  // deviation of sqrt(DV), the scale is 1 / sqrt(D). out, P and dS round to the dtype (unit roundoff u), which moves a dS by
-  // u P sqrt(DV / D) times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up
-  // over rows, whose errors are independent, with the square root of the weight that a column has in all of them. What a
-  // sum is large in itself, it is off by a few u more. In f32 the rounding of scores counts, 2^-24 of some hundred.
-  const double u = problem.dtype == DType::BF16 ? 0x1p-9 : problem.dtype == DType::F16 ? 0x1p-12 : 0x1p-18;
-  const auto check = [&](const char* what, const std::vector<double>& got, const std::vector<double>& want) {
-    REQUIRE(got.size() == want.size());
-    double squares = 0;
-    for (double x : want) squares += x * x;
-    const double rms = want.empty() ? 0 : std::sqrt(squares / double(want.size()));
-    const double dims = std::max(1.0, std::sqrt(double(problem.headDimV) / problem.headDim));
-    checkValues(what, got, want, {.absolute = u * (32 * dims + 12 * rms), .relative = 4 * u});
-  };
-  check("dQ", actual.dQ, expected.dQ);
-  check("dK", actual.dK, expected.dK);
-  check("dV", actual.dV, expected.dV);
+  const reference::GradientTolerance tolerance(
+      {.dtype = problem.dtype, .scale = 1 / std::sqrt(double(problem.headDim)), .headDimV = problem.headDimV});
+  checkValues("dQ", actual.dQ, expected.dQ, tolerance.dQ(expected.dQ));
+  checkValues("dK", actual.dK, expected.dK, tolerance.dK(expected.dK));
+  checkValues("dV", actual.dV, expected.dV, tolerance.dV(expected.dV));
 }
 
 Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {

@@ -111,7 +111,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
                                std::optional<float> scale = {}, const BlockMask* mask = nullptr);
 
-/// Fails unless gradients agree within the error that the arithmetic allows (the .cpp derives it).
+/// Fails unless gradients agree within the error that the arithmetic allows (reference/gradient_tolerance.h).
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem);
 
 /// Fails unless `actual` is `expected` within the error that the arithmetic allows (the .cpp derives it).

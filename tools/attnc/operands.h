@@ -1,4 +1,4 @@
-// The operands of `attnc run`: q, k, v and what the mod captures, from a file, from --set, or drawn at random.
+// The operands of `attnc run`: q, k, v, what flows back and what the mod captures, from a file, from --set, or drawn at random.
 #pragma once
 
 #include "run_options.h"
@@ -6,6 +6,8 @@
 
 #include "attnc/mod.h"
 #include "attnc/operands.h"
+
+#include <optional>
 
 namespace attnc::cli {
 
@@ -18,6 +20,8 @@ enum class Elements {
 /// Host memory, checked against each other and against the mod.
 struct HostOperands {
   HostTensor q, k, v;
+  HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
+  std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors; ///< captured tensors, by name
   Captures captures;    ///< all captures; tensors borrowed from `tensors`
   ProblemShape problem;
@@ -32,10 +36,11 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
 
-/// The shapes and layouts of operands and their result, without addresses: what a kernel is chosen for.
+/// The shapes and layouts of operands and their results, without addresses: what a kernel is chosen for.
 struct Shapes {
-  Operands operands;
+  BackwardOperands operands;
   Outputs outputs;
+  BackwardOutputs gradients;
 };
 Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
 /// The same for a problem without tensors, laid out as every family takes them.
