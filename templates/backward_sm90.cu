@@ -153,7 +153,7 @@ struct Producer {
     const Table table = table_of(shared, q.slot);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      table.fill(f, args, head, b, h, step.start, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
+      table.fill(f, args, head, b, h, step, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
     __syncwarp();
     if (leads) ptx::mbarrier_arrive(q.full());
     q.advance();

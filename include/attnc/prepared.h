@@ -64,9 +64,9 @@ public:
 
   /// Bytes of device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a
   /// few bytes, and behind them the lists of a block mask (BlockMask::storageBytes): 8 bytes a block of 128 x 128, for
-  /// each batch entry and head that mask_mod tells apart. For training, what BackwardKernel::workspaceBytes() says lies
-  /// behind that. 0: none, and null will do. The caller owns it, need not clear it, and keeps it for all launches;
-  /// launches that may overlap, of either pass, need one each.
+  /// each batch entry and head that mask_mod tells apart. For training the lists are by row and by column, 16 bytes a
+  /// block, and what BackwardKernel::workspaceBytes() says lies behind them. 0: none, and null will do. The caller owns
+  /// it, need not clear it, and keeps it for all launches; launches that may overlap, of either pass, need one each.
   size_t workspaceBytes() const;
 
   /// Enqueues what makes a workspace ready: counters are zeroed, and the block mask is built from mask_mod and the
@@ -94,7 +94,8 @@ public:
   const BackwardKernel* backwardKernel() const; ///< null: not prepared for training
   /// Of the block mask in the workspace; null: none is built there.
   const BlockMaskKernel* blockMaskKernel() const;
-  /// The lists that initialise() fills. Precondition: preparation().blockMask.
+  /// The lists that initialise() fills; by column, too, if prepared for training. Precondition:
+  /// preparation().blockMask.
   BlockMaskView blockMaskIn(void* workspace) const;
 
 private:

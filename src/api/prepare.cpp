@@ -42,15 +42,17 @@ std::string problemText(const ProblemShape& problem) {
 }
 
 /// The lists of a mask that is built in the workspace: behind what the kernel needs.
-constexpr plan::WorkspaceUse kLists{.use = plan::Use::Lists, .bytes = [](const plan::LaunchOperands& operands) {
-                                      return operands.lists ? BlockMask::storageBytes(operands.lists->shape) : 0;
-                                    }};
+template <BlockMask::Lists Lists> size_t listBytes(const plan::LaunchOperands& operands) {
+  return operands.lists ? BlockMask::storageBytes(operands.lists->shape, Lists) : 0;
+}
 
 plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands operands,
-                                  const std::optional<BlockMaskShape>& blockMask) {
+                                  const std::optional<BlockMaskShape>& blockMask, BlockMask::Lists lists) {
+  using Lists = BlockMask::Lists;
   std::vector<plan::WorkspaceUse> uses = plan.workspace;
   if (blockMask) {
-    uses.push_back(kLists);
+    uses.push_back({.use = plan::Use::Lists,
+                    .bytes = lists == Lists::ByRow ? listBytes<Lists::ByRow> : listBytes<Lists::ByRowAndColumn>});
     operands.lists = BlockMaskView{.shape = *blockMask};
   }
   return {uses, operands};
@@ -68,7 +70,7 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
 }
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
-                            bool buildBlockMask) {
+                            bool buildBlockMask, BlockMask::Lists lists) {
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (operands.captures)
@@ -94,7 +96,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (Status status = plan::checkShape(shape); !status) return status.error();
     preparation.blockMask = shape;
   }
-  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask);
+  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
   return Settled{std::move(preparation), std::move(workspace)};
 }
@@ -137,6 +139,10 @@ struct Prepared::Impl {
 
   /// Whether a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
+
+  BlockMask::Lists lists() const {
+    return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  }
 };
 
 Status Prepared::Impl::check(const Operands& operands, void* memory) const {
@@ -165,7 +171,7 @@ const BlockMaskKernel* Prepared::blockMaskKernel() const {
 
 BlockMaskView Prepared::blockMaskIn(void* workspace) const {
   const plan::WorkspaceView view{impl->workspace, workspace};
-  return BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask);
+  return BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask, impl->lists());
 }
 
 Status Prepared::initialise(const Operands& operands, void* workspace, Stream stream) const {
@@ -200,7 +206,12 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
   if (!impl->backwardKernel)
     return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
   if (Status status = impl->check(operands, workspace); !status) return status;
-  return impl->backwardKernel->launch(operands, outputs, impl->backwardMemory(workspace), stream);
+  void* const memory = impl->backwardMemory(workspace);
+  if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, memory, stream);
+  const BlockMaskView lists = blockMaskIn(workspace);
+  BackwardOperands all = operands;
+  all.blockMask = &lists;
+  return impl->backwardKernel->launch(all, outputs, memory, stream);
 }
 
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
@@ -209,8 +220,10 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   if (!kernel) return kernel.error();
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
-  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask);
+  const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, lists);
   if (!settled || !training) return settled;
+  if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
   kernel->kind = KernelKind::Backward;
   kernel->rowMax = false;
   Expected<Mod> gradientMod = derived(mod, *kernel);
@@ -226,7 +239,9 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   if (!kernel) return kernel.error();
   std::optional<BlockMaskKernel> builder;
   if (settled->preparation.blockMask) {
-    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, chosen);
+    KernelOptions options = chosen;
+    options.columnLists = settled->preparation.backward.has_value();
+    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, std::move(options));
     if (!loaded) return loaded.error();
     builder = *std::move(loaded);
   }

@@ -167,9 +167,8 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
                                        const KernelOptions& options) {
   Expected<LaunchOperands> all = checkBackwardLayout(operands, outputs, options);
   if (!all) return all;
-  auto forward = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options);
-  if (!forward) return forward.error();
-  all->lists = forward->lists;
+  if (auto forward = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options); !forward)
+    return forward.error();
   if (all->lists)
     if (Status status = checkColumns(*all->lists); !status) return status.error();
   for (auto [name, tensor] : {std::pair("d_out", &all->dOut), {"d_q", &all->dQ}, {"d_k", &all->dK}, {"d_v", &all->dV}})

@@ -385,7 +385,31 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     c.options.family = Family::Naive; // needs none
     both = settle(document);
     REQUIRE(both);
-    CHECK(both->workspaceBytes == settled(document, c).workspaceBytes);
+    const BlockMaskShape shape = *both->blockMask;
+    CHECK(settled(document, c).workspaceBytes == BlockMask::storageBytes(shape));
+    CHECK(both->workspaceBytes == BlockMask::storageBytes(shape, BlockMask::Lists::ByRowAndColumn));
+  }
+  SECTION("both passes walk the lists of one mask, or none") {
+    const Mod document = mod(kDocument);
+    auto both = settle(document);
+    REQUIRE(both);
+    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
+    CHECK(both->backward->options.blockSparse);
+    CHECK(both->backward->options.maskQBlock == both->blockMask->qBlock);
+    c.options.buildBlockMask = false;
+    both = settle(document);
+    REQUIRE(both);
+    CHECK_FALSE(both->blockMask);
+    CHECK(both->backward->kvLoop == KvLoop::AllTiles);
+    CHECK_FALSE(both->backward->options.blockSparse);
+    const BlockMaskView own{.shape = {.qLen = 1000, .kvLen = 3000, .qBlock = 256, .kvBlock = 64}};
+    operands.blockMask = &own;
+    both = settle(document);
+    REQUIRE(both);
+    CHECK_FALSE(both->blockMask);
+    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
+    CHECK(both->backward->options.maskQBlock == 256);
+    CHECK(both->backward->options.maskKvBlock == 64);
   }
   SECTION("what flows back and what it gives must fit") {
     operands.dOut = tensor(2, 8, 1000, 64);

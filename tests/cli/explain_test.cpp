@@ -118,8 +118,8 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
   auto document = explain("--kernel backward --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,256,256 " +
                           kMods + "document.py");
   REQUIRE(document);
-  CHECK_THAT(*document, Contains("all tiles: mask_mod is evaluated for every score") &&
-                            Contains("per score   all blocks: 3 (and, eq, le) + a select\n") &&
+  CHECK_THAT(*document, Contains("block mask: lists of the partial and the full blocks") &&
+                            Contains("partial blocks: 3 (and, eq, le) + a select\n") &&
                             Contains("operations  d_score: none\n") && Contains("gradient: 0 more"));
 }
 

@@ -172,3 +172,27 @@ TEST_CASE("rows and columns of blocks that are not listed have gradients 0", "[g
     }
   }
 }
+
+TEST_CASE("training prepared for masks that want lists, and for one that does not, agrees with the reference",
+          "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  for (const char* name : {"document", "neighborhood2d", "causal"}) {
+    const Mod mod = libraryMod(name);
+    for (const Problem& problem :
+         {Problem{{2, 4, 2, 700, 700}, 64, 64, DType::BF16}, {{1, 2, 1, 300, 513}, 128, 128, DType::F16}}) {
+      INFO(name << ", " << problem.text());
+      const HostOperands operands = draw(mod, problem);
+      const ResultGradients given = drawGradients(problem, /*withLse=*/true);
+      checkGradients(runBackward(mod, problem, operands, given, Family::Auto),
+                     runReferenceBackward(mod, operands, given), problem);
+    }
+  }
+  // A mask of the caller's.
+  const Problem problem{{2, 4, 2, 700, 450}, 64, 64, DType::BF16};
+  const Mod mod = libraryMod("alibi");
+  const HostOperands operands = draw(mod, problem);
+  const ResultGradients given = drawGradients(problem, /*withLse=*/true);
+  const BlockMask mask = randomMask({2, 4, 700, 450, 128, 128}, 1);
+  checkGradients(runBackward(mod, problem, operands, given, Family::Auto, {}, &mask),
+                 runReferenceBackward(mod, operands, given, {}, &mask), problem);
+}

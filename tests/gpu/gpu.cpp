@@ -280,13 +280,26 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     options.maskQBlock = mask->shape().qBlock;
     options.maskKvBlock = mask->shape().kvBlock;
   }
+  const Outputs outputs{.out = out.view, .lse = inputs.lse};
+  const BackwardOutputs gradients{.dQ = dQ.view, .dK = dK.view, .dV = dV.view};
+  const auto results = [&]() -> Gradients {
+    take(device.stream.synchronize());
+    return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
+  };
+  if (family == Family::Auto) {
+    const Prepared prepared = take(device.compiler.prepareTraining(mod, inputs, outputs, gradients));
+    const device::Buffer workspace = poisoned(prepared.workspaceBytes());
+    take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
+    take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
+    take(prepared.launchBackward(inputs, gradients, workspace.data(), device.stream.get()));
+    return results();
+  }
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
   const device::Buffer workspace = poisoned(take(backward.workspaceBytes(inputs)));
-  take(forward.launch(inputs, {.out = out.view, .lse = inputs.lse}, nullptr, device.stream.get()));
-  take(backward.launch(inputs, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}, workspace.data(), device.stream.get()));
-  take(device.stream.synchronize());
-  return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
+  take(forward.launch(inputs, outputs, nullptr, device.stream.get()));
+  take(backward.launch(inputs, gradients, workspace.data(), device.stream.get()));
+  return results();
 }
 
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
