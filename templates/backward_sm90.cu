@@ -74,6 +74,14 @@ using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
 using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
 using Table = RowTable<Mod, kBlockM>;
 
+/// Deltas in registers, if there are some to spare.
+template <bool Late> struct DeltaOf {
+  using Type = Table::Values<>;
+};
+template <> struct DeltaOf<true> {
+  using Type = Table::LateValues;
+};
+
 struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
 struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
 struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
@@ -281,7 +289,7 @@ struct Consumer {
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    typename Table::template Values<> delta; // of the last step
+    DeltaOf<kKeepsProducts>::Type delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
@@ -359,7 +367,7 @@ struct Consumer {
         to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
       else
         to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-      delta = table.delta();
+      table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();

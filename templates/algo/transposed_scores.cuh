@@ -47,9 +47,15 @@ template <class M, int Rows> struct RowTable {
   template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> bias() const {
     return load<Begin, End>(base);
   }
-  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> delta() const {
-    return load<Begin, End>(base + kDelta);
-  }
+  ATTNC_DEVICE void load_delta(Values<>& values) const { values = load<0, Rows / 8>(base + kDelta); }
+  /// The same, each loaded when it is used: for who has no registers to spare.
+  struct LateValues {
+    unsigned array;
+    ATTNC_DEVICE float at(int n, int e) const {
+      return ptx::ld_shared_float(array + 4 * Fragment<1, Rows>::column(n, e));
+    }
+  };
+  ATTNC_DEVICE void load_delta(LateValues& values) const { values = {base + kDelta}; }
   template <int Begin, int End> ATTNC_DEVICE static Values<Begin, End> load(unsigned array) {
     Values<Begin, End> values;
 #pragma unroll
