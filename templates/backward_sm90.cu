@@ -296,6 +296,7 @@ struct Consumer {
     DeltaOf<kShortOfRegisters>::Type delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
+    table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
 #pragma unroll 1
     while (true) {
