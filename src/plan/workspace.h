@@ -15,6 +15,7 @@ enum class Use {
   Counters, ///< by which CTAs take tiles
   Lists,    ///< of a block mask
   Delta,    ///< of a backward pass: an f32 a row of q
+  CaptureSums, ///< of gradients of captures
 };
 
 /// A use of the workspace, and how much of it that takes. A launch of operands with the same shapes takes the same.
