@@ -11,6 +11,8 @@
 namespace attnc::plan {
 namespace {
 
+static_assert(kMaxCaptureSums == ir::kMaxCaptures);
+
 size_t sumBytes(const LaunchOperands& operands) {
   size_t bytes = 0;
   for (const CaptureOutput& capture : operands.captures)
