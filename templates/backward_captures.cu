@@ -7,17 +7,19 @@
 // goes to one element of a capture is added up first (algo/capture_reduction.cuh). All warps have the same role.
 //
 //   shared memory     bytes                        lifetime
-//   QPart, OPart      kBlockM rows of Q, of dO     whole kernel
+//   QPart, OPart      kBlockM rows of Q, of dO     a batch entry
 //   KPart, VPart      kBlockN rows of K, of V      a step
 //   scratch (static)  kScratch f32                 a reduction
 //
 //   barrier                    when                     what it says
+//   __syncthreads              begin of a batch entry   Q and dO of the entry before are used up
 //   __syncthreads              begin of a step          the tiles of the step before are used up
 //   cp.async, __syncthreads    before its products      the tiles of this step are there
 //   __syncthreads              around what is written   scratch is used up; scratch is there
 //                              to scratch
 //
-// Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic shared
+// Grid: q tiles * q_heads * batch, in one dimension, or q tiles * q_heads where a CTA takes all batch entries in turn, so
+// that what they add to elements of their own [q, kv] needs no atomics (loops_batches). Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic shared
 // memory. backward_delta.cu has run before; the sums are 0, or what other kernels have added.
 #include "attnc_config.cuh"
 
@@ -64,59 +66,64 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
   const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
   const int q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-  const int h = blockIdx.x / q_tiles % f.q_heads, b = blockIdx.x / q_tiles / f.q_heads;
+  const int h = blockIdx.x / q_tiles % f.q_heads, b_first = blockIdx.x / q_tiles / f.q_heads;
+  const int b_end = p.loops_batches ? f.batch : b_first + 1;
   const int warp_row = int(threadIdx.x) / 32 * 16;
-  const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
-  const Element* d_out = (const Element*)p.backward.d_out + b * d_out_stride.batch + h * d_out_stride.head;
-  const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
-  const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
-  copy_in<kThreads>(q_tile, q, f.q_stride.row, q_start, f.q_len, f.vectors);
-  copy_in<kThreads>(o_tile, d_out, d_out_stride.row, q_start, f.q_len, f.vectors);
-  ptx::cp_async_commit_group();
-
-  const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
-  float bias[2], delta[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const long long index = row_of_all(f, b, h, place.q_idx(f, r));
-    const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last one, and add nothing
-    bias[r] = inside ? weight_bias(f.lse[index], Mod::row_shift(args, place.head, place.row[r])) // SEAM(row_shift)
-                     : negative_infinity();
-    delta[r] = p.backward.delta[index];
-  }
-
-  Reduction reduction(p, args, place, b, h, q_start, scratch);
-  const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
 #pragma unroll 1
-  for (int i = 0; i < walk.count; ++i) {
-    const Step step = walk.at(i);
+  for (int b = b_first; b < b_end; ++b) {
+    const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
+    const Element* d_out = (const Element*)p.backward.d_out + b * d_out_stride.batch + h * d_out_stride.head;
+    const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
+    const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
     __syncthreads();
-    copy_in<kThreads>(k_tile, k, f.k_stride.row, step.start, f.kv_len, f.vectors);
-    copy_in<kThreads>(v_tile, v, f.v_stride.row, step.start, f.kv_len, f.vectors);
+    copy_in<kThreads>(q_tile, q, f.q_stride.row, q_start, f.q_len, f.vectors);
+    copy_in<kThreads>(o_tile, d_out, d_out_stride.row, q_start, f.q_len, f.vectors);
     ptx::cp_async_commit_group();
-    ptx::cp_async_wait_group<0>();
-    __syncthreads();
 
-    Scores s, g;
-    s.fill(0.f);
-    g.fill(0.f);
-    mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
-    mma::gemm<kTf32>(g, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
-    Scores products = s;
-    apply_mod(s, f, args, place, step, OwnColumns{}, bias);
+    const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
+    float bias[2], delta[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
+    for (int r = 0; r < 2; ++r) {
+      const long long index = row_of_all(f, b, h, place.q_idx(f, r));
+      const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last, and add nothing
+      bias[r] = inside ? weight_bias(f.lse[index], Mod::row_shift(args, place.head, place.row[r])) // SEAM(row_shift)
+                       : negative_infinity();
+      delta[r] = p.backward.delta[index];
+    }
+
+    Reduction reduction(p, args, place, b, h, q_start, scratch);
+    const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
+#pragma unroll 1
+    for (int i = 0; i < walk.count; ++i) {
+      const Step step = walk.at(i);
+      __syncthreads();
+      copy_in<kThreads>(k_tile, k, f.k_stride.row, step.start, f.kv_len, f.vectors);
+      copy_in<kThreads>(v_tile, v, f.v_stride.row, step.start, f.kv_len, f.vectors);
+      ptx::cp_async_commit_group();
+      ptx::cp_async_wait_group<0>();
+      __syncthreads();
+
+      Scores s, g;
+      s.fill(0.f);
+      g.fill(0.f);
+      mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
+      mma::gemm<kTf32>(g, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
+      Scores products = s;
+      apply_mod(s, f, args, place, step, OwnColumns{}, bias);
 #pragma unroll
-      for (int n = 0; n < kBlockN / 8; ++n)
+      for (int r = 0; r < 2; ++r)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float weight = bias[r] == negative_infinity() ? 0.f : ptx::ex2(s.at(r, n, e));
-          g.at(r, n, e) = weight == 0.f ? 0.f : weight * (g.at(r, n, e) - delta[r]);
-        }
-    reduction.add(step, products, g);
+        for (int n = 0; n < kBlockN / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float weight = bias[r] == negative_infinity() ? 0.f : ptx::ex2(s.at(r, n, e));
+            g.at(r, n, e) = weight == 0.f ? 0.f : weight * (g.at(r, n, e) - delta[r]);
+          }
+      reduction.add(step, products, g);
+    }
+    reduction.finish();
+    ptx::cp_async_wait_group<0>(); // of a tile without steps
   }
-  reduction.finish();
-  ptx::cp_async_wait_group<0>(); // of a tile without steps
 }
 
 } // namespace attnc::sm80

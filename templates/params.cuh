@@ -58,7 +58,7 @@ struct BackwardParams {
 struct CaptureSum {
   void* slots;        // f32; or words of algo/exact_sum.cuh, word k of element i at k * elements + i. Null: nothing to add
   long long elements; // of the capture
-  int stores;         // 1: f32, and no two elements of attention have a slot in common
+  int owned;          // f32, and one thread alone adds to a slot, without atomics. 1: in order; 2: once, so it stores
 };
 constexpr int kMaxCaptureSums = 128; // ir::kMaxCaptures
 constexpr int kExactWords = 10;      // of an element
@@ -67,6 +67,7 @@ constexpr int kExactWords = 10;      // of an element
 struct CaptureParams {
   BackwardParams backward; // d_q, d_k and d_v are not looked at
   CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
+  int loops_batches; // 1: a CTA takes its tile of all batch entries, one after the other, and the grid has one entry's
 };
 
 /// The gradient of one capture, from its sums to the tensor that is asked for.

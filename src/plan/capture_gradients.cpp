@@ -24,10 +24,10 @@ size_t rowBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
 }
 
-CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace) {
+CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, bool loopsBatches = false) {
   CaptureSum sum{};
   sum.elements = capture.elements;
-  sum.stores = capture.stores;
+  sum.owned = !capture.isOwned ? 0 : loopsBatches ? 1 : 2;
   if (capture.elements > 0)
     sum.slots = capture.isDirect ? capture.out.data : static_cast<char*>(workspace.at(Use::CaptureSums)) + capture.offset;
   return sum;
@@ -42,7 +42,8 @@ Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operan
                                       const WorkspaceView& workspace) {
   CaptureParams p{};
   p.backward = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
-  for (size_t i = 0; i < operands.captures.size(); ++i) p.sums[i] = sumOf(operands.captures[i], workspace);
+  for (size_t i = 0; i < operands.captures.size(); ++i) p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
+  p.loops_batches = operands.loopsBatches;
   return ParameterBlock(p);
 }
 
@@ -147,7 +148,7 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
              .config = isNaive ? configOf(options, {8, 8, 8}) : captureConfig(request),
              .callsGradients = true,
              .forCaptures = true,
-             .grid = isNaive ? Grid::QRows : Grid::QTiles,
+             .grid = isNaive ? Grid::QRows : Grid::CaptureTiles,
              .parameters = captureBlock};
   // Without row shifts: the derivatives may count positions by themselves, which must then begin at 0.
   if (!isNaive) sums.algebra = {.scale = algebraFor(options.dtype).scale};
@@ -185,10 +186,12 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
     CaptureOutput capture{.out = *out, .elements = out->elements()};
     if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];
-      capture.stores = place.once && (!place.oneBatch || operands.problem.batch <= 1) &&
-                       (!place.oneHead || operands.problem.qHeads <= 1);
+      const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
+      const bool mayLoop = plan.options.family != Family::Naive;
+      capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
+      operands.loopsBatches |= capture.isOwned && ofBatches;
     }
-    capture.isExact = plan.options.deterministic && !capture.stores;
+    capture.isExact = plan.options.deterministic && !capture.isOwned;
     capture.isDirect = !capture.isExact && out->dtype == DType::F32 && isDense(*out);
     if (!capture.isDirect) {
       capture.offset = size_t(llvm::alignTo(end, kWorkspaceAlignment));

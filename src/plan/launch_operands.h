@@ -16,7 +16,7 @@ namespace attnc::plan {
 struct CaptureOutput {
   TensorView out;       ///< shape and dtype alone where nothing is launched
   int64_t elements = 0; ///< of the capture
-  bool stores = false;  ///< no two elements of attention read one element of it
+  bool isOwned = false; ///< elements of attention that read one element of it are of one thread: no atomics
   bool isExact = false; ///< by words of templates/algo/exact_sum.cuh, else in f32
   bool isDirect = false; ///< summed in `out` itself
   size_t offset = 0;    ///< else in Use::CaptureSums, from here
@@ -34,6 +34,7 @@ struct LaunchOperands {
   const float* dLse = nullptr;        ///< null: 0
   bool wantsOperands = true;          ///< of a backward launch: dQ, dK and dV are given
   llvm::SmallVector<CaptureOutput, 2> captures; ///< of a backward launch, in the order of Plan::captures
+  bool loopsBatches = false; ///< sums of captures: a CTA takes all batch entries
   std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
 };
 

@@ -22,6 +22,7 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   case Grid::QRows: return ceilDiv(problem.batch * problem.qHeads * problem.qLen, stage.config.warps);
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);
   case Grid::QTiles: return tiles();
+  case Grid::CaptureTiles: return operands.loopsBatches ? tiles() / problem.batch : tiles();
   case Grid::CaptureElements: {
     const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
     return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);

@@ -31,6 +31,7 @@ enum class Grid {
   KvTilesTwice, ///< two for each
   QRows,      ///< one for each `warps` rows of q
   KvRows,     ///< one for each `warps` rows of k
+  CaptureTiles,    ///< as QTiles; of one batch entry alone where LaunchOperands::loopsBatches
   CaptureElements, ///< one for each `threads` elements of a capture whose sums lie apart from its gradient
   MaskRows,   ///< one for each row of blocks of the lists
 };

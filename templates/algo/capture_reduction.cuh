@@ -6,7 +6,7 @@
 //   Row         a register a row, over all steps one add a row
 //   Column      of a step                        one add a column and step
 //   Diagonal    of a step                        one add a diagonal and step
-//   Element     nothing                          one add an element; a store where no other has its slot
+//   Element     nothing                          one add an element; no atomic where one thread has its slot
 //
 // Where the round of a sum moves the offset, Head and Row are of a step, too.
 #pragma once

@@ -1,5 +1,5 @@
 // Adding to the gradient of a capture, in device memory: by f32 atomics, or exactly, so that the order of CTAs does not
-// show (kDeterministic).
+// show (kDeterministic). Where a thread has a slot for itself, it adds or stores.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -20,8 +20,8 @@ struct DeviceWords {
 /// Adds x to the slot of an element.
 ATTNC_DEVICE void add_to(const CaptureSum& sum, long long element, float x) {
   if (x == 0.f || !sum.slots) return;
-  if (sum.stores)
-    ((float*)sum.slots)[element] = x;
+  if (sum.owned)
+    ((float*)sum.slots)[element] = sum.owned == 2 ? x : ((float*)sum.slots)[element] + x;
   else if constexpr (kDeterministic)
     exact_add(__float_as_uint(x), DeviceWords{(ExactWord*)sum.slots + element, sum.elements});
   else

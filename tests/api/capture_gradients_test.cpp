@@ -172,10 +172,14 @@ TEST_CASE("workspace of gradients of captures is what cannot be summed in place"
   launch.captures.set("bias", tensor(DType::F32, {2, 4, 100, 60}));
   launch.gradients.set("bias", tensor(DType::F32, {2, 4, 100, 60}));
   CHECK(launch.workspaceBytes(perElement, options) == 0);
-  CHECK(launch.check(perElement, options)->captures[0].stores);
+  CHECK(launch.check(perElement, options)->captures[0].isOwned);
+  CHECK_FALSE(launch.check(perElement, options)->loopsBatches);
   const Mod perHead = modOf("bias: f32[H, Q_LEN, KV_LEN]", "score + bias[h, q_idx, kv_idx]");
   launch.captures = {};
   launch.captures.set("bias", tensor(DType::F32, {4, 100, 60}));
   launch.gradients.set("bias", tensor(DType::F32, {4, 100, 60}));
-  CHECK_FALSE(launch.check(perHead, options)->captures[0].stores); // two batch entries add to each
+  CHECK(launch.check(perHead, options)->loopsBatches); // two batch entries add to each, one after the other
+  CHECK(launch.workspaceBytes(perHead, options) == 0);
+  options.family = Family::Naive; // which does not
+  CHECK(launch.workspaceBytes(perHead, options) == 4 * 100 * 60 * 80);
 }

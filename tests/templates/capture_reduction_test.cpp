@@ -29,6 +29,7 @@ TEST_CASE("a CTA adds each element of attention where the mod reads, once", "[ca
   const size_t slots = size_t(args.q_len * args.kv_len + args.q_len + args.kv_len) * 3 * size_t(b + h + 1);
   std::vector<std::vector<float>> got(Mod::kGradients, std::vector<float>(slots)), want = got;
   for (int i = 0; i < Mod::kGradients; ++i) p.sums[i] = {got[size_t(i)].data(), (long long)slots, 0};
+  p.sums[4].owned = 1; // each element of attention has one of its own
 
   for (int q_start = 0; q_start < args.q_len; q_start += kBlockM) {
     std::vector<float> scratch(Reduction::kScratch);
