@@ -1,6 +1,7 @@
 """Grouped bars as SVG: figures per case and series in, the text of an SVG out. No files, no libraries.
 
-Cases of one kind, head dim and length share a panel; panels stand side by side where they fit and share one scale.
+Cases of one kind, head dim and length share a panel; panels of a kind stand side by side where they fit; all share one
+scale.
 """
 import math
 from xml.sax.saxutils import escape
@@ -8,6 +9,7 @@ from xml.sax.saxutils import escape
 WIDTH, MARGIN = 1140, 16
 LEFT, GAP = 44, 24  # before a row's first panel, which holds the scale; between panels
 TOP, PANEL_TOP, PLOT, PANEL_BOTTOM = 84, 30, 230, 46
+LEGEND_LINE = 20
 BAR, GROUP_GAP, MIN_PANEL = 20, 18, 160
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 # Told apart by the colour-blind too (Okabe and Ito's set); the first series is ours.
@@ -68,7 +70,8 @@ def label(case):
 
 
 def rows_of(panels, bars):
-    """Panels in rows, [[(title, cases, x, width)]], each in the first row with room; one wider than a row is cut."""
+    """Panels in rows, [[(title, cases, x, width)]], each in the first row of its kind with room; one wider than a row
+    is cut."""
     pieces = []
     for title, cases in panels.items():
         piece = []
@@ -81,7 +84,8 @@ def rows_of(panels, bars):
     rows, ends = [], []
     for title, cases in pieces:
         width = panel_width(cases, bars)
-        fitting = next((i for i, end in enumerate(ends) if end + GAP + width <= WIDTH - MARGIN), len(rows))
+        fitting = next((i for i, end in enumerate(ends) if rows[i][0][1][0].kind == cases[0].kind and
+                        end + GAP + width <= WIDTH - MARGIN), len(rows))
         if fitting == len(rows):
             rows.append([])
             ends.append(LEFT - GAP)
@@ -128,15 +132,23 @@ def draw_panel(panel, y, bars, colours, top, ceiling):
 
 
 def draw_legend(series, colours, ceiling):
-    parts, x = [], LEFT
-    for name in series:
-        parts.append(f'<rect x="{x}" y="42" width="13" height="13" fill="{colours[name]}"/>')
-        parts.append(text(x + 19, 53, name, 12.5, "start", bold=colours[name] == COLOURS[0]))
-        x += 46 + 7.2 * len(name)
-    if ceiling:
-        parts.append(line(x, 48.5, x + 24, 48.5, FAINT, dashed=True))
-        parts.append(text(x + 30, 53, f"a large matrix product: {ceiling:.0f}", 12.5, "start", FAINT))
-    return parts
+    """The legend's parts, and how many lines it has."""
+    entries = [(name, 46 + 7.2 * len(name)) for name in series]
+    product = f"a large matrix product: {ceiling:.0f}" if ceiling else ""
+    entries += [(product, 30 + 7.2 * len(product))] if ceiling else []
+    parts, x, lines = [], LEFT, 1
+    for i, (name, wide) in enumerate(entries):
+        if x + wide > WIDTH - MARGIN and x > LEFT:
+            x, lines = LEFT, lines + 1
+        y = 42 + LEGEND_LINE * (lines - 1)
+        if i < len(series):
+            parts.append(f'<rect x="{x:.1f}" y="{y}" width="13" height="13" fill="{colours[name]}"/>')
+            parts.append(text(x + 19, y + 11, name, 12.5, "start", bold=colours[name] == COLOURS[0]))
+        else:
+            parts.append(line(x, y + 6.5, x + 24, y + 6.5, FAINT, dashed=True))
+            parts.append(text(x + 30, y + 11, name, 12.5, "start", FAINT))
+        x += wide
+    return parts, lines
 
 
 def bar_chart(title, series, bars, ceiling=None):
@@ -146,7 +158,9 @@ def bar_chart(title, series, bars, ceiling=None):
     top = 1.06 * max([*values, ceiling or 0, 1])
     rows = rows_of(panels_of(bars), bars) if values else []
     row_height = PANEL_TOP + PLOT + PANEL_BOTTOM + 26
-    total = TOP + row_height * len(rows)
+    legend, legend_lines = draw_legend(series, colours, ceiling)
+    panels_top = TOP + LEGEND_LINE * (legend_lines - 1)
+    total = panels_top + row_height * len(rows)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" width="{WIDTH}" height="{total}" '
         'font-family="Helvetica, Arial, sans-serif">',
@@ -154,9 +168,9 @@ def bar_chart(title, series, bars, ceiling=None):
         f'<rect width="{WIDTH}" height="{total}" fill="#ffffff"/>',
         text(LEFT, 26, title, 16, "start", bold=True),
         text(WIDTH - MARGIN, 26, "below each group: batch x heads(/kv heads)", 12, "end", FAINT),
-        *draw_legend(series, colours, ceiling),
+        *legend,
     ]
     for i, row in enumerate(rows):
         for panel in row:
-            parts += draw_panel(panel, TOP + i * row_height, bars, colours, top, ceiling)
+            parts += draw_panel(panel, panels_top + i * row_height, bars, colours, top, ceiling)
     return "\n".join([*parts, "</svg>"]) + "\n"

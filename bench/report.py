@@ -2,7 +2,7 @@
 """Writes the tables and the bar chart of one benchmark run: result files (JSON lines) in, Markdown and SVG out.
 
   python3 bench/report.py attnc.jsonl peers.jsonl --date 2026-11-20 --command "..." --table bench/README.md \\
-      --plot bench/forward.svg
+      --plot bench/throughput.svg
 
 The tables replace what stands between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file;
 without --table they are printed. The best (lowest) ms of each case and peer counts; only files of one run on one GPU
@@ -19,6 +19,8 @@ from results import UNITS, Case, ResultError, read_results, unit_of
 
 OURS = "attnc"
 PEER_NAMES = {
+    "fa4": "FlashAttention-4",
+    "fa4_varlen": "FlashAttention-4, packed",
     "flex": "FlexAttention",
     "flex_autotuned": "FlexAttention, autotuned",
     "sdpa_cudnn": "cuDNN",
@@ -117,13 +119,37 @@ def kind_table(results, cases, with_first_call):
     return table(heads, rows)
 
 
+def both_table(results, cases):
+    """Cases that we ran forward and backward: both throughputs, and the ratios to every peer of each."""
+    pairs = {}
+    for case in cases:
+        if case.shape and results.best(case.id, OURS):
+            pairs.setdefault((case.variant, case.shape, case.rest), {})[case.kind] = case
+    pairs = [(pair["forward"], pair["backward"]) for pair in pairs.values() if {"forward", "backward"} <= pair.keys()]
+    if not pairs:
+        return []
+    heads, columns = ["forward and backward, TFLOP/s"], []  # a column: which of the pair, and the peer of a ratio
+    for i, kind in enumerate(("forward", "backward")):
+        timed = [p for p in results.peers if p != OURS and any(results.best(pair[i].id, p) for pair in pairs)]
+        heads += [kind, *(f"{OURS} / {peer_name(peer)}" for peer in timed)]
+        columns += [(i, OURS), *((i, peer) for peer in timed)]
+    rows = []
+    for pair in pairs:
+        cells = [figure(results, pair[i], OURS, "tflops") if peer == OURS else ratio(results, pair[i], peer)
+                 for i, peer in columns]
+        rows.append([plain(pair[0].name()), *cells])
+    return table(heads, rows)
+
+
 def relatives(case):
     """What a case is measured against among our own: (what it is called, its id's parts)."""
     batch, heads, kv_heads, *lengths = case.shape
     if case.variant in BESIDE_CAUSAL:
-        yield "causal", ("causal", case.shape)
+        yield "causal", ("causal", case.shape, case.rest)
     if kv_heads != heads:
-        yield f"{case.variant} with {heads} kv heads", (case.variant, (batch, heads, heads, *lengths))
+        yield f"{case.variant} with {heads} kv heads", (case.variant, (batch, heads, heads, *lengths), case.rest)
+    if case.rest:
+        yield f"without {case.rest}", (case.variant, case.shape, "")
 
 
 def own_table(results, cases):
@@ -132,18 +158,37 @@ def own_table(results, cases):
     for case in cases:
         row = results.best(case.id, OURS)
         if case.shape and row and unit_of(row) != "ms":
-            ours[case.kind, case.rest, case.variant, case.shape] = row
+            ours[case.kind, case.variant, case.shape, case.rest] = row
     rows = []
     for case in cases:
         if not case.shape:
             continue
-        row = ours.get((case.kind, case.rest, case.variant, case.shape))
+        row = ours.get((case.kind, case.variant, case.shape, case.rest))
         for called, key in relatives(case):
-            other = ours.get((case.kind, case.rest, *key))
+            other = ours.get((case.kind, *key))
             if row and other and unit_of(row) == unit_of(other):
                 share = row[unit_of(row)] / other[unit_of(row)]
                 rows.append([plain(f"{case.kind} {case.name()}"), called, f"{share:.2f}"])
     return table([f"{OURS} beside itself", "relative to", "ratio"], rows) if rows else []
+
+
+def accuracy_table(results):
+    """Errors against fp64: a row a case and tensor. Those of the last line of a case and peer count."""
+    peers = list(dict.fromkeys(peer for errors in results.rmse.values() for peer in errors if peer != OURS))
+    heads = ["RMSE against fp64", OURS]
+    for peer in peers:
+        heads += [peer_name(peer), f"{OURS} / it"]
+    rows = []
+    for case_id, errors in results.rmse.items():
+        for tensor in dict.fromkeys(tensor for own in errors.values() for tensor in own):
+            ours = errors.get(OURS, {}).get(tensor)
+            cells = ["" if ours is None else f"{ours:.3g}"]
+            for peer in peers:
+                theirs = errors.get(peer, {}).get(tensor)
+                cells += ["" if theirs is None else f"{theirs:.3g}",
+                          "" if theirs is None or ours is None else f"{ours / theirs:.2f}"]
+            rows.append([plain(f"{tensor}: {Case.parse(case_id).name()}"), *cells])
+    return table(heads, rows) if rows else []
 
 
 def ordered_cases(results):
@@ -160,10 +205,14 @@ def report(results, date, command, with_first_call=False):
     cases = ordered_cases(results)
     lines = header(results, date, command)
     lines += ["", "Cases: variant, batch x heads(/kv heads) x length, head dim. A ratio above 1: attnc is faster."]
+    both = both_table(results, cases)
+    lines += ["", *both] if both else []
     for kind in dict.fromkeys(case.kind for case in cases):
         lines += ["", *kind_table(results, [case for case in cases if case.kind == kind], with_first_call)]
     own = own_table(results, cases)
     lines += ["", *own] if own else []
+    accuracy = accuracy_table(results)
+    lines += ["", "Errors against fp64; a ratio below 1: attnc is nearer to it.", "", *accuracy] if accuracy else []
     if results.errors:
         lines += ["", "Errors:", ""]
         lines += [f"- {plain(case_id)}, {plain(peer_name(peer))}: {plain(text)[:200]}"
@@ -209,7 +258,7 @@ def main(arguments=None):
     args = args.parse_args(arguments)
     try:
         results = read_results(args.files, args.only)
-        if not results.rows:
+        if not results.rows and not results.rmse:
             raise ResultError(f"{', '.join(args.files)}: no results")
         text = report(results, args.date.isoformat(), args.command, args.first_call)
         svg = chart(results, args.date.isoformat()) if args.plot else ""

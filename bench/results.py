@@ -1,7 +1,7 @@
 """Result files of a benchmark run, read and checked: JSON lines in, the best figure per case and peer out.
 
-A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", ...}, or {"id", "peer", "error"}, or a "ceilings"
-line that names the GPU and the libraries. Nothing is compared or printed here.
+A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", ...}, or {"id", "peer", "rmse": {tensor: error}}, or
+{"id", "peer", "error"}, or a "ceilings" line that names the GPU and the libraries. Nothing is compared or printed here.
 """
 import dataclasses
 import json
@@ -58,6 +58,7 @@ class Case:
 class Results:
     rows: dict = dataclasses.field(default_factory=dict)  # case id -> peer -> the line with the lowest ms
     first_calls: dict = dataclasses.field(default_factory=dict)  # (case id, peer) -> lowest first_call_s
+    rmse: dict = dataclasses.field(default_factory=dict)  # case id -> peer -> {tensor: error}
     errors: list = dataclasses.field(default_factory=list)  # (case id, peer, text)
     peers: list = dataclasses.field(default_factory=list)  # in the order they first appear
     ceilings: list = dataclasses.field(default_factory=list)
@@ -82,10 +83,13 @@ def check_line(row):
     for key in ("id", "peer"):
         if not isinstance(row.get(key), str):
             return f'no "{key}"'
-    if row["id"] != "ceilings" and "ms" not in row and "error" not in row:
+    if row["id"] != "ceilings" and not {"ms", "rmse", "error"} & row.keys():
         return 'neither "ms" nor "error"'
-    for key in (*UNITS, "first_call_s", "matmul_tflops", "copy_gbps"):
-        value = row.get(key, 1)
+    rmse = row.get("rmse", {})
+    if not isinstance(rmse, dict):
+        return f'"rmse" is {json.dumps(rmse)}, expected an object'
+    figures = {key: row.get(key, 1) for key in (*UNITS, "first_call_s", "matmul_tflops", "copy_gbps")}
+    for key, value in {**figures, **rmse}.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         if not number or value < 0 or (value == 0 and key != "first_call_s"):
             return f'"{key}" is {json.dumps(value)}, expected a positive number'
@@ -104,11 +108,17 @@ def add_line(results, row):
             return "another GPU or other libraries than before: not the results of one run"
         results.ceilings.append(row)
         return None
+    if "rmse" in row:
+        results.rmse.setdefault(case_id, {})[peer] = row["rmse"]
+        return None
+    if "error" in row:
+        results.errors.append((case_id, peer, str(row["error"])))
+        if Case.parse(case_id).kind == "accuracy":  # not timed
+            return None
     if peer not in results.peers:
         results.peers.append(peer)
     best_of_case = results.rows.setdefault(case_id, {})
     if "error" in row:
-        results.errors.append((case_id, peer, str(row["error"])))
         return None
     if peer not in best_of_case or row["ms"] < best_of_case[peer]["ms"]:
         best_of_case[peer] = row

@@ -95,7 +95,7 @@ struct KvGradients {
   template <class M, bool Wanted>
   ATTNC_DEVICE void weights(Scores& s, Scores& d_s, const Mod::Head& head, int b, int h, Step step, int origin) const {
     const ForwardParams& f = p.forward;
-    const Mod::Exponents exponents(f.scale, Mod::factors(args, head)); // SEAM(factors)
+    const typename M::Exponents exponents(f.scale, M::factors(args, head)); // SEAM(factors)
     Mod::Col col[2];
     int kv_idx[2];
 #pragma unroll

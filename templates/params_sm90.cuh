@@ -34,4 +34,16 @@ struct ForwardParamsSm90 {
   int q_batch_step, k_batch_step, v_batch_step, out_batch_step;
 };
 
+/// Backward pass. Maps as those of the forward: box rows are kBlockM for q and d_out, kBlockN for k and v.
+///
+/// The gradient of q is summed in fp32 in `d_q_sums`, zero before the launch, tile by tile of kBlockM rows of q:
+/// [batch, q_heads, q_tiles][2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments.
+struct BackwardParamsSm90 {
+  TensorMap q, k, v, d_out;
+  BackwardParams base; // q, k, v, d_out and their strides are not used
+  float* d_q_sums;
+  int section; // KV heads (of all batches) of a section: see TileOrder
+  int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
+};
+
 } // namespace attnc

@@ -53,11 +53,13 @@ EXCEPTIONS = {
     # Elements of tensors in host memory, half-precision ones among them.
     "ir/element.h": [
         "tools/attnc/capture_text.cpp", "tools/attnc/digest.cpp", "tools/attnc/operands.cpp", "tools/attnc/random.cpp",
-        "tools/attnc/verify.cpp", "bench/attention.cpp", "tests/cli/run_test.cpp", "tests/cli/verify_test.cpp",
+        "tools/attnc/verify.cpp", "bench/backward.cpp", "bench/forward.cpp", "bench/measure.cpp", "tests/cli/run_test.cpp",
+        "tests/cli/verify_test.cpp",
     ],
     # The fp64 oracle.
     "reference/attention.h": ["tools/attnc/operands.cpp", "tools/attnc/run.cpp", "tools/attnc/verify.h"],
-    "reference/compare.h": ["tools/attnc/verify.h", "bench/attention.cpp"],
+    "reference/compare.h": ["tools/attnc/verify.h", "bench/backward.cpp", "bench/forward.cpp"],
+    "reference/parallel.h": ["bench/backward.cpp", "bench/measure.cpp"],
     # `check` and `explain` show what is inside: operations by level, proofs, what a census of blocks says.
     "ir/ir.h": ["tools/attnc/mod_text.h", "tools/attnc/explanation.h"],
     "ir/walk.h": ["tools/attnc/operands.cpp"],

@@ -78,6 +78,8 @@ ModFacts modFacts(const ir::Module& module) {
   facts.weight = weightOf(facts, contents, module);
   const std::optional<Value> mask = module.output(ir::kMask);
   facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
+  const std::optional<Value> dScore = module.output(ir::kDScore);
+  facts.passesGradient = dScore && !(module.isConst(*dScore) && module.f32(*dScore) == 0);
   facts.kvEdges = edgesOf(module);
   return facts;
 }

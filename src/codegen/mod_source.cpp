@@ -226,7 +226,7 @@ Program anonymous(Program program) {
 
 struct Written {
   std::string text;
-  int columnBytes;
+  int columnBytes, rowBytes;
 };
 
 Written write(const Program& program, const analysis::ModFacts& facts, const std::string& file) {
@@ -267,6 +267,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
     addFlag("kEndFalls", facts.kvEdges->endFalls);
   }
   addFlag("kColumnsLoad", columnsLoad);
+  if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";
@@ -298,7 +299,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
     ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});
   if (program.gradients) text += gradientsText(program, ofGradients);
   text += kEpilogue;
-  return {std::move(text), columnsLoad ? columnBytes : 0};
+  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program)};
 }
 
 } // namespace
@@ -307,7 +308,8 @@ ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, siz
                   const ir::CaptureGradients& wanted) {
   const Program program = lower(module, firstDerived, wanted);
   Written mod = write(program, facts, fileLiteral(module.sourceName));
-  return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes};
+  return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes,
+          mod.rowBytes};
 }
 
 } // namespace attnc::codegen

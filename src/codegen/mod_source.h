@@ -41,6 +41,7 @@ struct ModSource {
   std::string key;
   std::vector<ArgWord> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
   int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad, else 0
+  int rowBytes = 1;        ///< of a Mod::Row
 };
 
 /// A Mod has kColumnsLoad if col() reads memory and fills no more bytes than this: kernels keep those of some hundred

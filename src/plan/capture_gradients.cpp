@@ -13,14 +13,14 @@ namespace {
 
 static_assert(kMaxCaptureSums == ir::kMaxCaptures);
 
-size_t sumBytes(const LaunchOperands& operands) {
+size_t captureSumBytes(const LaunchOperands& operands) {
   size_t bytes = 0;
   for (const CaptureOutput& capture : operands.captures)
     if (!capture.isDirect) bytes = std::max(bytes, capture.offset + capture.bytes());
   return bytes;
 }
 
-size_t rowBytes(const LaunchOperands& operands) {
+size_t captureDeltaBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
 }
 
@@ -140,7 +140,7 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
                              .grid = Grid::QRows,
                              .parameters = deltaBlock});
       if (llvm::none_of(plan.workspace, [](const WorkspaceUse& use) { return use.use == Use::Delta; }))
-        plan.workspace.push_back({.use = Use::Delta, .bytes = rowBytes});
+        plan.workspace.push_back({.use = Use::Delta, .bytes = captureDeltaBytes});
     }
   }
   Stage sums{.templateName = isNaive ? "backward_captures_naive.cu" : "backward_captures.cu",
@@ -156,7 +156,7 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
   sums.config.deterministic = options.deterministic;
   plan.stages.push_back(std::move(sums));
   plan.workspace.push_back(
-      {.use = Use::CaptureSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+      {.use = Use::CaptureSums, .bytes = captureSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   for (size_t i = 0; i < plan.captures.size(); ++i) {
     Stage out{.templateName = "backward_captures_out.cu",
               .entry = "attnc_backward_captures_out",

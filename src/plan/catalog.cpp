@@ -9,7 +9,8 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardSm90, &kForwardSm80, &kForwardNaive, &kBackwardSm80, &kBackwardNaive, &kBlockMask};
+const FamilyRow* const kFamilies[] = {&kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
+                                      &kBackwardSm80, &kBackwardNaive, &kBlockMask};
 
 /// The plan of a family that serves the request.
 Plan planOf(const FamilyRow& row, const Request& request) {

@@ -1,13 +1,11 @@
 // wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
 #include "plan/family.h"
 
-#include "jit/tensor_map.h"
+#include "plan/tensor_maps.h"
 
-#include <fmt/format.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace attnc::plan {
 namespace {
@@ -53,72 +51,11 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
   return int(llvm::alignTo(rings + control + config.qStages * 8, 16)) + config.kvStages * config.blockN * columnBytes;
 }
 
-/// A map over (head_dim, rows, heads, batch) and the step of its batch coordinate: 0 where the batch is broadcast.
-struct Mapped {
-  TensorMap map;
-  int batchStep;
-};
-
-constexpr const char* kRemedy =
-    "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
-
-/// Precondition: checkSm90Layout accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere) {
-  // An empty tensor is described as one row, which the kernel never asks for.
-  const bool isEmpty = tensor.elements() == 0;
-  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
-  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
-  jit::TensorMapRequest request;
-  request.data = isEmpty ? somewhere : tensor.data;
-  request.dtype = tensor.dtype;
-  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
-                    uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
-  // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
-  const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
-  request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
-  request.box = {64, uint32_t(boxRows), 1, 1};
-  auto encoded = jit::encodeTensorMap(request);
-  if (!encoded)
-    return Error::environment(
-        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
-        kRemedy);
-  Mapped mapped;
-  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
-  mapped.batchStep = strides.batch ? 1 : 0;
-  return mapped;
-}
-
-/// Heads of a section: as many as keep K and V in about half of L2, in whole groups, and sections of equal size.
-int sectionHeads(const ForwardParams& p, const codegen::Config& config, int64_t l2Bytes) {
-  const int64_t kvBytes = int64_t(p.kv_len) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
-  // 60 MiB, and all of it near enough, on an H200: sections of 32 MiB measure best there.
-  const int64_t budget = l2Bytes * 8 / 15;
-  const int64_t kvHeads = std::clamp<int64_t>(budget / std::max<int64_t>(1, kvBytes), 1, 64);
-  const int64_t allKvHeads = std::max<int64_t>(1, int64_t(p.batch) * p.kv_heads);
-  const int64_t sections = (allKvHeads + kvHeads - 1) / kvHeads;
-  return int((allKvHeads + sections - 1) / sections * p.group);
-}
-
-/// Tensor maps must describe q, k and v, and out is stored 16 bytes at a time. The driver, which encodes the maps, may
-/// still refuse one.
+/// Tensor maps must describe q, k and v, and out is stored 16 bytes at a time.
 Status checkSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
-       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}}) {
-    if (tensor->elements() == 0) continue;
-    if (reinterpret_cast<uintptr_t>(tensor->data) % 16)
-      return Error::environment(fmt::format("{} does not begin at a multiple of 16 bytes", name), kRemedy);
-    const int64_t step = 16 / dtypeBytes(tensor->dtype), limit = (int64_t(1) << 40) / dtypeBytes(tensor->dtype);
-    for (auto [axis, label] : {std::pair(0, "batch"), {1, "head"}, {2, "row"}}) {
-      const int64_t stride = tensor->stride[axis];
-      const bool broadcasts = axis == 0 && stride == 0; // the batch coordinate then stays 0
-      if (tensor->shape[axis] <= 1 || broadcasts) continue;
-      if (stride % step == 0 && stride > 0 && stride < limit) continue;
-      return Error::environment(
-          fmt::format("{} has a {} stride of {}, sm90 takes multiples of {} (16 bytes) above 0 and below 2^40 bytes",
-                      name, label, stride, step),
-          kRemedy);
-    }
-  }
+       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
+    if (Status status = checkMappable(name, *tensor); !status) return status;
   return {};
 }
 
@@ -141,9 +78,11 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   const ForwardParams base = forwardParams(operands);
   ForwardParamsSm90 params{q->map, k->map,       v->map,       out->map,     base,
                            {},     q->batchStep, k->batchStep, v->batchStep, out->batchStep};
+  const int64_t kvBytes = int64_t(base.kv_len) * (stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype);
+  const int64_t allKvHeads = int64_t(base.batch) * base.kv_heads;
   params.order.q_tiles = (base.q_len + blockM - 1) / blockM;
   params.order.heads = base.batch * base.q_heads;
-  params.order.section = sectionHeads(base, stage.config, device.l2Bytes);
+  params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group);
   params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
   return ParameterBlock(params);
 }

@@ -37,8 +37,9 @@ enum class Grid {
 };
 
 /// The first parameter of a template; the second is ModArgs.
-using ParameterBlock = std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BlockMaskParams,
-                                    CaptureParams, CaptureOutputParams>;
+using ParameterBlock =
+    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm90, BlockMaskParams, CaptureParams,
+                 CaptureOutputParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

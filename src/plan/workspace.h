@@ -15,6 +15,7 @@ enum class Use {
   Counters, ///< by which CTAs take tiles
   Lists,    ///< of a block mask
   Delta,    ///< of a backward pass: an f32 a row of q
+  DqSums,   ///< of a backward pass: gradients of q, in f32
   CaptureSums, ///< of gradients of captures
 };
 

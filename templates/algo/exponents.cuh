@@ -11,7 +11,9 @@
 //
 //   exponent(x, bias, kv_float)
 //                            the same of one element, for kernels whose fragments are transposed
-//   kGradientIsOne           the score is the product times the scale plus what does not depend on it
+//   kGradientIsOne           the score is the product times the scale plus what does not depend on it. Else, without
+//                            kCallsScore:
+//   capped(x), gradient(y)   y: the exponent without bias; the derivative of the score by the product times the scale
 //
 // ProductExponents, no score_mod; LinearExponents, score + slope kv_idx; ScoreExponents, any other; TanhExponents,
 // out tanh(in score), in tanh_exponents.cuh.

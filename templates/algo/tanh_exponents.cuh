@@ -44,10 +44,14 @@ template <bool Accurate> struct TanhExponents {
   float small; // scores up to this size are small; negative: none is
   float large; // tanh of larger ones is 1: 2 / (1 + 2^30) is nothing beside it, and the product of four is finite
   float coefficients[Fit::kTerms];
+  float slope, bend; // of the derivative
 
   TanhExponents() = default;
-  ATTNC_DEVICE TanhExponents(float scale, ScoreFactors factors) : in(scale * factors.in), out(kLog2e * factors.out) {
+  ATTNC_DEVICE TanhExponents(float scale, ScoreFactors factors)
+      : in(scale * factors.in), out(kLog2e * factors.out), slope(factors.out * factors.in) {
     if (out == 0.f) out = kSmallestNormal;
+    const float inverse = __fdividef(1.f, out);
+    bend = slope * inverse * inverse;
     float factor = out * in, limit = -1.f;
     bool normal = true;
 #pragma unroll
@@ -64,11 +68,15 @@ template <bool Accurate> struct TanhExponents {
 
   ATTNC_DEVICE float dead() const { return 0.f; }
 
-  ATTNC_DEVICE float exponent(float x, float bias, float) const {
-    if (!Accurate) return out * mod::tanh_approx_of(in * x) + bias;
+  ATTNC_DEVICE float capped(float x) const {
+    if (!Accurate) return out * mod::tanh_approx_of(in * x);
     const float bounded = ptx::max_nan(ptx::min_nan(x, large), -large);
-    return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * bounded)) + (bias + out);
+    return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * bounded)) + out;
   }
+  ATTNC_DEVICE float exponent(float x, float bias, float) const { return capped(x) + bias; }
+
+  /// tanh' = 1 - tanh^2, and y = out tanh.
+  ATTNC_DEVICE float gradient(float y) const { return slope - y * y * bend; }
 
   template <class Scores, int Rows> ATTNC_DEVICE void to_exponents(Scores& x, const float (&bias)[Rows], float) const {
     const float size = largest(x);

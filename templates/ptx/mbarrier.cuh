@@ -21,6 +21,10 @@ ATTNC_DEVICE void mbarrier_arrive(unsigned barrier) {
 ATTNC_DEVICE void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+/// Lets the phase wait for `bytes` more of asynchronous copies, without an arrival.
+ATTNC_DEVICE void mbarrier_expect_tx(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 
 /// Whether the phase of the given parity has completed. May wait a little for it.
 ATTNC_DEVICE bool mbarrier_test(unsigned barrier, unsigned parity) {

@@ -18,11 +18,24 @@ ATTNC_DEVICE void ld_shared(int (&x)[4], unsigned shared) {
                : "r"(shared)
                : "memory");
 }
+ATTNC_DEVICE float2 ld_shared_float2(unsigned shared) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(shared) : "memory");
+  return x;
+}
+ATTNC_DEVICE void st_shared(unsigned shared, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory");
+}
 ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[2]) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared), "r"(x[0]), "r"(x[1]) : "memory");
 }
 ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+
+ATTNC_DEVICE void st_shared(unsigned shared, const float (&x)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");
 }
 

@@ -29,6 +29,15 @@ ATTNC_DEVICE void tma_store_4d(const TensorMap& map, unsigned shared, int c0, in
                : "memory");
 }
 ATTNC_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Adds floats in shared memory to as many in global memory, each atomically. `bytes`, and both addresses: multiples of 16.
+/// One thread; part of its next bulk group; as tma_store_4d().
+ATTNC_DEVICE void bulk_add(float* to, unsigned shared, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(shared),
+               "r"(bytes)
+               : "memory");
+}
+/// Waits until this thread's bulk groups are complete.
+ATTNC_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 /// Waits until this thread's bulk groups have read their shared memory.
 ATTNC_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 

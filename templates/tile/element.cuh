@@ -38,6 +38,13 @@ ATTNC_DEVICE unsigned pack2<F16>(float low, float high) {
   return ptx::cvt_rn_f16x2(high, low);
 }
 
+/// The other way.
+template <class Element>
+ATTNC_DEVICE void unpack2(unsigned pair, float& low, float& high) {
+  low = to_float(Element{(unsigned short)pair});
+  high = to_float(Element{(unsigned short)(pair >> 16)});
+}
+
 /// Stores two neighbours, rounded to nearest even. `to` is aligned to both.
 template <class Element>
 ATTNC_DEVICE void store2(Element* to, float low, float high) {

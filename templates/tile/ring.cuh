@@ -50,6 +50,9 @@ template <class Memory, class Parts> struct Ring {
   }
   ATTNC_DEVICE unsigned full() const { return full_of(slot); }
   ATTNC_DEVICE unsigned empty() const { return empty_of(slot); }
+  /// The slot before this one.
+  ATTNC_DEVICE int slot_before() const { return slot ? slot - 1 : Parts::kCount - 1; }
+  ATTNC_DEVICE unsigned empty_before() const { return empty_of(slot_before()); }
 
   ATTNC_DEVICE void wait_full() const { ptx::mbarrier_wait(full(), parity); }
   /// The first time round every slot is empty.
@@ -69,11 +72,12 @@ template <class Memory, class Parts> struct Ring {
     }
   }
 
+  ATTNC_DEVICE unsigned empty_of(int i) const { return full_of(Parts::kCount + i); }
+
 private:
   ATTNC_DEVICE unsigned control() const { return base + Memory::template offset_of<typename Parts::Control>(); }
   ATTNC_DEVICE unsigned message() const { return control() + 4 * Parts::kMessageWords * slot; }
   ATTNC_DEVICE unsigned full_of(int i) const { return control() + 4 * Parts::kMessageWords * Parts::kCount + 8 * i; }
-  ATTNC_DEVICE unsigned empty_of(int i) const { return full_of(Parts::kCount + i); }
 };
 
 /// Barriers alone, for a hand-over whose slots belong to a ring.

@@ -154,6 +154,34 @@ class ReportTest(unittest.TestCase):
                            row("alibi", "attnc", 1.0, 380.0, shape="b2h16k2-q8192k8192-d128"))
         self.assertIn("| forward alibi, 2 x 16/2 x 8192, d 128 | alibi with 16 kv heads | 0.95 |", out)
 
+    def test_forward_and_backward_of_a_case_stand_side_by_side_with_the_ratios_to_each_peer(self):
+        out = self.printed(row("causal", "attnc", 1.0, 500.0), row("causal", "flex", 1.5, 333.3),
+                           row("noop", "attnc", 1.0, 600.0),
+                           row("causal", "attnc", 2.0, 600.0, kind="backward"),
+                           row("causal", "fa4", 2.2, 545.5, kind="backward"),
+                           row("alibi", "attnc", 2.0, 550.0, kind="backward"))
+        both = out[out.index("| forward and backward, TFLOP/s | "):out.index("| forward, TFLOP/s | ")]
+        self.assertEqual(both.splitlines()[0], "| forward and backward, TFLOP/s | forward | attnc / FlexAttention | backward "
+                                               "| attnc / FlashAttention-4 |")
+        self.assertEqual(both.splitlines()[2:], ["| causal, 2 x 16 x 8192, d 128 | 500.0 | 1.50 | 600.0 | 1.10 |", ""])
+
+    def test_errors_against_fp64_make_a_table_with_the_ratio_to_each_peer(self):
+        case = f"accuracy-causal-{SHAPE}-bf16"
+        out = self.printed({"id": case, "peer": "attnc", "rmse": {"dq": 9e-5, "dk": 2e-4}},
+                           {"id": case, "peer": "unfused", "rmse": {"out": 3e-4, "dq": 1e-4}},
+                           {"id": case, "peer": "flex", "error": "no"}, row("causal", "attnc", 1.0, 500.0))
+        self.assertIn("| RMSE against fp64 | attnc | unfused | attnc / it |", out)
+        self.assertIn("| dq: causal, 2 x 16 x 8192, d 128, bf16 | 9e-05 | 0.0001 | 0.90 |\n", out)
+        self.assertIn("| dk: causal, 2 x 16 x 8192, d 128, bf16 | 0.0002 |  |  |\n", out)
+        self.assertIn("| out: causal, 2 x 16 x 8192, d 128, bf16 |  | 0.0003 |  |\n", out)
+        self.assertIn(f"- {case}, FlexAttention: no\n", out)
+        self.assertNotIn("| accuracy", out)
+
+    def test_a_case_stands_beside_the_same_without_what_it_adds(self):
+        out = self.printed(row("causal", "attnc", 1.0, 500.0, kind="backward"),
+                           row("causal", "attnc", 1.1, 450.0, kind="backward", shape=f"{SHAPE}-deterministic"))
+        self.assertIn("| backward causal, 2 x 16 x 8192, d 128, deterministic | without deterministic | 0.90 |", out)
+
     def test_the_header_has_gpu_date_versions_and_command(self):
         out = self.printed(CEILINGS, {**CEILINGS, "matmul_tflops": 700.2}, row("noop", "attnc", 1.0, 500.0),
                            options=["--command", "attnc-bench --cases c.json && peers.py"])
@@ -185,6 +213,8 @@ class ReportTest(unittest.TestCase):
             ('{"id": "x", "ms": 1}', 'no "peer"'),
             ('{"id": "x", "peer": "attnc"}', 'neither "ms" nor "error"'),
             ('{"id": "x", "peer": "attnc", "ms": 0}', '"ms" is 0'),
+            ('{"id": "x", "peer": "attnc", "rmse": 1}', '"rmse" is 1'),
+            ('{"id": "x", "peer": "attnc", "rmse": {"dq": NaN}}', '"dq" is NaN'),
             ('{"id": "x", "peer": "attnc", "ms": NaN}', '"ms" is NaN'),
             ('{"id": "x", "peer": "attnc", "ms": 1, "tflops": "fast"}', '"tflops" is "fast"'),
             ("[" * 100000, "not JSON"),
@@ -264,6 +294,21 @@ class ReportTest(unittest.TestCase):
             self.assertTrue(0 < x < width - 20 and 0 < y < height - 100)
         for (y, x), (next_y, next_x) in zip(boxes, boxes[1:]):
             self.assertTrue(next_y > y or next_x >= x + 18, "bars overlap")
+
+    def test_a_long_legend_stays_inside_its_picture(self):
+        peers = ["attnc", *(f"a peer with a long name {i}" for i in range(8))]
+        svg = self.plot({**CEILINGS}, *[row("noop", peer, 1.0, 500.0) for peer in peers])
+        names = [text for text in svg.iter(SVG + "text") if text.text in peers or "matrix product" in text.text]
+        self.assertEqual(len(names), 10)
+        for name in names:
+            self.assertLess(float(name.get("x")) + 6 * len(name.text), float(svg.get("width")))
+        panel = next(text for text in svg.iter(SVG + "text") if "head dim" in text.text)
+        self.assertLess(max(float(name.get("y")) for name in names), float(panel.get("y")) - 12)
+
+    def test_a_row_of_the_chart_is_of_one_kind(self):
+        svg = self.plot(row("noop", "attnc", 1.0, 500.0), row("noop", "attnc", 1.0, 500.0, kind="backward"))
+        titles = {text.text: float(text.get("y")) for text in svg.iter(SVG + "text") if "head dim" in text.text}
+        self.assertLess(titles["forward, head dim 128"], titles["backward, head dim 128"])
 
     def test_a_chart_without_figures_is_still_a_picture(self):
         svg = self.plot({"id": "decode-noop-b2h16k2-q1k131072-d128", "peer": "attnc", "ms": 1.0, "gbps": 100.0})

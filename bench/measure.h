@@ -1,0 +1,87 @@
+// Measures one case: its operands in device memory, the launch checked against the naive kernel and then timed, a row
+// of results out.
+#pragma once
+
+#include "cases.h"
+
+#include "attnc/attnc.h"
+#include "tools/device/device.h"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace attnc::bench {
+
+/// Throws what a program cannot go on from; a case's failure becomes its "error".
+template <class T> T take(Expected<T> value) {
+  if (!value) throw std::runtime_error(value.error().message);
+  return *std::move(value);
+}
+inline void take(const Status& status) {
+  if (!status) throw std::runtime_error(status.error().message);
+}
+
+using Clock = std::chrono::steady_clock;
+inline double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+inline double rounded(double value, int digits) {
+  return std::round(value * std::pow(10, digits)) / std::pow(10, digits);
+}
+
+/// What all cases share.
+struct Bench {
+  std::string mods;
+  Family family = Family::Auto;
+  Compiler compiler{{.cacheMode = CompilerOptions::CacheMode::Off}};
+  device::Stream stream = take(device::Stream::create());
+  device::Buffer flush = take(device::Buffer::allocate(size_t(256) << 20));
+
+  /// Median milliseconds of `run`, which enqueues on `stream`; the L2 cache is overwritten before each.
+  double medianMs(const std::function<void()>& run);
+};
+
+/// A tensor in device memory.
+struct DeviceTensor {
+  device::Buffer buffer;
+  TensorView view;
+};
+
+/// Dense, not written; or filled with bytes 0xff, which are NaN in every floating-point dtype: an element that a kernel
+/// does not write shows.
+DeviceTensor allocate(DType dtype, std::initializer_list<int64_t> shape);
+DeviceTensor allocateNaN(DType dtype, std::initializer_list<int64_t> shape);
+DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64_t> shape);
+
+/// Random normal values of a 16-bit dtype, the same in every run. `seed` tells tensors apart.
+DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std = 1);
+
+/// Elements of a tensor of a 16-bit dtype, in host memory.
+std::vector<uint16_t> download(const DeviceTensor& tensor);
+
+/// A case's mod and operands. `operands` refers to the other members.
+struct Workload {
+  Workload(const Case& c, const std::string& mods);
+  Workload(const Workload&) = delete;
+
+  CaseMod mod;
+  DeviceTensor q, k, v;
+  std::vector<DeviceTensor> captured;
+  Captures host, device; ///< the mod's captures with tensors in host and in device memory
+  Operands operands;
+
+  /// Query-key pairs that the mask lets live, over all batch entries and heads.
+  double pairs(const Case& c) const;
+};
+
+/// The row of a case. Throws std::exception: it cannot be run, or its result is wrong.
+nlohmann::json measureForward(Bench& bench, const Case& c);
+nlohmann::json measureBackward(Bench& bench, const Case& c);
+
+} // namespace attnc::bench

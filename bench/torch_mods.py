@@ -1,0 +1,166 @@
+"""Mods as PyTorch functions, dense attention with autograd around them, and `attnc run` on the same tensors.
+
+What accuracy.py and the tests against PyTorch's autograd share. Needs torch and safetensors. A mod's text is executed
+by CPython with the real torch; its functions are vectorised by torch.vmap, as FlexAttention does. Numbers of the mod
+are f32, as in attnc; all around it is of the precision asked for.
+"""
+import __future__
+
+import ast
+import functools
+import pathlib
+import subprocess
+import tempfile
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64}
+SCALARS = {"int": int, "float": float, "bool": bool}
+
+
+class Gathers(TorchFunctionMode):
+    """t[i, j] with tensors for indices is a gather: torch.vmap knows that of aten.index, and not of __getitem__."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.__getitem__:
+            indices = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if all(isinstance(index, torch.Tensor) for index in indices):
+                return torch.ops.aten.index(args[0], [index.long() for index in indices])
+        return function(*args, **(kwargs or {}))
+
+
+class Mod:
+    """A mod's text. `captures`: name -> (dtype or scalar type, dims as text); those declared without a value."""
+
+    def __init__(self, text, path="<mod>"):
+        tree = ast.parse(text, path)
+        self.text = text
+        self.code = compile(tree, path, "exec", flags=__future__.annotations.compiler_flag)
+        self.captures = {}
+        for node in tree.body:
+            if isinstance(node, ast.AnnAssign) and node.value is None:
+                kind = node.annotation
+                dims = []
+                if isinstance(kind, ast.Subscript):
+                    dims = kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+                    kind = kind.value
+                self.captures[node.target.id] = (ast.unparse(kind), [ast.unparse(dim) for dim in dims])
+
+    @staticmethod
+    def load(path):
+        return Mod(pathlib.Path(path).read_text(encoding="utf-8"), str(path))
+
+    def scalars(self):
+        return [name for name, (kind, _) in self.captures.items() if kind in SCALARS]
+
+    def namespace(self, values):
+        """The module after its text ran with `values` of its captures and extents."""
+        names = {"torch": torch, "F": torch.nn.functional, "functools": functools, "tanh_approx": torch.tanh, **values}
+        exec(self.code, names)
+        return names
+
+    def draw(self, extents, scalars, generator):
+        """Random tensors for its captures; integers along a sequence are documents."""
+        names = self.namespace({**extents, **scalars})
+        tensors = {}
+        for name, (kind, dims) in self.captures.items():
+            if kind in SCALARS:
+                continue
+            shape, dtype = [eval(dim, names) for dim in dims], DTYPES[kind]
+            if dtype.is_floating_point:
+                tensors[name] = (torch.randn(shape, generator=generator) / 2).to(dtype)
+            else:
+                starts = torch.rand(shape, generator=generator) < 8 / shape[-1]
+                tensors[name] = starts.cumsum(-1).to(dtype)
+        return tensors
+
+    def functions(self, values, device):
+        """(score_mod, mask_mod) of all indices at once: (score [B, H, Q, KV]) -> the same, () -> bool [B, H, Q, KV].
+        None: there is no such function."""
+        names = self.namespace(values)
+        indices = [torch.arange(values[extent], dtype=torch.int32, device=device)
+                   for extent in ("B", "H", "Q_LEN", "KV_LEN")]
+
+        def everywhere(function, *score):
+            for i in reversed(range(4)):
+                function = torch.vmap(function, in_dims=(*[0] * len(score), *(0 if j == i else None for j in range(4))))
+            with Gathers():
+                return function(*score, *indices)
+
+        def tensor(function):  # vmap takes tensors alone
+            def wrapped(*args):
+                result = function(*args)
+                is_traced = isinstance(result, torch.Tensor)
+                return result if is_traced else torch.full_like(args[0], result, dtype=torch.bool)
+            return wrapped
+        score_mod, mask_mod = names.get("score_mod"), names.get("mask_mod")
+        return (score_mod and functools.partial(everywhere, score_mod),
+                mask_mod and functools.partial(everywhere, tensor(mask_mod)))
+
+
+def extents_of(q, k):
+    return {"B": q.shape[0], "H": q.shape[1], "HKV": k.shape[1], "Q_LEN": q.shape[2], "KV_LEN": k.shape[2]}
+
+
+def attention(mod, tensors, scalars, products=torch.float64):
+    """(out, lse) of `tensors` q, k, v and captures. `products`: the dtype that q k^T and P v are computed and stored
+    in; the softmax is f32 or wider. lse of a fully masked row is -inf, its out 0."""
+    q, k, v = (tensors[name] for name in "qkv")
+    wide = torch.promote_types(products, torch.float32)
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.to(products).repeat_interleave(group, 1) for x in (k, v))
+    score = (q.to(products) @ k.mT).to(wide) / q.shape[-1] ** 0.5
+    captures = {name: x.float() if x.is_floating_point() else x for name, x in tensors.items() if name in mod.captures}
+    score_mod, mask_mod = mod.functions({**extents_of(q, tensors["k"]), **scalars, **captures}, q.device)
+    if score_mod:
+        score = score_mod(score.float()).to(wide)
+    live = mask_mod() if mask_mod else torch.ones_like(score, dtype=torch.bool)
+    seen = live.any(-1, keepdim=True)
+    score = score.masked_fill(~live, -torch.inf).masked_fill(~seen, 0)  # no NaN, which would spoil gradients
+    lse = score.logsumexp(-1, keepdim=True)
+    weights = torch.where(live & seen, (score - lse).exp(), 0)
+    out = weights.to(products) @ v
+    return out, lse.masked_fill(~seen, -torch.inf).squeeze(-1)
+
+
+def gradients(mod, tensors, scalars, products=torch.float64):
+    """out, dq, dk, dv and d_<name> of each captured float, for `tensors` that hold dout, perhaps dlse, too."""
+    floats = {name: x for name, x in tensors.items() if x.is_floating_point() and name not in ("dout", "dlse")}
+    device = tensors["q"].device
+    floats.update({name: torch.tensor(x, device=device) for name, x in scalars.items() if isinstance(x, float)})
+    leaves = {name: x.detach().to(torch.float64 if products == torch.float64 else x.dtype).requires_grad_()
+              for name, x in floats.items()}
+    out, lse = attention(mod, {**tensors, **leaves}, scalars, products)
+    results, given = [out], [tensors["dout"].to(out.dtype)]
+    if "dlse" in tensors:
+        results.append(lse)
+        given.append(torch.where(lse.isfinite(), tensors["dlse"].to(lse.dtype), 0))
+    found = torch.autograd.grad(results, list(leaves.values()), given, allow_unused=True)
+    names = {"q": "dq", "k": "dk", "v": "dv"}
+    grads = {names.get(name, f"d_{name}"): torch.zeros_like(x) if g is None else g
+             for (name, x), g in zip(leaves.items(), found)}
+    return {"out": out.detach(), **grads}
+
+
+def run_attnc(attnc, mod, tensors, scalars, *options):
+    """What `attnc run` writes for `tensors`: on the GPU where there is one, else by its fp64 reference."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "mod.py").write_text(mod.text, encoding="utf-8")
+        save_file({name: x.detach().cpu().contiguous() for name, x in tensors.items()}, folder / "in.safetensors")
+        given = [f"--set={name}={value}" for name, value in scalars.items()]
+        command = [attnc, "run", folder / "mod.py", "--in", folder / "in.safetensors",
+                   "--out", folder / "out.safetensors", *given, *options]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(map(str, command[1:]))}: exit code {done.returncode}\n{done.stderr}")
+        return load_file(folder / "out.safetensors")
+
+
+def relative_error(actual, expected):
+    """RMS of the difference in units of the expected RMS; NaN where one has it."""
+    expected = expected.double()
+    error = (actual.to(expected) - expected).square().mean().sqrt()
+    return (error / expected.square().mean().sqrt().clamp(min=1e-30)).item()

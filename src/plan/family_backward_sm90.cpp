@@ -1,0 +1,150 @@
+// Gradients by wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
+#include "plan/family.h"
+
+#include "plan/tensor_maps.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+std::string unservedByBackwardSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (options.blockSparse) return "walks no block masks";
+  if (options.deterministic) return "adds up the gradient of q in any order";
+  if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
+  if (options.headDim <= 64 && options.headDimV > 64) return "takes head_dim_v up to 64 with head_dim up to 64";
+  return {};
+}
+
+int slabs(int dim) { return (dim + 63) / 64; }
+
+/// As RowTable of templates/algo/transposed_scores.cuh.
+int tableBytes(const codegen::Config& config, const KernelMod& mod) {
+  const analysis::ModFacts& facts = mod.facts;
+  const bool readsIntervals = facts.masks && facts.kvEdges;
+  const bool readsRows = facts.form == analysis::ScoreForm::General || (facts.masks && !facts.kvEdges);
+  return int(llvm::alignTo(config.blockM * (8 + (readsIntervals ? 8 : 0) + (readsRows ? mod.source.rowBytes : 0)), 16));
+}
+
+/// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
+/// words, tables of rows.
+int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
+  const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
+  const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
+  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 64; // as DqSums
+  const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
+                    2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * columns * 4;
+  const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16;
+  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * tableBytes(config, mod);
+}
+
+size_t deltaBytesSm90(const LaunchOperands& operands) {
+  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
+}
+
+/// Tiles of 64 or 128 rows of q, of 64 or 128 columns: for both, rows in whole 128.
+size_t sumBytes(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  const int64_t columns = operands.q.shape[3] <= 64 ? int64_t(llvm::alignTo(uint64_t(operands.q.shape[3]), 16)) : 128;
+  return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) *
+         size_t(columns);
+}
+
+Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const LaunchOperands& operands,
+                                                const Device& device, const WorkspaceView& workspace) {
+  for (auto [name, tensor] :
+       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out},
+        {"d_out", &operands.dOut}, {"d_q", &operands.dQ}, {"d_k", &operands.dK}, {"d_v", &operands.dV}})
+    if (Status status = checkMappable(name, *tensor); !status) return status.error();
+  BackwardParamsSm90 params{};
+  params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
+  const int blockM = stage.config.blockM, blockN = stage.config.blockN;
+  for (auto [name, tensor, rows, map, step] :
+       {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
+        {"k", &operands.k, blockN, &params.k, &params.k_batch_step},
+        {"v", &operands.v, blockN, &params.v, &params.v_batch_step},
+        {"d_out", &operands.dOut, blockM, &params.d_out, &params.d_out_batch_step}}) {
+    auto mapped = mapOf(name, *tensor, rows, operands.q.data);
+    if (!mapped) return mapped.error();
+    *map = mapped->map;
+    *step = mapped->batchStep;
+  }
+  // Q, dO and the sums of dQ of all query heads that a KV head serves.
+  const ForwardParams& forward = params.base.forward;
+  const int64_t rowBytes = int64_t(stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype) +
+                           4 * int64_t(stage.config.headDimQk);
+  params.section = int(sectionOf(int64_t(params.base.kv_batch) * forward.kv_heads,
+                                 rowBytes * forward.group * forward.q_len, device.l2Bytes));
+  return ParameterBlock(params);
+}
+
+Expected<ParameterBlock> deltaParameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                         const WorkspaceView& workspace) {
+  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
+}
+
+Plan planBackwardSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  const bool narrow = options.headDim <= 64;
+  codegen::Config config = configOf(options, {narrow ? 128 : 64, 128, 8});
+  config.kvStages = 2;
+  config.qStages = 3; // S of the next step begins before dK of the last one is known to be there
+  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
+  config.wgmmaShapes = {config.blockM, qk, v, 64};
+  const passes::Algebra algebra = algebraFor(options.dtype);
+  Plan plan;
+  plan.stages.push_back({.templateName = "backward_delta.cu",
+                         .entry = "attnc_backward_delta",
+                         .config = configOf(options, {0, 0, 4}),
+                         .algebra = algebra,
+                         .threads = 128,
+                         .grid = Grid::QRows,
+                         .parameters = deltaParameters});
+  codegen::Config finish = config;
+  config.sharedBytes = backwardSharedBytes(config, request.mod);
+  plan.stages.push_back({.templateName = "backward_sm90.cu",
+                         .entry = "attnc_backward",
+                         .config = config,
+                         .algebra = algebra,
+                         .threads = 384,
+                         .grid = Grid::KvTiles,
+                         .parameters = backwardParametersSm90});
+  plan.stages.push_back({.templateName = "backward_finish_sm90.cu",
+                         .entry = "attnc_backward_finish",
+                         .config = finish,
+                         .algebra = algebra,
+                         .threads = 256,
+                         .grid = Grid::QTiles,
+                         .parameters = backwardParametersSm90});
+  plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytesSm90});
+  plan.workspace.push_back({.use = Use::DqSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  return plan;
+}
+
+/// What is read by tensor maps; the gradients are checked by the launch.
+Status checkBackwardSm90Layout(const LaunchOperands& operands) {
+  for (auto [name, tensor] :
+       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
+    if (Status status = checkMappable(name, *tensor); !status) return status;
+  return {};
+}
+
+} // namespace
+
+const FamilyRow kBackwardSm90{.kind = KernelKind::Backward,
+                              .family = Family::Sm90,
+                              .arch = "sm_90a",
+                              .madeFor = 90,
+                              .walksBounds = true,
+                              .unserved = unservedByBackwardSm90,
+                              .plan = planBackwardSm90,
+                              .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+                              .checkLayout = checkBackwardSm90Layout};
+
+} // namespace attnc::plan

@@ -1,0 +1,68 @@
+#include "plan/tensor_maps.h"
+
+#include "jit/tensor_map.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::plan {
+
+static constexpr const char* kRemedy =
+    "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
+
+/// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere) {
+  // An empty tensor is described as one row, which the kernel never asks for.
+  const bool isEmpty = tensor.elements() == 0;
+  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
+  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
+  jit::TensorMapRequest request;
+  request.data = isEmpty ? somewhere : tensor.data;
+  request.dtype = tensor.dtype;
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : tensor.shape[2]),
+                    uint64_t(isEmpty ? 1 : tensor.shape[1]), uint64_t(strides.batch ? tensor.shape[0] : 1)};
+  // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
+  const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
+  request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
+  request.box = {64, uint32_t(boxRows), 1, 1};
+  auto encoded = jit::encodeTensorMap(request);
+  if (!encoded)
+    return Error::environment(
+        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
+        kRemedy);
+  Mapped mapped;
+  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
+  mapped.batchStep = strides.batch ? 1 : 0;
+  return mapped;
+}
+
+Status checkMappable(std::string_view name, const TensorView& tensor) {
+  if (tensor.elements() == 0) return {};
+  if (reinterpret_cast<uintptr_t>(tensor.data) % 16)
+    return Error::environment(fmt::format("{} does not begin at a multiple of 16 bytes", name), kRemedy);
+  const int64_t step = 16 / dtypeBytes(tensor.dtype), limit = (int64_t(1) << 40) / dtypeBytes(tensor.dtype);
+  for (auto [axis, label] : {std::pair(0, "batch"), {1, "head"}, {2, "row"}}) {
+    const int64_t stride = tensor.stride[axis];
+    const bool broadcasts = axis == 0 && stride == 0; // the batch coordinate then stays 0
+    if (tensor.shape[axis] <= 1 || broadcasts) continue;
+    if (stride % step == 0 && stride > 0 && stride < limit) continue;
+    return Error::environment(
+        fmt::format("{} has a {} stride of {}, sm90 takes multiples of {} (16 bytes) above 0 and below 2^40 bytes",
+                    name, label, stride, step),
+        kRemedy);
+  }
+  return {};
+}
+
+int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {
+  // 60 MiB, and all of it near enough, on an H200: sections of 32 MiB measure best there.
+  const int64_t budget = l2Bytes * 8 / 15;
+  const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(1, headBytes), 1, 64);
+  heads = std::max<int64_t>(1, heads);
+  const int64_t sections = (heads + most - 1) / most;
+  return (heads + sections - 1) / sections;
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,28 @@
+// What the families of Hopper share: tensor maps of operands, and sections of heads that fit into L2.
+#pragma once
+
+#include "plan/launch_operands.h"
+#include "templates/params_sm90.cuh"
+
+#include <string_view>
+
+namespace attnc::plan {
+
+/// A map over (head_dim, rows, heads, batch) and the step of its batch coordinate: 0 where the batch is broadcast.
+struct Mapped {
+  TensorMap map;
+  int batchStep;
+};
+
+/// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere);
+
+/// Whether the copy engine can describe the tensor; the driver, which encodes the maps, may still refuse one. An empty
+/// tensor always fits.
+Status checkMappable(std::string_view name, const TensorView& tensor);
+
+/// Heads of a section: as many of `heads` as keep what CTAs share of each, `headBytes`, in about half of L2; sections are
+/// of equal size.
+int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes);
+
+} // namespace attnc::plan

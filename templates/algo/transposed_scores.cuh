@@ -1,0 +1,190 @@
+// Where a mod meets transposed fragments, those of S^T = K Q^T: from products to weights, and from gradients of weights to
+// gradients of products. For kernels whose tiles own KV columns and walk Q (backward).
+//
+//   P = 2^y, y = log2(e) (mod(s) - lse);  G = P (dP - delta);  dS = mod'(s) G
+//
+// A lane holds two KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
+// computed once a step for all lanes, in shared memory: RowTable.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/exponents.cuh"
+#include "algo/gradients.cuh"
+#include "algo/step_walk.cuh"
+#include "algo/tanh_exponents.cuh"
+#include "params.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/fragment.cuh"
+#include "tile/shared_memory.cuh"
+
+namespace attnc {
+
+/// Whether score(), d_score() or mask() read a Row for each element.
+constexpr bool kReadsRows = Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && !Mod::kRowsAreIntervals);
+/// Whether masked elements are told by the bounds of their row.
+constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
+
+/// What all lanes share of the rows of a step: arrays of `Rows` elements in shared memory, one behind the other.
+///   bias       float: see weight_bias(); -inf for rows past the end
+///   delta      float: see gradients.cuh; 0 for rows past the end
+///   interval   int2: the row's live columns, clipped to [0, kv_len); where kReadsIntervals
+///   row        Mod::Row; where kReadsRows
+template <class M, int Rows> struct RowTable {
+  static constexpr int kDelta = 4 * Rows, kInterval = 8 * Rows;
+  static constexpr int kRow = kInterval + (kReadsIntervals ? 8 * Rows : 0);
+  static constexpr int kBytes = round_up(kRow + (kReadsRows ? Rows * int(sizeof(Mod::Row)) : 0), 16);
+
+  unsigned base; ///< shared address, a multiple of 16
+
+  /// What a lane needs of an array of floats, for its rows of groups [Begin, End).
+  // NOTE: to be loaded well before they are used: products that read shared memory all the time make a load slow.
+  template <int Begin = 0, int End = Rows / 8> struct Values {
+    float2 of[End - Begin];
+    ATTNC_DEVICE float at(int n, int e) const { return e ? of[n - Begin].y : of[n - Begin].x; }
+  };
+  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> bias() const {
+    return load<Begin, End>(base);
+  }
+  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> delta() const {
+    return load<Begin, End>(base + kDelta);
+  }
+  template <int Begin, int End> ATTNC_DEVICE static Values<Begin, End> load(unsigned array) {
+    Values<Begin, End> values;
+#pragma unroll
+    for (int n = Begin; n < End; ++n)
+      values.of[n - Begin] = ptx::ld_shared_float2(array + 4 * Fragment<1, Rows>::column(n, 0));
+    return values;
+  }
+  ATTNC_DEVICE int2 interval(int row) const {
+    int x[2];
+    ptx::ld_shared(x, base + kInterval + 8 * row);
+    return {x[0], x[1]};
+  }
+  ATTNC_DEVICE Mod::Row& row(int row) const {
+    return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row];
+  }
+
+  /// Fills in row `i` of a step that begins at q_start. What is read of memory is passed in, so that it can be asked for
+  /// early.
+  ATTNC_DEVICE void fill(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_start,
+                         int i, int origin, float lse, float delta) const {
+    const int q_idx = q_start + i, inside = min(q_idx, p.q_len - 1);
+    const Mod::Row row = M::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
+    const bool exists = q_idx < p.q_len;
+    const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
+    ptx::st_shared(base + 4 * i, bias);
+    ptx::st_shared(base + kDelta + 4 * i, exists ? delta : 0.f);
+    if constexpr (kReadsIntervals) {
+      const TileBounds live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
+      ptx::st_shared(base + kInterval + 8 * i, {live.begin, min(live.end, p.kv_len)});
+    }
+    if constexpr (kReadsRows) this->row(i) = row;
+  }
+};
+
+/// What a lane knows of its two KV columns, for one query head.
+template <class M> struct KvPlace {
+  int b, h, kv_first; ///< kv_first: of the lane's row 0 of the fragment
+  int origin;         ///< what q_float and kv_float count from
+  Mod::Head head;
+  Mod::Col col[2];
+  typename M::Exponents exponents;
+
+  KvPlace() = default;
+  ATTNC_DEVICE KvPlace(const ForwardParams& p, const ModArgs& args, int b, int h, int kv_start, int first)
+      : b(b), h(h), kv_first(kv_start + first), origin(Mod::kAnyOrigin ? kv_start : 0),
+        head(M::head(args, b, h)),                     // SEAM(head)
+        exponents(p.scale, M::factors(args, head)) {   // SEAM(factors)
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
+  }
+
+  ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(kv_first + 8 * r, p.kv_len - 1); }
+  ATTNC_DEVICE float kv_float(int r) const { return float(kv_first + 8 * r - origin); }
+};
+
+/// Whether to_gradients() needs the products: then `s` keeps what it needs. Weights it takes as they are packed, rounded as
+/// those that dV takes, so that their registers are free.
+constexpr bool kKeepsProducts = !Mod::Exponents::kGradientIsOne;
+
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`.
+/// Masked: elements may be dead, which come out as 0.
+template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Bias>
+ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Rows>& weights, const ForwardParams& p,
+                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias, Step step) {
+#pragma unroll
+  for (int n = Begin; n < End; ++n) {
+    float weight[2][2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float b = bias.at(n, e);
+      const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
+      int2 interval;
+      if constexpr (Masked && kReadsIntervals) interval = table.interval(row);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float& x = s.at(r, n, e);
+        const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
+        float y;
+        if constexpr (Mod::Exponents::kCallsScore) {
+          const float score =
+              M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
+          y = place.exponents.exponent(score, b, place.kv_float(r));
+        } else if constexpr (kKeepsProducts) {
+          x = place.exponents.capped(x);
+          y = x + b;
+        } else {
+          y = place.exponents.exponent(x, b, place.kv_float(r));
+        }
+        if constexpr (Masked) {
+          const int kv_idx = place.kv_first + 8 * r;
+          bool live = kv_idx < p.kv_len;
+          if constexpr (kReadsIntervals)
+            live = kv_idx >= interval.x && kv_idx < interval.y;
+          else if constexpr (Mod::kHasMaskMod)
+            live = live && (!(step.flags & kStepMasked) || M::mask(args, place.head, table.row(row), place.col[r], at)); // SEAM(mask)
+          if (!live) y = negative_infinity();
+        }
+        weight[r][e] = ptx::ex2(y);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) weights.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(weight[r][0], weight[r][1]);
+  }
+}
+
+/// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
+/// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them.
+template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Delta>
+ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
+                               const PackedFragment<Element, 1, Rows>& weights, PackedFragment<Element, 1, Rows>& out,
+                               const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
+                               Delta delta, Step step) {
+#pragma unroll
+  for (int n = Begin; n < End; ++n) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float weight[2], g[2];
+      unpack2<Element>(weights.a[0][n / 2][n % 2 * 2 + r], weight[0], weight[1]);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
+        if constexpr (Mod::Exponents::kCallsScore) {
+          const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
+          const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
+          g[e] = M::d_score(args, place.head, table.row(row), place.col[r], at, s.at(r, n, e) * p.scale, g[e]); // SEAM(d_score)
+        } else if constexpr (!M::kPassesGradient) {
+          g[e] = 0.f;
+        } else if constexpr (kKeepsProducts) {
+          g[e] *= place.exponents.gradient(s.at(r, n, e));
+        }
+        if (Masked || Mod::Exponents::kCallsScore) g[e] = weight[e] == 0.f ? 0.f : g[e];
+      }
+      out.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(g[0], g[1]);
+    }
+  }
+}
+
+} // namespace attnc

@@ -1,0 +1,44 @@
+// After backward_sm90.cu: dQ from its fp32 sums, times the softmax scale. sm_90a.
+//
+// A CTA of two warpgroups takes a tile of kBlockM rows of Q: each thread its fragment, as backward_sm90.cu left it. Grid: q
+// tiles * q_heads * batch, in one dimension. Threads: 256. d_q has 16-byte aligned rows.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/d_q_sums.cuh"
+#include "params_sm90.cuh"
+#include "tile/store_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+extern "C" __global__ void __launch_bounds__(256)
+    attnc_backward_finish(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs) {
+  const ForwardParams& f = p.base.forward;
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, group = threadIdx.x / 128;
+  const int q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
+  const float* from = DqSums::part(p.d_q_sums, blockIdx.x, group) + threadIdx.x % 128 * 4;
+  DqSums::Part x;
+#pragma unroll
+  for (int n = 0; n < DqSums::kColumns / 8; ++n) {
+    const float4 sums = *(const float4*)(from + 512 * n);
+    x.x[0][n][0] = sums.x, x.x[0][n][1] = sums.y, x.x[0][n][2] = sums.z, x.x[0][n][3] = sums.w;
+  }
+  Element* to = (Element*)p.base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;
+  const int row_of_tile = threadIdx.x / 32 % 4 * 16 + x.row(0) + (DqSums::kByRows ? 64 * group : 0);
+  const int column = DqSums::kByRows ? 0 : 64 * group;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = q_start + row_of_tile + 8 * r;
+    if constexpr (DqSums::kByRows || kHeadDimQk == 128) {
+      wgmma::store_row<kHeadDimQk < 64 ? kHeadDimQk : 64>(to + row * p.base.d_q_stride.row + column, x, r, f.scale, row < f.q_len);
+    } else {
+      if (group == 0)
+        wgmma::store_row<64>(to + row * p.base.d_q_stride.row, x, r, f.scale, row < f.q_len);
+      else
+        wgmma::store_row<kHeadDimQk - 64>(to + row * p.base.d_q_stride.row + 64, x, r, f.scale, row < f.q_len);
+    }
+  }
+}
+
+} // namespace attnc::sm90

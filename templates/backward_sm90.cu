@@ -1,0 +1,454 @@
+// Backward attention with wgmma and TMA, for sm_90a: dK and dV, and sums of dQ.
+//
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
+//   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
+//
+// After FlashAttention-3's backward pass (Shah et al., arXiv:2407.08608). A CTA owns kBlockN = 128 rows of K and V, which
+// stay in shared memory, and walks Q in steps of kBlockM rows, of all query heads of its KV head (and of all batches where
+// K and V are broadcast), so dK and dV are summed in registers. Two warpgroups, the consumers, own 64 of the rows each.
+// S^T = K Q^T and dP^T = V dO^T have their rows along KV: P^T and dS^T are in registers what dV and dK take. dS also goes
+// to shared memory, since dQ takes that of both consumers; dQ is added to fp32 sums in global memory.
+//
+//   consumer, step j    tensor cores                        other units
+//                       S(j), dQ(j-1)                       -
+//                       dQ(j-1)                             first weights of P(j)
+//                       dP(j)                               dQ(j-1) to memory, other weights
+//                       dV += P(j) dO(j)                    dS(j), to shared memory
+//                       dK += dS(j) Q(j), S(j+1), ..
+//
+// The products of one consumer run beside the exponentials of the other; each waits for the other's dS once a step.
+//
+//   role          threads                        registers   what
+//   producer      warp 0                         24          walks steps, requests Q, dO; fills the table of rows
+//   consumer i    a warpgroup, 64 rows of K, V   240         products, mod, gradients
+//
+//   shared memory   bytes                                      lifetime
+//   KPart, VPart    kBlockN rows of K, of V                    whole kernel
+//   QRing           kStages tiles of kBlockM x kHeadDimQk      a slot: until dK of its step is there
+//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: likewise (dO)
+//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
+//   Rows            kStages RowTables                          as the slot of Q
+//   control words   messages and barriers of the rings, KvFull
+//
+//   barrier           completed by                                          arrivals     waited for by
+//   kv_full           producer: K and V requested; their bytes              1            consumers
+//   q.full            producer: Q requested, message told, rows written;    1            consumers
+//                     its bytes
+//   q.empty, o.empty  consumers: dK and dV of the step are there            kWarps       producer
+//   o.full            producer: dO requested; its bytes                     1            consumers
+//   s.full            consumers: dS is written                              kWarps       consumers
+//   s.empty           consumers: dQ is there                                kWarps       consumers
+//
+// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
+//
+// The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
+// dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
+// runs after.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/d_q_sums.cuh"
+#include "algo/q_walk.cuh"
+#include "algo/transposed_scores.cuh"
+#include "params_sm90.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/tma.cuh"
+#include "tile/gemm_wgmma.cuh"
+#include "tile/ring.cuh"
+#include "tile/store_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
+constexpr int kThreads = 32 * (4 + kWarps);
+constexpr int kSplit = kBlockM == 64 ? 4 : 1;
+constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+
+using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
+using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
+using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
+using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
+using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
+using Table = RowTable<Mod, kBlockM>;
+
+struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
+struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
+struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
+struct ORing : RingParts<ORing, OTile, kStages, 0> {};
+struct SRing : RingParts<SRing, STile, 2, 0> {};
+struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
+struct KvFull : BarrierParts<KvFull, 1> {};
+/// dQ of a step on its way out, a slot for each consumer.
+struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
+struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
+struct DqFull : BarrierParts<DqFull, 2> {};
+struct DqEmpty : BarrierParts<DqEmpty, 2> {};
+using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control,
+                            ORing::Control, SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Rows>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
+  return {shared + Memory::offset_of<Rows>() + slot * Table::kBytes};
+}
+
+/// Requests a box of whole rows: rows [row, row + Rows) of head h, batch b. One thread.
+template <class Tile>
+ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
+#pragma unroll
+  for (int slab = 0; slab < Tile::kSlabs; ++slab)
+    ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
+}
+
+/// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of
+/// all heads come first, since most rows of Q tend to see these.
+struct KvTilePlace {
+  int b, head, start;
+
+  ATTNC_DEVICE explicit KvTilePlace(const BackwardParamsSm90& p) {
+    const ForwardParams& f = p.base.forward;
+    const int tiles = (f.kv_len + kBlockN - 1) / kBlockN, heads = f.kv_heads * p.base.kv_batch;
+    const int per_section = tiles * p.section, first = int(blockIdx.x) / per_section * p.section;
+    const int within = int(blockIdx.x) % per_section, section = min(p.section, heads - first);
+    const int at = first + within % section;
+    b = at / f.kv_heads;
+    head = at % f.kv_heads;
+    start = within / section * kBlockN;
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- producer
+
+struct Producer {
+  const BackwardParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  const bool leads = threadIdx.x == 0;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+
+  ATTNC_DEVICE void request_kv(const KvTilePlace& tile) {
+    if (!leads) return;
+    const unsigned full = Barriers<Memory, KvFull>{shared}[0];
+    ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
+    request_tile(KTile{shared + Memory::offset_of<KPart>()}, p.k, full, tile.start, tile.head, tile.b * p.k_batch_step);
+    request_tile(VTile{shared + Memory::offset_of<VPart>()}, p.v, full, tile.start, tile.head, tile.b * p.v_batch_step);
+  }
+
+  ATTNC_DEVICE void request_step(Step step, const Mod::Head& head, int b, int h, int origin) {
+    const ForwardParams& f = p.base.forward;
+    constexpr int kEach = kBlockM / 32; // rows of a lane
+    float lse[kEach], delta[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const long long index = row_of_all(f, b, h, min(step.start + 32 * i + int(threadIdx.x), f.q_len - 1));
+      lse[i] = f.lse[index];
+      delta[i] = p.base.delta[index];
+    }
+    q.wait_empty();
+    if (leads) {
+      q.tell({step.start, step.flags, b, h});
+      ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
+      request_tile(q.tile(), p.q, q.full(), step.start, h, b * p.q_batch_step);
+    }
+    o.wait_empty();
+    if (leads) {
+      ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
+      request_tile(o.tile(), p.d_out, o.full(), step.start, h, b * p.d_out_batch_step);
+    }
+    const Table table = table_of(shared, q.slot);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      table.fill(f, args, head, b, h, step.start, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
+    __syncwarp();
+    if (leads) ptx::mbarrier_arrive(q.full());
+    q.advance();
+    o.advance();
+  }
+
+  ATTNC_DEVICE void run() {
+    const ForwardParams& f = p.base.forward;
+    const KvTilePlace tile(p);
+    request_kv(tile);
+    const int origin = Mod::kAnyOrigin ? tile.start : 0;
+    const int batches = p.base.kv_batch == f.batch ? 1 : f.batch;
+#pragma unroll 1
+    for (int i = 0; i < batches * f.group; ++i) {
+      const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
+      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+      const auto walk = walk_q<Mod, kBlockM>(f, args, b, h, tile.start, min(tile.start + kBlockN, f.kv_len));
+#pragma unroll 1
+      for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
+    }
+    q.wait_empty();
+    if (leads) {
+      q.tell({0, 0, -1, 0});
+      ptx::mbarrier_arrive(q.full());
+    }
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- consumer
+
+struct Consumer {
+  const BackwardParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  int group; // which consumer warpgroup, uniform over the warp
+
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+  Ring<Memory, SRing> s_ring = {shared};
+  unsigned d_q_parity = 0;
+
+  using Scores = Fragment<1, kBlockM>;
+  using Weights = PackedFragment<Element, 1, kBlockM>;
+
+  ATTNC_DEVICE KTile k_tile() const { return {shared + Memory::offset_of<KPart>()}; }
+  ATTNC_DEVICE VTile v_tile() const { return {shared + Memory::offset_of<VPart>()}; }
+
+  /// One lane of each warp passes a slot on once the warp is done with it.
+  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
+    __syncwarp();
+    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  /// dQ = dS K of this warpgroup's part of the tile.
+  ATTNC_DEVICE void start_d_q(DqSums::Part& d_q, STile s) {
+    if constexpr (DqSums::kByRows) {
+      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
+    } else {
+      using Slab = SwizzledTile<Element, kBlockN, 64>;
+      wgmma::start_gemm(d_q, transposed(s), Slab{k_tile().slab(group)}, 0);
+    }
+  }
+
+  /// dQ of a step to shared memory, for the storer.
+  ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
+    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
+    const unsigned to = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes + threadIdx.x % 128 * 16;
+#pragma unroll
+    for (int n = 0; n < DqSums::kColumns / 8; ++n) ptx::st_shared(to + 2048 * n, d_q.x[0][n]);
+    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqTile>() + 8 * group, {tile, 1});
+  }
+  /// The rest of it, later: the fence waits until all is written.
+  ATTNC_DEVICE void hand_over(bool really) {
+    ptx::fence_proxy_async();
+    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
+    d_q_parity ^= really;
+  }
+  /// The tile of q of a step, counted over all heads.
+  ATTNC_DEVICE int tile_of(int b, int h, int q_start) const {
+    const ForwardParams& f = p.base.forward;
+    return (b * f.q_heads + h) * ((f.q_len + kBlockM - 1) / kBlockM) + q_start / kBlockM;
+  }
+
+  /// dS^T of this warpgroup's rows.
+  ATTNC_DEVICE void write_gradients(const Weights& d_s) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const unsigned at = s_ring.tile().base + (64 * group + 16 * warp + lane % 16) * STile::kRowBytes;
+#pragma unroll
+    for (int n = 0; n < kBlockM / 8; n += 2) {
+      const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
+      ptx::stmatrix_x4(at + n / 8 * STile::kSlabBytes + chunk * 16, d_s.a[0][n / 2]);
+    }
+  }
+
+  template <class Out>
+  ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
+                          int row_of_tile) {
+    Element* base = (Element*)to + tile.b * stride.batch + tile.head * stride.head;
+    constexpr int kColumns = Same<Out, Fragment<1, KTile::kColumns>>::value ? kHeadDimQk : kHeadDimV;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = tile.start + row_of_tile + 8 * r;
+      wgmma::store_row<kColumns>(base + row * stride.row, x, r, factor, row < p.base.forward.kv_len);
+    }
+  }
+
+  /// S^T = K Q^T of the step whose Q comes next in the ring.
+  ATTNC_DEVICE void start_scores(Scores& s) {
+    wgmma::touch(s);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
+    ptx::wgmma_commit_group();
+  }
+
+  ATTNC_DEVICE void run() {
+    const ForwardParams& f = p.base.forward;
+    const KvTilePlace tile(p);
+    const int row_of_tile = 64 * group + threadIdx.x / 32 % 4 * 16 + Scores::row(0);
+    const bool tail = tile.start + kBlockN > f.kv_len;
+    Fragment<1, KTile::kColumns> d_k;
+    Fragment<1, VTile::kColumns> d_v;
+    Scores s, d_p;
+    Weights weights, d_s;
+    d_k.fill(0.f);
+    d_v.fill(0.f);
+    KvPlace<Mod> place;
+    Step step = {0, 0};
+    typename Table::template Values<> delta; // of the last step
+    bool has_older = false; // steps before the last one
+    int last_tile = -1; // of q, the one of the step that dQ is to come of
+    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+#pragma unroll 1
+    while (true) {
+      // Under way: dP and dV of the last step.
+      const bool has_last = last_tile >= 0;
+      const Table last_table = table_of(shared, q.slot_before());
+      const bool last_masked = tail || step.flags & kStepMasked;
+      constexpr int kGroups = kBlockM / 8, kFirst = kKeepsProducts ? kGroups : kGroups / kSplit, kEarly = kGroups / 4;
+      DqSums::Part d_q;
+      ptx::wgmma_wait_group<1>(); // dP is there
+      wgmma::touch(d_p);
+      // NOTE: where there is no step, numbers are garbage and harm nobody, but addresses in the table of rows would.
+      const bool has_rows = !Mod::Exponents::kCallsScore || has_last;
+      if (!has_rows) [[unlikely]]
+        ;
+      else if (last_masked)
+        to_gradients<true, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else
+        to_gradients<false, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      ptx::wgmma_wait_group<0>(); // dV is there
+      wgmma::touch(d_v);
+      pass_slot(o.empty_before(), has_last);
+      q.wait_full();
+      int message[4];
+      q.hear(message);
+      const Table table = table_of(shared, q.slot);
+      const auto bias = table.template bias<0, kEarly>();
+      start_scores(s); // of the next step; garbage where there is none
+      if (!has_rows) [[unlikely]]
+        ;
+      else if (last_masked)
+        to_gradients<true, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else
+        to_gradients<false, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      write_gradients(d_s);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
+      ptx::wgmma_commit_group();
+      ptx::fence_proxy_async();
+      pass_slot(s_ring.full());
+      s_ring.wait_full();
+      ptx::wgmma_fence();
+      start_d_q(d_q, s_ring.tile());
+      ptx::wgmma_commit_group();
+
+      const bool ends = message[2] < 0;
+      if (!ends && (message[2] != place.b || message[3] != place.h || !has_last)) [[unlikely]]
+        place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
+      step = {message[0], message[1]};
+      const bool masked = tail || step.flags & kStepMasked;
+      ptx::wgmma_wait_group<2>(); // S is there
+      wgmma::touch(s);
+      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
+        ;
+      else if (masked)
+        to_weights<true, 0, kEarly>(s, weights, f, args, place, table, bias, step);
+      else
+        to_weights<false, 0, kEarly>(s, weights, f, args, place, table, bias, step);
+
+      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
+      wgmma::touch(d_k);
+      wgmma::touch(d_q);
+      const auto late_bias = table.template bias<kEarly, kGroups>();
+      pass_slot(q.empty_before(), has_last);
+      s_ring.advance();
+      write_d_q(d_q, last_tile);
+      if (ends) break;
+      o.wait_full();
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
+      ptx::wgmma_commit_group();
+      if (masked)
+        to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
+      else
+        to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
+      delta = table.delta();
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
+      ptx::wgmma_commit_group();
+      hand_over(has_last);
+      last_tile = tile_of(place.b, place.h, step.start);
+      q.advance();
+      o.advance();
+      has_older = has_last;
+    }
+    hand_over(last_tile >= 0);
+    write_d_q({}, -1);
+    hand_over(true);
+    if (last_tile < 0) {
+      d_k.fill(0.f);
+      d_v.fill(0.f);
+    }
+    store(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile);
+    store(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile);
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------------- storer
+
+/// One thread for each consumer: adds the dQ that it hands over to the sums.
+struct Storer {
+  const BackwardParamsSm90& p;
+  unsigned shared;
+  int group;
+
+  ATTNC_DEVICE void run() {
+    unsigned parity = 0;
+    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
+    while (true) {
+      ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
+      parity ^= 1;
+      int message[2];
+      ptx::ld_shared(message, shared + Memory::offset_of<DqTile>() + 8 * group);
+      if (message[0] < 0) break;
+      ptx::bulk_add(DqSums::part(p.d_q_sums, message[0], group), from, DqSums::kPartBytes);
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_read();
+      ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
+    }
+    ptx::bulk_wait();
+  }
+};
+
+ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
+  if (threadIdx.x == 0) {
+    Ring<Memory, QRing>{shared}.initialise(1, kWarps);
+    Ring<Memory, ORing>{shared}.initialise(1, kWarps);
+    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
+    Barriers<Memory, KvFull>{shared}.initialise(1);
+    Barriers<Memory, DqFull>{shared}.initialise(4);
+    Barriers<Memory, DqEmpty>{shared}.initialise(1);
+    ptx::fence_mbarrier_init();
+    ptx::prefetch_tensor_map(p.q);
+    ptx::prefetch_tensor_map(p.k);
+    ptx::prefetch_tensor_map(p.v);
+    ptx::prefetch_tensor_map(p.d_out);
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
+  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  initialise(p, shared);
+  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (group == 0) {
+    ptx::setmaxnreg_dec<kProducerRegisters>();
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp == 0)
+      Producer{p, args, shared}.run();
+    else if (warp < 3 && threadIdx.x % 32 == 0)
+      Storer{p, shared, warp - 1}.run();
+  } else {
+    ptx::setmaxnreg_inc<kConsumerRegisters>();
+    Consumer{p, args, shared, group - 1}.run();
+  }
+}
+
+} // namespace attnc::sm90
