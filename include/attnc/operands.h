@@ -52,9 +52,9 @@ struct BackwardOutputs {
   std::optional<TensorView> dK; ///< as k; where k is broadcast over the batch (batch 1), the sum over it
   std::optional<TensorView> dV; ///< as v; likewise
   /// A tensor for each name in KernelOptions::gradients; others are not looked at. Of the capture's shape, a scalar's
-  /// without axes; f32 or of the capture's dtype; any strides, under which different elements lie at different addresses.
-  /// Written, not added to: the sum over all reads of the element, where an index outside the capture reads the nearest
-  /// element inside. Null: no name.
+  /// without axes; f32 or of the capture's dtype; any strides, under which different elements lie at different
+  /// addresses. Written, not added to: the sum over all reads of the element, where an index outside the capture reads
+  /// the nearest element inside. Null: no name.
   const Captures* captures = nullptr;
 };
 

@@ -26,7 +26,8 @@ struct GradientAccess {
   bool once = false, oneBatch = false, oneHead = false;
 };
 
-/// Whether the value is b, h, q_idx or kv_idx itself, and the extent is the one along which it counts: it is never outside.
+/// Whether the value is b, h, q_idx or kv_idx itself, and the extent is the one along which it counts: it is never
+/// outside.
 bool isPositionAlong(const ir::Module& module, ir::Value value, const ir::Extent& extent);
 
 GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradient& place);

@@ -53,7 +53,8 @@ Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Ze
 
 Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
                                      const BackwardOutputs& outputs, bool launches) const {
-  return plan::addCaptureOutputs(checked, built->plan, built->mod.module(), operands.captures, outputs.captures, launches);
+  return plan::addCaptureOutputs(checked, built->plan, built->mod.module(), operands.captures, outputs.captures,
+                                 launches);
 }
 
 Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace,

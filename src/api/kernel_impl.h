@@ -41,8 +41,8 @@ struct LoadedPlan {
   }
 
   /// Of a backward plan: what plan::addCaptureOutputs() does.
-  Status addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands, const BackwardOutputs& outputs,
-                           bool launches) const;
+  Status addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
+                           const BackwardOutputs& outputs, bool launches) const;
 
   /// Enqueues all stages that have CTAs. `captures`: null for none.
   Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream) const;

@@ -142,11 +142,13 @@ struct ModAccess {
   }
 
   static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
-    const std::vector<std::string> wanted(captures.begin(), captures.end()), floats = passes::floatCaptures(mod.module());
+    const std::vector<std::string> wanted(captures.begin(), captures.end()),
+        floats = passes::floatCaptures(mod.module());
     for (const std::string& name : wanted)
       if (!llvm::is_contained(floats, name))
-        return Error::environment(fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
-                                  floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
+        return Error::environment(
+            fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
+            floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
     auto gradients = passes::differentiate(mod.module(), wanted);
     if (!gradients) return std::move(gradients).error();
     return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->text,

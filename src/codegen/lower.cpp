@@ -244,11 +244,12 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   if (!gradients.captures.empty()) program.gradients.emplace();
   for (const ir::CaptureGradient& place : gradients.places)
-    program.gradients->push_back({.capture = unsigned(llvm::find(gradients.captures, place.capture) - gradients.captures.begin()),
-                                 .rounds = place.rounds,
-                                 .access = analysis::gradientAccess(module, place),
-                                 .value = lowerRoot(*module.output(place.output)),
-                                 .offset = lowerDenseOffset(place)});
+    program.gradients->push_back(
+        {.capture = unsigned(llvm::find(gradients.captures, place.capture) - gradients.captures.begin()),
+         .rounds = place.rounds,
+         .access = analysis::gradientAccess(module, place),
+         .value = lowerRoot(*module.output(place.output)),
+         .offset = lowerDenseOffset(place)});
   return std::move(program);
 }
 

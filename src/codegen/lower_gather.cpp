@@ -143,7 +143,8 @@ uint32_t Lowering::lowerGather(Value value) {
 }
 
 /// Where a place adds its gradient, in a dense tensor of the capture's shape; nothing for element 0 at all times.
-/// Indices are clamped, since their place may be outside of what a gather proves, but for positions along their own axes.
+/// Indices are clamped, since their place may be outside of what a gather proves, but for positions along their own
+/// axes.
 std::optional<uint32_t> Lowering::lowerDenseOffset(const ir::CaptureGradient& place) {
   const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
   if (tensor == module.tensors.end()) return std::nullopt;
@@ -179,10 +180,12 @@ std::optional<uint32_t> Lowering::lowerDenseOffset(const ir::CaptureGradient& pl
     sum.operands.push_back(term);
     const uint32_t size = extent.isNamed ? sizeOf(axis) : addLeaf(literal(Type::I64, extent.value), "long long");
     const uint32_t longSize =
-        extent.isNamed ? addNamed({.text = "i64_of({0})", .operands = {size}, .type = "long long", .prefix = "o_"}) : size;
+        extent.isNamed ? addNamed({.text = "i64_of({0})", .operands = {size}, .type = "long long", .prefix = "o_"})
+                       : size;
     const bool isFirst = sum.operands.size() == 1;
-    stride = isFirst ? longSize
-                     : addNamed({.text = "{0} * {1}", .operands = {*stride, longSize}, .type = "long long", .prefix = "o_"});
+    stride =
+        isFirst ? longSize
+                : addNamed({.text = "{0} * {1}", .operands = {*stride, longSize}, .type = "long long", .prefix = "o_"});
   }
   if (sum.operands.empty()) return std::nullopt;
   return addNamed(std::move(sum));

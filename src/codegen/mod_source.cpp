@@ -193,7 +193,8 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
                         "  static constexpr GradientReach kReach = GradientReach::{3};\n"
                         "  static constexpr bool kRoundMoves = {4};\n",
                         i, hook.capture, hook.rounds, nameOf(hook.access.reach), hook.access.roundMoves);
-    text += returnerText("float", "value" + fmt::format(kGradientArguments, ", float score, float grad"), bodies[i].first);
+    text +=
+        returnerText("float", "value" + fmt::format(kGradientArguments, ", float score, float grad"), bodies[i].first);
     text += returnerText("long long", "offset" + fmt::format(kGradientArguments, ""),
                          hook.offset ? bodies[i].second : "    return 0;\n");
     text += "  };\n";
@@ -242,8 +243,8 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
     hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
   std::vector<std::pair<FunctionText, std::optional<FunctionText>>> gradients;
   for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>())) {
-    auto& [value, offset] = gradients.emplace_back(
-        FunctionText(program, Function::DScore, std::vector{hook.value}, fields), std::nullopt);
+    auto& [value, offset] =
+        gradients.emplace_back(FunctionText(program, Function::DScore, std::vector{hook.value}, fields), std::nullopt);
     if (hook.offset) offset.emplace(program, Function::DScore, std::vector{*hook.offset}, fields);
   }
   FunctionText row(program, Function::Row, listOf(fields.row), fields);

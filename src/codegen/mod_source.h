@@ -49,8 +49,8 @@ struct ModSource {
 constexpr int kMaxSharedColumnBytes = 64;
 
 /// Never fails on a module that verifies. Equal modules give equal text. `facts`: of the module. Values from
-/// `firstDerived` on are attnc's own, and named as such. `gradients`: of captures, that the text has hooks for; outputs of
-/// the module.
+/// `firstDerived` on are attnc's own, and named as such. `gradients`: of captures, that the text has hooks for; outputs
+/// of the module.
 ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
                   const ir::CaptureGradients& gradients = {});
 

@@ -29,7 +29,8 @@ CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, b
   sum.elements = capture.elements;
   sum.owned = !capture.isOwned ? 0 : loopsBatches ? 1 : 2;
   if (capture.elements > 0)
-    sum.slots = capture.isDirect ? capture.out.data : static_cast<char*>(workspace.at(Use::CaptureSums)) + capture.offset;
+    sum.slots =
+        capture.isDirect ? capture.out.data : static_cast<char*>(workspace.at(Use::CaptureSums)) + capture.offset;
   return sum;
 }
 
@@ -42,7 +43,8 @@ Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operan
                                       const WorkspaceView& workspace) {
   CaptureParams p{};
   p.backward = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
-  for (size_t i = 0; i < operands.captures.size(); ++i) p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
+  for (size_t i = 0; i < operands.captures.size(); ++i)
+    p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
   p.loops_batches = operands.loopsBatches;
   return ParameterBlock(p);
 }
@@ -109,17 +111,14 @@ Expected<TensorView> outputOf(const std::string& name, const TensorView& like, c
   const bool isAlike = tensor->rank == like.rank &&
                        std::equal(like.shape.begin(), like.shape.begin() + like.rank, tensor->shape.begin());
   if (!isAlike || (tensor->dtype != DType::F32 && tensor->dtype != like.dtype))
-    return wrong("is " + describe(*tensor),
-                 describe(like) + (like.dtype == DType::F32 ? "" : ", or of f32"));
+    return wrong("is " + describe(*tensor), describe(like) + (like.dtype == DType::F32 ? "" : ", or of f32"));
   if (launches && !tensor->data && tensor->elements()) return wrong("is null", "device memory");
   return *tensor;
 }
 
 } // namespace
 
-size_t CaptureOutput::bytes() const {
-  return size_t(elements) * (isExact ? 8 * kExactWords : sizeof(float));
-}
+size_t CaptureOutput::bytes() const { return size_t(elements) * (isExact ? 8 * kExactWords : sizeof(float)); }
 
 void addCaptureGradients(Plan& plan, const Request& request, Family family) {
   if (request.mod.captures.empty()) return;

@@ -24,15 +24,16 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
   KernelMod mod{module, {}, {}, {}};
   for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
   for (const ir::CaptureGradient& place : gradients.places)
-    llvm::find_if(mod.captures, [&](const CaptureAccess& capture) { return capture.name == place.capture; })
-        ->places.push_back(analysis::gradientAccess(module, place));
+    llvm::find_if(mod.captures, [&](const CaptureAccess& capture) {
+      return capture.name == place.capture;
+    })->places.push_back(analysis::gradientAccess(module, place));
   if (!form.gradients && !gradients.places.empty())
     if (Status status = dropGradients(mod.module, gradients); !status) return status.error();
   const size_t firstDerived = mod.module.size();
   if (Status status = passes::deriveForKernels(mod.module, form.algebra); !status) return status.error();
   mod.facts = analysis::modFacts(mod.module);
-  mod.source = codegen::emitMod(mod.module, mod.facts, firstDerived,
-                                form.gradients ? gradients : ir::CaptureGradients());
+  mod.source =
+      codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? gradients : ir::CaptureGradients());
   return mod;
 }
 

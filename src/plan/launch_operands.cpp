@@ -149,11 +149,14 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
   all->dOut = operands.dOut;
   all->wantsOperands = outputs.dQ || outputs.dK || outputs.dV;
   if (!all->wantsOperands && options.gradients.empty())
-    return Error::environment("no gradient is asked for", "give d_q, d_k and d_v, or name captures in KernelOptions::gradients");
+    return Error::environment("no gradient is asked for",
+                              "give d_q, d_k and d_v, or name captures in KernelOptions::gradients");
   using Given = std::tuple<const char*, TensorView*, const std::optional<TensorView>&, const TensorView*>;
-  llvm::SmallVector<std::tuple<const char*, const TensorView*, const TensorView*>, 4> checked{{"d_out", &all->dOut, &all->out}};
-  for (auto [name, tensor, given, like] : {Given("d_q", &all->dQ, outputs.dQ, &all->q), Given("d_k", &all->dK, outputs.dK, &all->k),
-                                           Given("d_v", &all->dV, outputs.dV, &all->v)}) {
+  llvm::SmallVector<std::tuple<const char*, const TensorView*, const TensorView*>, 4> checked{
+      {"d_out", &all->dOut, &all->out}};
+  for (auto [name, tensor, given, like] :
+       {Given("d_q", &all->dQ, outputs.dQ, &all->q), Given("d_k", &all->dK, outputs.dK, &all->k),
+        Given("d_v", &all->dV, outputs.dV, &all->v)}) {
     if (!all->wantsOperands) continue;
     if (!given) return wrong(name, "is not given", "d_q, d_k and d_v, or none of them");
     *tensor = *given;

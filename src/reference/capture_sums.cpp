@@ -6,7 +6,8 @@
 
 namespace attnc::reference {
 
-CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients) {
+CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
+                         const ir::CaptureGradients& gradients) {
   const auto shapeOf = [&](const std::string& name) -> std::vector<int64_t> {
     const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == name; });
     if (tensor == module.tensors.end()) return {}; // a scalar
@@ -21,7 +22,8 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
   for (const ir::CaptureGradient& place : gradients.places) {
     const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
     if (sums[capture].empty()) continue; // there is nothing to read
-    places.push_back({capture, place.rounds, {module, bindings, *module.output(place.output)}, {}, shapeOf(place.capture)});
+    places.push_back(
+        {capture, place.rounds, {module, bindings, *module.output(place.output)}, {}, shapeOf(place.capture)});
     for (const std::string& index : place.indices)
       places.back().indices.emplace_back(module, bindings, *module.output(index));
   }

@@ -1,4 +1,5 @@
-// The oracle of the backward pass: gradients of q, k and v in double precision on the CPU, straight from the definition.
+// The oracle of the backward pass: gradients of q, k and v in double precision on the CPU, straight from the
+// definition.
 //
 // In: a module with the output d_score (passes/autodiff.h), operands in host memory, and the gradients
 // of a scalar loss by out and lse. Out: its gradients by q, k and v, and by captures, as doubles. For each row of q:
@@ -36,8 +37,8 @@ struct GradientResult {
   std::map<std::string, std::vector<double>> captures;
 };
 
-/// `wanted`: captures whose gradients are asked for; outputs of the module. Errors as of attention(); and (environment) dOut
-/// or dLse of another shape than out and lse. Deterministic. Takes memory for the wanted gradients once a KV head.
+/// `wanted`: captures whose gradients are asked for; outputs of the module. Errors as of attention(); and (environment)
+/// dOut or dLse of another shape than out and lse. Deterministic. Takes memory for the wanted gradients once a KV head.
 Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args,
                                    const ir::CaptureGradients& wanted = {});
 

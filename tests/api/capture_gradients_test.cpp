@@ -13,16 +13,24 @@ void* const kSomewhere = reinterpret_cast<void*>(0x1000); // never read
 constexpr const char* kArch = "sm_80";
 
 Mod modOf(const std::string& captures, const std::string& score) {
-  auto mod = Mod::parse(captures + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n", {.name = "m.py"});
+  auto mod = Mod::parse(captures + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n",
+                        {.name = "m.py"});
   if (!mod) FAIL(mod.error().message);
   return *std::move(mod);
 }
 
 KernelOptions optionsFor(std::set<std::string> gradients, Family family = Family::Sm80) {
-  return {.kind = KernelKind::Backward, .family = family, .arch = kArch, .headDim = 64, .headDimV = 64, .gradients = std::move(gradients)};
+  return {.kind = KernelKind::Backward,
+          .family = family,
+          .arch = kArch,
+          .headDim = 64,
+          .headDimV = 64,
+          .gradients = std::move(gradients)};
 }
 
-TensorView tensor(DType dtype, std::initializer_list<int64_t> shape) { return TensorView::contiguous(kSomewhere, dtype, shape); }
+TensorView tensor(DType dtype, std::initializer_list<int64_t> shape) {
+  return TensorView::contiguous(kSomewhere, dtype, shape);
+}
 
 plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
   auto derived = derive(mod, options);
@@ -55,7 +63,9 @@ struct Launch {
     if (!plan) return plan.error();
     auto checked = plan::checkBackward(operands, outputs, options);
     if (!checked) return checked;
-    if (Status ok = plan::addCaptureOutputs(*checked, *plan, derived->module(), operands.captures, outputs.captures, true); !ok)
+    if (Status ok =
+            plan::addCaptureOutputs(*checked, *plan, derived->module(), operands.captures, outputs.captures, true);
+        !ok)
       return ok.error();
     return checked;
   }
@@ -83,7 +93,8 @@ TEST_CASE("gradients are of captured floats alone", "[api][captures]") {
   for (const char* name : {"idx", "n", "nobody"}) {
     auto source = compiler.source(mod, optionsFor({name}));
     REQUIRE_FALSE(source);
-    CHECK(source.error().message == std::string("a gradient of ") + name + " is asked for, which is no float that m.py captures");
+    CHECK(source.error().message ==
+          std::string("a gradient of ") + name + " is asked for, which is no float that m.py captures");
     CHECK(source.error().remedy == "it captures bias, gain");
   }
 }
@@ -98,7 +109,8 @@ TEST_CASE("kernels of dq, dk and dv are the same with and without gradients of c
         floats.insert(capture.name);
     for (Family family : {Family::Naive, Family::Sm80}) {
       INFO(name << " " << familyName(family));
-      const auto without = *compiler.source(mod, optionsFor({}, family)), with = *compiler.source(mod, optionsFor(floats, family));
+      const auto without = *compiler.source(mod, optionsFor({}, family)),
+                 with = *compiler.source(mod, optionsFor(floats, family));
       REQUIRE(with.size() == without.size() + 1 + floats.size());
       for (size_t i = 0; i < without.size(); ++i) CHECK(with[i].flattened() == without[i].flattened());
     }
@@ -110,7 +122,8 @@ TEST_CASE("gradients of captures go to tensors of the captures' shapes", "[api][
   const KernelOptions options = optionsFor({"bias", "gain"});
   Launch launch;
   launch.captures.set("bias", tensor(DType::BF16, {4, 60})).set("gain", 2.0);
-  CHECK(launch.error(mod, options) == "the gradient of bias is not given, expected a tensor of this name in BackwardOutputs::captures");
+  CHECK(launch.error(mod, options) ==
+        "the gradient of bias is not given, expected a tensor of this name in BackwardOutputs::captures");
   launch.gradients.set("bias", tensor(DType::F32, {4, 60}));
   launch.gradients.set("gain", 1.0);
   CHECK(launch.error(mod, options) == "the gradient of gain is a number, expected a tensor");

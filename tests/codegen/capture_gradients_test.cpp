@@ -69,7 +69,8 @@ using RunCaptures = void (*)(const uint64_t* words, const Place* in, Hooked* out
 
 } // namespace
 
-TEST_CASE("gradients of captures of generated code are those of the IR, at the offsets of a dense tensor", "[autodiff]") {
+TEST_CASE("gradients of captures of generated code are those of the IR, at the offsets of a dense tensor",
+          "[autodiff]") {
   struct Entry {
     const test::LibraryMod* mod;
     passes::Gradients gradients;
@@ -106,13 +107,16 @@ TEST_CASE("gradients of captures of generated code are those of the IR, at the o
       const ir::CaptureGradient& place = entry.gradients.captures[number];
       const ir::Evaluator value(module, entry.mod->bindings, *module.output(place.output));
       std::vector<ir::Evaluator> indices;
-      for (const std::string& name : place.indices) indices.emplace_back(module, entry.mod->bindings, *module.output(name));
+      for (const std::string& name : place.indices)
+        indices.emplace_back(module, entry.mod->bindings, *module.output(name));
       const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
       for (int sample = 0; sample < 100; ++sample) {
         const test::Point at = test::pointOf(sample, problem);
         const auto [b, h, q, kv] = at.coordinates;
-        const Place in{int(b), int(h), int(q), int(kv), float(at.score), float(test::sampleScore(sample + 1)), int(number),
-                       int(sample % place.rounds)};
+        const Place in{int(b),          int(h),
+                       int(q),          int(kv),
+                       float(at.score), float(test::sampleScore(sample + 1)),
+                       int(number),     int(sample % place.rounds)};
         Hooked got{};
         run(words.data(), &in, &got, int(problem.qLen), int(problem.kvLen));
         INFO(place.output << " at " << q << ", " << kv << ", round " << in.round);

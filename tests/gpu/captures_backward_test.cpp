@@ -21,8 +21,8 @@ const Family kFamilies[] = {Family::Naive, Family::Sm80, Family::Sm90};
 /// Whether the family has a backward kernel for this on the device at hand.
 bool serves(Family family, DType dtype, int headDim, int headDimV, bool deterministic) {
   if (family != Family::Sm90) return true;
-  return gpu()->context.info().arch == "sm_90a" && dtype != DType::F32 && !deterministic && std::max(headDim, headDimV) <= 128 &&
-         (headDim > 64 || headDimV <= 64);
+  return gpu()->context.info().arch == "sm_90a" && dtype != DType::F32 && !deterministic &&
+         std::max(headDim, headDimV) <= 128 && (headDim > 64 || headDimV <= 64);
 }
 
 using CaptureValues = std::map<std::string, std::vector<double>>;
@@ -60,8 +60,8 @@ TensorView layOut(const TensorView& like, bool spaced) {
   return view;
 }
 
-/// Forward, then backward `times` times; gradients of captures as doubles, of the last launch. Fails where launches of a
-/// deterministic kernel differ in a bit. Outputs and workspace are poisoned with NaN before each.
+/// Forward, then backward `times` times; gradients of captures as doubles, of the last launch. Fails where launches of
+/// a deterministic kernel differ in a bit. Outputs and workspace are poisoned with NaN before each.
 CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
                   const Asked& asked, int times = 1) {
   Gpu& gpu = *gputest::gpu();
@@ -132,16 +132,17 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
 }
 
 CaptureValues expectedOf(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
-                        const std::set<std::string>& wanted) {
+                         const std::set<std::string>& wanted) {
   const Mod derived = take(gradientMod(mod, wanted));
-  reference::GradientArgs args{{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  reference::GradientArgs args{
+      {operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
   args.dLse = given.dLse->view();
   return take(reference::gradients(derived.module(), operands.captures, args, captureGradients(derived))).captures;
 }
 
-/// g = P (dO v - delta) is off by P times the error of delta, which is that of the rounded out times dO: some u sqrt(DV)
-/// for all of a row, and independent from row to row. Sums over rows are off by that times the root of the weight that
-/// they get, and so is their own size by dO and v; derivatives of the mods below stay near 1 to 10.
+/// g = P (dO v - delta) is off by P times the error of delta, which is that of the rounded out times dO: some u
+/// sqrt(DV) for all of a row, and independent from row to row. Sums over rows are off by that times the root of the
+/// weight that they get, and so is their own size by dO and v; derivatives of the mods below stay near 1 to 10.
 void check(const CaptureValues& got, const CaptureValues& want, const Problem& problem, DType outDtype) {
   REQUIRE(got.size() == want.size());
   for (const auto& [name, expected] : want) {
@@ -153,7 +154,8 @@ void check(const CaptureValues& got, const CaptureValues& want, const Problem& p
     const std::vector<double>& actual = got.at(name);
     REQUIRE(actual.size() == expected.size());
     reference::Comparison comparison(
-        {.absolute = u * (32 + 12 * rms) * std::max(1.0, std::sqrt(problem.headDimV / 64.)), .relative = 8 * u + 2 * stored});
+        {.absolute = u * (32 + 12 * rms) * std::max(1.0, std::sqrt(problem.headDimV / 64.)),
+         .relative = 8 * u + 2 * stored});
     for (size_t i = 0; i < actual.size(); ++i) comparison.add(actual[i], expected[i]);
     INFO(name << ", rms " << rms << ", max error " << comparison.maxError() << ": " << comparison.firstBadText());
     CHECK(comparison.holds());
@@ -170,12 +172,13 @@ void checkAll(const std::string& text, const std::set<std::string>& gradients, c
     for (bool deterministic : {false, true}) {
       if (!serves(family, problem.dtype, problem.headDim, problem.headDimV, deterministic)) continue;
       INFO(text << "\n" << familyName(family) << ", " << problem.text() << (deterministic ? ", deterministic" : ""));
-      check(run(mod, problem, operands, given, {gradients, family, deterministic}, deterministic ? 3 : 1), expected, problem,
-            DType::F32);
+      check(run(mod, problem, operands, given, {gradients, family, deterministic}, deterministic ? 3 : 1), expected,
+            problem, DType::F32);
     }
 }
 
-std::string scoreOf(const std::string& captures, const std::string& score, const std::string& mask = "q_idx + 30 >= kv_idx") {
+std::string scoreOf(const std::string& captures, const std::string& score,
+                    const std::string& mask = "q_idx + 30 >= kv_idx") {
   return captures + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score +
          "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n";
 }
@@ -190,7 +193,8 @@ const Access kAccesses[] = {
     {scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx]"), {"bias"}},
     {scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx]", "True"), {"bias"}},
     {scoreOf("bias: f32[H, 40]", "score + bias[h, q_idx - kv_idx + 10]"), {"bias"}}, // clamped at both ends
-    {scoreOf("bias: f32[H, 512]", "score + bias[h, q_idx - kv_idx]", "True"), {"bias"}}, // negative ones count from the end
+    {scoreOf("bias: f32[H, 512]", "score + bias[h, q_idx - kv_idx]", "True"),
+     {"bias"}}, // negative ones count from the end
     {scoreOf("import torch\nbias: f32[300]", "score + bias[torch.abs(q_idx - kv_idx)]"), {"bias"}},
     {scoreOf("bias: f32[H, Q_LEN, KV_LEN]", "score + bias[h, q_idx, kv_idx]"), {"bias"}},
     {scoreOf("bias: f32[B, H, Q_LEN, KV_LEN]", "score + bias[b, h, q_idx, kv_idx]"), {"bias"}},
@@ -201,7 +205,8 @@ const Access kAccesses[] = {
     {scoreOf("import torch\nbias: f32[300]\nother: f32[H]",
              "torch.tanh(score) * bias[h] + bias[q_idx] * other[h] + bias[kv_idx - q_idx + 7]"),
      {"bias", "other"}},
-    {scoreOf("a: f32[B, H, Q_LEN, 16]\nc: bf16[B, KV_LEN, 16]", "score + 0.1 * (a[b, h, q_idx] @ c[b, kv_idx])"), {"a", "c"}},
+    {scoreOf("a: f32[B, H, Q_LEN, 16]\nc: bf16[B, KV_LEN, 16]", "score + 0.1 * (a[b, h, q_idx] @ c[b, kv_idx])"),
+     {"a", "c"}},
 };
 
 } // namespace
@@ -224,7 +229,8 @@ TEST_CASE("gradients of captures agree with the reference, however they are read
   compileAhead(jobs);
   for (const Access& access : kAccesses)
     for (DType dtype : {DType::BF16, DType::F32})
-      for (const ProblemShape& shape : {ProblemShape{2, 4, 2, 130, 190}, {1, 2, 2, 63, 65}, {1, 3, 1, 1, 200}, {1, 2, 2, 200, 1}})
+      for (const ProblemShape& shape :
+           {ProblemShape{2, 4, 2, 130, 190}, {1, 2, 2, 63, 65}, {1, 3, 1, 1, 200}, {1, 2, 2, 200, 1}})
         checkAll(access.text, access.gradients, {shape, 64, 64, dtype});
 }
 
@@ -245,16 +251,18 @@ TEST_CASE("only the bias wants a gradient, in its own dtype and strides", "[gpu]
   const CaptureValues expected = expectedOf(mod, operands, given, {"bias"});
   for (Family family : kFamilies)
     for (bool deterministic : {false, true})
-      if (serves(family, DType::F16, 64, 64, deterministic)) check(run(mod, problem, operands, given, {{"bias"}, family, deterministic, /*operandsToo=*/false, /*spaced=*/true}, 2),
-            expected, problem, DType::BF16);
+      if (serves(family, DType::F16, 64, 64, deterministic))
+        check(run(mod, problem, operands, given,
+                  {{"bias"}, family, deterministic, /*operandsToo=*/false, /*spaced=*/true}, 2),
+              expected, problem, DType::BF16);
 }
 
 TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whatever the derivative is there",
           "[gpu][backward][captures]") {
   ATTNC_NEED_GPU();
   // log has an infinite derivative at 0 and none below; rows 0, 3, 6, ... see nothing.
-  const std::string text = scoreOf("import torch\nbias: f32[KV_LEN]", "score + torch.log(bias[kv_idx])",
-                                   "(kv_idx < 40) & (q_idx % 3 != 0)");
+  const std::string text =
+      scoreOf("import torch\nbias: f32[KV_LEN]", "score + torch.log(bias[kv_idx])", "(kv_idx < 40) & (q_idx % 3 != 0)");
   const Problem problem{{1, 2, 2, 70, 90}, 64, 64, DType::F32};
   HostOperands operands = draw(take(Mod::parse(text)), problem);
   std::vector<float> bias;
@@ -265,14 +273,16 @@ TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whate
 
 TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][captures]") {
   ATTNC_NEED_GPU();
-  const Mod mod = take(Mod::parse("bias: f32[H, 40]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h, kv_idx]\n"));
+  const Mod mod = take(
+      Mod::parse("bias: f32[H, 40]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h, kv_idx]\n"));
   for (const ProblemShape& shape : {ProblemShape{1, 2, 2, 0, 5}, {1, 2, 2, 5, 0}, {0, 2, 2, 5, 5}}) {
     const Problem problem{shape, 64, 64, DType::BF16};
     const HostOperands operands = draw(mod, problem);
     const ResultGradients given = drawGradients(problem, true);
     for (Family family : kFamilies)
       for (bool deterministic : {false, true})
-        if (serves(family, DType::BF16, 64, 64, deterministic)) CHECK(run(mod, problem, operands, given, {{"bias"}, family, deterministic}).at("bias") ==
-              std::vector<double>(80, 0.0));
+        if (serves(family, DType::BF16, 64, 64, deterministic))
+          CHECK(run(mod, problem, operands, given, {{"bias"}, family, deterministic}).at("bias") ==
+                std::vector<double>(80, 0.0));
   }
 }

@@ -42,8 +42,10 @@ std::vector<Access> accesses() {
       {scoreOf("bias: f32[H, Q_LEN, KV_LEN]", "score + bias[h, q_idx, kv_idx]"), {"bias"}},
       {scoreOf("bias: f32[B, H, N]\nidx: i32[Q_LEN]", "score + bias[b, h, idx[q_idx]]"), {"bias"}},
       {scoreOf("bias: f32\ncap: float", "cap * (score / cap + bias)"), {"bias", "cap"}},
-      {scoreOf("import torch\nbias: f32[N]", "torch.tanh(score) * bias[h] + bias[q_idx] + bias[kv_idx - q_idx + 7]"), {"bias"}},
-      {scoreOf("a: bf16[B, H, Q_LEN, 16]\nc: bf16[B, KV_LEN, 16]", "score + a[b, h, q_idx] @ c[b, kv_idx]"), {"a", "c"}},
+      {scoreOf("import torch\nbias: f32[N]", "torch.tanh(score) * bias[h] + bias[q_idx] + bias[kv_idx - q_idx + 7]"),
+       {"bias"}},
+      {scoreOf("a: bf16[B, H, Q_LEN, 16]\nc: bf16[B, KV_LEN, 16]", "score + a[b, h, q_idx] @ c[b, kv_idx]"),
+       {"a", "c"}},
   };
 }
 
@@ -65,8 +67,8 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
     options.kind = KernelKind::Backward;
     options.arch = "sm_89"; // the least shared memory of all
     options.gradients = access.gradients;
-    jobs.push_back({fmt::format("{}, {} {} {}{}", access.text, familyName(options.family), dtypeName(options.dtype), options.headDim,
-                                options.deterministic ? ", deterministic" : ""),
+    jobs.push_back({fmt::format("{}, {} {} {}{}", access.text, familyName(options.family), dtypeName(options.dtype),
+                                options.headDim, options.deterministic ? ", deterministic" : ""),
                     parsed(access.text), options});
   };
   for (const Access& access : accesses())
@@ -92,7 +94,8 @@ TEST_CASE("gradients of captures compile without spills", "[kernels][captures]")
       }
       for (const auto& stage : *kernel) {
         if (stage->templateName.find("captures") == std::string::npos) continue;
-        if (stage->spillBytes || !stage->advisories.empty() || stage->staticSharedBytes + stage->dynamicSharedBytes > 99 * 1024)
+        if (stage->spillBytes || !stage->advisories.empty() ||
+            stage->staticSharedBytes + stage->dynamicSharedBytes > 99 * 1024)
           findings += fmt::format("{}, {}: {} bytes of spills, {} of shared memory, {} advisories\n", jobs[i].name,
                                   stage->templateName, stage->spillBytes,
                                   stage->staticSharedBytes + stage->dynamicSharedBytes, stage->advisories.size());

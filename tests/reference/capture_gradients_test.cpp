@@ -125,7 +125,8 @@ void checkDifferences(const std::string& text, Case c) {
   CHECK(largest > 0.01);
 }
 
-std::string scoreOf(const std::string& captures, const std::string& score, const std::string& mask = "q_idx + 3 >= kv_idx") {
+std::string scoreOf(const std::string& captures, const std::string& score,
+                    const std::string& mask = "q_idx + 3 >= kv_idx") {
   return captures + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score +
          "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n";
 }
@@ -151,8 +152,9 @@ TEST_CASE("gradients of captures of the reference are the differences of its for
   gathered.idx = {4, 1, 1, 7, -2}; // below 0 and beyond the end as well
   checkDifferences(scoreOf("bias: f32[B, H, 5]\nidx: i32[Q_LEN]", "score + kv_idx * bias[b, h, idx[q_idx]]"), gathered);
   checkDifferences(scoreOf("bias: f32", "score * bias"), with(F32, {}));
-  checkDifferences(scoreOf("import torch\nbias: f32[7]", "torch.tanh(score * bias[h]) + bias[q_idx] * bias[kv_idx] + bias[0]"),
-                   with(F32, {7}));
+  checkDifferences(
+      scoreOf("import torch\nbias: f32[7]", "torch.tanh(score * bias[h]) + bias[q_idx] * bias[kv_idx] + bias[0]"),
+      with(F32, {7}));
   checkDifferences(scoreOf("bias: f32[KV_LEN, 16]", "score + bias[kv_idx].sum()"), with(F32, {7, 16}));
   Case scalars;
   scalars.scalars = {{"cap", 1.5}, {"gain", 0.5}};

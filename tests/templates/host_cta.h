@@ -1,5 +1,5 @@
-// A CTA of device code on the host: a thread for each of its threads, and what the hardware gives them. Included before the
-// templates. All threads of a CTA call all functions together.
+// A CTA of device code on the host: a thread for each of its threads, and what the hardware gives them. Included before
+// the templates. All threads of a CTA call all functions together.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,7 @@
 
 namespace attnc {
 
-inline thread_local struct {
-  unsigned x;
-} threadIdx;
+inline thread_local struct { unsigned x; } threadIdx;
 
 class HostCta {
 public:
