@@ -58,7 +58,7 @@ struct RowInfo {
 
 template <class M>
 ATTNC_DEVICE RowInfo row_info(const BackwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_idx,
-                              int origin) {
+                              int origin, bool masked) {
   const ForwardParams& f = p.forward;
   const int inside = min(q_idx, f.q_len - 1);
   RowInfo info;
@@ -69,8 +69,10 @@ ATTNC_DEVICE RowInfo row_info(const BackwardParams& p, const ModArgs& args, cons
   info.delta = p.delta[index];
   info.begin = 0, info.end = f.kv_len;
   if constexpr (M::kRowsAreIntervals) {
-    const auto live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
-    info.begin = live.begin, info.end = live.end;
+    if (masked) {
+      const auto live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
+      info.begin = live.begin, info.end = live.end;
+    }
   }
   return info;
 }
@@ -95,7 +97,8 @@ struct KvGradients {
   template <class M, bool Wanted>
   ATTNC_DEVICE void weights(Scores& s, Scores& d_s, const Mod::Head& head, int b, int h, Step step, int origin) const {
     const ForwardParams& f = p.forward;
-    const typename M::Exponents exponents(f.scale, M::factors(args, head)); // SEAM(factors)
+    using Exponents = typename M::Exponents; // a name of M: what is not taken below need not exist
+    const Exponents exponents(f.scale, M::factors(args, head)); // SEAM(factors)
     Mod::Col col[2];
     int kv_idx[2];
 #pragma unroll
@@ -114,7 +117,7 @@ struct KvGradients {
           const Coord at = {b, h, q_idx, kv_idx[r]};
           const float product = s.at(r, n, e);
           float x = product;
-          if constexpr (Mod::Exponents::kCallsScore)
+          if constexpr (Exponents::kCallsScore)
             x = Mod::score(args, head, info.row, col[r], at, x * exponents.score_scale); // SEAM(score)
           float y = exponents.exponent(x, info.bias, float(kv_idx[r] - origin));
           bool live = kv_row(r) < f.kv_len;
@@ -143,7 +146,7 @@ struct KvGradients {
       const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
       const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
       const Element* d_out = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
-      const auto walk = walk_q<Mod, kBlockM>(f, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len));
+      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len));
 #pragma unroll 1
       for (int j = 0; j < walk.count; ++j) {
         const Step step = walk.at(j);
@@ -153,7 +156,7 @@ struct KvGradients {
         ptx::cp_async_commit_group();
         const int origin = Place<1>::origin_of(step.start);
         for (int row = threadIdx.x; row < kBlockM; row += kThreads)
-          rows[row] = row_info<Mod>(p, args, head, b, h, step.start + row, origin);
+          rows[row] = row_info<Mod>(p, args, head, b, h, step.start + row, origin, step.flags & kStepMasked);
         ptx::cp_async_wait_group<0>();
         __syncthreads();
 

@@ -6,20 +6,23 @@
 //
 // Two kernels. attnc_backward_q: a warp owns a row of q, and a lane one of 32 columns at a time. attnc_backward_kv: a warp
 // owns a row of k and v, and a lane one of 32 rows of q at a time, of all query heads of the KV head and, where k and v
-// are broadcast, of all batches. Rows go by in shared memory as they come; nothing is kept from one kernel to the other.
+// are broadcast, of all batches. With lists, chunks that they leave out are passed over, and full ones do not ask
+// mask_mod. Rows are read as they come; nothing is kept from one kernel to the other.
 //
-// Shared memory: none beside a row a warp. Grid: rows / 8 in one dimension, 256 threads. The mod is written plain.
+// No shared memory. Grid: rows / 8 in one dimension, 256 threads. The mod is written plain.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
 #include "algo/softmax.cuh"
+#include "algo/step_walk.cuh"
 #include "params.cuh"
 #include "tile/element.cuh"
 
 namespace attnc::naive {
 
-constexpr int kRows = 8; // of a CTA, one a warp
+constexpr int kRows = 8;   // of a CTA, one a warp
+constexpr int kChunk = 32; // of the other axis, a lane each
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 
 /// Where a row of a tensor begins.
@@ -33,19 +36,30 @@ template <int Columns> ATTNC_DEVICE float dot(const Element* x, const Element* y
   return sum;
 }
 
+/// All positions of the axis that is walked, or those of lists: the oracle does not trust a mod's bounds. `at`: position
+/// along the other axis.
+ATTNC_DEVICE auto walk_of(int length, const BlockLists& lists, int b, int h, int at, int own_block, int walked_block) {
+  if constexpr (kBlockSparse)
+    return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
+        length, BlockRow(lists, b, h, at / own_block, walked_block));
+  else
+    return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(length);
+}
+
 /// What one element of the score matrix contributes; 0 and 0 where it is dead.
 struct Contribution {
   float p;   ///< weight
   float d_s; ///< gradient of q k^T
 };
 
-ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& args, int b, int h, int q_idx, int kv_idx) {
+ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& args, int b, int h, int q_idx, int kv_idx,
+                                       bool masked) {
   const ForwardParams& f = p.forward;
   const Mod::Head head = Mod::head(args, b, h);                                  // SEAM(head)
   const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));          // SEAM(row)
   const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);   // SEAM(col)
   const Coord at = {b, h, q_idx, kv_idx};
-  if (!Mod::mask(args, head, row, col, at)) return {0.f, 0.f};                   // SEAM(mask)
+  if (masked && !Mod::mask(args, head, row, col, at)) return {0.f, 0.f};         // SEAM(mask)
   const long long row_of_all = ((long long)b * f.q_heads + h) * f.q_len + q_idx;
   const float lse = f.lse[row_of_all];
   if (lse == negative_infinity()) return {0.f, 0.f};
@@ -68,12 +82,15 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
   const int q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
   float d_q[(kHeadDimQk + 31) / 32] = {}; // lane l: columns l, l + 32, ...
-  for (int kv_start = 0; kv_start < f.kv_len; kv_start += 32) {
-    const bool inside = kv_start + lane < f.kv_len;
-    const float d_s = inside ? contribution(p, args, b, h, q_idx, kv_start + lane).d_s : 0.f;
-    for (int j = 0; j < min(32, f.kv_len - kv_start); ++j) {
+  const auto walk = walk_of(f.kv_len, f.lists, b, h, q_idx, f.lists.q_block, f.lists.kv_block);
+  for (int i = 0; i < walk.count; ++i) {
+    const Step step = walk.at(i);
+    const int kv_idx = step.start + lane;
+    const float d_s =
+        kv_idx < f.kv_len ? contribution(p, args, b, h, q_idx, kv_idx, step.flags & kStepMasked).d_s : 0.f;
+    for (int j = 0; j < min(kChunk, f.kv_len - step.start); ++j) {
       const float weight = __shfl_sync(0xffffffffu, d_s, j);
-      const Element* k = row_of(f.k, f.k_stride, b, h / f.group, kv_start + j);
+      const Element* k = row_of(f.k, f.k_stride, b, h / f.group, step.start + j);
       for (int c = 0; c < (kHeadDimQk + 31) / 32; ++c)
         if (lane + 32 * c < kHeadDimQk) d_q[c] += weight * to_float(k[lane + 32 * c]);
     }
@@ -94,13 +111,16 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const int batches = p.kv_batch == f.batch ? 1 : f.batch;
   for (int i = 0; i < batches * f.group; ++i) {
     const int b = kv_b + i / f.group, h = kv_head * f.group + i % f.group;
-    for (int q_start = 0; q_start < f.q_len; q_start += 32) {
+    const auto walk = walk_of(f.q_len, p.columns, b, h, kv_idx, p.columns.kv_block, p.columns.q_block);
+    for (int n = 0; n < walk.count; ++n) {
+      const Step step = walk.at(n);
+      const int q_idx = step.start + lane;
       Contribution mine = {0.f, 0.f};
-      if (q_start + lane < f.q_len) mine = contribution(p, args, b, h, q_start + lane, kv_idx);
-      for (int j = 0; j < min(32, f.q_len - q_start); ++j) {
+      if (q_idx < f.q_len) mine = contribution(p, args, b, h, q_idx, kv_idx, step.flags & kStepMasked);
+      for (int j = 0; j < min(kChunk, f.q_len - step.start); ++j) {
         const float weight = __shfl_sync(0xffffffffu, mine.p, j), d_s = __shfl_sync(0xffffffffu, mine.d_s, j);
-        const Element* q = row_of(f.q, f.q_stride, b, h, q_start + j);
-        const Element* d_out = row_of(p.d_out, p.d_out_stride, b, h, q_start + j);
+        const Element* q = row_of(f.q, f.q_stride, b, h, step.start + j);
+        const Element* d_out = row_of(p.d_out, p.d_out_stride, b, h, step.start + j);
         for (int c = 0; c < (kHeadDimMax + 31) / 32; ++c) {
           const int d = lane + 32 * c;
           if (d < kHeadDimQk) d_k[c] += d_s * to_float(q[d]);

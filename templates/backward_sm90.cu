@@ -56,6 +56,7 @@
 #include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
+#include "tile/request_tile.cuh"
 #include "tile/ring.cuh"
 #include "tile/store_wgmma.cuh"
 
@@ -91,14 +92,6 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {shared + Memory::offset_of<Rows>() + slot * Table::kBytes};
-}
-
-/// Requests a box of whole rows: rows [row, row + Rows) of head h, batch b. One thread.
-template <class Tile>
-ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
-#pragma unroll
-  for (int slab = 0; slab < Tile::kSlabs; ++slab)
-    ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
 }
 
 /// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of
@@ -160,7 +153,7 @@ struct Producer {
     const Table table = table_of(shared, q.slot);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      table.fill(f, args, head, b, h, step.start, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
+      table.fill(f, args, head, b, h, step, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
     __syncwarp();
     if (leads) ptx::mbarrier_arrive(q.full());
     q.advance();
@@ -177,7 +170,7 @@ struct Producer {
     for (int i = 0; i < batches * f.group; ++i) {
       const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
       const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      const auto walk = walk_q<Mod, kBlockM>(f, args, b, h, tile.start, min(tile.start + kBlockN, f.kv_len));
+      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, min(tile.start + kBlockN, f.kv_len));
 #pragma unroll 1
       for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
     }

@@ -58,6 +58,7 @@
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
+#include "tile/request_tile.cuh"
 #include "tile/ring.cuh"
 #include "tile/store_wgmma.cuh"
 
@@ -106,14 +107,6 @@ struct Work {
 };
 
 // ---------------------------------------------------------------------------------------------------------- producer
-
-/// Requests a box of whole rows: rows [row, row + Rows) of head h, batch b. One thread.
-template <class Tile>
-ATTNC_DEVICE void request_tile(Tile tile, const TensorMap& map, unsigned barrier, int row, int h, int b) {
-#pragma unroll
-  for (int slab = 0; slab < Tile::kSlabs; ++slab)
-    ptx::tma_load_4d(tile.slab(slab), map, barrier, slab * 64, row, h, b);
-}
 
 /// Threads of the producer: one, or a warp where it computes columns. All of them walk, one talks to the copy engine and
 /// the barriers.

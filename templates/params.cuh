@@ -51,6 +51,7 @@ struct BackwardParams {
   void* d_k;          // as k, of kv_batch batches; written
   void* d_v;          // as v
   Strides d_out_stride, d_q_stride, d_k_stride, d_v_stride;
+  BlockLists columns; // the blocks of forward.lists the other way round: Q blocks per block of KV columns
   int kv_batch; // batches of k and v: `batch`, or 1 where they are broadcast and their gradients are sums over all
 };
 
@@ -89,6 +90,10 @@ struct BlockMaskParams {
   int* full_index;
   int batch, heads, q_len, kv_len;
   int q_block, kv_block;
+  int* column_partial_count; // [batch, heads, kv_blocks]; these four are null where they are not wanted
+  int* column_partial_index; // [batch, heads, kv_blocks, q_blocks]
+  int* column_full_count;
+  int* column_full_index;
 };
 
 } // namespace attnc

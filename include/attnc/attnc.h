@@ -5,6 +5,7 @@
 //   auto attention = compiler.prepare(*mod, {.q = q, .k = k, .v = v}, {.out = out}); // NVRTC, or the cache
 //   // workspace: attention->workspaceBytes() of device memory; attention->initialise() fills it
 //   auto status = attention->launch({.q = q, .k = k, .v = v}, {.out = out}, workspace, stream);
+// For training: compiler.prepareTraining(), attention->launchBackward().
 //
 // Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
 // operands.h: what a launch reads and writes. prepared.h: the usual way to launch. compiler.h: compiling. kernel.h: what

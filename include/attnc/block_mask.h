@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,16 +17,33 @@ namespace attnc {
 /// Size of a mask and of its blocks, in elements.
 struct BlockMaskShape {
   int64_t batch = 1, heads = 1;    ///< at least 1; 1: one mask for all. batch * heads up to 2^31 - 1
-  int64_t qLen = 0, kvLen = 0;     ///< 0 .. 2^31 - 1, for kernels up to 2^24; at most 2^60 blocks in all
+  int64_t qLen = 0, kvLen = 0;     ///< 0 .. 2^31 - 1, for kernels up to 2^24; at most 2^59 blocks in all
   int qBlock = 128, kvBlock = 128; ///< 64, 128 or 256, not necessarily equal
   int64_t qBlocks() const { return (qLen + qBlock - 1) / qBlock; }
   int64_t kvBlocks() const { return (kvLen + kvBlock - 1) / kvBlock; }
+};
+
+/// Borrowed lists of the same blocks by column: for each block of KV columns the blocks of Q rows that live there. All
+/// int32, dense:
+///   partialCount, fullCount [batch, heads, kvBlocks]; partialIndex, fullIndex [batch, heads, kvBlocks, indexStride].
+/// Else as the lists of BlockMaskView. Backward kernels walk these beside those by row, for they sum up dK and dV along
+/// Q.
+struct BlockMaskColumns {
+  int32_t* partialCount = nullptr; ///< null: there are no lists by column
+  int32_t* partialIndex = nullptr;
+  int32_t* fullCount = nullptr;
+  int32_t* fullIndex = nullptr;
+  int64_t indexStride = 0; ///< of columns of indices, in elements; smaller than qBlocks(): compacted lists
 };
 
 /// Borrowed lists, in host or device memory. All int32, dense:
 ///   partialCount, fullCount [batch, heads, qBlocks]; partialIndex, fullIndex [batch, heads, qBlocks, indexStride].
 /// Entries past a count are undefined. The full pair may be null: every live block is partial. Those that are read are
 /// not written.
+///
+/// FlexAttention's BlockMask has the same lists by other names: kv_num_blocks, kv_indices, full_kv_num_blocks and
+/// full_kv_indices are partialCount, partialIndex, fullCount and fullIndex; q_num_blocks, q_indices and so on are those
+/// of `columns`.
 struct BlockMaskView {
   BlockMaskShape shape;
   int32_t* partialCount = nullptr;
@@ -33,11 +51,19 @@ struct BlockMaskView {
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
   int64_t indexStride = 0; ///< of rows of indices, in elements; smaller than kvBlocks(): compacted lists
+  /// Must list the same blocks; only backward kernels look at them.
+  BlockMaskColumns columns = {};
 };
 
 /// A block mask in host memory that owns its lists. Any thread may read it.
 class BlockMask {
 public:
+  /// Which lists there are.
+  enum class Lists {
+    ByRow,          ///< what forward kernels walk
+    ByRowAndColumn, ///< and what backward kernels walk beside
+  };
+
   /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
   /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full.
   /// A block that runs past qLen or kvLen is judged by its elements inside, and is full only if it lies inside whole.
@@ -47,10 +73,14 @@ public:
   static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                    const BlockMaskShape& shape);
 
-  /// Takes user-supplied lists in host memory (copied). Errors (Blame::Environment): a shape beyond the limits of
-  /// BlockMaskShape; partial lists that are null, or one of the full pair that is; a count or an index out of range; a
-  /// block that is listed twice in a row of blocks.
+  /// Takes user-supplied lists in host memory (copied); those by column as well, if there are any. Errors
+  /// (Blame::Environment): a shape beyond the limits of BlockMaskShape; partial lists that are null, or one of the full
+  /// pair that is; a count or an index out of range; a block that is listed twice in a row of blocks; lists by column
+  /// that name other blocks than those by row.
   static Expected<BlockMask> fromLists(const BlockMaskView& lists);
+
+  /// A copy that has lists by column, too: view().columns, each in increasing order. For backward kernels.
+  BlockMask withColumns() const;
 
   const BlockMaskShape& shape() const { return extents; }
   /// The lists, borrowed: valid as long as this object lives unchanged.
@@ -62,8 +92,8 @@ public:
   int64_t fullBlocks() const; ///< of these, the full ones
 
   /// The part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd), in blocks. The mask_mod of the
-  /// slice sees its own q_idx, so a caller who slices q must offset the mod. Copies. Errors (Blame::Environment): a
-  /// part that is empty or reaches outside.
+  /// slice sees its own q_idx, so a caller who slices q must offset the mod. Copies; has lists by column if this
+  /// mask has. Errors (Blame::Environment): a part that is empty or reaches outside.
   Expected<BlockMask> slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
                             int64_t qBlockBegin, int64_t qBlockEnd) const;
 
@@ -73,14 +103,22 @@ public:
 
   /// Bytes that the lists of this shape take in one allocation, and views into such an allocation, which begins at a
   /// multiple of 4 bytes (device memory for BlockMaskKernel): the caller allocates, attnc only writes. Nothing is
-  /// touched here. Precondition: a shape within its limits.
-  static size_t storageBytes(const BlockMaskShape& shape);
-  static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape);
+  /// touched here. With b = batch * heads, the lists by row take 8 b qBlocks (1 + kvBlocks) bytes, and those by column,
+  /// behind them, 8 b kvBlocks (1 + qBlocks) more. Precondition: a shape within its limits.
+  static size_t storageBytes(const BlockMaskShape& shape, Lists lists = Lists::ByRow);
+  static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape, Lists lists = Lists::ByRow);
 
 private:
+  /// Lists along one axis, that of rows or that of columns.
+  struct Owned {
+    int64_t indexStride = 0;
+    std::vector<int32_t> partialCount, partialIndex, fullCount, fullIndex;
+  };
+  Owned transposed() const;
+
   BlockMaskShape extents;
-  int64_t indexStride = 0;
-  std::vector<int32_t> partialCount, partialIndex, fullCount, fullIndex;
+  Owned rows;
+  std::optional<Owned> columns;
 };
 
 } // namespace attnc

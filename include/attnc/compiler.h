@@ -57,6 +57,16 @@ public:
   Expected<Preparation> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                const PrepareOptions& options = {}) const;
 
+  /// prepare() for training: of the forward pass, and of the backward one behind it, each with a family of its own.
+  /// `outputs`: of the forward pass; `operands` have its out and lse again. Addresses may be null here, of gradients,
+  /// too. Captures that `gradients` has tensors for get gradients; then captures must be given.
+  Expected<Prepared> prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                     const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
+
+  /// The first half of prepareTraining(), as settle() is of prepare().
+  Expected<Preparation> settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                       const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
+
   // The finer calls, for who wants to choose by himself.
 
   /// The text NVRTC would be given, of each stage. Needs no NVRTC, no disk, and no GPU if `options.arch` is given.
@@ -87,9 +97,9 @@ public:
   /// compile(), then load into the current CUDA context. From memory this costs microseconds. `options.kind` is not
   /// read.
   Expected<ForwardKernel> loadForward(const Mod& mod, KernelOptions options) const;
-  /// The same. Backward kernels walk no block masks: they bound their loops by the mod, or evaluate mask_mod.
+  /// The same.
   Expected<BackwardKernel> loadBackward(const Mod& mod, KernelOptions options) const;
-  /// The same; of the options, arch and pins count.
+  /// The same; of the options, arch, pins and columnLists count.
   Expected<BlockMaskKernel> loadBlockMask(const Mod& mod, KernelOptions options) const;
 
 private:

@@ -1,4 +1,4 @@
-// Families of forward kernels: the templates that there are, and what each is for.
+// Families of kernels: the templates that there are, and what each is for.
 #pragma once
 
 #include <array>
@@ -26,11 +26,14 @@ constexpr std::string_view familyName(Family family) {
 struct FamilyInfo {
   Family family = Family::Naive;
   std::string_view arch;       ///< one that it runs on: "sm_80"
-  std::string_view layouts;    ///< of q, k, v and out that it takes, for people
-  bool takesAnyLayout = false; ///< all that Operands allows
+  std::string_view layouts;    ///< of tensors that it takes, for people
+  bool takesAnyLayout = false; ///< all that Operands and BackwardOperands allow
 };
 
 /// All but Auto. Of two that serve the same operands, the faster one comes first. Any thread may call it.
 std::vector<FamilyInfo> forwardFamilies();
+
+/// The same of backward kernels. A pass has its families to itself: not every name has kernels of both.
+std::vector<FamilyInfo> backwardFamilies();
 
 } // namespace attnc

@@ -39,6 +39,7 @@ struct KernelOptions {
   bool blockSparse = false;     ///< launches pass a block mask, and must
   int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come, 64, 128 or 256
   int maskKvBlock = 128;        ///< the same; else both are not read
+  bool columnLists = false;     ///< BlockMask: launches fill lists by column, too, and must be given such
   bool rowMax = false;          ///< launches may ask for the row maximum
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
@@ -136,8 +137,9 @@ private:
 /// CTAs may add up in any order. In all else like ForwardKernel.
 class BackwardKernel {
 public:
-  /// Enqueues. Block masks are not taken. `workspace`: workspaceBytes() of device memory at a multiple of
-  /// kWorkspaceAlignment, whatever is in it; launches that may overlap need one each.
+  /// Enqueues. With KernelOptions::blockSparse the block mask is that of the forward launch, and has lists by column
+  /// (BlockMaskView::columns). `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment,
+  /// whatever is in it; launches that may overlap need one each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
   /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count, and with
@@ -159,8 +161,10 @@ private:
 class BlockMaskKernel {
 public:
   /// Enqueues the filling of the lists of `mask`: device memory, laid out as BlockMask::viewInto does, all of which is
-  /// overwritten but the entries past each count. Tensors of `captures` are in device memory. Errors (environment):
-  /// those of BlockMask::build() for a shape; lists that are null or compacted; captures or pins that do not fit.
+  /// overwritten but the entries past each count; those by column, too, if the kernel was compiled for that
+  /// (KernelOptions::columnLists). All lists ascend. Tensors of `captures` are in device memory. Errors (environment):
+  /// those of BlockMask::build() for a shape; lists that are null or compacted, or by column where the kernel does not
+  /// write them; captures or pins that do not fit.
   Status launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures, Stream stream) const;
 
   const CompiledStages& compiled() const;

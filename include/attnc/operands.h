@@ -22,7 +22,7 @@ struct Operands {
   /// All that the mod captures; tensors in device memory. Null: nothing.
   const Captures* captures = nullptr;
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its
-  /// lengths are those of q and k, its batch and heads B and H, or 1.
+  /// lengths are those of q and k, its batch and heads B and H, or 1. Backward kernels need its lists by column, too.
   const BlockMaskView* blockMask = nullptr;
 };
 

@@ -4,6 +4,8 @@
 //   void* workspace = allocate(prepared->workspaceBytes());         // device memory of the caller's
 //   prepared->initialise(operands, workspace, stream);              // once, and when a mask's captures change
 //   prepared->launch(operands, outputs, workspace, stream);         // any number of times
+//
+// For training, Compiler::prepareTraining() settles both passes; launchBackward() follows launch().
 #pragma once
 
 #include "attnc/kernel.h"
@@ -18,10 +20,11 @@ namespace attnc {
 
 /// What cannot be told from the operands.
 struct PrepareOptions {
-  Family family = Family::Auto;        ///< Auto: the fastest that takes the operands as they lie
+  Family family = Family::Auto;        ///< of each pass. Auto: the fastest that takes the operands as they lie
   std::string arch;                    ///< empty: that of the current CUDA context's device
   bool tf32 = false;                   ///< as KernelOptions::tf32
   std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
+  bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score.
   bool buildBlockMask = true;
 };
@@ -31,6 +34,13 @@ enum class KvLoop {
   AllTiles,  ///< it visits all: nothing is masked, or mask_mod is evaluated for every score
   Bounds,    ///< the mod computes the first and last live column of its rows
   BlockMask, ///< lists of blocks in device memory
+};
+
+/// What is settled of a backward pass.
+struct BackwardPreparation {
+  KernelOptions options;            ///< of the backward kernels, complete: family and arch as chosen
+  std::string passedOver;           ///< as Preparation::passedOver
+  KvLoop kvLoop = KvLoop::AllTiles; ///< which tiles meet, seen from q rows and from kv columns
 };
 
 /// What is settled for given operands.
@@ -43,6 +53,7 @@ struct Preparation {
   std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
   ProblemShape problem;
   size_t workspaceBytes = 0; ///< Prepared::workspaceBytes()
+  std::optional<BackwardPreparation> backward; ///< set if prepared for training
 };
 
 /// Attention over operands of certain shapes, ready to be launched. Immutable; copies share; any number of threads may
@@ -54,8 +65,9 @@ public:
 
   /// Bytes of device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a
   /// few bytes, and behind them the lists of a block mask (BlockMask::storageBytes): 8 bytes a block of 128 x 128, for
-  /// each batch entry and head that mask_mod tells apart. 0: none, and null will do. The caller owns it, need not clear
-  /// it, and keeps it for all launches; launches that may overlap need one each.
+  /// each batch entry and head that mask_mod tells apart. For training the lists are by row and by column, 16 bytes a
+  /// block, and what BackwardKernel::workspaceBytes() says lies behind them. 0: none, and null will do. The caller owns
+  /// it, need not clear it, and keeps it for all launches; launches that may overlap, of either pass, need one each.
   size_t workspaceBytes() const;
 
   /// Enqueues what makes a workspace ready: counters are zeroed, and the block mask is built from mask_mod and the
@@ -73,10 +85,18 @@ public:
   /// workspaceBytes() is not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
+  /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k,
+  /// v, scale and captures. Precondition: prepared for training; else an error (environment). All else as launch() and
+  /// BackwardKernel::launch().
+  Status launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
+                        Stream stream) const;
+
   const ForwardKernel& kernel() const;
+  const BackwardKernel* backwardKernel() const; ///< null: not prepared for training
   /// Of the block mask in the workspace; null: none is built there.
   const BlockMaskKernel* blockMaskKernel() const;
-  /// The lists that initialise() fills. Precondition: preparation().blockMask.
+  /// The lists that initialise() fills; by column, too, if prepared for training. Precondition:
+  /// preparation().blockMask.
   BlockMaskView blockMaskIn(void* workspace) const;
 
 private:

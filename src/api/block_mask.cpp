@@ -1,6 +1,8 @@
-// The lists of a block mask: checking, copying, cutting, showing. Building them from a mod: block_mask_build.cpp.
+// The lists of a block mask: checking, copying, cutting, showing. Building them from a mod: block_mask_build.cpp; lists
+// by column: block_mask_columns.cpp.
 #include "attnc/block_mask.h"
 
+#include "api/block_mask_columns.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
@@ -49,11 +51,15 @@ private:
 
 int64_t sum(const std::vector<int32_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t(0)); }
 
-/// The lists' arrays within one allocation, in elements.
+/// The lists along one axis within an allocation, in elements.
 struct Layout {
   size_t counts, indices; // of one kind
-  explicit Layout(const BlockMaskShape& shape)
-      : counts(size_t(rowCount(shape))), indices(counts * size_t(shape.kvBlocks())) {}
+  Layout(const BlockMaskShape& shape, int64_t lists, int64_t longest)
+      : counts(size_t(shape.batch * shape.heads * lists)), indices(counts * size_t(longest)) {}
+  size_t elements() const { return 2 * (counts + indices); }
+
+  static Layout byRow(const BlockMaskShape& shape) { return {shape, shape.qBlocks(), shape.kvBlocks()}; }
+  static Layout byColumn(const BlockMaskShape& shape) { return {shape, shape.kvBlocks(), shape.qBlocks()}; }
 };
 
 } // namespace
@@ -73,23 +79,36 @@ Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
 
   BlockMask mask;
   mask.extents = lists.shape;
-  mask.indexStride = lists.indexStride;
   size_t indices = size_t(rows * lists.indexStride);
-  mask.partialCount.assign(lists.partialCount, lists.partialCount + rows);
-  mask.partialIndex.assign(lists.partialIndex, lists.partialIndex + indices);
-  mask.fullCount.assign(size_t(rows), 0);
-  mask.fullIndex.assign(indices, 0);
+  mask.rows.indexStride = lists.indexStride;
+  mask.rows.partialCount.assign(lists.partialCount, lists.partialCount + rows);
+  mask.rows.partialIndex.assign(lists.partialIndex, lists.partialIndex + indices);
+  mask.rows.fullCount.assign(size_t(rows), 0);
+  mask.rows.fullIndex.assign(indices, 0);
   if (hasFull) {
-    std::copy_n(lists.fullCount, rows, mask.fullCount.begin());
-    std::copy_n(lists.fullIndex, indices, mask.fullIndex.begin());
+    std::copy_n(lists.fullCount, rows, mask.rows.fullCount.begin());
+    std::copy_n(lists.fullIndex, indices, mask.rows.fullIndex.begin());
   }
+  if (!lists.columns.partialCount) return mask;
+  if (auto status = plan::checkColumns(lists); !status) return status.error();
+  mask.columns = mask.transposed();
+  if (auto status = checkSameBlocks(lists, mask.view().columns); !status) return status.error();
   return mask;
 }
 
 BlockMaskView BlockMask::view() const {
   // A view has one type for reading and writing; readers of a const mask do not write.
   auto address = [](const std::vector<int32_t>& list) { return const_cast<int32_t*>(list.data()); };
-  return {extents, address(partialCount), address(partialIndex), address(fullCount), address(fullIndex), indexStride};
+  BlockMaskView view{extents,
+                     address(rows.partialCount),
+                     address(rows.partialIndex),
+                     address(rows.fullCount),
+                     address(rows.fullIndex),
+                     rows.indexStride};
+  if (columns)
+    view.columns = {address(columns->partialCount), address(columns->partialIndex), address(columns->fullCount),
+                    address(columns->fullIndex), columns->indexStride};
+  return view;
 }
 
 double BlockMask::sparsity() const {
@@ -97,8 +116,8 @@ double BlockMask::sparsity() const {
   return blocks == 0 ? 0 : 100 * (1 - double(liveBlocks()) / blocks);
 }
 
-int64_t BlockMask::liveBlocks() const { return sum(partialCount) + fullBlocks(); }
-int64_t BlockMask::fullBlocks() const { return sum(fullCount); }
+int64_t BlockMask::liveBlocks() const { return sum(rows.partialCount) + fullBlocks(); }
+int64_t BlockMask::fullBlocks() const { return sum(rows.fullCount); }
 
 Expected<BlockMask> BlockMask::slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
                                      int64_t qBlockBegin, int64_t qBlockEnd) const {
@@ -114,7 +133,7 @@ Expected<BlockMask> BlockMask::slice(int64_t batchBegin, int64_t batchEnd, int64
   part.extents.batch = batchEnd - batchBegin;
   part.extents.heads = headEnd - headBegin;
   part.extents.qLen = std::min(extents.qLen, qBlockEnd * extents.qBlock) - qBlockBegin * extents.qBlock;
-  part.indexStride = indexStride;
+  part.rows.indexStride = rows.indexStride;
   auto append = [&](std::vector<int32_t>& to, const std::vector<int32_t>& from, int64_t begin, int64_t end,
                     int64_t elements) {
     to.insert(to.end(), from.begin() + begin * elements, from.begin() + end * elements);
@@ -123,12 +142,13 @@ Expected<BlockMask> BlockMask::slice(int64_t batchBegin, int64_t batchEnd, int64
     for (int64_t head = headBegin; head < headEnd; ++head) {
       int64_t first = (batch * extents.heads + head) * extents.qBlocks();
       int64_t begin = first + qBlockBegin, end = first + qBlockEnd;
-      append(part.partialCount, partialCount, begin, end, 1);
-      append(part.fullCount, fullCount, begin, end, 1);
-      append(part.partialIndex, partialIndex, begin, end, indexStride);
-      append(part.fullIndex, fullIndex, begin, end, indexStride);
+      append(part.rows.partialCount, rows.partialCount, begin, end, 1);
+      append(part.rows.fullCount, rows.fullCount, begin, end, 1);
+      append(part.rows.partialIndex, rows.partialIndex, begin, end, rows.indexStride);
+      append(part.rows.fullIndex, rows.fullIndex, begin, end, rows.indexStride);
     }
   }
+  if (columns) part.columns = part.transposed();
   return part;
 }
 
@@ -140,24 +160,31 @@ std::string BlockMask::toString(int64_t batch, int64_t head, int64_t limit) cons
   for (int64_t qBlock = 0; qBlock < std::min(qBlocks, limit); ++qBlock) {
     int64_t row = (batch * extents.heads + head) * qBlocks + qBlock;
     std::vector<int> kind(size_t(extents.kvBlocks()), 0);
-    for (int32_t i = 0; i < partialCount[row]; ++i) kind[size_t(partialIndex[row * indexStride + i])] = 1;
-    for (int32_t i = 0; i < fullCount[row]; ++i) kind[size_t(fullIndex[row * indexStride + i])] = 2;
+    for (int32_t i = 0; i < rows.partialCount[row]; ++i)
+      kind[size_t(rows.partialIndex[row * rows.indexStride + i])] = 1;
+    for (int32_t i = 0; i < rows.fullCount[row]; ++i) kind[size_t(rows.fullIndex[row * rows.indexStride + i])] = 2;
     for (int64_t column = 0; column < columns; ++column) picture += kGlyphs[kind[size_t(column)]];
     picture += '\n';
   }
   return picture;
 }
 
-size_t BlockMask::storageBytes(const BlockMaskShape& shape) {
-  Layout layout(shape);
-  return 2 * (layout.counts + layout.indices) * sizeof(int32_t);
+size_t BlockMask::storageBytes(const BlockMaskShape& shape, Lists lists) {
+  size_t elements = Layout::byRow(shape).elements();
+  if (lists == Lists::ByRowAndColumn) elements += Layout::byColumn(shape).elements();
+  return elements * sizeof(int32_t);
 }
 
-BlockMaskView BlockMask::viewInto(void* storage, const BlockMaskShape& shape) {
-  Layout layout(shape);
+BlockMaskView BlockMask::viewInto(void* storage, const BlockMaskShape& shape, Lists lists) {
+  Layout byRow = Layout::byRow(shape), byColumn = Layout::byColumn(shape);
   auto* counts = static_cast<int32_t*>(storage);
-  int32_t* indices = counts + 2 * layout.counts;
-  return {shape, counts, indices, counts + layout.counts, indices + layout.indices, shape.kvBlocks()};
+  int32_t* indices = counts + 2 * byRow.counts;
+  BlockMaskView view{shape, counts, indices, counts + byRow.counts, indices + byRow.indices, shape.kvBlocks()};
+  if (lists == Lists::ByRow) return view;
+  counts += byRow.elements();
+  indices = counts + 2 * byColumn.counts;
+  view.columns = {counts, indices, counts + byColumn.counts, indices + byColumn.indices, shape.qBlocks()};
+  return view;
 }
 
 } // namespace attnc

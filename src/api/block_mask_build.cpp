@@ -103,11 +103,8 @@ Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, c
   PackedRows packed(rows);
   BlockMask mask;
   mask.extents = shape;
-  mask.indexStride = packed.stride;
-  mask.partialCount = std::move(packed.partialCount);
-  mask.partialIndex = std::move(packed.partialIndex);
-  mask.fullCount = std::move(packed.fullCount);
-  mask.fullIndex = std::move(packed.fullIndex);
+  mask.rows = {packed.stride, std::move(packed.partialCount), std::move(packed.partialIndex),
+               std::move(packed.fullCount), std::move(packed.fullIndex)};
   return mask;
 }
 

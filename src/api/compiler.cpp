@@ -259,7 +259,10 @@ Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions op
 Expected<BlockMaskKernel> Compiler::loadBlockMask(const Mod& mod, KernelOptions options) const {
   // Nothing else is static in it, and equal kernels are to have equal keys.
   Expected<KernelOptions> complete =
-      withArch({.kind = KernelKind::BlockMask, .arch = std::move(options.arch), .pins = std::move(options.pins)});
+      withArch({.kind = KernelKind::BlockMask,
+                .arch = std::move(options.arch),
+                .columnLists = options.columnLists,
+                .pins = std::move(options.pins)});
   if (!complete) return complete.error();
   auto plan = impl->load(mod, *complete);
   if (!plan) return plan.error();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +21,18 @@ namespace attnc {
 /// Fills in the arch of the current context's device where none is named.
 Expected<KernelOptions> withArch(KernelOptions options);
 
-/// What is settled for operands, and where things lie in their workspace.
+/// What is settled for operands, and where things lie in their workspace: those of the forward pass, and behind them
+/// those of the backward one.
 struct Settled {
   Preparation preparation;
   plan::WorkspaceLayout workspace;
+  std::optional<plan::WorkspaceLayout> backwardWorkspace;
+};
+
+/// What a backward pass reads and writes.
+struct Training {
+  const BackwardOperands& operands;
+  const BackwardOutputs& gradients;
 };
 
 struct Compiler::Impl {
@@ -44,8 +53,12 @@ struct Compiler::Impl {
   /// build(), then load into the current context.
   Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options);
 
+  /// `training`: null for the forward pass alone.
   Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                           const PrepareOptions& options);
+                           const PrepareOptions& options, const Training* training = nullptr);
+
+  /// The second half of prepare() and of prepareTraining(), of a compiler that this belongs to.
+  static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Expected<Settled> settled);
 
 private:
   jit::Env env;

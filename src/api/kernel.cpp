@@ -130,7 +130,7 @@ const KernelOptions& BlockMaskKernel::options() const { return plan->options(); 
 
 Status BlockMaskKernel::launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures,
                                Stream stream) const {
-  Expected<plan::LaunchOperands> checked = plan::checkBlockMask(plan->built->mod.module(), mask, problem);
+  Expected<plan::LaunchOperands> checked = plan::checkBlockMask(plan->built->mod.module(), mask, problem, options());
   if (!checked) return checked.error();
   return plan->launch(*checked, &captures, nullptr, stream);
 }

@@ -6,6 +6,7 @@
 #include "ir/hash.h"
 #include "ir/printer.h"
 #include "ir/reader.h"
+#include "ir/walk.h"
 #include "passes/autodiff.h"
 #include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
@@ -180,6 +181,21 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures)
 }
 
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
+
+Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
+  auto gradients = passes::differentiate(mod.module());
+  if (!gradients) return std::move(gradients).error();
+  if (passes::hasScoreGradient(gradients->module)) return ScoreGradient::Some;
+  const std::optional<ir::Value> score = mod.module().output(ir::kScore);
+  const bool readsScore = !score || ir::paramsOf(mod.module(), *score).contains(ir::ParamKind::Score);
+  return readsScore ? ScoreGradient::Stopped : ScoreGradient::NoScore;
+}
+
+Expected<std::string> gradientIrText(const Mod& mod) {
+  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
+  if (!gradients) return std::move(gradients).error();
+  return ir::print(gradients->module);
+}
 
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
   Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);

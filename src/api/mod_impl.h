@@ -49,6 +49,17 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures 
 /// What gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);
 
+/// What of its result's gradient score_mod passes on to the score, and so to q and k.
+enum class ScoreGradient {
+  Some,
+  Stopped, ///< it reads the score, and passes nothing on
+  NoScore, ///< it does not read the score
+};
+Expected<ScoreGradient> scoreGradientOf(const Mod& mod);
+
+/// The module with gradients of the score and of all captures that can have one, as IR text.
+Expected<std::string> gradientIrText(const Mod& mod);
+
 /// The mod that kernels of these options are made of.
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options);
 

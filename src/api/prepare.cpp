@@ -4,10 +4,12 @@
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
+#include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
 
 namespace attnc {
 namespace {
@@ -41,15 +43,17 @@ std::string problemText(const ProblemShape& problem) {
 }
 
 /// The lists of a mask that is built in the workspace: behind what the kernel needs.
-constexpr plan::WorkspaceUse kLists{.use = plan::Use::Lists, .bytes = [](const plan::LaunchOperands& operands) {
-                                      return operands.lists ? BlockMask::storageBytes(operands.lists->shape) : 0;
-                                    }};
+template <BlockMask::Lists Lists> size_t listBytes(const plan::LaunchOperands& operands) {
+  return operands.lists ? BlockMask::storageBytes(operands.lists->shape, Lists) : 0;
+}
 
 plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands operands,
-                                  const std::optional<BlockMaskShape>& blockMask) {
+                                  const std::optional<BlockMaskShape>& blockMask, BlockMask::Lists lists) {
+  using Lists = BlockMask::Lists;
   std::vector<plan::WorkspaceUse> uses = plan.workspace;
   if (blockMask) {
-    uses.push_back(kLists);
+    uses.push_back({.use = plan::Use::Lists,
+                    .bytes = lists == Lists::ByRow ? listBytes<Lists::ByRow> : listBytes<Lists::ByRowAndColumn>});
     operands.lists = BlockMaskView{.shape = *blockMask};
   }
   return {uses, operands};
@@ -67,7 +71,7 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShap
 }
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
-                            bool buildBlockMask) {
+                            bool buildBlockMask, BlockMask::Lists lists) {
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (operands.captures)
@@ -93,9 +97,36 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (Status status = plan::checkShape(shape); !status) return status.error();
     preparation.blockMask = shape;
   }
-  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask);
+  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
   return Settled{std::move(preparation), std::move(workspace)};
+}
+
+/// Where the workspace of the backward pass begins.
+size_t backwardOffset(const plan::WorkspaceLayout& forward) {
+  return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
+}
+
+/// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
+Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options, Settled& settled) {
+  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
+  if (!layout) return layout.error();
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
+  if (!plan) return plan.error();
+  const BackwardOperands& operands = training.operands;
+  if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
+                                              training.gradients.captures, /*launches=*/false);
+      !status)
+    return status;
+  settled.preparation.backward = {.options = plan->options,
+                                  .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
+                                  .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts)};
+  settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
+  if (const size_t bytes = settled.backwardWorkspace->bytes())
+    settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
+  return {};
 }
 
 } // namespace
@@ -104,10 +135,20 @@ struct Prepared::Impl {
   Preparation preparation;
   ForwardKernel kernel;
   std::optional<BlockMaskKernel> blockMaskKernel; ///< iff a mask is built in the workspace
+  std::optional<BackwardKernel> backwardKernel;   ///< iff prepared for training
   plan::WorkspaceLayout workspace;
+  std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< likewise
+
+  void* backwardMemory(void* memory) const {
+    return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
+  }
 
   /// Whether a call fits what was prepared.
   Status check(const Operands& operands, void* memory) const;
+
+  BlockMask::Lists lists() const {
+    return backwardKernel ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  }
 };
 
 Status Prepared::Impl::check(const Operands& operands, void* memory) const {
@@ -136,13 +177,17 @@ const BlockMaskKernel* Prepared::blockMaskKernel() const {
 
 BlockMaskView Prepared::blockMaskIn(void* workspace) const {
   const plan::WorkspaceView view{impl->workspace, workspace};
-  return BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask);
+  return BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask, impl->lists());
 }
 
 Status Prepared::initialise(const Operands& operands, void* workspace, Stream stream) const {
   if (Status status = impl->check(operands, workspace); !status) return status;
   const plan::WorkspaceView view{impl->workspace, workspace};
   if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
+  if (impl->backwardWorkspace) {
+    const plan::WorkspaceView backward{*impl->backwardWorkspace, impl->backwardMemory(workspace)};
+    if (Status status = enqueueZeros(backward, plan::WorkspaceUse::Zeroed::Once, stream); !status) return status;
+  }
   if (!impl->blockMaskKernel) return {};
   static const Captures kNone;
   const Captures& captures = operands.captures ? *operands.captures : kNone;
@@ -158,13 +203,73 @@ Status Prepared::launch(const Operands& operands, const Outputs& outputs, void* 
   return impl->kernel.launch(all, outputs, workspace, stream);
 }
 
+const BackwardKernel* Prepared::backwardKernel() const {
+  return impl->backwardKernel ? &*impl->backwardKernel : nullptr;
+}
+
+Status Prepared::launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
+                                Stream stream) const {
+  if (!impl->backwardKernel)
+    return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
+  if (Status status = impl->check(operands, workspace); !status) return status;
+  if (!impl->backwardKernel->options().gradients.empty()) {
+    Expected<size_t> bytes = impl->backwardKernel->workspaceBytes(operands, outputs);
+    if (!bytes) return bytes.error();
+    if (*bytes > impl->backwardWorkspace->bytes())
+      return Error::environment("gradients of captures take more workspace than those that were prepared for",
+                                "prepare for tensors of this layout and dtype");
+  }
+  void* const memory = impl->backwardMemory(workspace);
+  if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, memory, stream);
+  const BlockMaskView lists = blockMaskIn(workspace);
+  BackwardOperands all = operands;
+  all.blockMask = &lists;
+  return impl->backwardKernel->launch(all, outputs, memory, stream);
+}
+
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                                         const PrepareOptions& options) {
+                                         const PrepareOptions& options, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
-  return settleFor(*derivedMod, operands, outputs, *std::move(kernel), options.buildBlockMask);
+  const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, lists);
+  if (!settled || !training) return settled;
+  if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
+  kernel->kind = KernelKind::Backward;
+  kernel->rowMax = false;
+  kernel->deterministic = options.deterministic;
+  if (const Captures* captures = training->gradients.captures)
+    for (const auto& [name, tensor] : captures->all()) kernel->gradients.insert(name);
+  Expected<Mod> gradientMod = derived(mod, *kernel);
+  if (!gradientMod) return gradientMod.error();
+  if (Status status = settleBackward(*gradientMod, *training, *kernel, *settled); !status) return status.error();
+  return settled;
+}
+
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Expected<Settled> settled) {
+  if (!settled) return settled.error();
+  const KernelOptions& chosen = settled->preparation.options;
+  Expected<ForwardKernel> kernel = compiler.loadForward(mod, chosen);
+  if (!kernel) return kernel.error();
+  std::optional<BlockMaskKernel> builder;
+  if (settled->preparation.blockMask) {
+    KernelOptions options = chosen;
+    options.columnLists = settled->preparation.backward.has_value();
+    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, std::move(options));
+    if (!loaded) return loaded.error();
+    builder = *std::move(loaded);
+  }
+  std::optional<BackwardKernel> backward;
+  if (settled->preparation.backward) {
+    Expected<BackwardKernel> loaded = compiler.loadBackward(mod, settled->preparation.backward->options);
+    if (!loaded) return loaded.error();
+    backward = *std::move(loaded);
+  }
+  return Prepared(std::make_shared<const Prepared::Impl>(
+      Prepared::Impl{std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(backward),
+                     std::move(settled->workspace), std::move(settled->backwardWorkspace)}));
 }
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
@@ -174,21 +279,23 @@ Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands,
   return std::move(settled->preparation);
 }
 
+Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                               const BackwardOutputs& gradients, const PrepareOptions& options) const {
+  const Training training{operands, gradients};
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, &training);
+  if (!settled) return settled.error();
+  return std::move(settled->preparation);
+}
+
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                      const PrepareOptions& options) const {
-  Expected<Settled> settled = impl->settle(mod, operands, outputs, options);
-  if (!settled) return settled.error();
-  const KernelOptions& chosen = settled->preparation.options;
-  Expected<ForwardKernel> kernel = loadForward(mod, chosen);
-  if (!kernel) return kernel.error();
-  std::optional<BlockMaskKernel> builder;
-  if (settled->preparation.blockMask) {
-    Expected<BlockMaskKernel> loaded = loadBlockMask(mod, chosen);
-    if (!loaded) return loaded.error();
-    builder = *std::move(loaded);
-  }
-  return Prepared(std::make_shared<const Prepared::Impl>(Prepared::Impl{
-      std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(settled->workspace)}));
+  return Impl::prepared(*this, mod, impl->settle(mod, operands, outputs, options));
+}
+
+Expected<Prepared> Compiler::prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                             const BackwardOutputs& gradients, const PrepareOptions& options) const {
+  const Training training{operands, gradients};
+  return Impl::prepared(*this, mod, impl->settle(mod, operands, outputs, options, &training));
 }
 
 } // namespace attnc

@@ -31,6 +31,15 @@ Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const Lau
   return planOf(row, request);
 }
 
+const char* kindName(KernelKind kind) {
+  switch (kind) {
+  case KernelKind::Forward: return "forward";
+  case KernelKind::Backward: return "backward";
+  case KernelKind::BlockMask: return "block-mask";
+  }
+  return "?";
+}
+
 } // namespace
 
 llvm::ArrayRef<const FamilyRow*> families() { return kFamilies; }
@@ -102,6 +111,10 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     plan.misfit = std::move(misfit);
     return plan;
   }
+  if (options.family != Family::Auto)
+    return Error::environment(
+        fmt::format("the {} family has no {} kernels", familyName(options.family), kindName(options.kind)),
+        "without a family, the catalogue takes one that has");
   return Error::internal("no family serves this request");
 }
 

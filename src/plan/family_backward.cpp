@@ -14,11 +14,9 @@ Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& opera
 }
 
 size_t deltaBytes(const LaunchOperands& operands) {
-  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
-}
-
-std::string unservedByBackward(const Request& request) {
-  return request.options.blockSparse ? "walks no block masks" : "";
+  const ProblemShape& problem = operands.problem;
+  // Unsigned: problems that no memory holds may be asked about, and overflow.
+  return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen);
 }
 
 Plan planBackwardNaive(const Request& request) {
@@ -41,7 +39,8 @@ codegen::Config withSharedBytes(codegen::Config config) {
   return config;
 }
 
-/// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow.
+/// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow. At
+/// most 64, so that tiles lie in one block of a mask and its blocks are a power of two of steps.
 Plan planBackwardSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -71,7 +70,7 @@ Plan planBackwardSm80(const Request& request) {
 
 const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
                                .family = Family::Naive,
-                               .unserved = unservedByBackward,
+                               .unserved = servesAll,
                                .plan = planBackwardNaive,
                                .layouts = "any strides, the last one 1",
                                .checkLayout = takesAnyLayout};
@@ -79,7 +78,7 @@ const FamilyRow kBackwardNaive{.kind = KernelKind::Backward,
 const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .family = Family::Sm80,
                               .walksBounds = true,
-                              .unserved = unservedByBackward,
+                              .unserved = servesAll,
                               .plan = planBackwardSm80,
                               .layouts = "any strides, the last one 1",
                               .checkLayout = takesAnyLayout};

@@ -14,8 +14,10 @@ std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
-  if (options.blockSparse) return "walks no block masks";
   if (options.deterministic) return "adds up the gradient of q in any order";
+  if (options.blockSparse && options.maskKvBlock < 128) return "takes block masks with kv blocks of 128 or 256";
+  if (options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
+    return "takes block masks with q blocks of 128 or 256 at head dims up to 64";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   if (options.headDim <= 64 && options.headDimV > 64) return "takes head_dim_v up to 64 with head_dim up to 64";
   return {};

@@ -25,9 +25,11 @@ Expected<ParameterBlock> blockMaskParameters(const Stage&, const LaunchOperands&
                                              const WorkspaceView&) {
   const BlockMaskView& mask = *operands.lists;
   const BlockMaskShape& shape = mask.shape;
+  const BlockMaskColumns& columns = mask.columns;
   return ParameterBlock(BlockMaskParams{mask.partialCount, mask.partialIndex, mask.fullCount, mask.fullIndex,
                                         int(shape.batch), int(shape.heads), int(shape.qLen), int(shape.kvLen),
-                                        shape.qBlock, shape.kvBlock});
+                                        shape.qBlock, shape.kvBlock, columns.partialCount, columns.partialIndex,
+                                        columns.fullCount, columns.fullIndex});
 }
 
 Plan planBlockMask(const Request& request) {
@@ -38,6 +40,14 @@ Plan planBlockMask(const Request& request) {
                          .config = configOf(request.options, tile),
                          .threads = 32 * tile.warps,
                          .grid = Grid::MaskRows,
+                         .parameters = blockMaskParameters});
+  if (!request.options.columnLists) return plan;
+  const Tile columns{0, 0, 4};
+  plan.stages.push_back({.templateName = "block_mask_columns.cu",
+                         .entry = "attnc_block_mask_columns",
+                         .config = configOf(request.options, columns),
+                         .threads = 32 * columns.warps,
+                         .grid = Grid::MaskColumns,
                          .parameters = blockMaskParameters});
   return plan;
 }

@@ -73,18 +73,18 @@ bool rowsAreAligned(const TensorView& tensor) {
          s.row * bytes % 16 == 0;
 }
 
-BlockLists blockLists(const BlockMaskView& mask) {
-  const int64_t rows = mask.shape.qBlocks();
+/// Lists along one axis, `count` of them for each head. `Lists`: BlockMaskView or BlockMaskColumns.
+template <class Lists> BlockLists blockLists(const BlockMaskShape& shape, const Lists& of, int64_t count) {
   BlockLists lists{};
-  lists.partial_count = mask.partialCount;
-  lists.partial_index = mask.partialIndex;
-  lists.full_count = mask.fullCount;
-  lists.full_index = mask.fullIndex;
-  lists.head_stride = mask.shape.heads > 1 ? rows : 0;
-  lists.batch_stride = mask.shape.batch > 1 ? rows * mask.shape.heads : 0;
-  lists.index_stride = mask.indexStride;
-  lists.q_block = mask.shape.qBlock;
-  lists.kv_block = mask.shape.kvBlock;
+  lists.partial_count = of.partialCount;
+  lists.partial_index = of.partialIndex;
+  lists.full_count = of.fullCount;
+  lists.full_index = of.fullIndex;
+  lists.head_stride = shape.heads > 1 ? count : 0;
+  lists.batch_stride = shape.batch > 1 ? count * shape.heads : 0;
+  lists.index_stride = of.indexStride;
+  lists.q_block = shape.qBlock;
+  lists.kv_block = shape.kvBlock;
   return lists;
 }
 
@@ -141,10 +141,9 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   return all;
 }
 
-Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
-                                       const KernelOptions& options) {
-  if (operands.blockMask) return Error::environment("a block mask is given to backward kernels, which walk none");
-  Expected<LaunchOperands> all = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options);
+Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                             const KernelOptions& options) {
+  Expected<LaunchOperands> all = checkLayout(operands, {.out = operands.out, .lse = operands.lse}, options);
   if (!all) return all;
   all->dOut = operands.dOut;
   all->wantsOperands = outputs.dQ || outputs.dK || outputs.dV;
@@ -167,7 +166,6 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
     const auto& shape = like->shape;
     if (Status status = checkShape(name, *tensor, {shape[0], shape[1], shape[2], shape[3]}); !status)
       return status.error();
-    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   }
   if (operands.dLse) {
     if (Status status = checkRowOutput("d_lse", *operands.dLse, all->q); !status) return status.error();
@@ -176,15 +174,38 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
   return all;
 }
 
+Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                       const KernelOptions& options) {
+  Expected<LaunchOperands> all = checkBackwardLayout(operands, outputs, options);
+  if (!all) return all;
+  if (auto forward = checkForward(operands, {.out = operands.out, .lse = operands.lse}, options); !forward)
+    return forward.error();
+  if (all->lists)
+    if (Status status = checkColumns(*all->lists); !status) return status.error();
+  for (auto [name, tensor] : {std::pair("d_out", &all->dOut), {"d_q", &all->dQ}, {"d_k", &all->dK}, {"d_v", &all->dV}}) {
+    const bool isWanted = all->wantsOperands || tensor == &all->dOut;
+    if (isWanted && !tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  }
+  const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;
+  if (operands.dLse && !all->dLse && anyRow) return wrong("d_lse", "is null", "device memory, or no d_lse");
+  return all;
+}
+
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem) {
+                                        const ProblemShape& problem, const KernelOptions& options) {
   const BlockMaskShape& shape = mask.shape;
+  const BlockMaskColumns& columns = mask.columns;
   if (Status status = checkMaskProblem(module, problem, shape); !status) return status.error();
-  if (mask.indexStride != shape.kvBlocks())
+  if (!options.columnLists && columns.partialCount)
+    return Error::environment("block mask: it has lists by column, which the kernel was compiled without",
+                              "set KernelOptions::columnLists");
+  if (Status status = checkLists(mask); !status) return status.error();
+  if (options.columnLists)
+    if (Status status = checkColumns(mask); !status) return status.error();
+  if (mask.indexStride != shape.kvBlocks() || (columns.partialCount && columns.indexStride != shape.qBlocks()))
     return Error::environment("block mask: its storage is compacted, expected room for every block",
                               "use BlockMask::viewInto");
-  if (Status status = checkLists(mask); !status) return status.error();
-  if (shape.batch * shape.heads * shape.qBlocks() > 0 && !mask.fullCount)
+  if ((mask.partialCount && !mask.fullCount) || (columns.partialCount && !columns.fullCount))
     return Error::environment("block mask: fullCount and fullIndex must not be null, for they are written");
   LaunchOperands all;
   all.problem = problem;
@@ -219,7 +240,8 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   p.scale = operands.scale;
   p.vectors = rowsAreAligned(operands.q) && rowsAreAligned(operands.k) && rowsAreAligned(operands.v) &&
               rowsAreAligned(operands.out);
-  if (operands.lists) p.lists = blockLists(*operands.lists);
+  if (const std::optional<BlockMaskView>& lists = operands.lists)
+    p.lists = blockLists(lists->shape, *lists, lists->shape.qBlocks());
   return p;
 }
 
@@ -239,6 +261,8 @@ BackwardParams backwardParams(const LaunchOperands& operands, float* delta) {
   p.d_k_stride = stridesOf(operands.dK);
   p.d_v_stride = stridesOf(operands.dV);
   p.kv_batch = int(operands.k.shape[0]);
+  if (const std::optional<BlockMaskView>& lists = operands.lists)
+    p.columns = blockLists(lists->shape, lists->columns, lists->shape.kvBlocks());
   return p;
 }
 

@@ -35,7 +35,7 @@ struct LaunchOperands {
   bool wantsOperands = true;          ///< of a backward launch: dQ, dK and dV are given
   llvm::SmallVector<CaptureOutput, 2> captures; ///< of a backward launch, in the order of Plan::captures
   bool loopsBatches = false; ///< sums of captures: a CTA takes all batch entries
-  std::optional<BlockMaskView> lists; ///< that a forward kernel walks, or that a block-mask kernel fills
+  std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills
 };
 
 /// Checks q, k, v, out, and what else is given, against each other and against `options` (headDimV filled in): ranks,
@@ -46,13 +46,17 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 /// as the kernel was compiled for.
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// For a launch of backward kernels.
+/// checkLayout() for backward kernels: gradients and what flows back are checked as well.
+Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, const BackwardOutputs& outputs,
+                                             const KernelOptions& options);
+
+/// The same for a launch of backward kernels: nothing is null that would be touched.
 Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const BackwardOutputs& outputs,
                                        const KernelOptions& options);
 
 /// For a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
-                                        const ProblemShape& problem);
+                                        const ProblemShape& problem, const KernelOptions& options);
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
 /// become 0.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 namespace attnc::plan {
 namespace {
@@ -27,6 +28,20 @@ Status checkExtent(const char* name, int64_t given, int64_t whole) {
   if (given == whole || given == 1) return {};
   return Error::environment(
       fmt::format("block mask: {} is {}, the problem has {}; it must be that or 1", name, given, whole));
+}
+
+/// Lists along one axis, `count` of them for each head. `Lists`: BlockMaskView or BlockMaskColumns.
+template <class Lists>
+Status checkPointers(const BlockMaskView& mask, std::string_view prefix, const Lists& lists, int64_t count) {
+  if (lists.indexStride < 0) return Error::environment(fmt::format("block mask: {}indexStride is negative", prefix));
+  const bool hasLists = mask.shape.batch * mask.shape.heads * count > 0;
+  const bool hasIndices = hasLists && lists.indexStride > 0;
+  if ((hasLists && !lists.partialCount) || (hasIndices && !lists.partialIndex))
+    return Error::environment(fmt::format("block mask: {0}partialCount and {0}partialIndex must not be null", prefix));
+  if (lists.fullCount ? hasIndices && !lists.fullIndex : lists.fullIndex != nullptr)
+    return Error::environment(
+        fmt::format("block mask: {0}fullCount and {0}fullIndex must both be given or both be null", prefix));
+  return {};
 }
 
 } // namespace
@@ -51,8 +66,8 @@ Status checkShape(const BlockMaskShape& shape) {
     return Error::environment(
         fmt::format("block mask: batch {} times heads {} is beyond 2^31 - 1", shape.batch, shape.heads));
   // Bytes of the lists are to fit a size_t.
-  if (shape.kvLen > 0 && shape.batch * shape.heads * shape.qBlocks() > (int64_t(1) << 60) / shape.kvBlocks())
-    return Error::environment("block mask: it has more than 2^60 blocks");
+  if (shape.kvLen > 0 && shape.batch * shape.heads * shape.qBlocks() > (int64_t(1) << 59) / shape.kvBlocks())
+    return Error::environment("block mask: it has more than 2^59 blocks");
   return {};
 }
 
@@ -75,15 +90,13 @@ Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, c
   return checkShared(module, "heads", ir::ParamKind::H, shape.heads, problem.qHeads);
 }
 
-Status checkLists(const BlockMaskView& lists) {
-  if (lists.indexStride < 0) return Error::environment("block mask: indexStride is negative");
-  const bool hasRows = lists.shape.batch * lists.shape.heads * lists.shape.qBlocks() > 0;
-  const bool hasIndices = hasRows && lists.indexStride > 0;
-  if ((hasRows && !lists.partialCount) || (hasIndices && !lists.partialIndex))
-    return Error::environment("block mask: partialCount and partialIndex must not be null");
-  if (lists.fullCount ? hasIndices && !lists.fullIndex : lists.fullIndex != nullptr)
-    return Error::environment("block mask: fullCount and fullIndex must both be given or both be null");
-  return {};
+Status checkLists(const BlockMaskView& lists) { return checkPointers(lists, "", lists, lists.shape.qBlocks()); }
+
+Status checkColumns(const BlockMaskView& lists) {
+  if (!lists.columns.partialCount && lists.shape.batch * lists.shape.heads * lists.shape.kvBlocks() > 0)
+    return Error::environment("block mask: it has no lists by column, which the kernel was compiled for",
+                              "BlockMaskView::columns; block-mask kernels fill them with KernelOptions::columnLists");
+  return checkPointers(lists, "columns.", lists.columns, lists.shape.kvBlocks());
 }
 
 BlockMaskShape smallestMask(const ir::Module& module, const ProblemShape& problem, int qBlock, int kvBlock) {

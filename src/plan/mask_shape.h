@@ -11,7 +11,7 @@ namespace attnc::plan {
 /// Sizes of blocks: 64, 128 or 256 each.
 Status checkBlocks(int qBlock, int kvBlock);
 
-/// The same, batch and heads at least 1, lengths and batch times heads within int32, at most 2^60 blocks.
+/// The same, batch and heads at least 1, lengths and batch times heads within int32, at most 2^59 blocks.
 Status checkShape(const BlockMaskShape& shape);
 
 /// The same, and that the mask serves the problem: its lengths, and its batch and heads or 1. A problem of batch 0 may
@@ -24,6 +24,9 @@ Status checkMaskProblem(const ir::Module& module, const ProblemShape& problem, c
 /// Lists that are read: counts and indices are given where there are rows and blocks, and both of the full pair or
 /// none. Precondition: the shape is one that checkShape() takes.
 Status checkLists(const BlockMaskView& lists);
+
+/// The same for the lists by column, which must be there if they could list anything.
+Status checkColumns(const BlockMaskView& lists);
 
 /// The smallest mask that serves the problem: batch or heads are 1 where mask_mod does not depend on them.
 BlockMaskShape smallestMask(const ir::Module& module, const ProblemShape& problem, int qBlock, int kvBlock);

@@ -30,6 +30,9 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);
   case Grid::MaskRows:
     return operands.lists->shape.batch * operands.lists->shape.heads * operands.lists->shape.qBlocks();
+  case Grid::MaskColumns:
+    return ceilDiv(operands.lists->shape.batch * operands.lists->shape.heads * operands.lists->shape.kvBlocks(),
+                   stage.config.warps);
   }
   return 0;
 }

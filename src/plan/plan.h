@@ -34,6 +34,7 @@ enum class Grid {
   CaptureTiles,    ///< as QTiles; of one batch entry alone where LaunchOperands::loopsBatches
   CaptureElements, ///< one for each `threads` elements of a capture whose sums lie apart from its gradient
   MaskRows,   ///< one for each row of blocks of the lists
+  MaskColumns, ///< one for each `warps` columns of blocks of the lists
 };
 
 /// The first parameter of a template; the second is ModArgs.

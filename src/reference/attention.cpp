@@ -3,6 +3,7 @@
 #include "ir/bindings.h"
 #include "ir/element.h"
 #include "ir/interpreter.h"
+#include "reference/listed_columns.h"
 #include "reference/parallel.h"
 
 #include <fmt/format.h>
@@ -30,17 +31,6 @@ std::vector<float> decode(const TensorView& tensor) {
           values[next++] = float(ir::readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
       }
   return values;
-}
-
-Status checkBlockMask(const BlockMaskView& mask, const ProblemShape& problem) {
-  const BlockMaskShape& shape = mask.shape;
-  bool fits = (shape.batch == 1 || shape.batch == problem.batch) &&
-              (shape.heads == 1 || shape.heads == problem.qHeads) && shape.qLen == problem.qLen &&
-              shape.kvLen == problem.kvLen;
-  if (fits) return {};
-  return Error::environment(fmt::format("the block mask is for [{}, {}, {}, {}], the problem is [{}, {}, {}, {}]",
-                                        shape.batch, shape.heads, shape.qLen, shape.kvLen, problem.batch,
-                                        problem.qHeads, problem.qLen, problem.kvLen));
 }
 
 /// Computes rows; each thread has its own, with its own scratch and interpreter.
@@ -71,30 +61,8 @@ private:
   void collectScores(int64_t b, int64_t h, int64_t q, int64_t firstKv) {
     live.clear();
     scores.clear();
-    if (!args.blockMask) {
-      addColumns(b, h, q, firstKv, 0, result.problem.kvLen, /*full=*/false);
-      return;
-    }
-    for (const auto& [block, full] : liveBlocks(b, h, q)) {
-      int64_t begin = block * args.blockMask->shape.kvBlock;
-      int64_t end = std::min(begin + args.blockMask->shape.kvBlock, result.problem.kvLen);
-      addColumns(b, h, q, firstKv, begin, end, full);
-    }
-  }
-
-  /// The blocks of a row in order of kv, each with whether it is full.
-  const std::vector<std::pair<int64_t, bool>>& liveBlocks(int64_t b, int64_t h, int64_t q) {
-    const BlockMaskView& mask = *args.blockMask;
-    int64_t line =
-        ((mask.shape.batch == 1 ? 0 : b) * mask.shape.heads + (mask.shape.heads == 1 ? 0 : h)) * mask.shape.qBlocks() +
-        q / mask.shape.qBlock;
-    blocks.clear();
-    for (int32_t i = 0; i < mask.partialCount[line]; ++i)
-      blocks.emplace_back(mask.partialIndex[line * mask.indexStride + i], false);
-    for (int32_t i = 0; mask.fullCount && i < mask.fullCount[line]; ++i)
-      blocks.emplace_back(mask.fullIndex[line * mask.indexStride + i], true);
-    std::sort(blocks.begin(), blocks.end());
-    return blocks;
+    listColumns(args.blockMask, result.problem, b, h, q, ranges);
+    for (const ColumnRange& range : ranges) addColumns(b, h, q, firstKv, range.begin, range.end, range.full);
   }
 
   void addColumns(int64_t b, int64_t h, int64_t q, int64_t firstKv, int64_t begin, int64_t end, bool full) {
@@ -142,7 +110,7 @@ private:
   double scale;
   std::vector<double> query, scores;
   std::vector<int64_t> live;
-  std::vector<std::pair<int64_t, bool>> blocks;
+  std::vector<ColumnRange> ranges;
 };
 
 } // namespace
@@ -152,8 +120,7 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   if (!problem) return std::move(problem).error();
   auto bindings = ir::bind(module, captures, *problem);
   if (!bindings) return std::move(bindings).error();
-  if (args.blockMask)
-    if (auto status = checkBlockMask(*args.blockMask, *problem); !status) return status.error();
+  if (auto status = checkBlockMask(args.blockMask, *problem); !status) return status.error();
 
   int64_t rows = problem->batch * problem->qHeads * problem->qLen;
   AttentionResult result{*problem, args.v.shape[3], {}, {}, {}};

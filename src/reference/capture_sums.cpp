@@ -5,25 +5,33 @@
 #include <algorithm>
 
 namespace attnc::reference {
+namespace {
+
+/// Of a tensor; a scalar has no axes.
+std::vector<int64_t> shapeOf(const ir::Module& module, const ir::Bindings& bindings, const std::string& name) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < module.tensors.size(); ++i) {
+    const TensorView& view = bindings.tensors[i];
+    if (module.tensors[i].name == name)
+      for (int axis = 0; axis < view.rank; ++axis) shape.push_back(view.shape[size_t(axis)]);
+  }
+  return shape;
+}
+
+} // namespace
 
 CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
                          const ir::CaptureGradients& gradients) {
-  const auto shapeOf = [&](const std::string& name) -> std::vector<int64_t> {
-    const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == name; });
-    if (tensor == module.tensors.end()) return {}; // a scalar
-    const TensorView& view = bindings.tensors[size_t(tensor - module.tensors.begin())];
-    return {view.shape.begin(), view.shape.begin() + view.rank};
-  };
   for (const std::string& name : gradients.captures) {
     int64_t elements = 1;
-    for (int64_t extent : shapeOf(name)) elements *= extent;
+    for (int64_t extent : shapeOf(module, bindings, name)) elements *= extent;
     sums.emplace_back(size_t(elements), 0.0);
   }
   for (const ir::CaptureGradient& place : gradients.places) {
     const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
     if (sums[capture].empty()) continue; // there is nothing to read
     places.push_back(
-        {capture, place.rounds, {module, bindings, *module.output(place.output)}, {}, shapeOf(place.capture)});
+        {capture, place.rounds, {module, bindings, *module.output(place.output)}, {}, shapeOf(module, bindings, place.capture)});
     for (const std::string& index : place.indices)
       places.back().indices.emplace_back(module, bindings, *module.output(index));
   }

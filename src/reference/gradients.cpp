@@ -4,6 +4,7 @@
 #include "ir/element.h"
 #include "ir/interpreter.h"
 #include "reference/capture_sums.h"
+#include "reference/listed_columns.h"
 #include "reference/parallel.h"
 
 #include <fmt/format.h>
@@ -73,6 +74,15 @@ public:
   }
 
 private:
+  const std::vector<int64_t>& liveColumns(int64_t b, int64_t h, int64_t row) {
+    listColumns(args.forward.blockMask, problem, b, h, row, ranges);
+    live.clear();
+    for (const ColumnRange& range : ranges)
+      for (int64_t kv = range.begin; kv < range.end; ++kv)
+        if (range.full || interpreter.mask(b, h, row, kv)) live.push_back(kv);
+    return live;
+  }
+
   void computeRow(int64_t b, int64_t h, int64_t row, int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
     const int64_t index = (b * problem.qHeads + h) * problem.qLen + row;
     const double lse = forward.lse[size_t(index)];
@@ -80,8 +90,7 @@ private:
     const double* d = dOut.row(b, h, row);
     const double dLse = args.dLse ? ir::readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
-    for (int64_t kv = 0; kv < problem.kvLen; ++kv) {
-      if (!interpreter.mask(b, h, row, kv)) continue;
+    for (int64_t kv : liveColumns(b, h, row)) {
       const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
       const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
@@ -103,13 +112,14 @@ private:
   const ir::Interpreter interpreter;
   const ir::Evaluator derivative;
   double scale;
+  std::vector<ColumnRange> ranges;
+  std::vector<int64_t> live;
 };
 
 } // namespace
 
 Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args,
                                    const ir::CaptureGradients& wanted) {
-  if (args.forward.blockMask) return Error::environment("gradients take no block mask");
   auto forward = attention(module, captures, args.forward);
   if (!forward) return std::move(forward).error();
   const ProblemShape& problem = forward->problem;
@@ -133,6 +143,7 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
       for (size_t element = 0; element < total.size(); ++element) total[element] += part.values()[i][element];
     result.captures[wanted.captures[i]] = std::move(total);
   }
+  result.forward = *std::move(forward);
   return result;
 }
 

@@ -21,7 +21,7 @@
 
 namespace attnc::reference {
 
-/// As AttentionArgs, with the gradients of the results. Block masks are not taken.
+/// As AttentionArgs, with the gradients of the results. Of a block mask, lists by row count.
 struct GradientArgs {
   AttentionArgs forward;
   TensorView dOut;                ///< [B, H, Q_LEN, DV], any strides; F32, F16 or BF16
@@ -30,6 +30,7 @@ struct GradientArgs {
 
 /// Dense. Where k and v have batch 1, dK and dV are sums over the batch.
 struct GradientResult {
+  AttentionResult forward; ///< that these are the gradients of
   std::vector<double> dQ; ///< [B, H, Q_LEN, D]
   std::vector<double> dK; ///< [B or 1, HKV, KV_LEN, D]
   std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]

@@ -1,5 +1,5 @@
-// The steps along Q of a tile of KV columns, as far as the mod tells: all of them, or those whose rows have live columns
-// there.
+// The steps along Q of a tile of KV columns, as far as the mod tells: all of them, those whose rows have live columns there,
+// or those of lists.
 //
 // The bounds of a mod go from rows to columns. Since each of its edges moves in one direction as q_idx grows, the rows
 // that see a column range are an interval, and bisection finds it: four searches of log2(q_len) rows a tile.
@@ -42,19 +42,23 @@ ATTNC_DEVICE TileBounds q_bounds(const Args& args, const typename M::Head& head,
           min(reached.end, begun.end)};
 }
 
-template <class M>
-constexpr StepSource kQSource = M::kHasBounds ? StepSource::Bounds : StepSource::All;
+template <class M, bool Lists>
+constexpr StepSource kQSource = Lists ? StepSource::Lists : M::kHasBounds ? StepSource::Bounds : StepSource::All;
 
-template <class M, int Size> using QWalk = StepWalk<Size, kQSource<M>, M::kHasMaskMod>;
+template <class M, int Size, bool Lists> using QWalk = StepWalk<Size, kQSource<M, Lists>, M::kHasMaskMod>;
 
-/// Of the columns [kv_begin, kv_end) of query head h.
-template <class M, int Size, class Args>
-ATTNC_DEVICE QWalk<M, Size> walk_q(const ForwardParams& p, const Args& args, int b, int h, int kv_begin, int kv_end) {
-  if constexpr (M::kHasBounds) {
+/// Of the columns [kv_begin, kv_end) of query head h; they lie in one block of the lists.
+template <class M, int Size, bool Lists, class Args>
+ATTNC_DEVICE QWalk<M, Size, Lists> walk_q(const BackwardParams& p, const Args& args, int b, int h, int kv_begin, int kv_end) {
+  using Walk = QWalk<M, Size, Lists>;
+  const int q_len = p.forward.q_len;
+  if constexpr (Lists) {
+    return Walk(q_len, BlockRow(p.columns, b, h, kv_begin / p.columns.kv_block, p.columns.q_block));
+  } else if constexpr (M::kHasBounds) {
     const auto head = M::head(args, b, h); // SEAM(head)
-    return QWalk<M, Size>(p.q_len, q_bounds<M>(args, head, b, h, kv_begin, kv_end, p.q_len));
+    return Walk(q_len, q_bounds<M>(args, head, b, h, kv_begin, kv_end, q_len));
   } else {
-    return QWalk<M, Size>(p.q_len);
+    return Walk(q_len);
   }
 }
 

@@ -28,7 +28,8 @@ constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
 /// What all lanes share of the rows of a step: arrays of `Rows` elements in shared memory, one behind the other.
 ///   bias       float: see weight_bias(); -inf for rows past the end
 ///   delta      float: see gradients.cuh; 0 for rows past the end
-///   interval   int2: the row's live columns, clipped to [0, kv_len); where kReadsIntervals
+///   interval   int2: the row's live columns, clipped to [0, kv_len), all of these in a step without kStepMasked; where
+///              kReadsIntervals
 ///   row        Mod::Row; where kReadsRows
 template <class M, int Rows> struct RowTable {
   static constexpr int kDelta = 4 * Rows, kInterval = 8 * Rows;
@@ -65,19 +66,23 @@ template <class M, int Rows> struct RowTable {
     return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row];
   }
 
-  /// Fills in row `i` of a step that begins at q_start. What is read of memory is passed in, so that it can be asked for
+  /// Fills in row `i` of a step. What is read of memory is passed in, so that it can be asked for
   /// early.
-  ATTNC_DEVICE void fill(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_start,
+  ATTNC_DEVICE void fill(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, Step step,
                          int i, int origin, float lse, float delta) const {
-    const int q_idx = q_start + i, inside = min(q_idx, p.q_len - 1);
+    const int q_idx = step.start + i, inside = min(q_idx, p.q_len - 1);
     const Mod::Row row = M::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
     const bool exists = q_idx < p.q_len;
     const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
     ptx::st_shared(base + 4 * i, bias);
     ptx::st_shared(base + kDelta + 4 * i, exists ? delta : 0.f);
     if constexpr (kReadsIntervals) {
-      const TileBounds live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
-      ptx::st_shared(base + kInterval + 8 * i, {live.begin, min(live.end, p.kv_len)});
+      int interval[2] = {0, p.kv_len};
+      if (step.flags & kStepMasked) {
+        const TileBounds live = M::bounds(args, head, b, h, inside, inside + 1); // SEAM(bounds)
+        interval[0] = live.begin, interval[1] = min(live.end, p.kv_len);
+      }
+      ptx::st_shared(base + kInterval + 8 * i, interval);
     }
     if constexpr (kReadsRows) this->row(i) = row;
   }

@@ -11,12 +11,12 @@
 //   struct Mod            the mod:
 //     static constexpr bool kHasMaskMod          else mask() is always true
 //     static constexpr bool kHasBounds           bounds() is there
-//     static constexpr bool kBeginFalls, kEndFalls   with bounds: which way begin and end of a row move as q_idx grows
 //     static constexpr bool kRowsAreIntervals    the live columns of a row are exactly [begin, end) of bounds() of that
 //                                                row alone: mask() need not be called
 //     static constexpr bool kBeginFalls          beside kHasBounds: as q_idx grows, the begin of a row's live columns
 //                                                never rises; else it never falls
 //     static constexpr bool kEndFalls            likewise their end
+//     static constexpr bool kPassesGradient      only in mods with gradients: d_score() is not always 0
 //     static constexpr bool kColumnsLoad         col() reads memory: worth calling once a column of a tile, for all rows
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     struct Head         what is known once b and h are
@@ -32,7 +32,6 @@
 //     static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord)
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
-//     static float d_score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad)
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 //
 // and, written for kernels that compute gradients of captures, of each place where one is read:
@@ -60,15 +59,18 @@
 //
 //   hook        called in                                  calls
 //   head        algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               forward_sm90.cu                            1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
+//               backward_sm90.cu                           1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
 //               backward_captures_naive.cu                 1
 //   row         algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
@@ -76,6 +78,7 @@
 //               algo/capture_reduction.cuh                 1
 //               backward_captures_naive.cu                 1
 //   col         algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               forward_sm90.cu                            1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
@@ -84,27 +87,33 @@
 //               algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //   score       algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               backward_captures_naive.cu                 1
 //   mask        algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
 //               backward_captures_naive.cu                 1
 //   factors     algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //   row_shift   algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               backward_q_sm80.cu                         1
 //               backward_captures.cu                       1
 //   d_score     algo/gradients.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               backward_naive.cu                          1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //   bounds      algo/apply_mod.cuh                         1
+//               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
@@ -125,8 +134,6 @@
 //          and result are gradients by natural-log units. Anything may come out for elements that mask() refuses: the
 //          kernel puts 0 there.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
-//   d_score  of mods that are written for backward kernels: grad times the derivative of score_mod by its score, at
-//          `score`, natural-log units as score() of a plain mod takes them.
 //   value  grad times the derivative of score_mod by what the place reads, in one round; `score` and grad as d_score() has
 //          them, and as there dead elements get 0 from the kernel.
 //   offset  of the element that the place reads, in a dense tensor of the capture's shape; inside it unless that is empty.

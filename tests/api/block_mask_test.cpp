@@ -38,6 +38,30 @@ std::string mapOf(const BlockMask& mask) {
   return map;
 }
 
+/// The same map from the lists by column, which are to ascend.
+std::string mapOfColumns(const BlockMask& mask) {
+  const BlockMaskShape& shape = mask.shape();
+  const BlockMaskColumns columns = mask.view().columns;
+  std::string map(size_t(shape.batch * shape.heads * shape.qBlocks() * shape.kvBlocks()), kEmpty);
+  for (int64_t column = 0; column < shape.batch * shape.heads * shape.kvBlocks(); ++column) {
+    auto mark = [&](const int32_t* counts, const int32_t* indices, char kind) {
+      const int32_t* list = indices + column * columns.indexStride;
+      CHECK(std::is_sorted(list, list + counts[column]));
+      for (int32_t i = 0; i < counts[column]; ++i) {
+        REQUIRE(list[i] >= 0);
+        REQUIRE(list[i] < shape.qBlocks());
+        const int64_t row = column / shape.kvBlocks() * shape.qBlocks() + list[i];
+        char& cell = map[size_t(row * shape.kvBlocks() + column % shape.kvBlocks())];
+        REQUIRE(cell == kEmpty);
+        cell = kind;
+      }
+    };
+    mark(columns.partialCount, columns.partialIndex, kPartial);
+    mark(columns.fullCount, columns.fullIndex, kFull);
+  }
+  return map;
+}
+
 /// The same, by evaluating mask_mod at every coordinate.
 std::string denseMap(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                      const BlockMaskShape& shape) {
@@ -157,6 +181,81 @@ TEST_CASE("a build with what does not fit is refused") {
   CHECK_FALSE(BlockMask::build(mod, captures, problem, {.batch = 0, .qLen = 128, .kvLen = 128}));
 }
 
+TEST_CASE("lists by column name the blocks that those by row do") {
+  const Mod mod =
+      parse("def mask_mod(b, h, q, kv): return (q >= kv) & (kv % 8 >= b + h) & (q // 64 != 2) & (kv // 64 != 1)\n");
+  for (auto [qLen, kvLen] : {std::pair<int64_t, int64_t>{300, 200}, {64, 500}, {500, 64}, {0, 100}, {100, 0}})
+    for (auto [qBlock, kvBlock] : {std::pair{64, 64}, {128, 64}, {64, 256}}) {
+      INFO(qLen << " x " << kvLen << " in " << qBlock << " x " << kvBlock);
+      const ProblemShape problem{.batch = 3, .qHeads = 2, .kvHeads = 1, .qLen = qLen, .kvLen = kvLen};
+      const BlockMask mask = build(mod, {}, problem, {3, 2, qLen, kvLen, qBlock, kvBlock});
+      CHECK_FALSE(mask.view().columns.partialCount);
+      const BlockMask both = mask.withColumns();
+      CHECK(mapOf(both) == mapOf(mask));
+      CHECK(mapOfColumns(both) == mapOf(mask));
+      CHECK(mapOfColumns(both.withColumns()) == mapOf(mask));
+      if (qLen > 100) {
+        const BlockMask part = *both.slice(1, 3, 0, 1, 1, 2);
+        CHECK(mapOfColumns(part) == mapOf(part));
+        CHECK_FALSE(mask.slice(1, 3, 0, 1, 1, 2)->view().columns.partialCount);
+      }
+    }
+}
+
+TEST_CASE("lists by column of the user's own are copied, and must name the blocks that those by row do") {
+  // Rows: F p / p . ; columns: 0 has row 0 full and row 1 partial, 1 has row 0 partial.
+  Lists lists;
+  std::vector<int32_t> partialCount{1, 1}, partialIndex{1, 9, 0, 9}, fullCount{1, 0}, fullIndex{0, 9, 9, 9};
+  lists.view.columns = {partialCount.data(), partialIndex.data(), fullCount.data(), fullIndex.data(), 2};
+  auto mask = BlockMask::fromLists(lists.view);
+  if (!mask) FAIL(mask.error().message);
+  CHECK(mapOfColumns(*mask) == "Fpp.");
+  CHECK(mapOfColumns(*mask) == mapOf(*mask));
+
+  const auto errorOf = [&] {
+    auto refused = BlockMask::fromLists(lists.view);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().blame == Blame::Environment);
+    return refused.error().message;
+  };
+  SECTION("another block") {
+    partialIndex[2] = 1;
+    CHECK(errorOf() ==
+          "block mask: columns.partialIndex lists other blocks than the rows at batch 0, head 0, kv block 1");
+  }
+  SECTION("another kind") {
+    fullCount[0] = 0, partialCount[0] = 2, partialIndex[1] = 0;
+    CHECK(errorOf() ==
+          "block mask: columns.partialIndex lists other blocks than the rows at batch 0, head 0, kv block 0");
+  }
+  SECTION("a count out of range") {
+    fullCount[0] = -1;
+    CHECK(errorOf() == "block mask: columns.fullIndex lists other blocks than the rows at batch 0, head 0, kv block 0");
+  }
+  SECTION("lists too short") {
+    lists.view.columns.indexStride = 0;
+    CHECK(errorOf() ==
+          "block mask: columns.partialIndex lists other blocks than the rows at batch 0, head 0, kv block 0");
+  }
+  SECTION("no full lists") {
+    lists.view.columns.fullCount = lists.view.columns.fullIndex = nullptr;
+    CHECK(errorOf() == "block mask: columns.fullIndex lists other blocks than the rows at batch 0, head 0, kv block 0");
+  }
+  SECTION("no indices") {
+    lists.view.columns.partialIndex = nullptr;
+    CHECK(errorOf() == "block mask: columns.partialCount and columns.partialIndex must not be null");
+  }
+  SECTION("in any order, of a full pair that is missing in both") {
+    lists.view.fullCount = lists.view.fullIndex = nullptr;
+    lists.view.columns.fullCount = lists.view.columns.fullIndex = nullptr;
+    lists.partialCount = {1, 2}, lists.partialIndex = {0, 9, 1, 0};
+    partialCount = {2, 1}, partialIndex = {1, 0, 1, 9};
+    auto unordered = BlockMask::fromLists(lists.view);
+    if (!unordered) FAIL(unordered.error().message);
+    CHECK(mapOfColumns(*unordered) == "p.pp");
+  }
+}
+
 TEST_CASE("lists of the user's own are copied") {
   Lists lists;
   auto mask = BlockMask::fromLists(lists.view);
@@ -258,5 +357,25 @@ TEST_CASE("a view into an allocation fits it without overlap") {
   for (int64_t i = 0; i < 18 * 8; ++i) addresses.insert({view.partialIndex + i, view.fullIndex + i});
   CHECK(addresses.size() == storage.size());
   CHECK(*addresses.begin() == storage.data());
+  CHECK(*addresses.rbegin() == storage.data() + storage.size() - 1);
+}
+
+TEST_CASE("a view with lists by column has them behind those by row") {
+  BlockMaskShape shape{2, 3, 300, 500, 128, 64}; // 3 x 8 blocks
+  size_t byRow = BlockMask::storageBytes(shape);
+  size_t bytes = BlockMask::storageBytes(shape, BlockMask::Lists::ByRowAndColumn);
+  CHECK(bytes == byRow + 2 * 3 * 8 * (2 + 2 * 3) * sizeof(int32_t));
+  std::vector<int32_t> storage(bytes / sizeof(int32_t));
+  BlockMaskView rows = BlockMask::viewInto(storage.data(), shape);
+  BlockMaskView view = BlockMask::viewInto(storage.data(), shape, BlockMask::Lists::ByRowAndColumn);
+  CHECK(rows.columns.partialCount == nullptr);
+  CHECK(view.partialCount == rows.partialCount);
+  CHECK(view.fullIndex == rows.fullIndex);
+  CHECK(view.columns.indexStride == 3);
+  std::set<int32_t*> addresses;
+  for (int64_t i = 0; i < 48; ++i) addresses.insert({view.columns.partialCount + i, view.columns.fullCount + i});
+  for (int64_t i = 0; i < 48 * 3; ++i) addresses.insert({view.columns.partialIndex + i, view.columns.fullIndex + i});
+  CHECK(addresses.size() == 48 * (2 + 2 * 3));
+  CHECK(*addresses.begin() == storage.data() + byRow / sizeof(int32_t));
   CHECK(*addresses.rbegin() == storage.data() + storage.size() - 1);
 }

@@ -162,6 +162,34 @@ TEST_CASE("dq, dk and dv are asked for together, or not at all", "[api][captures
   }
 }
 
+TEST_CASE("training is prepared for gradients of captures", "[api][captures]") {
+  const Mod mod = modOf("bias: bf16[H, KV_LEN]\ngain: float", "score * gain + bias[h, kv_idx]");
+  Launch launch;
+  launch.captures.set("bias", tensor(DType::BF16, {4, 60})).set("gain", 2.0);
+  const Outputs outputs{.out = launch.operands.out, .lse = launch.operands.lse};
+  const Compiler compiler;
+  const auto settled = [&](PrepareOptions options = {}) {
+    options.arch = kArch;
+    auto preparation = compiler.settleTraining(mod, launch.operands, outputs, launch.outputs, options);
+    if (!preparation) FAIL(preparation.error().message);
+    return *std::move(preparation);
+  };
+  const Preparation without = settled();
+  CHECK(without.backward->options.gradients.empty());
+  launch.gradients.set("bias", TensorView::contiguous(nullptr, DType::BF16, {4, 60}));
+  const Preparation with = settled();
+  CHECK(with.backward->options.gradients == std::set<std::string>{"bias"});
+  CHECK(with.options.gradients.empty());
+  CHECK(with.workspaceBytes >= without.workspaceBytes + 4 * 60 * 4);
+  const Preparation deterministic = settled({.deterministic = true});
+  CHECK(deterministic.backward->options.deterministic);
+  CHECK(deterministic.workspaceBytes >= without.workspaceBytes + 4 * 60 * 80);
+  launch.outputs.dQ.reset();
+  launch.outputs.dK.reset();
+  launch.outputs.dV.reset();
+  CHECK(settled().workspaceBytes == with.workspaceBytes);
+}
+
 TEST_CASE("workspace of gradients of captures is what cannot be summed in place", "[api][captures]") {
   const Mod mod = modOf("bias: bf16[H, KV_LEN]", "score + bias[h, kv_idx]");
   KernelOptions options = optionsFor({"bias"});

@@ -175,6 +175,64 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
   }
 }
 
+TEST_CASE("a backward launch takes a block mask with lists by row and by column", "[api]") {
+  constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
+  const BlockMaskShape shape{.batch = 2, .heads = 8, .qLen = 100, .kvLen = 300, .qBlock = 128, .kvBlock = 64};
+  std::vector<int32_t> storage(BlockMask::storageBytes(shape, kBoth) / 4);
+  BlockMaskView mask = BlockMask::viewInto(storage.data(), shape, kBoth);
+  KernelOptions sparse = options();
+  sparse.blockSparse = true;
+  sparse.maskKvBlock = 64;
+  const Arguments forward = arguments();
+  BackwardOperands args{forward};
+  args.out = args.dOut = *forward.out;
+  args.lse = TensorView::contiguous(kSomewhere, DType::F32, {2, 8, 100});
+  const BackwardOutputs outputs{.dQ = forward.q, .dK = forward.k, .dV = forward.v};
+  const auto errorOf = [&](const KernelOptions& o) {
+    auto refused = plan::checkBackward(args, outputs, o);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().blame == Blame::Environment);
+    return refused.error().message;
+  };
+  CHECK(plan::checkBackward(args, outputs, options()));
+  CHECK(errorOf(sparse) == "the kernel was compiled for a block mask, and none is given");
+  args.blockMask = &mask;
+  CHECK(errorOf(options()) == "a block mask is given to a kernel that was compiled without");
+  auto checked = plan::checkBackward(args, outputs, sparse);
+  if (!checked) FAIL(checked.error().message);
+  const BackwardParams p = plan::backwardParams(*checked, nullptr);
+  CHECK(p.forward.lists.partial_index == mask.partialIndex);
+  CHECK(p.forward.lists.index_stride == 5);
+  CHECK(p.columns.partial_count == mask.columns.partialCount);
+  CHECK(p.columns.partial_index == mask.columns.partialIndex);
+  CHECK(p.columns.full_count == mask.columns.fullCount);
+  CHECK(p.columns.full_index == mask.columns.fullIndex);
+  CHECK(p.columns.index_stride == 1);
+  CHECK(p.columns.head_stride == 5);
+  CHECK(p.columns.batch_stride == 8 * 5);
+  CHECK(p.columns.q_block == 128);
+  CHECK(p.columns.kv_block == 64);
+
+  SECTION("one for all heads and batches") {
+    mask.shape.batch = mask.shape.heads = 1;
+    const BackwardParams shared = plan::backwardParams(*plan::checkBackward(args, outputs, sparse), nullptr);
+    CHECK(shared.columns.head_stride == 0);
+    CHECK(shared.columns.batch_stride == 0);
+  }
+  SECTION("no lists by column") {
+    mask.columns = {};
+    CHECK(errorOf(sparse) == "block mask: it has no lists by column, which the kernel was compiled for");
+  }
+  SECTION("no indices by column") {
+    mask.columns.fullIndex = nullptr;
+    CHECK(errorOf(sparse) == "block mask: columns.fullCount and columns.fullIndex must both be given or both be null");
+  }
+  SECTION("only partial blocks") {
+    mask.fullCount = mask.fullIndex = mask.columns.fullCount = mask.columns.fullIndex = nullptr;
+    CHECK(plan::checkBackward(args, outputs, sparse));
+  }
+}
+
 TEST_CASE("a problem without batch entries takes a block mask of none", "[api]") {
   Arguments args = arguments();
   for (TensorView* view : {&args.q, &args.k, &args.v, &*args.out}) view->shape[0] = 0;
@@ -183,6 +241,6 @@ TEST_CASE("a problem without batch entries takes a block mask of none", "[api]")
   KernelOptions walks = options();
   walks.blockSparse = true;
   CHECK(plan::checkForward(args, args, walks));
-  CHECK(plan::checkBlockMask(ir::Module(), mask, {0, 8, 2, 100, 300}));
-  CHECK_FALSE(plan::checkBlockMask(ir::Module(), mask, {2, 8, 2, 100, 300}));
+  CHECK(plan::checkBlockMask(ir::Module(), mask, {0, 8, 2, 100, 300}, {}));
+  CHECK_FALSE(plan::checkBlockMask(ir::Module(), mask, {2, 8, 2, 100, 300}, {}));
 }

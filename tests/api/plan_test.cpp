@@ -51,8 +51,13 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
     for (const Mod& m : mods)
       for (int headDim : {64, 256}) {
         INFO(familyName(row->family) << ", head dim " << headDim);
-        const plan::Plan plan =
-            planFor(m, {.kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim});
+        const KernelOptions options{
+            .kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim};
+        if (row == &plan::kBackwardSm90 && headDim > 128) {
+          CHECK_FALSE(choosePlan(m, options));
+          continue;
+        }
+        const plan::Plan plan = planFor(m, options);
         CHECK(&plan::familyOf(plan) == row);
         CHECK(plan.options.headDimV == headDim);
         REQUIRE_FALSE(plan.stages.empty());
@@ -67,6 +72,36 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
           CHECK(source.flattened().find(shared) != std::string::npos);
         }
       }
+}
+
+TEST_CASE("tiles of kernels that walk lists lie in one block, which is a power of two of steps", "[plan]") {
+  const Mod causal = mod("q_idx >= kv_idx");
+  for (const plan::FamilyRow* row : plan::families())
+    for (DType dtype : {DType::BF16, DType::F32})
+      for (int headDim : {8, 64, 128, 192, 256})
+        for (int qBlock : {64, 128, 256})
+          for (int kvBlock : {64, 128, 256}) {
+            if (row->kind == KernelKind::BlockMask) continue;
+            auto plan = choosePlan(causal, {.kind = row->kind,
+                                            .family = row->family,
+                                            .arch = std::string(row->arch),
+                                            .dtype = dtype,
+                                            .headDim = headDim,
+                                            .blockSparse = true,
+                                            .maskQBlock = qBlock,
+                                            .maskKvBlock = kvBlock});
+            if (!plan) continue; // the family says that it does not serve these
+            INFO(familyName(row->family) << ", head dim " << headDim << ", blocks " << qBlock << " x " << kvBlock);
+            for (const plan::Stage& stage : plan->stages) {
+              const auto isPowerOfTwo = [](int x) { return x > 0 && (x & (x - 1)) == 0; };
+              CHECK(stage.config.blockSparse);
+              for (auto [tile, block] : {std::pair{stage.config.blockM, qBlock}, {stage.config.blockN, kvBlock}}) {
+                if (tile == 0) continue; // no tile along this axis
+                CHECK(block % tile == 0);
+                CHECK(isPowerOfTwo(block / tile));
+              }
+            }
+          }
 }
 
 TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]") {
@@ -88,8 +123,8 @@ TEST_CASE("a grid has a CTA for each tile, or as many as run at once", "[plan]")
 
   const BlockMaskShape shape{.batch = 2, .heads = 3, .qLen = 300, .kvLen = 500};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
-  auto mask =
-      plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape), {2, 3, 3, 300, 500});
+  auto mask = plan::checkBlockMask(Mod::identity().module(), BlockMask::viewInto(storage.data(), shape),
+                                   {2, 3, 3, 300, 500}, {});
   REQUIRE(mask);
   const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   CHECK(plan::ctasOf(builder, *mask, device) == 2 * 3 * 3);
@@ -105,7 +140,7 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   const BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500, .qBlock = 64, .kvBlock = 256};
   std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
   const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
-  auto mask = plan::checkBlockMask(Mod::identity().module(), lists, {2, 3, 3, 300, 500});
+  auto mask = plan::checkBlockMask(Mod::identity().module(), lists, {2, 3, 3, 300, 500}, {});
   REQUIRE(mask);
   const plan::Stage builder = planFor(Mod::identity(), {.kind = KernelKind::BlockMask, .arch = "sm_80"}).stages.front();
   auto filled = builder.parameters(builder, *mask, {}, kNoWorkspace);
@@ -116,19 +151,50 @@ TEST_CASE("a family's stage fills the parameters of its template", "[plan]") {
   CHECK(params.kv_block == 256);
 }
 
+TEST_CASE("a block-mask kernel lists blocks by column in a launch of its own, if it is asked to", "[plan]") {
+  const Mod causal = mod("q_idx >= kv_idx");
+  KernelOptions options{.kind = KernelKind::BlockMask, .arch = "sm_80"};
+  REQUIRE(planFor(causal, options).stages.size() == 1);
+  options.columnLists = true;
+  const plan::Plan plan = planFor(causal, options);
+  REQUIRE(plan.stages.size() == 2);
+  CHECK(plan.stages[0].entry == "attnc_block_mask");
+  const plan::Stage& byColumn = plan.stages[1];
+  CHECK(byColumn.entry == "attnc_block_mask_columns");
+
+  const BlockMaskShape shape{.batch = 2, .heads = 3, .qLen = 300, .kvLen = 500, .qBlock = 64, .kvBlock = 128};
+  constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
+  std::vector<int32_t> storage(BlockMask::storageBytes(shape, kBoth) / 4);
+  const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, kBoth);
+  auto mask = plan::checkBlockMask(causal.module(), lists, {2, 3, 3, 300, 500}, options);
+  REQUIRE(mask);
+  CHECK(plan::ctasOf(byColumn, *mask, {}) == 2 * 3 * 4 / byColumn.config.warps);
+  CHECK(byColumn.threads == 32 * byColumn.config.warps);
+  auto filled = byColumn.parameters(byColumn, *mask, {}, kNoWorkspace);
+  REQUIRE(filled);
+  const auto& params = std::get<BlockMaskParams>(*filled);
+  CHECK(params.partial_count == lists.partialCount);
+  CHECK(params.column_partial_count == lists.columns.partialCount);
+  CHECK(params.column_partial_index == lists.columns.partialIndex);
+  CHECK(params.column_full_count == lists.columns.fullCount);
+  CHECK(params.column_full_index == lists.columns.fullIndex);
+}
+
 TEST_CASE("lists that a block-mask kernel cannot fill are refused", "[plan]") {
+  constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
   BlockMaskShape shape{.batch = 1, .heads = 1, .qLen = 300, .kvLen = 500};
-  std::vector<int32_t> storage(BlockMask::storageBytes(shape) / 4);
+  std::vector<int32_t> storage(BlockMask::storageBytes(shape, kBoth) / 4);
+  KernelOptions options{.kind = KernelKind::BlockMask};
   BlockMaskView lists = BlockMask::viewInto(storage.data(), shape);
   ProblemShape problem{2, 3, 3, 300, 500};
   Mod causal = mod("q_idx >= kv_idx");
   const auto errorOf = [&] {
-    auto checked = plan::checkBlockMask(causal.module(), lists, problem);
+    auto checked = plan::checkBlockMask(causal.module(), lists, problem, options);
     REQUIRE_FALSE(checked);
     CHECK(checked.error().blame == Blame::Environment);
     return checked.error().message;
   };
-  REQUIRE(plan::checkBlockMask(causal.module(), lists, problem));
+  REQUIRE(plan::checkBlockMask(causal.module(), lists, problem, options));
   SECTION("lengths") {
     problem.kvLen = 501;
     CHECK(errorOf() == "block mask: its lengths are 300 x 500, those of the problem 300 x 501");
@@ -148,6 +214,31 @@ TEST_CASE("lists that a block-mask kernel cannot fill are refused", "[plan]") {
   SECTION("blocks") {
     lists.shape.kvBlock = 512;
     CHECK(errorOf() == "block mask: blocks of 128 x 512 are not supported");
+  }
+  SECTION("lists by column that the kernel does not write") {
+    lists = BlockMask::viewInto(storage.data(), shape, kBoth);
+    CHECK(errorOf() == "block mask: it has lists by column, which the kernel was compiled without");
+  }
+  SECTION("no lists by column") {
+    options.columnLists = true;
+    CHECK(errorOf() == "block mask: it has no lists by column, which the kernel was compiled for");
+  }
+  SECTION("lists by column") {
+    options.columnLists = true;
+    lists = BlockMask::viewInto(storage.data(), shape, kBoth);
+    CHECK(plan::checkBlockMask(causal.module(), lists, problem, options));
+    SECTION("compacted") {
+      lists.columns.indexStride = 2;
+      CHECK(errorOf() == "block mask: its storage is compacted, expected room for every block");
+    }
+    SECTION("without full ones") {
+      lists.columns.fullCount = lists.columns.fullIndex = nullptr;
+      CHECK(errorOf() == "block mask: fullCount and fullIndex must not be null, for they are written");
+    }
+    SECTION("without indices") {
+      lists.columns.partialIndex = nullptr;
+      CHECK(errorOf() == "block mask: columns.partialCount and columns.partialIndex must not be null");
+    }
   }
   SECTION("a mask for all heads of a mod that tells them apart") {
     causal = mod("q_idx >= kv_idx + h");

@@ -272,7 +272,7 @@ TEST_CASE("extents that overflow somewhere are refused, not wrapped", "[api]") {
   }
   SECTION("blocks of a mask") {
     resize(kMost, 64, kMost);
-    CHECK(errorOf(everywhere, c) == "block mask: it has more than 2^60 blocks");
+    CHECK(errorOf(everywhere, c) == "block mask: it has more than 2^59 blocks");
   }
   SECTION("head dim") {
     c.operands.q.shape[3] = (int64_t(1) << 32) + 64;
@@ -335,4 +335,90 @@ TEST_CASE("without a GPU nothing can be prepared, and the error says so", "[api]
   if (prepared) return; // there is one
   CHECK(prepared.error().blame == Blame::Environment);
   CHECK_FALSE(prepared.error().message.empty());
+}
+
+TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
+  Case c;
+  BackwardOperands operands;
+  static_cast<Operands&>(operands) = c.operands;
+  operands.out = operands.dOut = *c.outputs.out;
+  operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
+  BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
+  c.outputs.lse = operands.lse;
+  const auto settle = [&](const Mod& m) {
+    return Compiler().settleTraining(m, operands, c.outputs, gradients, c.options);
+  };
+  const auto errorOf = [&] {
+    auto result = settle(Mod::identity());
+    REQUIRE_FALSE(result);
+    CHECK(result.error().blame == Blame::Environment);
+    return result.error().message;
+  };
+  constexpr size_t kDelta = 2 * 8 * 1000 * sizeof(float);
+  SECTION("a pass has its own family") {
+    const Mod causal = mod("q_idx >= kv_idx");
+    auto both = settle(causal);
+    REQUIRE(both);
+    const Preparation forward = settled(causal, c);
+    CHECK(both->options.family == forward.options.family);
+    CHECK(both->kvLoop == KvLoop::Bounds);
+    REQUIRE(both->backward);
+    CHECK_FALSE(forward.backward);
+    CHECK(both->backward->options.kind == KernelKind::Backward);
+    CHECK(both->backward->options.headDimV == 32);
+    CHECK(both->backward->kvLoop == KvLoop::Bounds);
+    CHECK(both->workspaceBytes >= kWorkspaceAlignment + kDelta); // behind the counters
+  }
+  SECTION("row maxima are the forward's alone") {
+    c.outputs.rowMax = operands.lse;
+    auto both = settle(Mod::identity());
+    REQUIRE(both);
+    CHECK(both->options.rowMax);
+    CHECK_FALSE(both->backward->options.rowMax);
+  }
+  SECTION("the workspace of the backward pass lies behind the forward's lists") {
+    const Mod document = mod(kDocument);
+    auto both = settle(document);
+    REQUIRE(both);
+    const size_t forward = settled(document, c).workspaceBytes;
+    CHECK(both->workspaceBytes >= forward + kDelta);
+    c.options.family = Family::Naive; // needs none
+    both = settle(document);
+    REQUIRE(both);
+    const BlockMaskShape shape = *both->blockMask;
+    CHECK(settled(document, c).workspaceBytes == BlockMask::storageBytes(shape));
+    CHECK(both->workspaceBytes == BlockMask::storageBytes(shape, BlockMask::Lists::ByRowAndColumn));
+  }
+  SECTION("both passes walk the lists of one mask, or none") {
+    const Mod document = mod(kDocument);
+    auto both = settle(document);
+    REQUIRE(both);
+    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
+    CHECK(both->backward->options.blockSparse);
+    CHECK(both->backward->options.maskQBlock == both->blockMask->qBlock);
+    c.options.buildBlockMask = false;
+    both = settle(document);
+    REQUIRE(both);
+    CHECK_FALSE(both->blockMask);
+    CHECK(both->backward->kvLoop == KvLoop::AllTiles);
+    CHECK_FALSE(both->backward->options.blockSparse);
+    const BlockMaskView own{.shape = {.qLen = 1000, .kvLen = 3000, .qBlock = 256, .kvBlock = 64}};
+    operands.blockMask = &own;
+    both = settle(document);
+    REQUIRE(both);
+    CHECK_FALSE(both->blockMask);
+    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
+    CHECK(both->backward->options.maskQBlock == 256);
+    CHECK(both->backward->options.maskKvBlock == 64);
+  }
+  SECTION("what flows back and what it gives must fit") {
+    operands.dOut = tensor(2, 8, 1000, 64);
+    CHECK(errorOf() == "d_out has shape [2, 8, 1000, 64], expected [2, 8, 1000, 32]");
+    operands.dOut = *c.outputs.out;
+    operands.dLse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 999});
+    CHECK(errorOf() == "d_lse is f32 [2, 8, 999], expected f32 [2, 8, 1000]");
+    operands.dLse.reset();
+    gradients.dK->dtype = DType::F32;
+    CHECK(errorOf() == "d_k is f32, expected bf16, which the kernel was compiled for");
+  }
 }

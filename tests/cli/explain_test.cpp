@@ -47,7 +47,8 @@ std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskSha
   auto bindings = ir::bind(mod.module(), {}, problem);
   REQUIRE(bindings);
   return cli::workText(takeCensus(mod.module(), *bindings, shape),
-                       {.options = {.headDim = 64, .headDimV = 32}, .kvLoop = KvLoop::BlockMask, .problem = problem});
+                       {.options = {.headDim = 64, .headDimV = 32}, .kvLoop = KvLoop::BlockMask, .problem = problem},
+                       mod.hasMaskMod());
 }
 
 } // namespace
@@ -95,6 +96,33 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
   CHECK_THAT(*ragged, Contains("cut by the ends of the lengths"));
 }
 
+TEST_CASE("explain of a backward kernel names its launches, and what a gradient costs a score") {
+  auto text = explain("--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 " + kMods + "softcap.py");
+  if (!text) return;
+  for (const char* part :
+       {"family sm80 for sm_80 (backward_delta.cu, backward_kv_sm80.cu, backward_q_sm80.cu)",
+        "launch      2 of 3: attnc_backward_kv of backward_kv_sm80.cu\ntile        64 x 64 (q rows x kv columns)",
+        " registers, 0 bytes spilled, ", "bounds computed by the mod", "operations  score_mod: 3 element\n",
+        "operations  d_score: 3 element, beside those of score_mod\n", "per score   full blocks: 1 (tanh)\n",
+        "\n            gradient: "})
+    CHECK_THAT(*text, Contains(part));
+  // Five products where the forward has two; three of four blocks live, 256 pairs of each diagonal one do not.
+  CHECK_THAT(*text, Contains(fmt::format("{:.3f} MFLOP dense, {:.3f} MFLOP in live blocks",
+                                         2.5 * 256 * 2 * 65536 * 1e-6, 2.5 * 256 * 2 * 3 * 16384 * 1e-6)));
+  auto stopped = explain("--kernel bwd --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,200,128 --expr "
+                         "'score.detach() * score'");
+  REQUIRE(stopped);
+  CHECK_THAT(*stopped, Contains("family naive for sm_80 (backward_naive.cu), ") &&
+                           Contains("operations  d_score: 1 element, beside those of score_mod\n") &&
+                           Contains("all tiles: the mod masks nothing") && Contains("gradient: 1 (mul) more"));
+  auto document = explain("--kernel backward --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,256,256 " +
+                          kMods + "document.py");
+  REQUIRE(document);
+  CHECK_THAT(*document, Contains("block mask: lists of the partial and the full blocks") &&
+                            Contains("partial blocks: 3 (and, eq, le) + a select\n") &&
+                            Contains("operations  d_score: none\n") && Contains("gradient: 0 more"));
+}
+
 TEST_CASE("explain takes the problem from a file") {
   Folder folder;
   cli::NamedTensors tensors;
@@ -121,6 +149,9 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
                          {2, causal + "--shape 1,2,3", "B,H,HKV,Q_LEN,KV_LEN"},
                          {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
                          {2, causal + "--head-dim 12", "multiple of 8"},
+                         {2, causal + "--kernel block-mask", "'block-mask' is none of forward, backward"},
+                         {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
+                         {2, causal + "--kernel backward --tf32", "tf32"},
                          {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},
                          {2, causal + "--set window=3", "captures nothing"},
                          {1, "--expr 'q_idx >='", "<expr>:1:"},
@@ -160,7 +191,8 @@ TEST_CASE("the largest problems are explained within a bound of memory") {
   const std::string most = "--no-cache --arch sm_90a --shape 16777216,16777216,16777216,16777216,16777216 ";
   for (const std::string& mod :
        {std::string("--expr 'q_idx >= kv_idx'"), kMods + "sliding_window.py", kMods + "document.py",
-        kMods + "learned_bias.py", std::string("--expr '(q_idx * 7919 + kv_idx) % 10007 < 1 + b'")}) {
+        kMods + "learned_bias.py", std::string("--expr '(q_idx * 7919 + kv_idx) % 10007 < 1 + b'"),
+        std::string("--kernel backward --expr 'q_idx >= kv_idx'")}) {
     auto text = explain(most + mod);
     if (!text) return;
     INFO(*text);
@@ -178,12 +210,12 @@ TEST_CASE("what is estimated is called so") {
   const Preparation settled{.options = {.headDim = 64, .headDimV = 64},
                             .kvLoop = KvLoop::BlockMask,
                             .problem = {.qLen = 8192, .kvLen = 8192}};
-  std::string exact = cli::workText(census, settled);
+  std::string exact = cli::workText(census, settled, true);
   CHECK(exact.find("about") == std::string::npos);
   CHECK(exact.find("sampled") == std::string::npos);
   census.estimated = 4000;
   census.sampled = 50;
-  std::string estimated = cli::workText(census, settled);
+  std::string estimated = cli::workText(census, settled, true);
   for (const char* part :
        {"live      about 1230", "partial   about 1130", "full       about 100", "empty     about 2860",
         "about 2.56 GFLOP in live blocks", "50 of 4000 undecided blocks (1.2 %) were sampled"})
@@ -199,7 +231,7 @@ TEST_CASE("spills are an advisory") {
   CompiledKernel compiled;
   const auto text = [&] {
     return cli::kernelText(
-        {{.options = {.family = Family::Naive}}, {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}},
+        {{.family = Family::Naive}, "", {KernelSource{}}, {std::make_shared<const CompiledKernel>(compiled)}},
         Family::Auto);
   };
   CHECK(cli::spillText(0).empty());
@@ -225,8 +257,7 @@ TEST_CASE("a kernel of several launches is explained launch by launch") {
                             .tileColumns = 32,
                             .warps = 8};
   const std::string text = cli::kernelText(
-      {{.options = {.family = Family::Sm90, .arch = "sm_90a"}}, {first, second}, {compiled(40), compiled(168)}},
-      Family::Auto);
+      {{.family = Family::Sm90, .arch = "sm_90a"}, "", {first, second}, {compiled(40), compiled(168)}}, Family::Auto);
   CHECK_THAT(text, Contains("family sm90 for sm_90a (first.cu, second.cu), bf16"));
   CHECK_THAT(text, Contains("launch      1 of 2: attnc_first of first.cu\ntile        none; 256 threads\n"
                             "resources   40 registers"));
@@ -249,7 +280,7 @@ TEST_CASE("operations are counted once, at their level, however many functions n
                                        "operations  mask_mod: 1 row, 2 element\n");
   CHECK(cli::scoreText(module, KvLoop::BlockMask) == "per score   full blocks: 2 (cast, sub)\n"
                                                      "            partial blocks: 3 (cast, eq, sub) + a select\n");
-  CHECK(cli::scoreText(module, KvLoop::AllTiles) == "per score   full blocks: 2 (cast, sub)\n");
+  CHECK(cli::scoreText(module, KvLoop::AllTiles) == "per score   all blocks: 3 (cast, eq, sub) + a select\n");
   CHECK_THAT(cli::scoreText(module, KvLoop::Bounds), Contains("partial blocks: 2 (cast, sub) + a select by"));
   CHECK(cli::levelsText(analysis::countOperations(module, {})) == "none");
   const ir::Value stopped = module.make(ir::Op::StopGradient, ir::Type::F32, {module.param(ir::ParamKind::Score)});
@@ -264,7 +295,8 @@ TEST_CASE("what a kernel takes out of score_mod is not counted per score") {
     REQUIRE(plan);
     auto kernelMod = kernelModOf(*mod, plan->stages.front().algebra);
     REQUIRE(kernelMod);
-    return cli::scoreText((*kernelMod)->module, KvLoop::AllTiles);
+    const std::string text = cli::scoreText((*kernelMod)->module, KvLoop::BlockMask);
+    return text.substr(0, text.find('\n') + 1);
   };
   CHECK(perScore("softcap.py", Family::Naive) == "per score   full blocks: 3 (div, mul, tanh)\n");
   CHECK(perScore("softcap.py", Family::Sm80) == "per score   full blocks: 1 (tanh)\n");

@@ -31,6 +31,36 @@ TEST_CASE("emit prints every library mod with its gradients, as IR that reads ba
   CHECK_THAT(run("emit --help").out, Contains("grad-ir"));
 }
 
+TEST_CASE("emit gives backward kernels whole, or one launch of them") {
+  const std::string emit =
+      "emit --kernel backward --arch sm_80 --head-dim 64 " ATTNC_SOURCE_DIR "/dsl/mods/softcap.py ";
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  const std::string whole = run(emit + "--stage cu").out;
+  std::string joined;
+  for (int launch = 1; launch <= 3; ++launch) {
+    const std::string one = run(emit + "--stage cu --launch " + std::to_string(launch)).out;
+    CHECK(count(one, "__global__") == 1);
+    joined += one;
+  }
+  CHECK(joined == whole);
+  CHECK_THAT(whole, Contains("attnc_backward_kv") && Contains("static float d_score("));
+  CHECK_THAT(run(emit + "--stage kernel-ir").out,
+             Contains("output d_score(score, b, h, q_idx, kv_idx, grad) -> ") && Contains("output scale_in(b, h) -> "));
+  CHECK_THAT(run(emit + "--stage kernel-ir --kernel-family naive").out,
+             Contains("output d_score") && !Contains("scale_in"));
+  CHECK(run(emit + "--stage cu --kernel-family naive").out != whole);
+  const Outcome cubin = run(emit + "--stage cubin --launch 2");
+  if (cubin.exitCode == 3 && cubin.err.find("nvrtc") != std::string::npos) return;
+  CHECK(cubin.exitCode == 0);
+  CHECK(cubin.out.substr(1, 3) == "ELF");
+  CHECK(count(run(emit + "--stage ptx").out, ".entry") == 3);
+  CHECK(count(run(emit + "--stage ptx --launch 3").out, ".entry") == 1);
+}
+
 TEST_CASE("check says where no gradient reaches q and k") {
   const std::string note = "no gradient reaches q and k";
   CHECK_THAT(run("check --expr 'torch.floor(score)'").out, Contains("score_mod passes none to score: " + note));

@@ -1,36 +1,25 @@
 // `attnc run` on the CPU: numbers, operands from files, and what happens to the output file.
 #include "command.h"
-#include "safetensors.h"
-
-#include "ir/element.h"
+#include "tensors.h"
 
 #include <catch2/catch.hpp>
 
 #include <cmath>
 #include <filesystem>
-#include <functional>
 
 using namespace attnc;
 using namespace attnc::cli;
+using attnc::test::at;
 using attnc::test::Folder;
 using attnc::test::Outcome;
 using attnc::test::readFile;
+using attnc::test::tensor;
 using attnc::test::writeFile;
 using Catch::Contains;
 
 namespace {
 
 const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
-
-HostTensor tensor(DType dtype, std::vector<int64_t> shape, const std::function<double(int64_t)>& element) {
-  HostTensor result = HostTensor::make(dtype, std::move(shape));
-  for (int64_t i = 0; i < result.elements(); ++i) ir::writeElement(result.bytes.data(), dtype, i, element(i));
-  return result;
-}
-
-double at(const HostTensor& tensor, int64_t index) {
-  return ir::readElement(tensor.bytes.data(), tensor.dtype, index).real;
-}
 
 /// q and k are 0, so that all live scores are equal; v[.., kv, d] = kv + 100 d.
 NamedTensors flatOperands(DType dtype = DType::F32) {
@@ -46,12 +35,6 @@ std::string write(const Folder& folder, const NamedTensors& tensors) {
   std::string path = folder / "in.safetensors";
   REQUIRE(writeSafetensors(path, tensors));
   return path;
-}
-
-NamedTensors read(const std::string& path) {
-  auto tensors = readSafetensors(path);
-  if (!tensors) FAIL(tensors.error().message);
-  return tensors->tensors;
 }
 
 /// Runs on the CPU with an output that is there already; expects exit code 3, the message, and the output untouched.
@@ -80,7 +63,7 @@ TEST_CASE("equal scores average the live values") {
   CHECK(outcome.err.empty());
   for (const char* part : {"[1, 2, 4, 8]", "f32", "CPU", "wrote"}) CHECK_THAT(outcome.out, Contains(part));
 
-  NamedTensors result = read(out);
+  NamedTensors result = test::readTensors(out);
   REQUIRE(result.size() == 3);
   CHECK(result["out"].shape == std::vector<int64_t>{1, 2, 4, 16});
   CHECK(result["out"].dtype == DType::F32);
@@ -100,7 +83,7 @@ TEST_CASE("the output has the dtype of q, and only what was asked for") {
     Folder folder;
     std::string in = write(folder, flatOperands(dtype)), out = folder / "out.safetensors";
     REQUIRE(test::attnc("run --device cpu --expr 'q_idx >= kv_idx' --in " + in + " --out " + out).exitCode == 0);
-    NamedTensors result = read(out);
+    NamedTensors result = test::readTensors(out);
     REQUIRE(result.size() == 1);
     CHECK(result["out"].dtype == dtype);
     CHECK(at(result["out"], 16 * 3) == 1.5);
@@ -120,7 +103,7 @@ TEST_CASE("captures come from the file or from --set, scalars too") {
     Outcome outcome = test::attnc("run --device cpu " + folder / "m.py --in " + in + " --out " + out + sets);
     INFO(outcome.err);
     REQUIRE(outcome.exitCode == 0);
-    return at(read(out)["out"], 3 * 16); // q 3: mean of kv from 3 - window + 1 to last
+    return at(test::readTensors(out)["out"], 3 * 16); // q 3: mean of kv from 3 - window + 1 to last
   };
   CHECK(run(" --set window=2 --set factor=0.5 --set flip=true --set last=4") == Approx(3));
   CHECK(run(" --set window=3 --set factor=0 --set flip=false --set last=5") == Approx(3));
@@ -140,9 +123,9 @@ TEST_CASE("the scale is 1 / sqrt(D) unless given") {
   tensors["v"] = tensor(DType::F32, {1, 1, 1, 16}, [](int64_t) { return 1.0; });
   std::string in = write(folder, tensors), out = folder / "out.safetensors";
   REQUIRE(test::attnc("run --device cpu --expr score --lse --in " + in + " --out " + out).exitCode == 0);
-  CHECK(at(read(out)["lse"], 0) == Approx(8));
+  CHECK(at(test::readTensors(out)["lse"], 0) == Approx(8));
   REQUIRE(test::attnc("run --device cpu --expr score --scale 0.125 --lse --in " + in + " --out " + out).exitCode == 0);
-  CHECK(at(read(out)["lse"], 0) == Approx(4));
+  CHECK(at(test::readTensors(out)["lse"], 0) == Approx(4));
 }
 
 TEST_CASE("every library mod runs on random operands and gives finite numbers") {
@@ -158,7 +141,7 @@ TEST_CASE("every library mod runs on random operands and gives finite numbers") 
           test::attnc("run --device cpu " + entry.path().string() + " --random " + problem + " --lse --out " + out);
       INFO(outcome.err);
       REQUIRE(outcome.exitCode == 0);
-      NamedTensors result = read(out);
+      NamedTensors result = test::readTensors(out);
       int64_t live = 0;
       for (int64_t i = 0; i < result["out"].elements(); ++i) {
         REQUIRE(std::isfinite(at(result["out"], i)));
@@ -203,7 +186,7 @@ TEST_CASE("empty problems run") {
                                   " --out " + out);
     INFO(problem << outcome.err);
     REQUIRE(outcome.exitCode == 0);
-    NamedTensors result = read(out);
+    NamedTensors result = test::readTensors(out);
     for (int64_t i = 0; i < result["lse"].elements(); ++i) CHECK(at(result["lse"], i) == -INFINITY);
     for (int64_t i = 0; i < result["out"].elements(); ++i) CHECK(at(result["out"], i) == 0);
   }

@@ -159,6 +159,13 @@ TEST_CASE("wrong usage is exit code 2") {
           {"emit --stage cu --arch hopper " + kCausal, "hopper"},
           {"emit --stage cu --arch sm_80 --kernel-family sm90 " + kCausal, "sm90"},
           {"emit --stage cu --tf32 " + kCausal, "tf32"},
+          {"emit --stage cu --kernel backward --tf32 " + kCausal, "tf32"},
+          {"emit --stage kernel-ir --launch 1 --kernel bwd " + kCausal, "--launch: kernel-ir is of the whole kernel"},
+          {"emit --stage cubin --arch sm_80 --kernel backward " + kCausal,
+           "choose one of 3: 1 attnc_backward_delta, 2 attnc_backward_kv, 3 attnc_backward_q"},
+          {"emit --stage cu --arch sm_80 --kernel bwd --launch 4 " + kCausal, "there is no launch 4; the kernel has 1"},
+          {"emit --stage cu --arch sm_80 --kernel bwd --launch 0 " + kCausal, "there is no launch 0"},
+          {"emit --stage cu --kernel block-mask --launch 2 " + kCausal, "there is no launch 2"},
           {"emit --stage cu --arch sm_80 --arch sm_89 " + kCausal, "attnc: error: --arch is given more than once"},
           {"emit --stage cu -D A=1 -D B=2 -D A=1 " + kCausal, "-D: 'A' is given twice"},
           {"emit --stage cu --pin KV_LEN=8 --pin KV_LEN=9 " + kCausal, "--pin: 'KV_LEN' is given twice"},
@@ -222,7 +229,7 @@ TEST_CASE("what is unknown is named, with what is near") {
           {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90; did you mean sm90?"},
           {"emit --stage cubim " + kCausal,
            "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
-          {emit + "--kernel block", "--kernel: 'block' is none of forward, block-mask"},
+          {emit + "--kernel block", "--kernel: 'block' is none of forward, backward, block-mask"},
           {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
            "--device: 'gpus' is none of auto, cuda, cpu; did you mean gpu?"}});
 }

@@ -18,7 +18,7 @@ struct Fixture {
   Mod mod;
   RunOptions options;
   HostOperands operands;
-  reference::AttentionResult want;
+  reference::GradientResult want;
   RunResult got;
 
   explicit Fixture(DType dtype, const char* text = "q_idx > kv_idx") : mod(*Mod::parse(text)) {
@@ -32,12 +32,26 @@ struct Fixture {
     auto computed = reference::attention(mod.module(), {},
                                          {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()});
     REQUIRE(computed);
-    want = *computed;
+    want.forward = *computed;
     got.out = HostTensor::make(dtype, {1, 2, 40, 16});
     got.lse = got.rowMax = HostTensor::make(DType::F32, {1, 2, 40});
-    reference::store(want.out, got.out.view());
-    reference::store(want.lse, got.lse.view());
-    reference::store(want.rowMax, got.rowMax.view());
+    reference::store(want.forward.out, got.out.view());
+    reference::store(want.forward.lse, got.lse.view());
+    reference::store(want.forward.rowMax, got.rowMax.view());
+  }
+
+  /// Gradients as well: any numbers, as large as those of standard normal operands are.
+  void addGradients() {
+    options.backward = true;
+    operands.dOut = operands.q;
+    std::mt19937 random(4);
+    std::normal_distribution<double> draw(0, 0.3);
+    for (auto [name, values] : {std::pair("dq", &want.dQ), {"dk", &want.dK}, {"dv", &want.dV}}) {
+      values->resize(size_t(operands.q.elements()));
+      for (double& value : *values) value = draw(random);
+      HostTensor& tensor = got.gradients[name] = HostTensor::make(operands.q.dtype, operands.q.shape);
+      reference::store(*values, tensor.view());
+    }
   }
 
   Verification run() const { return verify(mod, operands, options, got, want); }
@@ -87,8 +101,45 @@ TEST_CASE("an error spread over all elements is found by its RMSE") {
   double step = exact.out.rmseLimit * 1.5;
   REQUIRE(step < exact.out.maxLimit / 4);
   for (int64_t i = 0; i < fixture.got.out.elements(); ++i)
-    Fixture::put(fixture.got.out, i, fixture.want.out[size_t(i)] + (i % 2 ? step : -step));
+    Fixture::put(fixture.got.out, i, fixture.want.forward.out[size_t(i)] + (i % 2 ? step : -step));
   CHECK_FALSE(fixture.run().out.holds());
+}
+
+TEST_CASE("one wrong element of any gradient is found") {
+  DType dtype = GENERATE(DType::BF16, DType::F16, DType::F32);
+  Fixture exact(dtype);
+  exact.addGradients();
+  CHECK(exact.run().holds());
+  CHECK(exact.run().gradients.size() == 3);
+  for (const char* name : {"dq", "dk", "dv"}) {
+    CHECK_THAT(exact.run().text(), Catch::Contains(std::string("verify      ") + name));
+    for (double error : {0.5, std::numeric_limits<double>::quiet_NaN()}) {
+      Fixture wrong(dtype);
+      wrong.addGradients();
+      HostTensor& tensor = wrong.got.gradients[name];
+      Fixture::put(tensor, 700, Fixture::get(tensor, 700) + error);
+      CHECK_FALSE(wrong.run().holds());
+      CHECK_THAT(wrong.run().text(), Catch::Contains("DIFFERS") && Catch::Contains("element 700 is "));
+    }
+  }
+}
+
+TEST_CASE("gradients may be off by more where operands are larger, and where scores are coarse") {
+  const auto limits = [](double factor, bool tf32) {
+    Fixture fixture(DType::F32);
+    for (int64_t i = 0; i < fixture.operands.v.elements(); ++i)
+      Fixture::put(fixture.operands.v, i, factor * Fixture::get(fixture.operands.v, i));
+    fixture.addGradients();
+    fixture.options.kernel.tf32 = tf32;
+    std::vector<double> all;
+    for (const auto& [name, output] : fixture.run().gradients) all.push_back(output.maxLimit);
+    return all;
+  };
+  const std::vector<double> plain = limits(1, false), large = limits(100, false), coarse = limits(1, true);
+  CHECK(large[0] > 50 * plain[0]);
+  CHECK(large[1] > 50 * plain[1]);
+  CHECK(large[2] == Approx(plain[2])); // dV = P^T dO
+  for (int i = 0; i < 3; ++i) CHECK(coarse[size_t(i)] > 100 * plain[size_t(i)]);
 }
 
 TEST_CASE("rows of scores that are +inf or NaN are NaN on both sides, and nothing else will do") {

@@ -4,6 +4,7 @@
 #include "ir/element.h"
 #include "reference/attention.h"
 #include "reference/compare.h"
+#include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
 #include "tools/attnc/random.h"
 
@@ -78,6 +79,32 @@ std::vector<double> downloadFloats(const device::Buffer& buffer) {
   std::vector<float> values(buffer.bytes() / 4);
   take(buffer.download(values.data(), buffer.bytes()));
   return {values.begin(), values.end()};
+}
+
+/// A block mask in device memory, by row and by column.
+struct DeviceLists {
+  std::vector<device::Buffer> buffers;
+  BlockMaskView view;
+};
+
+DeviceLists upload(const BlockMask& mask) {
+  const BlockMask host = mask.withColumns();
+  DeviceLists lists{{}, host.view()};
+  const BlockMaskShape& shape = host.shape();
+  const auto move = [&](int32_t*& list, int64_t elements) {
+    const size_t bytes = size_t(elements) * sizeof(int32_t);
+    lists.buffers.push_back(take(device::Buffer::allocate(bytes)));
+    take(lists.buffers.back().upload(list, bytes));
+    list = static_cast<int32_t*>(lists.buffers.back().data());
+  };
+  const auto moveAll = [&](auto& of, int64_t count) {
+    for (int32_t** counts : {&of.partialCount, &of.fullCount}) move(*counts, shape.batch * shape.heads * count);
+    for (int32_t** indices : {&of.partialIndex, &of.fullIndex})
+      move(*indices, shape.batch * shape.heads * count * of.indexStride);
+  };
+  moveAll(lists.view, shape.qBlocks());
+  moveAll(lists.view.columns, shape.kvBlocks());
+  return lists;
 }
 
 /// A device buffer of NaNs.
@@ -215,7 +242,7 @@ ResultGradients drawGradients(const Problem& problem, bool withLse) {
 }
 
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
-                      Family family, std::optional<float> scale) {
+                      Family family, std::optional<float> scale, const BlockMask* mask) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
@@ -243,21 +270,46 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     take(dLse.upload(given.dLse->bytes.data(), given.dLse->bytes.size()));
     inputs.dLse = TensorView::contiguous(dLse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
   }
-  const KernelOptions options{
+  KernelOptions options{
       .family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
+  DeviceLists lists;
+  if (mask) {
+    lists = upload(*mask);
+    inputs.blockMask = &lists.view;
+    options.blockSparse = true;
+    options.maskQBlock = mask->shape().qBlock;
+    options.maskKvBlock = mask->shape().kvBlock;
+  }
+  const Outputs outputs{.out = out.view, .lse = inputs.lse};
+  const BackwardOutputs gradients{.dQ = dQ.view, .dK = dK.view, .dV = dV.view};
+  const auto results = [&]() -> Gradients {
+    take(device.stream.synchronize());
+    return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
+  };
+  if (family == Family::Auto) {
+    const Prepared prepared = take(device.compiler.prepareTraining(mod, inputs, outputs, gradients));
+    const device::Buffer workspace = poisoned(prepared.workspaceBytes());
+    take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
+    take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
+    take(prepared.launchBackward(inputs, gradients, workspace.data(), device.stream.get()));
+    return results();
+  }
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
   const device::Buffer workspace = poisoned(take(backward.workspaceBytes(inputs)));
-  take(forward.launch({.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures},
-                      {.out = out.view, .lse = inputs.lse}, nullptr, device.stream.get()));
-  take(backward.launch(inputs, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}, workspace.data(), device.stream.get()));
-  take(device.stream.synchronize());
-  return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
+  take(forward.launch(inputs, outputs, nullptr, device.stream.get()));
+  take(backward.launch(inputs, gradients, workspace.data(), device.stream.get()));
+  return results();
 }
 
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
-                               std::optional<float> scale) {
+                               std::optional<float> scale, const BlockMask* mask) {
   reference::GradientArgs args{{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  BlockMaskView lists;
+  if (mask) {
+    lists = mask->view();
+    args.forward.blockMask = &lists;
+  }
   if (scale) args.forward.scale = *scale;
   if (given.dLse) args.dLse = given.dLse->view();
   auto result = take(reference::gradients(take(gradientMod(mod)).module(), operands.captures, args));
@@ -265,23 +317,11 @@ Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, con
 }
 
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem) {
-  // Inputs are standard normal: elements of q, k, v and d_out stay below 5, a product d_out v or d_out out has a
-  // deviation of sqrt(DV), the scale is 1 / sqrt(D). out, P and dS round to the dtype (unit roundoff u), which moves a dS by
-  // u P sqrt(DV / D) times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up
-  // over rows, whose errors are independent, with the square root of the weight that a column has in all of them. What a
-  // sum is large in itself, it is off by a few u more. In f32 the rounding of scores counts, 2^-24 of some hundred.
-  const double u = problem.dtype == DType::BF16 ? 0x1p-9 : problem.dtype == DType::F16 ? 0x1p-12 : 0x1p-18;
-  const auto check = [&](const char* what, const std::vector<double>& got, const std::vector<double>& want) {
-    REQUIRE(got.size() == want.size());
-    double squares = 0;
-    for (double x : want) squares += x * x;
-    const double rms = want.empty() ? 0 : std::sqrt(squares / double(want.size()));
-    const double dims = std::max(1.0, std::sqrt(double(problem.headDimV) / problem.headDim));
-    checkValues(what, got, want, {.absolute = u * (32 * dims + 12 * rms), .relative = 4 * u});
-  };
-  check("dQ", actual.dQ, expected.dQ);
-  check("dK", actual.dK, expected.dK);
-  check("dV", actual.dV, expected.dV);
+  const reference::GradientTolerance tolerance(
+      {.dtype = problem.dtype, .scale = 1 / std::sqrt(double(problem.headDim)), .headDimV = problem.headDimV});
+  checkValues("dQ", actual.dQ, expected.dQ, tolerance.dQ(expected.dQ));
+  checkValues("dK", actual.dK, expected.dK, tolerance.dK(expected.dK));
+  checkValues("dV", actual.dV, expected.dV, tolerance.dV(expected.dV));
 }
 
 Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {

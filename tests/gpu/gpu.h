@@ -102,15 +102,16 @@ struct ResultGradients {
 };
 ResultGradients drawGradients(const Problem& problem, bool withLse);
 
-/// A forward launch and a backward one behind it. Gradients and workspace are poisoned with NaN before.
+/// A forward launch and a backward one behind it, both with the block mask if there is one. Gradients and workspace are
+/// poisoned with NaN before. Family Auto: what prepareTraining() settles, which builds a mask of its own if it wants one.
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
-                      Family family, std::optional<float> scale = {});
+                      Family family, std::optional<float> scale = {}, const BlockMask* mask = nullptr);
 
 /// The same by the fp64 reference on the CPU.
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
-                               std::optional<float> scale = {});
+                               std::optional<float> scale = {}, const BlockMask* mask = nullptr);
 
-/// Fails unless gradients agree within the error that the arithmetic allows (the .cpp derives it).
+/// Fails unless gradients agree within the error that the arithmetic allows (reference/gradient_tolerance.h).
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem);
 
 /// Fails unless `actual` is `expected` within the error that the arithmetic allows (the .cpp derives it).

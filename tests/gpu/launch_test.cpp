@@ -3,6 +3,7 @@
 
 #include "reference/attention.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -210,7 +211,8 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
   Gpu& device = *gpu();
   for (const char* name : {"causal", "sliding_window", "prefix_lm", "document", "global_local", "neighborhood2d"}) {
     const Mod mod = libraryMod(name);
-    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
+    constexpr BlockMask::Lists kBoth = BlockMask::Lists::ByRowAndColumn;
+    const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {.columnLists = true}));
     for (auto [q, kv] : {std::pair{64, 64}, {128, 128}, {256, 64}, {64, 256}})
       for (auto [qLen, kvLen] : {std::pair{1000, 1000}, {130, 513}, {1, 70}, {512, 512}}) {
         const Problem problem{{2, 2, 2, qLen, kvLen}, 8, 8, DType::BF16};
@@ -219,17 +221,25 @@ TEST_CASE("block masks built on the GPU are those built on the CPU", "[gpu]") {
         const BlockMask expected = take(BlockMask::build(mod, operands.captures, problem.shape, shape));
 
         const DeviceCaptures captures = uploadCaptures(operands.captures);
-        const device::Buffer storage = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
-        const BlockMaskView view = BlockMask::viewInto(storage.data(), shape);
+        const device::Buffer storage = take(device::Buffer::allocate(BlockMask::storageBytes(shape, kBoth)));
+        const BlockMaskView view = BlockMask::viewInto(storage.data(), shape, kBoth);
         take(builder.launch(view, problem.shape, captures.captures, device.stream.get()));
         take(device.stream.synchronize());
         std::vector<char> host(storage.bytes());
         take(storage.download(host.data(), host.size()));
-        const BlockMask actual = take(BlockMask::fromLists(BlockMask::viewInto(host.data(), shape)));
+        // Lists by column are held against those by row here, order aside.
+        const BlockMaskView lists = BlockMask::viewInto(host.data(), shape, kBoth);
+        const BlockMask actual = take(BlockMask::fromLists(lists));
         INFO(name << " " << qLen << " x " << kvLen << ", blocks " << q << " x " << kv);
         CHECK(actual.toString() == expected.toString());
         CHECK(actual.liveBlocks() == expected.liveBlocks());
         CHECK(actual.fullBlocks() == expected.fullBlocks());
+        for (int64_t column = 0; column < 2 * 2 * shape.kvBlocks(); ++column) {
+          const int32_t* partial = lists.columns.partialIndex + column * lists.columns.indexStride;
+          const int32_t* full = lists.columns.fullIndex + column * lists.columns.indexStride;
+          CHECK(std::is_sorted(partial, partial + lists.columns.partialCount[column]));
+          CHECK(std::is_sorted(full, full + lists.columns.fullCount[column]));
+        }
       }
   }
 }

@@ -1,4 +1,4 @@
-// Runs the C++ example of the README, which the build extracts from it.
+// Runs the C++ examples of the README, which the build extracts from it.
 #include "gpu.h"
 
 #include <functional>
@@ -6,38 +6,97 @@
 bool alibi(const attnc::Compiler& compiler, attnc::TensorView q, attnc::TensorView k, attnc::TensorView v,
            attnc::TensorView out, float* slopes, const std::function<void*(size_t)>& allocate, attnc::Stream stream);
 
+bool train(const attnc::Compiler& compiler, const attnc::Mod& mod, const attnc::BackwardOperands& operands,
+           const attnc::BackwardOutputs& gradients, const std::function<void*(size_t)>& allocate, attnc::Stream stream);
+
 using namespace attnc;
 using namespace attnc::gputest;
 
-TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
-  ATTNC_NEED_GPU();
-  Gpu& device = *gpu();
-  const Mod mod = libraryMod("alibi");
-  const Problem problem{{2, 4, 2, 100, 150}, 128, 128, DType::BF16};
-  const HostOperands operands = draw(mod, problem);
+namespace {
+
+const Problem kProblem{{2, 4, 2, 100, 150}, 128, 128, DType::BF16};
+
+/// Device memory of an example; a workspace is poisoned with NaN.
+struct Memory {
   std::vector<device::Buffer> buffers;
-  const auto place = [&](const cli::HostTensor& tensor) {
+  device::Buffer workspace;
+
+  TensorView place(const cli::HostTensor& tensor) {
     buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
     take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
     TensorView view = tensor.view();
     view.data = buffers.back().data();
     return view;
-  };
+  }
+  void* allocate(size_t bytes) {
+    workspace = take(device::Buffer::allocate(bytes));
+    if (bytes) take(workspace.fill(0xff));
+    return workspace.data();
+  }
+  /// What was placed at this index, counted from 0.
+  std::vector<double> read(size_t index, const cli::HostTensor& like) const {
+    cli::HostTensor host = cli::HostTensor::make(like.dtype, like.shape);
+    take(buffers[index].download(host.bytes.data(), host.bytes.size()));
+    return toDoubles(host);
+  }
+};
+
+} // namespace
+
+TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  const Mod mod = libraryMod("alibi");
+  const Problem& problem = kProblem;
+  const HostOperands operands = draw(mod, problem);
+  Memory memory;
+  const auto place = [&](const cli::HostTensor& tensor) { return memory.place(tensor); };
+  const auto allocate = [&](size_t bytes) { return memory.allocate(bytes); };
   const TensorView q = place(operands.q), k = place(operands.k), v = place(operands.v);
   const TensorView slopes = place(operands.tensors.at("slopes"));
   TensorView out = place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
-  device::Buffer workspace;
-  const auto allocate = [&](size_t bytes) {
-    workspace = take(device::Buffer::allocate(bytes));
-    return workspace.data();
-  };
   REQUIRE(alibi(device.compiler, q, k, v, out, static_cast<float*>(slopes.data), allocate, device.stream.get()));
   take(device.stream.synchronize());
 
-  cli::HostTensor host = cli::HostTensor::make(DType::BF16, {2, 4, 100, 128});
-  take(buffers.back().download(host.bytes.data(), host.bytes.size()));
-  Outcome actual{toDoubles(host), {}, {}};
+  Outcome actual{memory.read(4, operands.q), {}, {}};
   Outcome expected = runReference(mod, problem, operands);
   expected.lse.clear();
   checkClose(actual, expected, problem);
+}
+
+TEST_CASE("the README's training step computes gradients", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  const Mod mod = libraryMod("alibi");
+  const HostOperands operands = draw(mod, kProblem);
+  const ResultGradients given = drawGradients(kProblem, true);
+  const DeviceCaptures captures = uploadCaptures(operands.captures);
+  Memory memory;
+  BackwardOperands inputs;
+  inputs.q = memory.place(operands.q);
+  inputs.k = memory.place(operands.k);
+  inputs.v = memory.place(operands.v);
+  inputs.captures = &captures.captures;
+  inputs.dOut = memory.place(given.dOut);
+  inputs.dLse = memory.place(*given.dLse);
+  inputs.out = memory.place(cli::HostTensor::make(DType::BF16, given.dOut.shape));
+  inputs.lse = memory.place(cli::HostTensor::make(DType::F32, given.dLse->shape));
+  const size_t first = memory.buffers.size();
+  const BackwardOutputs gradients{
+      .dQ = memory.place(operands.q), .dK = memory.place(operands.k), .dV = memory.place(operands.v)};
+  const auto allocate = [&](size_t bytes) { return memory.allocate(bytes); };
+  REQUIRE(train(device.compiler, mod, inputs, gradients, allocate, device.stream.get()));
+  take(device.stream.synchronize());
+  checkGradients(
+      {memory.read(first, operands.q), memory.read(first + 1, operands.k), memory.read(first + 2, operands.v)},
+      runReferenceBackward(mod, operands, given), kProblem);
+
+  // The forward pass alone has no backward one, and a problem of another shape is refused.
+  const Outputs outputs{.out = inputs.out, .lse = inputs.lse};
+  const Prepared forward = take(device.compiler.prepare(mod, inputs, outputs));
+  CHECK_FALSE(forward.backwardKernel());
+  CHECK_FALSE(forward.launchBackward(inputs, gradients, memory.workspace.data(), device.stream.get()));
+  const Prepared both = take(device.compiler.prepareTraining(mod, inputs, outputs, gradients));
+  inputs.q.shape[2] = 99;
+  CHECK_FALSE(both.launchBackward(inputs, gradients, memory.workspace.data(), device.stream.get()));
 }

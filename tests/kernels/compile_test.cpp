@@ -84,7 +84,7 @@ struct Variant {
 
 /// What is compiled for one arch: the main head dims for every mod.
 std::vector<Variant> variants() {
-  std::vector<Variant> all = {{"block-mask", {.kind = KernelKind::BlockMask}}};
+  std::vector<Variant> all = {{"block-mask", {.kind = KernelKind::BlockMask, .columnLists = true}}};
   for (bool sparse : {false, true})
     for (int dim : {64, 128}) all.push_back({"sm80", {.family = Family::Sm80, .headDim = dim, .blockSparse = sparse}});
   all.push_back({"naive", {.family = Family::Naive, .headDim = 64}});
@@ -96,7 +96,7 @@ std::vector<Variant> variants() {
 
 /// Every template once.
 std::vector<Variant> templates() {
-  return {{"block-mask", {.kind = KernelKind::BlockMask, .arch = "sm_80"}},
+  return {{"block-mask", {.kind = KernelKind::BlockMask, .arch = "sm_80", .columnLists = true}},
           {"naive", {.family = Family::Naive, .arch = "sm_80", .headDim = 64}},
           {"sm80", {.family = Family::Sm80, .arch = "sm_80", .headDim = 64}},
           {"sm90", {.family = Family::Sm90, .arch = "sm_90a", .headDim = 64}}};
@@ -150,6 +150,25 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
       KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .dtype = dtype, .headDim = qk, .headDimV = v};
       jobs.push_back({fmt::format("causal sm90 {} d{}/{}", dtypeName(dtype), qk, v), *causal, options});
     }
+  CHECK(text(findings(jobs)) == "");
+}
+
+TEST_CASE("backward kernels that walk lists compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library()) {
+    if (!mod.hasMaskMod()) continue;
+    for (const char* arch : {"sm_80", "sm_90a"})
+      for (Family family : {Family::Naive, Family::Sm80})
+        for (int dim : {64, 128}) {
+          if (family == Family::Naive && dim == 128) continue;
+          jobs.push_back(
+              {fmt::format("{} {} d{} {}", name, familyName(family), dim, arch),
+               mod,
+               {.kind = KernelKind::Backward, .family = family, .arch = arch, .headDim = dim, .blockSparse = true}});
+        }
+  }
+  REQUIRE(jobs.size() > 30);
   CHECK(text(findings(jobs)) == "");
 }
 

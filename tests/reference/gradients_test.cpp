@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -38,10 +39,13 @@ struct Tensor {
 struct Case {
   Tensor q, k, v, dOut, dLse;
 
-  explicit Case(int64_t kvBatch = 2)
-      : q({2, 4, 5, 6}, 1), k({kvBatch, 2, 7, 6}, 2), v({kvBatch, 2, 7, 3}, 3), dOut({2, 4, 5, 3}, 4), dLse({2, 4, 5}, 5) {}
+  const BlockMaskView* blockMask = nullptr;
 
-  reference::AttentionArgs forward() const { return {q.view, k.view, v.view, {}, nullptr}; }
+  explicit Case(int64_t kvBatch = 2, int64_t qLen = 5, int64_t kvLen = 7)
+      : q({2, 4, qLen, 6}, 1), k({kvBatch, 2, kvLen, 6}, 2), v({kvBatch, 2, kvLen, 3}, 3), dOut({2, 4, qLen, 3}, 4),
+        dLse({2, 4, qLen}, 5) {}
+
+  reference::AttentionArgs forward() const { return {q.view, k.view, v.view, {}, blockMask}; }
   reference::GradientArgs args() const { return {forward(), dOut.view, dLse.view}; }
 
   /// The scalar whose gradients are asked for.
@@ -56,15 +60,17 @@ struct Case {
   }
 };
 
-void checkDifferences(const char* text, int64_t kvBatch = 2) {
+void checkDifferences(const char* text, int64_t kvBatch = 2, const BlockMaskView* blockMask = nullptr) {
   INFO(text);
   const ir::Module module = moduleOf(text);
-  Case c(kvBatch);
+  Case c(kvBatch, blockMask ? 70 : 5, blockMask ? 200 : 7);
+  c.blockMask = blockMask;
   auto result = reference::gradients(module, {}, c.args());
   if (!result) FAIL(result.error().message);
   for (auto [name, tensor, gradient] : {std::tuple("q", &c.q, &result->dQ), {"k", &c.k, &result->dK}, {"v", &c.v, &result->dV}}) {
     REQUIRE(gradient->size() == tensor->values.size());
-    for (size_t i = 0; i < tensor->values.size(); ++i) {
+    // Of long tensors a few elements, in all rows, heads and batches by turns.
+    for (size_t i = 0; i < tensor->values.size(); i += blockMask ? 97 : 1) {
       float& x = tensor->values[i];
       const float at = x, step = 1.f / 64;
       x = at + step;
@@ -91,6 +97,43 @@ TEST_CASE("gradients of the reference are the differences of its forward pass", 
   checkDifferences(kSoftcap);
   checkDifferences(kSquares);
   checkDifferences(kCausal, /*kvBatch=*/1);
+}
+
+TEST_CASE("with a block mask, gradients are the differences of a forward pass with it", "[reference]") {
+  // Blocks of 64 x 64, a mask for each head: head 0 sees blocks 3, full, and 1 in its first rows and block 0 in its
+  // last; head 2 nothing at first, then a full block past the end; the others see all, full but for the last block.
+  std::vector<int32_t> partialCount{1, 1, 1, 1, 0, 0, 1, 1}, fullCount{1, 0, 3, 3, 0, 1, 3, 3};
+  std::vector<int32_t> partialIndex(8 * 4), fullIndex(8 * 4);
+  const auto set = [](std::vector<int32_t>& index, int row, std::vector<int32_t> blocks) {
+    std::copy(blocks.begin(), blocks.end(), index.begin() + row * 4);
+  };
+  set(partialIndex, 0, {1}), set(partialIndex, 1, {0}), set(fullIndex, 0, {3}), set(fullIndex, 5, {3});
+  for (int row : {2, 3, 6, 7}) set(partialIndex, row, {3}), set(fullIndex, row, {0, 1, 2});
+  const BlockMaskView mask{.shape = {.batch = 1, .heads = 4, .qLen = 70, .kvLen = 200, .qBlock = 64, .kvBlock = 64},
+                           .partialCount = partialCount.data(),
+                           .partialIndex = partialIndex.data(),
+                           .fullCount = fullCount.data(),
+                           .fullIndex = fullIndex.data(),
+                           .indexStride = 4};
+  // Full blocks are taken as they are listed, though causal says otherwise.
+  checkDifferences(kCausal, 2, &mask);
+  checkDifferences("", 1, &mask);
+
+  Case c(2, 70, 200);
+  c.blockMask = &mask;
+  auto result = reference::gradients(moduleOf(kCausal), {}, c.args());
+  REQUIRE(result);
+  const auto isZero = [&](const std::vector<double>& d, int64_t begin, int64_t end) {
+    return std::all_of(d.begin() + begin, d.begin() + end, [](double x) { return x == 0; });
+  };
+  CHECK(isZero(result->dQ, 2 * 70 * 6, (2 * 70 + 64) * 6)); // head 2, its first block of rows
+  CHECK_FALSE(isZero(result->dQ, (2 * 70 + 64) * 6, 3 * 70 * 6));
+  BlockMaskView other = mask;
+  other.shape.kvLen = 199;
+  c.blockMask = &other;
+  auto refused = reference::gradients(moduleOf(kCausal), {}, c.args());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message.find("block mask") != std::string::npos);
 }
 
 TEST_CASE("a row without live columns has gradient 0", "[reference]") {

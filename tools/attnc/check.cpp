@@ -6,8 +6,6 @@
 
 #include "analysis/gather_proofs.h"
 #include "api/mod_impl.h"
-#include "ir/walk.h"
-#include "passes/autodiff.h"
 
 #include <fmt/format.h>
 
@@ -35,12 +33,11 @@ std::string gathers(const ir::Module& module) {
 
 /// The line that says that training would not reach q and k; empty where it does.
 Expected<std::string> gradients(const Mod& mod) {
-  auto made = passes::differentiate(mod.module());
-  if (!made) return std::move(made).error();
-  if (passes::hasScoreGradient(made->module)) return std::string();
-  const bool usesScore = ir::paramsOf(mod.module(), *mod.module().output(ir::kScore)).contains(ir::ParamKind::Score);
+  auto gradient = scoreGradientOf(mod);
+  if (!gradient) return std::move(gradient).error();
+  if (*gradient == ScoreGradient::Some) return std::string();
   return fmt::format("gradients   score_mod {}: no gradient reaches q and k\n",
-                     usesScore ? "passes none to score" : "does not depend on score");
+                     *gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
 }
 
 int runCheck(const ModOptions& options) {

@@ -38,22 +38,29 @@ Statistics statisticsOf(const HostTensor& tensor) {
 
 std::string counted(int64_t count, const char* what) { return count ? fmt::format(", {} {}", count, what) : ""; }
 
+/// out, or a gradient.
+std::string tensorText(const std::string& name, const HostTensor& tensor) {
+  const Statistics all = statisticsOf(tensor);
+  std::string text = fmt::format("{:12}{} {}: ", name, shapeText(tensor.shape), dtypeName(tensor.dtype));
+  if (all.finite == 0)
+    text += "no finite element";
+  else
+    text +=
+        fmt::format("mean {:.4g}, rms {:.4g}, largest magnitude {:.4g}", all.sum / double(all.finite),
+                    std::sqrt(all.squares / double(all.finite)), std::max(std::abs(all.least), std::abs(all.greatest)));
+  return text + counted(all.nan, "NaN") + counted(all.above + all.below, "infinite") + "\n";
+}
+
 } // namespace
 
 std::string digestText(const RunResult& result) {
-  const Statistics out = statisticsOf(result.out), lse = statisticsOf(result.lse);
-  std::string text = fmt::format("out         {} {}: ", shapeText(result.out.shape), dtypeName(result.out.dtype));
-  if (out.finite == 0)
-    text += "no finite element";
-  else
-    text += fmt::format("mean {:.4g}, rms {:.4g}, largest magnitude {:.4g}", out.sum / double(out.finite),
-                        std::sqrt(out.squares / double(out.finite)),
-                        std::max(std::abs(out.least), std::abs(out.greatest)));
-  text += counted(out.nan, "NaN") + counted(out.above + out.below, "infinite");
-  text += fmt::format("\nlse         {} f32: ", shapeText(result.lse.shape));
+  const Statistics lse = statisticsOf(result.lse);
+  std::string text = tensorText("out", result.out);
+  text += fmt::format("lse         {} f32: ", shapeText(result.lse.shape));
   text += lse.finite == 0 ? "no finite element" : fmt::format("{:.4g} to {:.4g}", lse.least, lse.greatest);
-  return text + counted(lse.below, "rows masked whole (-inf)") + counted(lse.above, "inf") + counted(lse.nan, "NaN") +
-         "\n";
+  text += counted(lse.below, "rows masked whole (-inf)") + counted(lse.above, "inf") + counted(lse.nan, "NaN") + "\n";
+  for (const auto& [name, gradient] : result.gradients) text += tensorText(name, gradient);
+  return text;
 }
 
 } // namespace attnc::cli

@@ -5,11 +5,12 @@
 
 #include "api/mod_impl.h"
 #include "ir/printer.h"
-#include "passes/autodiff.h"
 
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <unistd.h>
 #include <vector>
 
@@ -21,14 +22,20 @@ struct EmitOptions {
   TargetOptions target{.arch = "sm_90a"};
   KernelFlags kernel;
   std::string stage, kind = "forward", output;
+  std::optional<int> launch; ///< counted from 1
   bool blockSparse = false;
 };
+
+KernelKind kindOf(std::string_view name) {
+  if (name == "backward") return KernelKind::Backward;
+  return name == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
+}
 
 Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
   auto arch = options.target.archAsked();
   if (!arch) return std::move(arch).error();
   const PrepareOptions flags = options.kernel.toOptions();
-  return KernelOptions{.kind = options.kind == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward,
+  return KernelOptions{.kind = kindOf(options.kind),
                        .family = flags.family,
                        .arch = *std::move(arch),
                        .dtype = dtypeOf(options.target.dtype),
@@ -39,26 +46,38 @@ Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
                        .pins = flags.pins};
 }
 
-/// The module with gradients of the score and of all captures that can have one.
-Expected<std::string> gradientIrText(const Mod& mod) {
-  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
-  if (!gradients) return std::move(gradients).error();
-  return ir::print(gradients->module);
-}
-
-/// What the kernel is written from: the mod without stop_gradient, and what is derived of it.
+/// What the kernel is written from: the mod without stop_gradient, with its gradient where the kernel wants that, and
+/// what is derived of it. All launches of a kernel are written from one.
 Expected<std::string> kernelIr(const Mod& mod, const KernelOptions& kernel) {
-  auto forward = forwardMod(mod);
-  if (!forward) return std::move(forward).error();
-  auto plan = choosePlan(*forward, kernel);
+  auto derived = derive(mod, kernel);
+  if (!derived) return std::move(derived).error();
+  auto plan = choosePlan(*derived, kernel);
   if (!plan) throwUsage("emit", plan.error()); // as for the stages that follow
   if (!plan) return std::move(plan).error();
-  auto kernelMod = kernelModOf(*forward, plan->stages.front().algebra);
+  auto kernelMod = kernelModOf(*derived, plan->stages.front().algebra);
   if (!kernelMod) return std::move(kernelMod).error();
   return ir::print((*kernelMod)->module);
 }
 
-/// The bytes of the stage that is asked for. Of a kernel of several programs: of all, in order of their launch.
+/// Throws where --launch names none of the launches, or where a cubin must be of one and none is named.
+void checkLaunch(const EmitOptions& options, const std::vector<KernelSource>& launches) {
+  const int count = int(launches.size());
+  std::string names;
+  for (int i = 0; i < count; ++i) names += fmt::format("{}{} {}", i ? ", " : "", i + 1, launches[size_t(i)].entry);
+  if (options.launch && (*options.launch < 1 || *options.launch > count))
+    throw CLI::ValidationError("--launch",
+                               fmt::format("there is no launch {}; the kernel has {}", *options.launch, names));
+  if (!options.launch && options.stage == "cubin" && count > 1)
+    throw CLI::ValidationError("--launch", fmt::format("a cubin is of one launch, choose one of {}: {}", count, names));
+}
+
+/// The launches that are asked for, in order.
+template <class T> std::vector<T> chosen(std::vector<T> launches, const EmitOptions& options) {
+  if (!options.launch) return launches;
+  return {launches[size_t(*options.launch - 1)]};
+}
+
+/// The bytes of the stage that is asked for. Of a kernel of several launches: of all, in order, unless one is chosen.
 Expected<std::string> emit(const EmitOptions& options) {
   auto mod = options.mod.load();
   if (!mod) return std::move(mod).error();
@@ -71,27 +90,30 @@ Expected<std::string> emit(const EmitOptions& options) {
   if (options.stage == "ir") return mod->irText();
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 
-  auto chosen = kernelOptions(options);
-  if (!chosen) return std::move(chosen).error();
-  const KernelOptions& kernel = *chosen;
+  auto complete = kernelOptions(options);
+  if (!complete) return std::move(complete).error();
+  const KernelOptions& kernel = *complete;
   if (options.stage == "kernel-ir") return kernelIr(*mod, kernel);
   Compiler compiler(options.kernel.toCompilerOptions());
   auto sources = compiler.source(*mod, kernel);
   if (!sources) throwUsage("emit", sources.error()); // nothing but the options decides whether there is a kernel
   if (!sources) return std::move(sources).error();
+  checkLaunch(options, *sources);
   std::vector<std::string> programs;
   if (options.stage == "cu") {
-    for (const KernelSource& source : *sources) programs.push_back(source.flattened());
+    for (const KernelSource& source : chosen(*sources, options)) programs.push_back(source.flattened());
     return fmt::to_string(fmt::join(programs, ""));
   }
   auto stages = compiler.compile(*mod, kernel);
   if (!stages) return std::move(stages).error();
-  for (const auto& stage : *stages)
+  for (const auto& stage : chosen(*stages, options))
     programs.push_back(options.stage == "ptx" ? stage->ptx : std::string(stage->cubin.begin(), stage->cubin.end()));
   return fmt::to_string(fmt::join(programs, ""));
 }
 
 int runEmit(const EmitOptions& options) {
+  if (options.launch && options.stage != "cu" && options.stage != "ptx" && options.stage != "cubin")
+    throw CLI::ValidationError("--launch", options.stage + " is of the whole kernel");
   bool toStdout = options.output.empty() || options.output == "-";
   if (toStdout && options.stage == "cubin" && isatty(STDOUT_FILENO))
     throw CLI::ValidationError("--stage cubin", "a cubin is binary: give a file with -o, or redirect stdout");
@@ -113,7 +135,7 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->add_option("--stage", options->stage,
                    "ast: as parsed; ir: the mod after all passes; grad-ir: with gradients of score and captures;\n"
                    "kernel-ir: with what is derived for the kernel; cu: one self-contained CUDA file; ptx; cubin.\n"
-                   "Of a kernel of several launches: one behind the other, in order")
+                   "cu and ptx of a kernel of several launches: one behind the other, in order")
       ->type_name("STAGE")
       ->required()
       ->transform(oneOf({{"ast", {}},
@@ -123,10 +145,16 @@ void addEmit(CLI::App& app, int& exitCode) {
                          {"cu", {"cuda"}},
                          {"ptx", {}},
                          {"cubin", {}}}));
-  command->add_option("--kernel", options->kind, "Which kernel: forward, or block-mask (evaluates mask_mod by tiles)")
+  command
+      ->add_option("--kernel", options->kind,
+                   "Which kernel: forward, backward (gradients), or block-mask (evaluates mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()
-      ->transform(oneOf({{"forward", {"fwd"}}, {"block-mask", {"blockmask"}}}));
+      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"block-mask", {"blockmask"}}}));
+  command
+      ->add_option("--launch", options->launch,
+                   "cu, ptx, cubin: this launch alone of a kernel of several, counted from 1; explain lists them")
+      ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
   options->kernel.addTo(*command);

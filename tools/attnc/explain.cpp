@@ -3,6 +3,7 @@
 #include "explanation.h"
 #include "mod_text.h"
 #include "operands.h"
+#include "shapes.h"
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
@@ -22,6 +23,9 @@ struct ExplainOptions {
   RunOptions run; // mod, kernel, input, sets, seed
   TargetOptions target;
   std::optional<ProblemShape> shape;
+  std::string kind = "forward";
+
+  bool isBackward() const { return kind == "backward"; }
 };
 
 /// The first GPU's; sm_90a where there is none.
@@ -75,7 +79,7 @@ Error blamed(const ExplainOptions& options, Error error) {
   return error;
 }
 
-/// What a kernel leaves of the mod to compute for every score. `options`: complete.
+/// What a kernel leaves of the mod to compute for every score. `mod`: derived; `options`: complete.
 Expected<ir::Module> perScore(const Mod& mod, const KernelOptions& options) {
   auto plan = choosePlan(mod, options);
   if (!plan) return std::move(plan).error();
@@ -94,23 +98,30 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   Compiler compiler(options.run.kernel.toCompilerOptions());
   PrepareOptions prepare = prepareOptions(options.run);
   prepare.arch = arch;
-  auto settled = compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
+  auto settled = options.isBackward()
+                     ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
+                     : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
   if (!settled) return blamed(options, settled.error());
-  const KernelOptions& kernel = settled->options;
+  const auto& backward = settled->backward;
+  const KernelOptions& kernel = backward ? backward->options : settled->options;
+  const std::string& passedOver = backward ? backward->passedOver : settled->passedOver;
+  const KvLoop kvLoop = backward ? backward->kvLoop : settled->kvLoop;
+  auto derived = derive(mod, kernel);
+  if (!derived) return std::move(derived).error();
   auto sources = compiler.source(mod, kernel);
   if (!sources) return std::move(sources).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
-  auto inKernel = perScore(mod, kernel);
+  auto inKernel = perScore(*derived, kernel);
   if (!inKernel) return std::move(inKernel).error();
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
   const BlockMaskShape blocks = plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
   const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText({*settled, *sources, *compiled}, prepare.family) + problemText(problem) +
-         valuesText(operands->captures) + workText(census, *settled) + operationsText(mod.module()) +
-         scoreText(*inKernel, settled->kvLoop);
+         capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
+         problemText(problem) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
+         operationsText(derived->module()) + scoreText(*inKernel, kvLoop);
 }
 
 int runExplain(const ExplainOptions& options) {
@@ -122,8 +133,6 @@ int runExplain(const ExplainOptions& options) {
   if (arch->empty()) arch = archHere();
   mod = pinned(*mod, options.run.kernel);
   if (!mod) return report(mod.error());
-  mod = forwardMod(*mod);
-  if (!mod) return report(mod.error());
   auto text = explain(*mod, options, *arch);
   if (!text) return report(text.error());
   auto status = printResult(*text);
@@ -132,6 +141,10 @@ int runExplain(const ExplainOptions& options) {
 
 void addOptions(CLI::App& command, ExplainOptions& options) {
   options.run.mod.addTo(command);
+  command.add_option("--kernel", options.kind, "Which kernel: forward, or backward (gradients)")
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}}));
   options.target.addTo(command);
   command
       .add_option_function<std::string>(
@@ -168,8 +181,12 @@ void addExplain(CLI::App& app, int& exitCode) {
       "told.\n"
       "Operations are those of the IR, at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score; the compiler may fuse some, and some take several instructions. What stands\n"
-      "per score is less where the kernel moves factors and terms of the mod out of its inner loop, as sm90 does.\n\n"
-      "Example: attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096");
+      "per score is less where the kernel moves factors and terms of the mod out of its inner loop, as sm90 does.\n"
+      "A backward pass counts 2.5 times the FLOPs of the forward one: five products instead of two. d_score is the\n"
+      "gradient of the score (attnc emit --stage grad-ir). Each launch with a tile takes what stands per score.\n\n"
+      "Examples:\n"
+      "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
+      "  attnc explain alibi.py --kernel backward --arch sm_80");
   command->callback([options, &exitCode] { exitCode = runExplain(*options); });
 }
 

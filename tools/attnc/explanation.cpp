@@ -31,14 +31,14 @@ std::string countText(double count, bool isEstimated) {
   return fmt::format("about {:.0f}", std::round(count / unit) * unit);
 }
 
-std::string blocksText(const MaskCensus& census, const ProblemShape& problem, KvLoop loop) {
+std::string blocksText(const MaskCensus& census, const ProblemShape& problem, bool masks) {
   const BlockMaskShape& shape = census.shape;
   const bool isEstimated = census.estimated > 0;
   auto line = [&](const char* label, double count, const char* why = "") {
     return fmt::format("            {:8}{:>12}  {:>7}{}\n", label, countText(count, isEstimated),
                        percent(count, census.blocks), why);
   };
-  const char* whyPartial = loop == KvLoop::AllTiles && census.live > census.full ? "  cut by the ends of the lengths" : "";
+  const char* whyPartial = !masks && census.live > census.full ? "  cut by the ends of the lengths" : "";
   std::string scope = "every batch entry and head has its own";
   if (shape.batch == 1 && problem.batch > 1)
     scope = shape.heads == 1 && problem.qHeads > 1 ? "the same in all batch entries and heads"
@@ -54,9 +54,10 @@ std::string blocksText(const MaskCensus& census, const ProblemShape& problem, Kv
                             census.estimated, percent(census.sampled, census.estimated));
 }
 
-const char* loopText(KvLoop loop) {
+const char* loopText(KvLoop loop, bool masks) {
   switch (loop) {
-  case KvLoop::AllTiles: return "all tiles: the mod masks nothing";
+  case KvLoop::AllTiles:
+    return masks ? "all tiles: mask_mod is evaluated for every score" : "all tiles: the mod masks nothing";
   case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
   case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
   }
@@ -102,13 +103,13 @@ std::string spillText(int bytes) {
 }
 
 std::string kernelText(const Kernel& kernel, Family asked) {
-  const auto& [preparation, sources, compiled] = kernel;
-  const KernelOptions& options = preparation.options;
-  std::string templates;
-  for (const KernelSource& source : sources) templates += (templates.empty() ? "" : ", ") + source.templateName;
+  const auto& [options, passedOver, sources, compiled] = kernel;
+  std::vector<std::string> templates; // each once
+  for (const KernelSource& source : sources)
+    if (templates.empty() || templates.back() != source.templateName) templates.push_back(source.templateName);
   std::string text =
       fmt::format("kernel      family {} for {} ({}{}), {}, head dims {} and {}\n", familyName(options.family),
-                  options.arch, templates, preparation.passedOver.empty() ? "" : "; " + preparation.passedOver,
+                  options.arch, fmt::join(templates, ", "), passedOver.empty() ? "" : "; " + passedOver,
                   dtypeName(options.dtype), options.headDim, options.headDimV);
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources.size() > 1)
@@ -116,7 +117,8 @@ std::string kernelText(const Kernel& kernel, Family asked) {
                           sources[i].templateName);
     text += stageText(sources[i], *compiled[i]);
   }
-  const std::vector<FamilyInfo> families = forwardFamilies();
+  const std::vector<FamilyInfo> families =
+      options.kind == KernelKind::Backward ? backwardFamilies() : forwardFamilies();
   const auto own = std::find_if(families.begin(), families.end(),
                                 [&](const FamilyInfo& info) { return info.family == options.family; });
   text += fmt::format("layouts     {}", own->layouts);
@@ -127,12 +129,14 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
-std::string workText(const MaskCensus& census, const Preparation& preparation) {
+std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks) {
   const ProblemShape& problem = preparation.problem;
-  const KvLoop loop = preparation.kvLoop;
+  const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
   const BlockMaskShape& shape = census.shape;
-  // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v.
-  const double flopsPerPair = 2.0 * (preparation.options.headDim + preparation.options.headDimV);
+  // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v. A
+  // backward pass has five, which are counted as is usual.
+  const double passes = preparation.backward ? 2.5 : 1;
+  const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
   double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   double dense = flopsPerPair * rows * double(problem.kvLen);
   double live = 0;
@@ -140,27 +144,32 @@ std::string workText(const MaskCensus& census, const Preparation& preparation) {
     const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
     live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
   }
-  return fmt::format("KV loop     {}\n", loopText(loop)) + blocksText(census, problem, loop) +
+  return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {
+  const auto gradient = [&] {
+    if (!module.output(ir::kDScore)) return std::string();
+    return fmt::format("            gradient: {} more\n", perElementText(gradientOperations(module)));
+  };
   std::vector<ir::Value> full, partial;
   if (auto score = module.output(ir::kScore)) full.push_back(*score);
   partial = full;
   const char* extra = "";
   if (loop == KvLoop::Bounds)
     extra = " + a select by the bounds of its row, in place of mask_mod";
-  else if (auto mask = module.output(ir::kMask); mask && loop == KvLoop::BlockMask) {
+  else if (auto mask = module.output(ir::kMask)) {
     partial.push_back(*mask);
     extra = " + a select";
   }
+  const std::string cut = fmt::format("{}{}\n", perElementText(analysis::countOperations(module, partial)), extra);
+  if (loop == KvLoop::AllTiles && module.output(ir::kMask)) return "per score   all blocks: " + cut + gradient();
   std::string text =
       fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
-  if (loop == KvLoop::AllTiles) return text;
-  return text + fmt::format("            partial blocks: {}{}\n",
-                            perElementText(analysis::countOperations(module, partial)), extra);
+  if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;
+  return text + gradient();
 }
 
 } // namespace attnc::cli

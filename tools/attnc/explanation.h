@@ -16,7 +16,8 @@ std::string spillText(int bytes);
 
 /// What is known of a kernel: what was settled, and its stages as text and as machine code.
 struct Kernel {
-  Preparation preparation;
+  KernelOptions options;  ///< complete
+  std::string passedOver; ///< as Preparation::passedOver
   std::vector<KernelSource> sources;
   CompiledStages compiled;
 };
@@ -26,11 +27,11 @@ struct Kernel {
 std::string kernelText(const Kernel& kernel, Family asked);
 
 /// Lines "KV loop", "blocks" and "FLOPs": the work that the mask leaves of the problem. Figures that samples give have
-/// "about" in front of them.
-std::string workText(const MaskCensus& census, const Preparation& preparation);
+/// "about" in front of them. Of the backward pass, where that was settled. `masks`: the mod masks something.
+std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks);
 
-/// Lines "per score": the operations of the module that each score of a full and of a partial block takes. `module`:
-/// what the hooks of the kernel leave of the mod (plan::KernelMod).
+/// Lines "per score": the operations of the module that each score of a full and of a partial block takes, and what the
+/// gradient takes beside these. `module`: what the hooks of the kernel leave of the mod (plan::KernelMod).
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 } // namespace attnc::cli

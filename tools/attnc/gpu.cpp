@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace attnc::cli {
@@ -66,12 +68,15 @@ public:
     stream = std::move(*created);
     if (auto status = uploadCaptures(); !status) return status.error();
     if (auto status = placeOperands(); !status) return status.error();
-    auto prepared = compiler.prepare(mod, inputs, outputs, prepareOptions(options));
+    auto prepared = options.backward
+                        ? compiler.prepareTraining(mod, inputs, outputs, gradients, prepareOptions(options))
+                        : compiler.prepare(mod, inputs, outputs, prepareOptions(options));
     if (!prepared) return std::move(prepared).error();
     auto workspace = memory.allocate(prepared->workspaceBytes());
     if (!workspace) return std::move(workspace).error();
     if (auto status = initialise(*prepared, *workspace); !status) return status.error();
     if (auto status = launch(*prepared, *workspace); !status) return status.error();
+    if (auto status = download(); !status) return status.error();
     result.summary = fmt::format("device      {} ({})\n", context.info().name, context.info().arch) + summary;
     return std::move(result);
   }
@@ -90,6 +95,42 @@ private:
     return {};
   }
 
+  /// Device memory for a result, which download() brings to `host`.
+  Expected<TensorView> placeResult(HostTensor& host) {
+    auto allocated = memory.allocate(host);
+    if (allocated) results.emplace_back(memory.size() - 1, &host);
+    return allocated;
+  }
+
+  Status download() {
+    for (auto [buffer, host] : results)
+      if (auto status = memory[buffer].download(host->bytes.data(), host->bytes.size()); !status) return status;
+    return {};
+  }
+
+  /// The same for the backward pass.
+  Status placeGradients() {
+    inputs.out = *outputs.out;
+    inputs.lse = *outputs.lse;
+    auto dOut = memory.upload(operands.dOut);
+    if (!dOut) return dOut.error();
+    inputs.dOut = *dOut;
+    if (operands.dLse) {
+      auto dLse = memory.upload(*operands.dLse);
+      if (!dLse) return dLse.error();
+      inputs.dLse = *dLse;
+    }
+    for (auto [name, like, view] : {std::tuple("dq", &operands.q, &gradients.dQ),
+                                    {"dk", &operands.k, &gradients.dK},
+                                    {"dv", &operands.v, &gradients.dV}}) {
+      HostTensor& host = result.gradients[name] = HostTensor::make(like->dtype, like->shape);
+      auto placed = placeResult(host);
+      if (!placed) return placed.error();
+      *view = *placed;
+    }
+    return {};
+  }
+
   /// Uploads q, k and v, makes room for the results, and says what is computed.
   Status placeOperands() {
     const ProblemShape& problem = operands.problem;
@@ -104,21 +145,20 @@ private:
       if (!uploaded) return uploaded.error();
       *view = *uploaded;
     }
-    firstOutput = memory.size();
     TensorView out, lse, rowMax;
     for (auto [host, view] :
          {std::pair(&result.out, &out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {
-      auto allocated = memory.allocate(*host);
-      if (!allocated) return allocated.error();
-      *view = *allocated;
+      auto placed = placeResult(*host);
+      if (!placed) return placed.error();
+      *view = *placed;
     }
     outputs.out = out;
     bool all = options.verify;
-    if (all || options.lse || options.output.empty()) outputs.lse = lse; // the digest prints it
+    if (all || options.lse || options.backward || options.output.empty()) outputs.lse = lse; // the digest prints it
     if (all || options.rowMax) outputs.rowMax = rowMax;
     if (options.scale) inputs.scale = float(*options.scale);
     inputs.captures = &captures;
-    return {};
+    return options.backward ? placeGradients() : Status();
   }
 
   Status initialise(const Prepared& prepared, void* workspace) {
@@ -151,28 +191,30 @@ private:
   Status launch(const Prepared& prepared, void* workspace) {
     auto ms = timed(stream, [&] { return prepared.launch(inputs, outputs, workspace, stream.get()); });
     if (!ms) return ms.error();
-    describeForward(prepared, *ms);
-    HostTensor* hosts[] = {&result.out, &result.lse, &result.rowMax};
-    for (size_t i = 0; i < 3; ++i)
-      if (auto status = memory[firstOutput + i].download(hosts[i]->bytes.data(), hosts[i]->bytes.size()); !status)
-        return status;
+    const Preparation& preparation = prepared.preparation();
+    describe("forward", preparation.options.family, preparation.passedOver, prepared.kernel().compiled(), *ms);
+    if (!options.backward) return {};
+    ms = timed(stream, [&] { return prepared.launchBackward(inputs, gradients, workspace, stream.get()); });
+    if (!ms) return ms.error();
+    const BackwardPreparation& backward = *preparation.backward;
+    describe("backward", backward.options.family, backward.passedOver, prepared.backwardKernel()->compiled(), *ms);
     return {};
   }
 
-  void describeForward(const Prepared& prepared, float ms) {
-    const CompiledStages& stages = prepared.kernel().compiled();
-    const Preparation& preparation = prepared.preparation();
+  /// The line of a pass.
+  void describe(const char* pass, Family family, const std::string& passedOver, const CompiledStages& stages,
+                float ms) {
     std::string registers;
     int spilled = 0;
     for (const auto& stage : stages) {
       registers += fmt::format("{}{}", registers.empty() ? "" : " + ", stage->registers);
       spilled += stage->spillBytes;
     }
-    result.warning = spillText(spilled);
-    summary += fmt::format("forward     family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n",
-                           familyName(preparation.options.family),
-                           preparation.passedOver.empty() ? "" : " (" + preparation.passedOver + ")", registers,
-                           spilled, ms, compileText(stages));
+    spilledBytes += spilled;
+    result.warning = spillText(spilledBytes);
+    summary +=
+        fmt::format("{:12}family {}{}, {} registers, {} bytes spilled; {:.3f} ms{}\n", pass, familyName(family),
+                    passedOver.empty() ? "" : " (" + passedOver + ")", registers, spilled, ms, compileText(stages));
   }
 
   const device::Context& context;
@@ -182,11 +224,13 @@ private:
   Compiler compiler;
   device::Stream stream;
   DeviceTensors memory;
-  Operands inputs;        // device memory
-  Outputs outputs;        // device memory
-  Captures captures;      // device memory
-  size_t firstOutput = 0; // the buffers of out, lse and row_max start here
+  BackwardOperands inputs;   // device memory; of a forward pass alone, the Operands in it
+  Outputs outputs;           // device memory
+  BackwardOutputs gradients; // device memory
+  Captures captures;         // device memory
   RunResult result;
+  std::vector<std::pair<size_t, HostTensor*>> results; // buffers, and where in `result` they go
+  int spilledBytes = 0;
   std::string summary;
 };
 

@@ -36,6 +36,7 @@ constexpr const char* kFooter = R"(Examples:
   attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096
   attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024
   attnc run --expr "q_idx >= kv_idx" --random 2,8,2,1024,1024,128 --verify
+  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors
 
 Exit codes: 0 done; 1 the mod is wrong; 2 wrong usage; 3 the environment (no GPU, unreadable file, shape mismatch,
 missing capture); 4 a bug in attnc. Results go to stdout, messages to stderr; for a file, - is stdin or stdout.)";

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 namespace attnc::cli {
 
 const char* functionsText(const Mod& mod) {
@@ -31,12 +33,27 @@ std::string levelsText(const analysis::OperationCount& count) {
   return text.empty() ? "none" : text;
 }
 
+analysis::OperationCount gradientOperations(const ir::Module& module) {
+  std::vector<ir::Value> roots;
+  if (auto score = module.output(ir::kScore)) roots.push_back(*score);
+  const analysis::OperationCount forward = analysis::countOperations(module, roots);
+  roots.push_back(*module.output(ir::kDScore));
+  analysis::OperationCount more = analysis::countOperations(module, roots);
+  for (size_t level = 0; level < more.byLevel.size(); ++level) more.byLevel[level] -= forward.byLevel[level];
+  for (const auto& [name, times] : forward.perElement)
+    if ((more.perElement[name] -= times) == 0) more.perElement.erase(name);
+  return more;
+}
+
 std::string operationsText(const ir::Module& module) {
   std::string text;
   for (auto [function, role] : {std::pair("score_mod", ir::kScore), std::pair("mask_mod", ir::kMask)})
     if (auto root = module.output(role))
       text += fmt::format("operations  {}: {}\n", function, levelsText(analysis::countOperations(module, *root)));
-  return text;
+  if (!module.output(ir::kDScore)) return text;
+  const analysis::OperationCount more = gradientOperations(module);
+  return text + fmt::format("operations  d_score: {}{}\n", levelsText(more),
+                            more.total() ? ", beside those of score_mod" : "");
 }
 
 } // namespace attnc::cli

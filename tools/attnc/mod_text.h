@@ -21,7 +21,10 @@ std::string capturesText(const Mod& mod);
 /// "1 head, 2 element"; "none"
 std::string levelsText(const analysis::OperationCount& count);
 
-/// Lines "operations  score_mod: 1 head, 2 element", one for each function that the mod has.
+/// The operations of d_score that score_mod does not need as well. Precondition: the module has d_score.
+analysis::OperationCount gradientOperations(const ir::Module& module);
+
+/// Lines "operations  score_mod: 1 head, 2 element", one for each function that the mod has, and one for d_score.
 std::string operationsText(const ir::Module& module);
 
 } // namespace attnc::cli

@@ -198,19 +198,23 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
   for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
+  if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
     auto found = wants.find(name);
     return found == wants.end() ? Want::Nothing : found->second;
   });
   if (!read) return std::move(read).error();
   file = std::move(read->tensors);
-  for (auto [name, target] : {std::pair("q", &operands.q), std::pair("k", &operands.k), std::pair("v", &operands.v)}) {
+  std::vector<std::pair<const char*, HostTensor*>> needs{{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}};
+  if (options.backward) needs.emplace_back("dout", &operands.dOut);
+  for (auto [name, target] : needs) {
     auto node = file.extract(name);
     if (node.empty())
       return Error::environment(fmt::format("{}: no tensor '{}'", inQuotes(options.input), name),
                                 namesText(read->names));
     *target = std::move(node.mapped());
   }
+  if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
   return {};
 }
 
@@ -220,6 +224,32 @@ void drawOperands(const RunOptions& options, Generator& generator, HostOperands&
   operands.q = generator.normal(dtype, {shape.batch, shape.qHeads, shape.qLen, headDim});
   operands.k = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
   operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
+}
+
+std::vector<int64_t> rowsOf(const ProblemShape& problem) { return {problem.batch, problem.qHeads, problem.qLen}; }
+
+std::vector<int64_t> outShape(const ProblemShape& problem, int64_t headDimV) {
+  return {problem.batch, problem.qHeads, problem.qLen, headDimV};
+}
+
+/// Both gradients, so that --verify sees the way through lse as well.
+void drawResultGradients(const RandomProblem& problem, Generator& generator, HostOperands& operands) {
+  operands.dOut = generator.normal(operands.q.dtype, outShape(problem.shape, problem.headDim));
+  operands.dLse = generator.normal(DType::F32, rowsOf(problem.shape));
+}
+
+/// What flows back has the shapes of what it is the gradient of.
+Status checkResultGradients(const HostOperands& operands) {
+  const auto check = [](const char* name, const HostTensor& tensor, DType dtype,
+                        const std::vector<int64_t>& shape) -> Status {
+    if (tensor.dtype == dtype && tensor.shape == shape) return {};
+    return Error::environment(fmt::format("{} is {} {}, expected {} {}", name, dtypeName(tensor.dtype),
+                                          shapeText(tensor.shape), dtypeName(dtype), shapeText(shape)));
+  };
+  const ProblemShape& problem = operands.problem;
+  const std::vector<int64_t> out = outShape(problem, operands.v.shape[3]);
+  if (Status status = check("dout", operands.dOut, operands.q.dtype, out); !status) return status;
+  return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(problem)) : Status();
 }
 
 Status checkCaptures(const Mod& mod, const HostOperands& operands) {
@@ -264,7 +294,10 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
   }
   Collector collector(mod, options, file, generator ? &*generator : nullptr, needed);
   if (auto status = collector.collect(operands); !status) return status.error();
+  if (options.backward && generator) drawResultGradients(*options.random, *generator, operands);
   if (auto status = checkOperands(mod, operands); !status) return status.error();
+  if (options.backward)
+    if (auto status = checkResultGradients(operands); !status) return status.error();
   return operands;
 }
 
@@ -278,31 +311,6 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkCaptures(mod, operands); !status) return status.error();
   return operands;
-}
-
-Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
-  Shapes shapes{.operands = {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()}};
-  shapes.operands.captures = &operands.captures;
-  const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
-  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
-  if (options.rowMax || options.verify)
-    shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {batch, heads, qLen});
-  for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
-  return shapes;
-}
-
-Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target) {
-  const DType dtype = dtypeOf(target.dtype);
-  const int headDimV = target.headDimV ? target.headDimV : target.headDim;
-  const auto view = [&](int64_t heads, int64_t length, int64_t dim) {
-    TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
-    tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
-    return tensor;
-  };
-  return {.operands = {.q = view(problem.qHeads, problem.qLen, target.headDim),
-                       .k = view(problem.kvHeads, problem.kvLen, target.headDim),
-                       .v = view(problem.kvHeads, problem.kvLen, headDimV)},
-          .outputs = {.out = view(problem.qHeads, problem.qLen, headDimV)}};
 }
 
 } // namespace attnc::cli

@@ -1,4 +1,5 @@
-// The operands of `attnc run`: q, k, v and what the mod captures, from a file, from --set, or drawn at random.
+// The operands of `attnc run`: q, k, v, what flows back and what the mod captures, from a file, from --set, or drawn at
+// random.
 #pragma once
 
 #include "run_options.h"
@@ -6,6 +7,8 @@
 
 #include "attnc/mod.h"
 #include "attnc/operands.h"
+
+#include <optional>
 
 namespace attnc::cli {
 
@@ -18,8 +21,10 @@ enum class Elements {
 /// Host memory, checked against each other and against the mod.
 struct HostOperands {
   HostTensor q, k, v;
-  NamedTensors tensors; ///< captured tensors, by name
-  Captures captures;    ///< all captures; tensors borrowed from `tensors`
+  HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
+  std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
+  NamedTensors tensors;           ///< captured tensors, by name
+  Captures captures;              ///< all captures; tensors borrowed from `tensors`
   ProblemShape problem;
 };
 
@@ -31,14 +36,5 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
-
-/// The shapes and layouts of operands and their result, without addresses: what a kernel is chosen for.
-struct Shapes {
-  Operands operands;
-  Outputs outputs;
-};
-Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
-/// The same for a problem without tensors, laid out as every family takes them.
-Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target);
 
 } // namespace attnc::cli

@@ -42,8 +42,8 @@ int64_t largest(DType dtype) {
 } // namespace
 
 const char* const kRandomHelp =
-    "Random operands (--random): q, k, v are normal with variance 1. Captures that --set and --pin do not give "
-    "are drawn, too:\n"
+    "Random operands (--random): q, k, v (dout, dlse) are normal with variance 1. Captures that --set and --pin "
+    "do not\ngive are drawn, too:\n"
     "float tensors normal with variance 1/4; bool tensors 0 or 1; integer tensors along Q_LEN or KV_LEN (their last\n"
     "axis) non-decreasing from 0, like document ids; other integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
     "A free extent is 64 unless --set NAME=N gives it.";

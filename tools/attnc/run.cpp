@@ -1,4 +1,5 @@
-// `attnc run`: attention over tensors of a file or drawn at random, on the GPU or by the fp64 reference.
+// `attnc run`: attention, and its gradients, over tensors of a file or drawn at random, on the GPU or by the fp64
+// reference.
 #include "commands.h"
 #include "digest.h"
 #include "gpu.h"
@@ -6,18 +7,22 @@
 #include "random.h"
 #include "result.h"
 #include "run_options.h"
+#include "shapes.h"
 #include "text.h"
 #include "verify.h"
 
+#include "api/mod_impl.h"
 #include "attnc/version.h"
-#include "reference/attention.h"
+#include "reference/gradients.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <tuple>
 #include <unistd.h>
+#include <vector>
 
 namespace attnc::cli {
 namespace {
@@ -37,10 +42,29 @@ RandomProblem parseRandom(const std::string& text) {
   return problem;
 }
 
-Expected<reference::AttentionResult> runReference(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
-  return reference::attention(
-      mod.module(), operands.captures,
-      {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale});
+/// Without --backward the forward's results alone.
+Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
+                                                 const RunOptions& options) {
+  const reference::AttentionArgs args{
+      .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
+  if (options.backward) {
+    auto derived = gradientMod(mod);
+    if (!derived) return std::move(derived).error();
+    reference::GradientArgs all{.forward = args, .dOut = operands.dOut.view(), .dLse = {}};
+    if (operands.dLse) all.dLse = operands.dLse->view();
+    return reference::gradients(derived->module(), operands.captures, all);
+  }
+  auto forward = reference::attention(mod.module(), operands.captures, args);
+  if (!forward) return std::move(forward).error();
+  reference::GradientResult result;
+  result.forward = *std::move(forward);
+  return result;
+}
+
+HostTensor stored(const std::vector<double>& values, DType dtype, std::vector<int64_t> shape) {
+  HostTensor tensor = HostTensor::make(dtype, std::move(shape));
+  reference::store(values, tensor.view());
+  return tensor;
 }
 
 Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const RunOptions& options) {
@@ -52,13 +76,16 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   const ProblemShape& problem = operands.problem;
   std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
   RunResult result;
-  result.lse = HostTensor::make(DType::F32, rows);
-  result.rowMax = HostTensor::make(DType::F32, rows);
-  rows.push_back(computed->headDimV);
-  result.out = HostTensor::make(operands.q.dtype, rows);
-  reference::store(computed->out, result.out.view());
-  reference::store(computed->lse, result.lse.view());
-  reference::store(computed->rowMax, result.rowMax.view());
+  const reference::AttentionResult& forward = computed->forward;
+  result.lse = stored(forward.lse, DType::F32, rows);
+  result.rowMax = stored(forward.rowMax, DType::F32, rows);
+  rows.push_back(forward.headDimV);
+  result.out = stored(forward.out, operands.q.dtype, rows);
+  if (options.backward)
+    for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
+                                      {"dk", &computed->dK, &operands.k},
+                                      {"dv", &computed->dV, &operands.v}})
+      result.gradients[name] = stored(*values, like->dtype, like->shape);
   result.summary = fmt::format("device      CPU, fp64 reference; {:.1f} ms\n", ms);
   return result;
 }
@@ -71,8 +98,9 @@ std::string describeOperands(const HostOperands& operands) {
 Status writeResult(RunResult& result, const RunOptions& options) {
   NamedTensors tensors;
   tensors["out"] = std::move(result.out);
-  if (options.lse) tensors["lse"] = std::move(result.lse);
+  if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
+  tensors.merge(result.gradients);
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
@@ -96,7 +124,9 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
   for (const FamilyInfo& info : forwardFamilies())
     if (info.family == prepare.family) prepare.arch = info.arch;
   const Shapes shapes = shapesOf(operands, options);
-  auto settled = Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
+  auto settled = options.backward
+                     ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
+                     : Compiler().settle(pinned, shapes.operands, shapes.outputs, prepare);
   return settled ? Status() : std::move(settled).error();
 }
 
@@ -159,11 +189,13 @@ void addOptions(CLI::App& command, RunOptions& options) {
   options.mod.addTo(command);
   command
       .add_option("--in", options.input,
-                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors; -: stdin")
+                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; "
+                  "-: stdin")
       ->type_name("FILE");
   command
       .add_option("--out", options.output,
-                  "safetensors file for out (and lse, row_max); appears whole or not at all. -: stdout, and all other "
+                  "safetensors file for out (and lse, row_max, dq, dk, dv); appears whole or not at all. -: stdout, "
+                  "and all other "
                   "lines go to stderr. Without it a digest of the result is printed")
       ->type_name("FILE");
   command
@@ -179,6 +211,9 @@ void addOptions(CLI::App& command, RunOptions& options) {
       ->type_name("DEVICE")
       ->capture_default_str()
       ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
+  command.add_flag("--backward", options.backward,
+                   "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
+                   "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, and lse");
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
   command.add_flag("--lse", options.lse, "Write lse, too: f32 [B, H, Q_LEN], natural log");
@@ -197,7 +232,8 @@ void addRun(CLI::App& app, int& exitCode) {
   command->footer(std::string(kRandomHelp) +
                   "\n\nExamples:\n"
                   "  attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
-                  "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify");
+                  "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
+                  "  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors");
   command->callback([options, &exitCode] { exitCode = runRun(*options); });
 }
 

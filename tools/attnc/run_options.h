@@ -28,7 +28,7 @@ struct RunOptions {
   std::string device = "auto";
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
-  bool verify = false, lse = false, rowMax = false, noBlockMask = false;
+  bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false;
 };
 
 /// What the command line says of the kernel: all but the arch.

@@ -1,6 +1,7 @@
 #include "verify.h"
 
 #include "ir/element.h"
+#include "reference/gradient_tolerance.h"
 
 #include <fmt/format.h>
 
@@ -54,10 +55,34 @@ double largestRow(const HostTensor& tensor) {
   return largest;
 }
 
-CheckedOutput check(const HostTensor& got, const std::vector<double>& want, double maxLimit, double rmseLimit) {
-  CheckedOutput result{reference::Comparison({.absolute = maxLimit}), maxLimit, rmseLimit};
+CheckedOutput check(const HostTensor& got, const std::vector<double>& want, const reference::Tolerance& tolerance) {
+  CheckedOutput result{reference::Comparison(tolerance), tolerance.absolute};
   for (size_t i = 0; i < want.size(); ++i) result.comparison.add(elementOf(got, int64_t(i)), want[i]);
   return result;
+}
+
+CheckedOutput check(const HostTensor& got, const std::vector<double>& want, double maxLimit, double rmseLimit) {
+  CheckedOutput result = check(got, want, {.absolute = maxLimit});
+  result.rmseLimit = rmseLimit;
+  return result;
+}
+
+/// The size of elements as gradients' errors go by it: that of most, or of outliers that are more than five times that.
+double elementSize(const HostTensor& tensor) {
+  const Size size = sizeOf(tensor);
+  return std::max(size.rms, size.max / 5);
+}
+
+reference::GradientScales scalesOf(const HostOperands& operands, double scale, bool isCoarse) {
+  return {.dtype = operands.q.dtype,
+          .isCoarse = isCoarse,
+          .scale = scale,
+          .headDimV = operands.v.shape[3],
+          .q = elementSize(operands.q),
+          .k = elementSize(operands.k),
+          .v = elementSize(operands.v),
+          .dOut = elementSize(operands.dOut),
+          .dLse = operands.dLse ? elementSize(*operands.dLse) : 0};
 }
 
 /// Unit roundoff; see Verification.
@@ -73,22 +98,33 @@ bool uses(const ir::Module& module, ir::Op op) {
   return false;
 }
 
-std::string line(const char* name, const CheckedOutput& output) {
+std::string line(const std::string& name, const CheckedOutput& output) {
   const reference::Comparison& comparison = output.comparison;
   std::string misplaced = comparison.misplaced() ? fmt::format(", {} infinite or NaN", comparison.misplaced()) : "";
-  std::string text = fmt::format("verify      {:7} RMSE {:.3e} (limit {:.1e}), max error {:.3e} (limit {:.1e}){}: {}\n",
-                                 name, comparison.rmse(), output.rmseLimit, comparison.maxError(), output.maxLimit,
-                                 misplaced, output.holds() ? "ok" : "DIFFERS");
+  std::string rmseLimit = std::isfinite(output.rmseLimit) ? fmt::format(" (limit {:.1e})", output.rmseLimit) : "";
+  std::string text =
+      fmt::format("verify      {:7} RMSE {:.3e}{}, max error {:.3e} (limit {:.1e}){}: {}\n", name, comparison.rmse(),
+                  rmseLimit, comparison.maxError(), output.maxLimit, misplaced, output.holds() ? "ok" : "DIFFERS");
   if (!comparison.holds()) text += fmt::format("            {}\n", comparison.firstBadText());
   return text;
 }
 
 } // namespace
 
-std::string Verification::text() const { return line("out", out) + line("lse", lse) + line("row max", rowMax); }
+std::string Verification::text() const {
+  std::string text = line("out", out) + line("lse", lse) + line("row max", rowMax);
+  for (const auto& [name, output] : gradients) text += line(name, output);
+  return text;
+}
+
+bool Verification::holds() const {
+  return out.holds() && lse.holds() && rowMax.holds() &&
+         std::all_of(gradients.begin(), gradients.end(), [](const auto& named) { return named.second.holds(); });
+}
 
 Verification verify(const Mod& mod, const HostOperands& operands, const RunOptions& options, const RunResult& got,
-                    const reference::AttentionResult& want) {
+                    const reference::GradientResult& wanted) {
+  const reference::AttentionResult& want = wanted.forward;
   DType dtype = operands.q.dtype;
   bool tf32 = dtype == DType::F32 && options.kernel.tf32;
   double scale = std::fabs(options.scale ? *options.scale : 1 / std::sqrt(double(operands.q.shape[3])));
@@ -103,8 +139,19 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
     double limit = s + 0x1p-20 * (1 + sizeOf(expected).max);
     return check(rows, expected, limit, limit);
   };
-  return {check(got.out, want.out, (2 * u + 2 * s) * v.max, 2 * u * spread + 2 * s * v.rms),
-          checkRows(got.lse, want.lse), checkRows(got.rowMax, want.rowMax)};
+  Verification result{check(got.out, want.out, (2 * u + 2 * s) * v.max, 2 * u * spread + 2 * s * v.rms),
+                      checkRows(got.lse, want.lse),
+                      checkRows(got.rowMax, want.rowMax),
+                      {}};
+  if (!options.backward) return result;
+  const reference::GradientTolerance tolerance(scalesOf(operands, scale, coarse));
+  const auto add = [&](const char* name, const std::vector<double>& expected, const reference::Tolerance& limit) {
+    result.gradients.emplace_back(name, check(got.gradients.find(name)->second, expected, limit));
+  };
+  add("dq", wanted.dQ, tolerance.dQ(wanted.dQ));
+  add("dk", wanted.dK, tolerance.dK(wanted.dK));
+  add("dv", wanted.dV, tolerance.dV(wanted.dV));
+  return result;
 }
 
 } // namespace attnc::cli

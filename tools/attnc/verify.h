@@ -7,19 +7,23 @@
 
 #include "reference/attention.h"
 #include "reference/compare.h"
+#include "reference/gradients.h"
 
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace attnc::cli {
 
 /// One output beside the reference.
 struct CheckedOutput {
   reference::Comparison comparison; ///< element by element, within maxLimit
-  double maxLimit = 0, rmseLimit = 0;
+  double maxLimit = 0, rmseLimit = std::numeric_limits<double>::infinity(); ///< infinite: none
   bool holds() const { return comparison.holds() && comparison.rmse() <= rmseLimit; }
 };
 
-/// The three outputs, compared within tolerances that follow from the dtype and the operands:
+/// The outputs, compared within tolerances that follow from the dtype and the operands:
 ///
 ///   u    unit roundoff of the dtype of q, k, v and of the probabilities:
 ///        2^-8 bf16, 2^-11 f16, 2^-20 f32 as three TF32 products, 2^-10 f32 as one
@@ -31,15 +35,17 @@ struct CheckedOutput {
 ///                 RMSE      <= 2 u R + 2 s rms(v)
 ///   lse, row max  max error <= s + 2^-20 (1 + the largest |value|)
 ///
-/// Infinities and NaN must stand where the reference has them.
+/// and gradients within reference::GradientTolerance. Infinities and NaN must stand where the reference has them.
 struct Verification {
   CheckedOutput out, lse, rowMax;
-  bool holds() const { return out.holds() && lse.holds() && rowMax.holds(); }
+  std::vector<std::pair<std::string, CheckedOutput>> gradients; ///< with --backward, by name
+  bool holds() const;
   /// A line for each output, and one more for the first bad element of each.
   std::string text() const;
 };
 
+/// Of `want`, gradients count if options.backward.
 Verification verify(const Mod& mod, const HostOperands& operands, const RunOptions& options, const RunResult& got,
-                    const reference::AttentionResult& want);
+                    const reference::GradientResult& want);
 
 } // namespace attnc::cli

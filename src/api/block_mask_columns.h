@@ -1,0 +1,13 @@
+// Lists of a block mask by column beside those by row.
+#pragma once
+
+#include "attnc/block_mask.h"
+#include "attnc/error.h"
+
+namespace attnc {
+
+/// Whether `lists.columns` name the same blocks as `expected`, which ascend and lie in host memory. Errors
+/// (environment) say where not. Precondition: checkColumns() of plan/mask_shape.h.
+Status checkSameBlocks(const BlockMaskView& lists, const BlockMaskColumns& expected);
+
+} // namespace attnc

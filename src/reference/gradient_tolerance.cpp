@@ -1,0 +1,53 @@
+// Where operands are standard normal, elements of q, k, v and dO stay below 5, and a product dO v or dO out has a
+// deviation of sqrt(DV). out, P and dS round to the dtype (unit roundoff u), which moves a dS by u P scale sqrt(DV)
+// times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up over rows, whose
+// errors are independent, with the square root of the weight that a column has in all of them. What a sum is large in
+// itself, it is off by a few u more. In f32 the rounding of scores counts, 2^-24 of some hundred. Other operands make
+// all of this larger or smaller.
+#include "reference/gradient_tolerance.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnc::reference {
+namespace {
+
+double unitRoundoff(DType dtype, bool isCoarse) {
+  const double u = dtype == DType::BF16 ? 0x1p-9 : dtype == DType::F16 ? 0x1p-12 : 0x1p-18;
+  return isCoarse ? std::max(u, 0x1p-9) : u;
+}
+
+Tolerance tolerance(double roundoff, double term, const std::vector<double>& expected) {
+  double squares = 0;
+  int64_t finite = 0;
+  for (double x : expected) {
+    if (!std::isfinite(x)) continue;
+    squares += x * x;
+    ++finite;
+  }
+  const double rms = finite ? std::sqrt(squares / double(finite)) : 0;
+  return {.absolute = roundoff * (32 * term + 12 * rms), .relative = 4 * roundoff};
+}
+
+} // namespace
+
+GradientTolerance::GradientTolerance(const GradientScales& given)
+    : roundoff(unitRoundoff(given.dtype, given.isCoarse)), scales(given) {
+  const double scale = std::fabs(given.scale), product = given.dOut * given.v;
+  dS = std::max(product, scale * (std::sqrt(double(given.headDimV)) * product + given.dLse));
+}
+
+Tolerance GradientTolerance::dQ(const std::vector<double>& expected) const {
+  return tolerance(roundoff, dS * scales.k, expected);
+}
+
+Tolerance GradientTolerance::dK(const std::vector<double>& expected) const {
+  return tolerance(roundoff, dS * scales.q, expected);
+}
+
+Tolerance GradientTolerance::dV(const std::vector<double>& expected) const {
+  const double factor = std::max(1.0, std::fabs(scales.scale) * std::sqrt(double(scales.headDimV)));
+  return tolerance(roundoff, factor * scales.dOut, expected);
+}
+
+} // namespace attnc::reference

@@ -1,0 +1,35 @@
+// How far gradients that a kernel computes may be off: for tests and `attnc run --verify`.
+#pragma once
+
+#include "attnc/tensor.h"
+#include "reference/compare.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace attnc::reference {
+
+/// What the errors of gradients depend on. Sizes are of the elements of a tensor: 1 where they are standard normal.
+struct GradientScales {
+  DType dtype = DType::BF16; ///< of q, k, v and their gradients
+  /// Scores are off by 2^-10 of their size instead of 2^-20: one TF32 product, or an approximate function of the mod.
+  bool isCoarse = false;
+  double scale = 1; ///< of q k^T
+  int64_t headDimV = 64;
+  double q = 1, k = 1, v = 1, dOut = 1, dLse = 0;
+};
+
+/// The tolerance of each gradient, given all elements that are expected.
+class GradientTolerance {
+public:
+  explicit GradientTolerance(const GradientScales& scales);
+  Tolerance dQ(const std::vector<double>& expected) const;
+  Tolerance dK(const std::vector<double>& expected) const;
+  Tolerance dV(const std::vector<double>& expected) const;
+
+private:
+  double roundoff, dS; ///< unit roundoff; size of dS over P
+  GradientScales scales;
+};
+
+} // namespace attnc::reference

@@ -1,0 +1,42 @@
+#include "reference/listed_columns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attnc::reference {
+
+Status checkBlockMask(const BlockMaskView* mask, const ProblemShape& problem) {
+  if (!mask) return {};
+  const BlockMaskShape& shape = mask->shape;
+  const bool fits = (shape.batch == 1 || shape.batch == problem.batch) &&
+                    (shape.heads == 1 || shape.heads == problem.qHeads) && shape.qLen == problem.qLen &&
+                    shape.kvLen == problem.kvLen;
+  if (fits) return {};
+  return Error::environment(fmt::format("the block mask is for [{}, {}, {}, {}], the problem is [{}, {}, {}, {}]",
+                                        shape.batch, shape.heads, shape.qLen, shape.kvLen, problem.batch,
+                                        problem.qHeads, problem.qLen, problem.kvLen));
+}
+
+void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t b, int64_t h, int64_t q,
+                 std::vector<ColumnRange>& ranges) {
+  ranges.clear();
+  if (!mask) {
+    ranges.push_back({0, problem.kvLen, /*full=*/false});
+    return;
+  }
+  const BlockMaskShape& shape = mask->shape;
+  const int64_t line =
+      ((shape.batch == 1 ? 0 : b) * shape.heads + (shape.heads == 1 ? 0 : h)) * shape.qBlocks() + q / shape.qBlock;
+  const auto add = [&](const int32_t* counts, const int32_t* indices, bool full) {
+    for (int32_t i = 0; counts && i < counts[line]; ++i) {
+      const int64_t begin = int64_t(indices[line * mask->indexStride + i]) * shape.kvBlock;
+      ranges.push_back({begin, std::min(begin + shape.kvBlock, problem.kvLen), full});
+    }
+  };
+  add(mask->partialCount, mask->partialIndex, false);
+  add(mask->fullCount, mask->fullIndex, true);
+  std::sort(ranges.begin(), ranges.end(), [](const ColumnRange& x, const ColumnRange& y) { return x.begin < y.begin; });
+}
+
+} // namespace attnc::reference

@@ -1,0 +1,148 @@
+// `attnc run --backward` on the CPU: closed formulas, what is read and written, and what is refused.
+#include "command.h"
+#include "tensors.h"
+
+#include <cmath>
+#include <filesystem>
+
+using namespace attnc;
+using namespace attnc::cli;
+using attnc::test::at;
+using attnc::test::Folder;
+using attnc::test::Outcome;
+using attnc::test::readTensors;
+using attnc::test::tensor;
+using Catch::Contains;
+
+namespace {
+
+const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
+const std::string kBackward = "run --device cpu --backward ";
+
+double zero(int64_t) { return 0; }
+
+/// q is 0, so that all live scores are equal; k[.., kv, d] = kv + d, v[.., kv, d] = kv.
+NamedTensors flatStep() {
+  NamedTensors tensors;
+  tensors["q"] = tensor(DType::F32, {1, 2, 4, 16}, zero);
+  tensors["k"] = tensor(DType::F32, {1, 1, 6, 16}, [](int64_t i) { return double(i / 16 + i % 16); });
+  tensors["v"] = tensor(DType::F32, {1, 1, 6, 8}, [](int64_t i) { return double(i / 8); });
+  tensors["dout"] = tensor(DType::F32, {1, 2, 4, 8}, zero);
+  return tensors;
+}
+
+NamedTensors step(const NamedTensors& tensors, const std::string& arguments) {
+  Folder folder;
+  const std::string in = folder / "in.safetensors", out = folder / "out.safetensors";
+  REQUIRE(writeSafetensors(in, tensors));
+  Outcome outcome = test::attnc(kBackward + arguments + " --in " + in + " --out " + out);
+  INFO(outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  return readTensors(out);
+}
+
+} // namespace
+
+TEST_CASE("gradients of equal scores are those of a mean") {
+  NamedTensors tensors = flatStep();
+  tensors["dout"] = tensor(DType::F32, {1, 2, 4, 8}, [](int64_t i) { return i % 8 == 0 ? 1.0 : 0.0; });
+  NamedTensors result = step(tensors, "--expr 'q_idx >= kv_idx'");
+  CHECK(result.size() == 5);
+  CHECK(result["dq"].shape == tensors["q"].shape);
+  CHECK(result["dk"].shape == tensors["k"].shape);
+  CHECK(result["dv"].shape == tensors["v"].shape);
+  CHECK(result["out"].shape == tensors["dout"].shape);
+  for (int64_t row = 0; row < 8; ++row) CHECK(at(result["lse"], row) == Approx(std::log(double(row % 4 + 1))));
+  for (int64_t kv = 0; kv < 6; ++kv) {
+    double sum = 0; // of the weights of a column in all rows of both heads
+    for (int64_t q = kv; q < 4; ++q) sum += 2 / double(q + 1);
+    CHECK(at(result["dv"], kv * 8) == Approx(sum));
+    CHECK(at(result["dv"], kv * 8 + 1) == 0);
+    CHECK(at(result["dk"], kv * 16) == 0);
+  }
+  for (int64_t q = 0; q < 4; ++q) { // scale 1/4; the variance of 0 .. q is q (q + 2) / 12
+    for (int64_t d : {0, 5}) CHECK(at(result["dq"], q * 16 + d) == Approx(0.25 * double(q * (q + 2)) / 12));
+  }
+}
+
+TEST_CASE("a gradient of lse is read where there is one") {
+  NamedTensors tensors = flatStep();
+  NamedTensors without = step(tensors, "--expr score --scale 0.5");
+  CHECK(at(without["dq"], 0) == 0);
+  tensors["dlse"] = tensor(DType::F32, {1, 2, 4}, [](int64_t i) { return double(i); });
+  NamedTensors result = step(tensors, "--expr score --scale 0.5");
+  for (int64_t row = 0; row < 8; ++row) // the mean of kv is 2.5
+    for (int64_t d : {0, 3}) CHECK(at(result["dq"], row * 16 + d) == Approx(0.5 * double(row) * (2.5 + double(d))));
+  CHECK(at(result["dv"], 0) == 0);
+  // The derivative of the mod is a factor.
+  CHECK(at(step(tensors, "--expr 'score * 3' --scale 0.5")["dq"], 16) == Approx(3 * 0.5 * 2.5));
+  CHECK(at(step(tensors, "--expr 'score.detach() * 3' --scale 0.5")["dq"], 16) == 0);
+}
+
+TEST_CASE("gradients have the dtype of q") {
+  for (DType dtype : {DType::BF16, DType::F16}) {
+    NamedTensors tensors = flatStep();
+    for (auto& [name, given] : tensors) {
+      HostTensor source = given;
+      given = tensor(dtype, source.shape, [&](int64_t i) { return at(source, i); });
+    }
+    NamedTensors result = step(tensors, "--expr score");
+    for (const char* name : {"dq", "dk", "dv", "out"}) CHECK(result[name].dtype == dtype);
+    CHECK(result["lse"].dtype == DType::F32);
+  }
+}
+
+TEST_CASE("gradients of every library mod on random operands are finite, and some not 0") {
+  for (const auto& entry : std::filesystem::directory_iterator(kMods)) {
+    if (entry.path().extension() != ".py") continue;
+    Folder folder;
+    const std::string out = folder / "out.safetensors";
+    Outcome outcome = test::attnc(kBackward + entry.path().string() + " --random 2,4,2,35,65,16 --out " + out);
+    INFO(entry.path() << outcome.err);
+    REQUIRE(outcome.exitCode == 0);
+    NamedTensors result = readTensors(out);
+    for (const char* name : {"dq", "dk", "dv"}) {
+      double squares = 0;
+      for (int64_t i = 0; i < result[name].elements(); ++i) squares += at(result[name], i) * at(result[name], i);
+      CHECK(std::isfinite(squares));
+      CHECK(squares > 0);
+    }
+  }
+}
+
+TEST_CASE("random operands are the same with and without --backward") {
+  const std::string operands = kMods + "alibi.py --random 1,2,1,9,9,8";
+  const std::string forward = test::attnc("run --device cpu " + operands).out;
+  const std::string both = test::attnc(kBackward + operands).out;
+  const std::string digest = forward.substr(forward.find("\nout"));
+  CHECK_THAT(both, Contains(digest));
+  for (const char* part :
+       {"\ndq          [1, 2, 9, 8] bf16: mean ", "\ndk          [1, 1, 9, 8] bf16: mean ", "\ndv  "}) {
+    CHECK_THAT(both, Contains(part));
+    CHECK_THAT(forward, !Contains(part));
+  }
+}
+
+TEST_CASE("what flows back must be there and fit") {
+  const auto refused = [](const NamedTensors& tensors, const std::string& message) {
+    Folder folder;
+    const std::string in = folder / "in.safetensors";
+    REQUIRE(writeSafetensors(in, tensors));
+    Outcome outcome = test::attnc(kBackward + "--expr score --in " + in + " --out " + folder / "out");
+    CHECK(outcome.exitCode == 3);
+    CHECK_THAT(outcome.err, Contains(message));
+    CHECK(folder.files() == 1);
+  };
+  NamedTensors tensors = flatStep();
+  tensors.erase("dout");
+  refused(tensors, "no tensor 'dout'");
+  tensors["dout"] = tensor(DType::F32, {1, 2, 4, 16}, zero);
+  refused(tensors, "dout is f32 [1, 2, 4, 16], expected f32 [1, 2, 4, 8]");
+  tensors["dout"] = tensor(DType::BF16, {1, 2, 4, 8}, zero);
+  refused(tensors, "dout is bf16 [1, 2, 4, 8], expected f32 [1, 2, 4, 8]");
+  tensors = flatStep();
+  tensors["dlse"] = tensor(DType::BF16, {1, 2, 4}, zero);
+  refused(tensors, "dlse is bf16 [1, 2, 4], expected f32 [1, 2, 4]");
+  tensors["dlse"] = tensor(DType::F32, {1, 2, 4, 1}, zero);
+  refused(tensors, "dlse is f32 [1, 2, 4, 1], expected f32 [1, 2, 4]");
+}

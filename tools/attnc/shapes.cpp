@@ -1,0 +1,47 @@
+#include "shapes.h"
+
+namespace attnc::cli {
+namespace {
+
+/// Adds what a backward pass reads and writes beside these: laid out as its counterparts are.
+void addBackward(Shapes& shapes, const ProblemShape& problem) {
+  shapes.operands.out = shapes.operands.dOut = *shapes.outputs.out;
+  shapes.operands.lse = TensorView::contiguous(nullptr, DType::F32, {problem.batch, problem.qHeads, problem.qLen});
+  shapes.gradients = {.dQ = shapes.operands.q, .dK = shapes.operands.k, .dV = shapes.operands.v};
+}
+
+} // namespace
+
+Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
+  Shapes shapes;
+  shapes.operands.q = operands.q.view();
+  shapes.operands.k = operands.k.view();
+  shapes.operands.v = operands.v.view();
+  shapes.operands.captures = &operands.captures;
+  const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
+  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
+  if (options.rowMax || options.verify)
+    shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {batch, heads, qLen});
+  for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
+  addBackward(shapes, operands.problem);
+  return shapes;
+}
+
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target) {
+  const DType dtype = dtypeOf(target.dtype);
+  const int headDimV = target.headDimV ? target.headDimV : target.headDim;
+  const auto view = [&](int64_t heads, int64_t length, int64_t dim) {
+    TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
+    tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
+    return tensor;
+  };
+  Shapes shapes;
+  shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim);
+  shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim);
+  shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV);
+  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV);
+  addBackward(shapes, problem);
+  return shapes;
+}
+
+} // namespace attnc::cli
