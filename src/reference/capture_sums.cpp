@@ -30,8 +30,11 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
   for (const ir::CaptureGradient& place : gradients.places) {
     const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
     if (sums[capture].empty()) continue; // there is nothing to read
-    places.push_back(
-        {capture, place.rounds, {module, bindings, *module.output(place.output)}, {}, shapeOf(module, bindings, place.capture)});
+    places.push_back({capture,
+                      place.rounds,
+                      {module, bindings, *module.output(place.output)},
+                      {},
+                      shapeOf(module, bindings, place.capture)});
     for (const std::string& index : place.indices)
       places.back().indices.emplace_back(module, bindings, *module.output(index));
   }

@@ -33,6 +33,7 @@ struct Asked {
   bool deterministic = false;
   bool operandsToo = true; ///< dq, dk and dv are asked for
   bool spaced = false;     ///< gradients in the capture's dtype, each second element of a larger tensor
+  bool prepared = false;   ///< by Compiler::prepareTraining(), with a block mask where the mod gains from one
 };
 
 device::Buffer uploaded(const cli::HostTensor& tensor) {
@@ -112,10 +113,22 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
       gradients.set(name, view);
     }
     outputs.captures = &gradients;
+    if (asked.prepared) {
+      const Prepared training =
+          take(gpu.compiler.prepareTraining(mod, inputs, {.out = inputs.out, .lse = inputs.lse}, outputs,
+                                            {.family = asked.family, .deterministic = asked.deterministic}));
+      CHECK(training.preparation().blockMask);
+      const device::Buffer workspace = poisoned(training.workspaceBytes());
+      take(training.initialise(inputs, workspace.data(), gpu.stream.get()));
+      take(
+          training.launch(forwardOperands, {.out = inputs.out, .lse = inputs.lse}, workspace.data(), gpu.stream.get()));
+      take(training.launchBackward(inputs, outputs, workspace.data(), gpu.stream.get()));
+      take(gpu.stream.synchronize());
+    }
     const size_t bytes = take(backward.workspaceBytes(inputs, outputs));
     CHECK(bytes <= take(backward.workspaceBytes(inputs)));
     const device::Buffer workspace = poisoned(bytes);
-    take(backward.launch(inputs, outputs, workspace.data(), gpu.stream.get()));
+    if (!asked.prepared) take(backward.launch(inputs, outputs, workspace.data(), gpu.stream.get()));
     take(gpu.stream.synchronize());
     for (const auto& [name, buffer] : buffers) {
       std::vector<char> host(buffer.bytes());
@@ -255,6 +268,22 @@ TEST_CASE("only the bias wants a gradient, in its own dtype and strides", "[gpu]
         check(run(mod, problem, operands, given,
                   {{"bias"}, family, deterministic, /*operandsToo=*/false, /*spaced=*/true}, 2),
               expected, problem, DType::BF16);
+}
+
+TEST_CASE("gradients of captures by the lists of a block mask agree with the reference", "[gpu][backward][captures]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = take(Mod::parse(scoreOf("bias: f32[H, 512]", "score + bias[h, q_idx - kv_idx + 256]",
+                                          "(q_idx // 100 == kv_idx // 100) & ((q_idx + kv_idx) % 7 != 0)")));
+  const Problem problem{{2, 4, 2, 300, 400}, 64, 64, DType::F16};
+  const HostOperands operands = draw(mod, problem);
+  const ResultGradients given = drawGradients(problem, true);
+  const CaptureValues expected = expectedOf(mod, operands, given, {"bias"});
+  for (Family family : {Family::Naive, Family::Sm80})
+    for (bool deterministic : {false, true}) {
+      Asked asked{{"bias"}, family, deterministic};
+      asked.prepared = true;
+      check(run(mod, problem, operands, given, asked, 2), expected, problem, DType::F32);
+    }
 }
 
 TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whatever the derivative is there",
