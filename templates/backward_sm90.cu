@@ -64,7 +64,9 @@ namespace attnc::sm90 {
 
 static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
 constexpr int kThreads = 32 * (4 + kWarps);
-constexpr int kSplit = kBlockM == 64 ? 4 : 1;
+// Groups of 8 rows of Q after which the registers of their dP are free enough for S of the next step: a quarter, or all.
+constexpr bool kShortOfRegisters = kKeepsProducts || kKeepsExponents;
+constexpr int kSplit = kBlockM == 64 && !kShortOfRegisters ? 4 : 1;
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 
 using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
@@ -73,6 +75,14 @@ using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
 using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
 using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
 using Table = RowTable<Mod, kBlockM>;
+
+/// Deltas in registers, if there are some to spare.
+template <bool Late> struct DeltaOf {
+  using Type = Table::Values<>;
+};
+template <> struct DeltaOf<true> {
+  using Type = Table::LateValues;
+};
 
 struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
 struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
@@ -196,7 +206,6 @@ struct Consumer {
   unsigned d_q_parity = 0;
 
   using Scores = Fragment<1, kBlockM>;
-  using Weights = PackedFragment<Element, 1, kBlockM>;
 
   ATTNC_DEVICE KTile k_tile() const { return {shared + Memory::offset_of<KPart>()}; }
   ATTNC_DEVICE VTile v_tile() const { return {shared + Memory::offset_of<VPart>()}; }
@@ -212,8 +221,10 @@ struct Consumer {
     if constexpr (DqSums::kByRows) {
       wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
     } else {
-      using Slab = SwizzledTile<Element, kBlockN, 64>;
-      wgmma::start_gemm(d_q, transposed(s), Slab{k_tile().slab(group)}, 0);
+      // Columns of K: a slab, or half of one.
+      using Part = SwizzledTile<Element, kBlockN, DqSums::kColumns>;
+      const unsigned base = DqSums::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
+      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
     }
   }
 
@@ -238,7 +249,7 @@ struct Consumer {
   }
 
   /// dS^T of this warpgroup's rows.
-  ATTNC_DEVICE void write_gradients(const Weights& d_s) {
+  ATTNC_DEVICE void write_gradients(const PackedFragment<Element, 1, kBlockM>& d_s) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const unsigned at = s_ring.tile().base + (64 * group + 16 * warp + lane % 16) * STile::kRowBytes;
 #pragma unroll
@@ -276,12 +287,13 @@ struct Consumer {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
-    Weights weights, d_s;
+    PackedWeights<Element, kBlockM> weights;
+    PackedFragment<Element, 1, kBlockM> d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    typename Table::template Values<> delta; // of the last step
+    DeltaOf<kShortOfRegisters>::Type delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
@@ -291,7 +303,7 @@ struct Consumer {
       const bool has_last = last_tile >= 0;
       const Table last_table = table_of(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kKeepsProducts ? kGroups : kGroups / kSplit, kEarly = kGroups / 4;
+      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit, kEarly = kGroups / 4;
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);
@@ -359,9 +371,9 @@ struct Consumer {
         to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
       else
         to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-      delta = table.delta();
+      table.load_delta(delta);
       ptx::wgmma_fence();
-      wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
+      wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
       hand_over(has_last);
       last_tile = tile_of(place.b, place.h, step.start);

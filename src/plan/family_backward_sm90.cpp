@@ -38,7 +38,9 @@ int tableBytes(const codegen::Config& config, const KernelMod& mod) {
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
-  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 64; // as DqSums
+  const int columns = config.blockM == 128   ? int(llvm::alignTo(config.headDimQk, 16))
+                      : config.headDimQk <= 64 ? 32
+                                               : 64; // as DqSums
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * columns * 4;
   const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16;
@@ -52,7 +54,7 @@ size_t deltaBytesSm90(const LaunchOperands& operands) {
 /// Tiles of 64 or 128 rows of q, of 64 or 128 columns: for both, rows in whole 128.
 size_t sumBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
-  const int64_t columns = operands.q.shape[3] <= 64 ? int64_t(llvm::alignTo(uint64_t(operands.q.shape[3]), 16)) : 128;
+  const int64_t columns = operands.q.shape[3] <= 64 ? 64 : 128;
   return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) *
          size_t(columns);
 }
@@ -93,12 +95,13 @@ Expected<ParameterBlock> deltaParameters(const Stage&, const LaunchOperands& ope
 
 Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
-  const bool narrow = options.headDim <= 64;
-  codegen::Config config = configOf(options, {narrow ? 128 : 64, 128, 8});
+  // Steps of 128 rows at head dim 64, unless products must be kept until their gradients are there.
+  const bool wide = options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General;
+  codegen::Config config = configOf(options, {wide ? 128 : 64, 128, 8});
   config.kvStages = 2;
   config.qStages = 3; // S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
-  config.wgmmaShapes = {config.blockM, qk, v, 64};
+  config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   const passes::Algebra algebra = algebraFor(options.dtype);
   Plan plan;
   plan.stages.push_back({.templateName = "backward_delta.cu",

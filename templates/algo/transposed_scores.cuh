@@ -47,9 +47,15 @@ template <class M, int Rows> struct RowTable {
   template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> bias() const {
     return load<Begin, End>(base);
   }
-  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> delta() const {
-    return load<Begin, End>(base + kDelta);
-  }
+  ATTNC_DEVICE void load_delta(Values<>& values) const { values = load<0, Rows / 8>(base + kDelta); }
+  /// The same, each loaded when it is used: for who has no registers to spare.
+  struct LateValues {
+    unsigned array;
+    ATTNC_DEVICE float at(int n, int e) const {
+      return ptx::ld_shared_float(array + 4 * Fragment<1, Rows>::column(n, e));
+    }
+  };
+  ATTNC_DEVICE void load_delta(LateValues& values) const { values = {base + kDelta}; }
   template <int Begin, int End> ATTNC_DEVICE static Values<Begin, End> load(unsigned array) {
     Values<Begin, End> values;
 #pragma unroll
@@ -110,18 +116,25 @@ template <class M> struct KvPlace {
   ATTNC_DEVICE float kv_float(int r) const { return float(kv_first + 8 * r - origin); }
 };
 
-/// Whether to_gradients() needs the products: then `s` keeps what it needs. Weights it takes as they are packed, rounded as
-/// those that dV takes, so that their registers are free.
-constexpr bool kKeepsProducts = !Mod::Exponents::kGradientIsOne;
+/// Whether to_gradients() needs the products: then `s` must stay as it is. Weights it takes as they are packed, rounded as
+/// those that dV takes, so that the registers of `s` are free otherwise.
+constexpr bool kKeepsProducts = Mod::Exponents::kCallsScore;
+/// Whether it needs exponents; these are kept packed, too.
+constexpr bool kKeepsExponents = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
 
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`.
+/// What to_weights() leaves for to_gradients().
+template <class Element, int Rows> struct PackedWeights {
+  PackedFragment<Element, 1, Rows> weights, exponents;
+};
+
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights.
 /// Masked: elements may be dead, which come out as 0.
 template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Bias>
-ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Rows>& weights, const ForwardParams& p,
+ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, Rows>& out, const ForwardParams& p,
                              const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    float weight[2][2];
+    float weight[2][2], exponent[2][2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const float b = bias.at(n, e);
@@ -130,16 +143,16 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
       if constexpr (Masked && kReadsIntervals) interval = table.interval(row);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float& x = s.at(r, n, e);
+        const float x = s.at(r, n, e);
         const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
         float y;
         if constexpr (Mod::Exponents::kCallsScore) {
           const float score =
               M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           y = place.exponents.exponent(score, b, place.kv_float(r));
-        } else if constexpr (kKeepsProducts) {
-          x = place.exponents.capped(x);
-          y = x + b;
+        } else if constexpr (kKeepsExponents) {
+          exponent[r][e] = place.exponents.capped(x);
+          y = exponent[r][e] + b;
         } else {
           y = place.exponents.exponent(x, b, place.kv_float(r));
         }
@@ -156,23 +169,29 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) weights.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(weight[r][0], weight[r][1]);
+    for (int r = 0; r < 2; ++r) {
+      out.weights.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(weight[r][0], weight[r][1]);
+      if constexpr (kKeepsExponents)
+        out.exponents.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(exponent[r][0], exponent[r][1]);
+    }
   }
 }
 
 /// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
-/// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them.
+/// dead ones among them, get 0, whatever mod' and V are there. `s`: the products; `packed` as to_weights() left it.
 template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
-                               const PackedFragment<Element, 1, Rows>& weights, PackedFragment<Element, 1, Rows>& out,
+                               const PackedWeights<Element, Rows>& packed, PackedFragment<Element, 1, Rows>& out,
                                const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
                                Delta delta, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float weight[2], g[2];
-      unpack2<Element>(weights.a[0][n / 2][n % 2 * 2 + r], weight[0], weight[1]);
+      float weight[2], exponent[2], g[2];
+      unpack2<Element>(packed.weights.a[0][n / 2][n % 2 * 2 + r], weight[0], weight[1]);
+      if constexpr (kKeepsExponents)
+        unpack2<Element>(packed.exponents.a[0][n / 2][n % 2 * 2 + r], exponent[0], exponent[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
@@ -182,8 +201,8 @@ ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment
           g[e] = M::d_score(args, place.head, table.row(row), place.col[r], at, s.at(r, n, e) * p.scale, g[e]); // SEAM(d_score)
         } else if constexpr (!M::kPassesGradient) {
           g[e] = 0.f;
-        } else if constexpr (kKeepsProducts) {
-          g[e] *= place.exponents.gradient(s.at(r, n, e));
+        } else if constexpr (kKeepsExponents) {
+          g[e] *= place.exponents.gradient(exponent[e]);
         }
         if (Masked || Mod::Exponents::kCallsScore) g[e] = weight[e] == 0.f ? 0.f : g[e];
       }
