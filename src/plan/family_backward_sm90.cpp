@@ -14,6 +14,7 @@ std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (options.deterministic) return "adds up the gradient of q in any order";
   if (options.blockSparse && options.maskKvBlock < 128) return "takes block masks with kv blocks of 128 or 256";
   if (options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
     return "takes block masks with q blocks of 128 or 256 at head dims up to 64";
