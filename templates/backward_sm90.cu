@@ -19,8 +19,8 @@
 // The products of one consumer run beside the exponentials of the other; each waits for the other's dS once a step.
 //
 //   role          threads                        registers   what
-//   producer      warp 0                         24          walks steps, requests Q, dO; fills the table of rows
-//   consumer i    a warpgroup, 64 rows of K, V   240         products, mod, gradients
+//   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
+//   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
@@ -67,7 +67,9 @@ constexpr int kThreads = 32 * (4 + kWarps);
 // Groups of 8 rows of Q after which the registers of their dP are free enough for S of the next step: a quarter, or all.
 constexpr bool kShortOfRegisters = kKeepsProducts || kKeepsExponents;
 constexpr int kSplit = kBlockM == 64 && !kShortOfRegisters ? 4 : 1;
-constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+// Registers a thread; all together not more than the CTA is launched with, 168 a thread. The consumers' first need: beyond
+// head dim 64 each of them holds 64 x 128 of dK and of dV.
+constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
 using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
 using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
@@ -312,10 +314,12 @@ struct Consumer {
       const bool has_rows = !Mod::Exponents::kCallsScore || has_last;
       if (!has_rows) [[unlikely]]
         ;
-      else if (last_masked)
-        to_gradients<true, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      else
-        to_gradients<false, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else if (last_masked) {
+        to_gradients<0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+        drop_dead<0, kFirst>(d_s, weights.weights);
+      } else {
+        to_gradients<0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      }
       ptx::wgmma_wait_group<0>(); // dV is there
       wgmma::touch(d_v);
       pass_slot(o.empty_before(), has_last);
@@ -327,10 +331,12 @@ struct Consumer {
       start_scores(s); // of the next step; garbage where there is none
       if (!has_rows) [[unlikely]]
         ;
-      else if (last_masked)
-        to_gradients<true, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      else
-        to_gradients<false, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else if (last_masked) {
+        to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+        drop_dead<kFirst, kGroups>(d_s, weights.weights);
+      } else {
+        to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      }
       write_gradients(d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
@@ -351,10 +357,12 @@ struct Consumer {
       wgmma::touch(s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
         ;
-      else if (masked)
-        to_weights<true, 0, kEarly>(s, weights, f, args, place, table, bias, step);
-      else
-        to_weights<false, 0, kEarly>(s, weights, f, args, place, table, bias, step);
+      else if (masked) {
+        to_weights<0, kEarly>(s, weights, f, args, place, table, bias, step);
+        drop_dead<0, kEarly>(weights.weights, f, args, place, table, step);
+      } else {
+        to_weights<0, kEarly>(s, weights, f, args, place, table, bias, step);
+      }
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
       wgmma::touch(d_k);
@@ -368,10 +376,12 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      if (masked)
-        to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-      else
-        to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
+      if (masked) {
+        to_weights<kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
+        drop_dead<kEarly, kGroups>(weights.weights, f, args, place, table, step);
+      } else {
+        to_weights<kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
+      }
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO

@@ -26,8 +26,8 @@ constexpr bool kReadsRows = Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && 
 constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
 
 /// What all lanes share of the rows of a step: arrays of `Rows` elements in shared memory, one behind the other.
-///   bias       float: see weight_bias(); -inf for rows past the end
-///   delta      float: see gradients.cuh; 0 for rows past the end
+///   bias       float: see weight_bias(); -inf for rows past the end and those without live columns
+///   delta      float: see gradients.cuh; 0 where bias is -inf
 ///   interval   int2: the row's live columns, clipped to [0, kv_len), all of these in a step without kStepMasked; where
 ///              kReadsIntervals
 ///   row        Mod::Row; where kReadsRows
@@ -81,7 +81,7 @@ template <class M, int Rows> struct RowTable {
     const bool exists = q_idx < p.q_len;
     const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
     ptx::st_shared(base + 4 * i, bias);
-    ptx::st_shared(base + kDelta + 4 * i, exists ? delta : 0.f);
+    ptx::st_shared(base + kDelta + 4 * i, bias == negative_infinity() ? 0.f : delta);
     if constexpr (kReadsIntervals) {
       int interval[2] = {0, p.kv_len};
       if (step.flags & kStepMasked) {
@@ -114,6 +114,10 @@ template <class M> struct KvPlace {
 
   ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(kv_first + 8 * r, p.kv_len - 1); }
   ATTNC_DEVICE float kv_float(int r) const { return float(kv_first + 8 * r - origin); }
+  /// `row`: of the step.
+  ATTNC_DEVICE Coord coord(const ForwardParams& p, Step step, int row, int r) const {
+    return {b, h, min(step.start + row, p.q_len - 1), kv_idx(p, r)};
+  }
 };
 
 /// Whether to_gradients() needs the products: then `s` must stay as it is. Weights it takes as they are packed, rounded as
@@ -127,26 +131,23 @@ template <class Element, int Rows> struct PackedWeights {
   PackedFragment<Element, 1, Rows> weights, exponents;
 };
 
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights.
-/// Masked: elements may be dead, which come out as 0.
-template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Bias>
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights. Those of dead elements may be anything.
+template <int Begin, int End, class Element, class M, int Rows, class Bias>
 ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, Rows>& out, const ForwardParams& p,
-                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias, Step step) {
+                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias,
+                             Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
     float weight[2][2], exponent[2][2];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float b = bias.at(n, e);
-      const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
-      int2 interval;
-      if constexpr (Masked && kReadsIntervals) interval = table.interval(row);
+    for (int e = 0; e < 2; ++e)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float x = s.at(r, n, e);
-        const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
+        const float x = s.at(r, n, e), b = bias.at(n, e);
         float y;
         if constexpr (Mod::Exponents::kCallsScore) {
+          const int row = s.column(n, e);
+          const Coord at = place.coord(p, step, row, r);
           const float score =
               M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           y = place.exponents.exponent(score, b, place.kv_float(r));
@@ -156,18 +157,8 @@ ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, 
         } else {
           y = place.exponents.exponent(x, b, place.kv_float(r));
         }
-        if constexpr (Masked) {
-          const int kv_idx = place.kv_first + 8 * r;
-          bool live = kv_idx < p.kv_len;
-          if constexpr (kReadsIntervals)
-            live = kv_idx >= interval.x && kv_idx < interval.y;
-          else if constexpr (Mod::kHasMaskMod)
-            live = live && (!(step.flags & kStepMasked) || M::mask(args, place.head, table.row(row), place.col[r], at)); // SEAM(mask)
-          if (!live) y = negative_infinity();
-        }
         weight[r][e] = ptx::ex2(y);
       }
-    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       out.weights.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(weight[r][0], weight[r][1]);
@@ -177,15 +168,53 @@ ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, 
   }
 }
 
-/// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
-/// dead ones among them, get 0, whatever mod' and V are there. `s`: the products; `packed` as to_weights() left it.
-template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Delta>
+/// A pair of packed elements with those that are not wanted set to 0.
+ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
+  return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
+}
+
+/// Sets the weights of dead elements to 0: those that mask_mod or the end of KV says so of.
+template <int Begin, int End, class Element, class M, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& weights, const ForwardParams& p, const ModArgs& args,
+                            const KvPlace<M>& place, RowTable<M, Rows> table, Step step) {
+#pragma unroll
+  for (int n = Begin; n < End; ++n) {
+    bool live[2][2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int row = Fragment<1, Rows>::column(n, e);
+      int2 interval;
+      if constexpr (kReadsIntervals) interval = table.interval(row);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int kv_idx = place.kv_first + 8 * r;
+        live[r][e] = kv_idx < p.kv_len;
+        if constexpr (kReadsIntervals) {
+          live[r][e] = kv_idx >= interval.x && kv_idx < interval.y;
+        } else if constexpr (Mod::kHasMaskMod) {
+          if (step.flags & kStepMasked)
+            live[r][e] = live[r][e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
+                                               place.coord(p, step, row, r));
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      unsigned& pair = weights.a[0][n / 2][n % 2 * 2 + r];
+      pair = keep_halves(pair, live[r][0], live[r][1]);
+    }
+  }
+}
+
+/// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
+/// `s`: the products; `packed` as to_weights() and drop_dead() left it.
+template <int Begin, int End, class Element, class M, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
                                const PackedWeights<Element, Rows>& packed, PackedFragment<Element, 1, Rows>& out,
                                const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
                                Delta delta, Step step) {
 #pragma unroll
-  for (int n = Begin; n < End; ++n) {
+  for (int n = Begin; n < End; ++n)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float weight[2], exponent[2], g[2];
@@ -195,20 +224,32 @@ ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
-        if constexpr (Mod::Exponents::kCallsScore) {
-          const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
-          const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
-          g[e] = M::d_score(args, place.head, table.row(row), place.col[r], at, s.at(r, n, e) * p.scale, g[e]); // SEAM(d_score)
-        } else if constexpr (!M::kPassesGradient) {
+        if constexpr (!M::kPassesGradient) {
           g[e] = 0.f;
+        } else if constexpr (Mod::Exponents::kCallsScore) {
+          const int row = s.column(n, e);
+          const Coord at = place.coord(p, step, row, r);
+          g[e] = M::d_score(args, place.head, table.row(row), place.col[r], at, s.at(r, n, e) * p.scale, g[e]); // SEAM(d_score)
+          g[e] = weight[e] == 0.f ? 0.f : g[e];
         } else if constexpr (kKeepsExponents) {
           g[e] *= place.exponents.gradient(exponent[e]);
         }
-        if (Masked || Mod::Exponents::kCallsScore) g[e] = weight[e] == 0.f ? 0.f : g[e];
       }
       out.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(g[0], g[1]);
     }
-  }
+}
+
+/// Sets gradients of elements of weight 0 to 0, all dead ones among them, whatever mod' and V are there.
+template <int Begin, int End, class Element, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& gradients, const PackedFragment<Element, 1, Rows>& weights) {
+#pragma unroll
+  for (int n = Begin; n < End; ++n)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const unsigned weight = weights.a[0][n / 2][n % 2 * 2 + r];
+      unsigned& pair = gradients.a[0][n / 2][n % 2 * 2 + r];
+      pair = keep_halves(pair, weight & 0xffffu, weight >> 16);
+    }
 }
 
 } // namespace attnc
