@@ -273,6 +273,30 @@ struct Consumer {
     }
   }
 
+  template <class M> ATTNC_DEVICE static bool small_scores(const KvPlace<M>& place, const Scores& s) {
+    return place.exponents.are_small(s);
+  }
+
+  /// Weights of groups [Begin, End) of 8 rows of Q.
+  // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
+  template <int Begin, int End, class Bias>
+  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
+                          Bias bias, Step step, bool masked, bool small) const {
+    const ForwardParams& f = p.base.forward;
+    if constexpr (kKeepsExponents) {
+      if (small)
+        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
+      else
+        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+      if (masked) drop_dead<Begin, End>(weights.weights, f, args, place, table, step);
+    } else if (masked) {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+      drop_dead<Begin, End>(weights.weights, f, args, place, table, step);
+    } else {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+    }
+  }
+
   /// S^T = K Q^T of the step whose Q comes next in the ring.
   ATTNC_DEVICE void start_scores(Scores& s) {
     wgmma::touch(s);
@@ -328,6 +352,7 @@ struct Consumer {
       q.hear(message);
       const Table table = table_of(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
+      if constexpr (kSplit == 1) write_gradients(d_s); // ahead of products that it would wait for
       start_scores(s); // of the next step; garbage where there is none
       if (!has_rows) [[unlikely]]
         ;
@@ -337,7 +362,7 @@ struct Consumer {
       } else {
         to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
       }
-      write_gradients(d_s);
+      if constexpr (kSplit > 1) write_gradients(d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
@@ -355,14 +380,12 @@ struct Consumer {
       const bool masked = tail || step.flags & kStepMasked;
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
+      bool small = false;
+      if constexpr (kKeepsExponents) small = small_scores(place, s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
         ;
-      else if (masked) {
-        to_weights<0, kEarly>(s, weights, f, args, place, table, bias, step);
-        drop_dead<0, kEarly>(weights.weights, f, args, place, table, step);
-      } else {
-        to_weights<0, kEarly>(s, weights, f, args, place, table, bias, step);
-      }
+      else
+        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
       wgmma::touch(d_k);
@@ -376,17 +399,12 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      if (masked) {
-        to_weights<kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-        drop_dead<kEarly, kGroups>(weights.weights, f, args, place, table, step);
-      } else {
-        to_weights<kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-      }
+      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small);
+      hand_over(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
-      hand_over(has_last);
       last_tile = tile_of(place.b, place.h, step.start);
       q.advance();
       o.advance();

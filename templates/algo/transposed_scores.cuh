@@ -131,8 +131,9 @@ template <class Element, int Rows> struct PackedWeights {
   PackedFragment<Element, 1, Rows> weights, exponents;
 };
 
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights. Those of dead elements may be anything.
-template <int Begin, int End, class Element, class M, int Rows, class Bias>
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights. Those of dead elements may be anything. Small: they are
+/// all small (TanhExponents).
+template <int Begin, int End, bool Small, class Element, class M, int Rows, class Bias>
 ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, Rows>& out, const ForwardParams& p,
                              const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias,
                              Step step) {
@@ -152,7 +153,7 @@ ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, 
               M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           y = place.exponents.exponent(score, b, place.kv_float(r));
         } else if constexpr (kKeepsExponents) {
-          exponent[r][e] = place.exponents.capped(x);
+          exponent[r][e] = Small ? place.exponents.capped_small(x) : place.exponents.capped(x);
           y = exponent[r][e] + b;
         } else {
           y = place.exponents.exponent(x, b, place.kv_float(r));
