@@ -9,41 +9,51 @@
 // S^T = K Q^T and dP^T = V dO^T have their rows along KV: P^T and dS^T are in registers what dV and dK take. dS also goes
 // to shared memory, since dQ takes that of both consumers; dQ is added to fp32 sums in global memory.
 //
-//   consumer, step j    tensor cores                        other units
-//                       S(j), dQ(j-1)                       -
-//                       dQ(j-1)                             first weights of P(j)
-//                       dP(j)                               dQ(j-1) to memory, other weights
-//                       dV += P(j) dO(j)                    dS(j), to shared memory
-//                       dK += dS(j) Q(j), S(j+1), ..
+//   a consumer's loop            tensor cores, in this order          other units
+//   dS(j-1) from dP(j-1)         dV += P(j-1) dO(j-1)                 first quarter of dS
+//   S(j), once registers allow   S(j)                                 the rest of dS, to shared memory
+//   dK, dQ of j-1                dK += dS(j-1) Q(j-1), dQ(j-1)        first quarter of P(j)
+//   dP(j)                        dP(j)                                dQ(j-1) to shared memory, the rest of P(j)
 //
-// The products of one consumer run beside the exponentials of the other; each waits for the other's dS once a step.
+// So products are under way nearly all the time; each consumer waits for the other's dS once a step. dQ and dP share
+// registers. There is no prologue: the first round computes garbage for the step before, which is not used, since ptxas
+// gives up on products under way whose accumulators are defined in two places.
 //
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
+//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by the copy engine
 //   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
-//   QRing           kStages tiles of kBlockM x kHeadDimQk      a slot: until dK of its step is there
-//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: likewise (dO)
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
+//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
 //   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
-//   Rows            kStages RowTables                          as the slot of Q
-//   control words   messages and barriers of the rings, KvFull
+//   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the copy engine has read it
+//   Rows            kQStages RowTables                         as the slot of Q
+//   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
 //   kv_full           producer: K and V requested; their bytes              1            consumers
 //   q.full            producer: Q requested, message told, rows written;    1            consumers
 //                     its bytes
-//   q.empty, o.empty  consumers: dK and dV of the step are there            kWarps       producer
+//   q.empty           consumers: dK of the step is there                    kWarps       producer
 //   o.full            producer: dO requested; its bytes                     1            consumers
+//   o.empty           consumers: dV of the step is there                    kWarps       producer
 //   s.full            consumers: dS is written                              kWarps       consumers
-//   s.empty           consumers: dQ is there                                kWarps       consumers
+//   dq_full[i]        consumer i: dQ is written, message told               4            storer i
+//   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
 //
-// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
+// No one waits for a slot of SRing to fall free: who writes dS(j) has seen s.full of j - 1, to which the other consumer
+// arrived after its dQ(j-2).
+//
+// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps. With dQ: its tile of Q; < 0: no more.
 //
 // The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
 // dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
 // runs after.
+//
+// Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -273,8 +283,12 @@ struct Consumer {
     }
   }
 
+  /// Of soft caps: whether they may take the way of small scores.
   template <class M> ATTNC_DEVICE static bool small_scores(const KvPlace<M>& place, const Scores& s) {
-    return place.exponents.are_small(s);
+    if constexpr (kKeepsExponents)
+      return place.exponents.are_small(s);
+    else
+      return false;
   }
 
   /// Weights of groups [Begin, End) of 8 rows of Q.
@@ -380,8 +394,7 @@ struct Consumer {
       const bool masked = tail || step.flags & kStepMasked;
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
-      bool small = false;
-      if constexpr (kKeepsExponents) small = small_scores(place, s);
+      const bool small = small_scores(place, s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
         ;
       else
