@@ -142,10 +142,17 @@ public:
   /// whatever is in it; launches that may overlap need one each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
-  /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count, and with
-  /// gradients of captures the captures. Of `outputs`, what is said of gradients of captures counts: dense f32 tensors
-  /// take no more unless KernelOptions::deterministic asks for it. Without them, it is enough for all outputs. Errors
-  /// (environment): operands that fit neither each other nor the kernel.
+  /// Bytes of device memory that a launch needs:
+  ///
+  ///   Sm80, Sm90         4 a row of q: f32 [B, H, Q_LEN]
+  ///   Sm90               4 an element of q beside: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to 64
+  ///                      or 128
+  ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
+  ///                      KernelOptions::deterministic, unless each element is written once
+  ///
+  /// and up to kWorkspaceAlignment between two of these. Of `operands`, shapes and dtypes of q, k, v and out count, and
+  /// with gradients of captures the captures. Of `outputs`, the tensors for gradients of captures count; without them,
+  /// it is enough for any. Errors (environment): operands that fit neither each other nor the kernel.
   Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const;
 
   const CompiledStages& compiled() const;
