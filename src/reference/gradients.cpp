@@ -32,7 +32,9 @@ struct Dense {
                                                  column * tensor.stride[3])
                                  .real);
   }
-  const double* row(int64_t b, int64_t h, int64_t at) const { return &values[size_t(((b * heads + h) * rows + at) * columns)]; }
+  const double* row(int64_t b, int64_t h, int64_t at) const {
+    return &values[size_t(((b * heads + h) * rows + at) * columns)];
+  }
 };
 
 double dot(const double* x, const double* y, int64_t count) {
