@@ -24,7 +24,8 @@ namespace attnc {
 /// A CUDA stream of the current context; null is the null stream.
 using Stream = CUstream_st*;
 
-/// What a kernel computes: out from q, k and v, or gradients of these, or the lists of a block mask from mask_mod.
+/// What a kernel computes: out from q, k and v, or gradients of these and of captures, or the lists of a
+/// block mask from mask_mod.
 enum class KernelKind { Forward, Backward, BlockMask };
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and

@@ -13,12 +13,13 @@ const std::vector<std::string> kAll = {"all"}, kNone = {"none"};
 
 void GradientOptions::addTo(CLI::App& command) {
   command
-      .add_option("--gradients", captures,
-                  "Backward: the captures whose gradients are computed beside dq, dk and dv: names; all: the floats\n"
-                  "that a gradient arrives at (default); none")
+      .add_option(
+          "--gradients", captures,
+          "Backward: captures that get gradients beside q, k and v, by name, separated by commas; none; or all\n"
+          "(default): the floats that a gradient arrives at")
       ->allow_extra_args(false)
       ->delimiter(',')
-      ->type_name("NAME,...");
+      ->type_name("NAME");
   command.add_flag("--deterministic", deterministic, "Backward: equal runs give equal bits");
 }
 

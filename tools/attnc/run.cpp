@@ -238,7 +238,7 @@ void addRun(CLI::App& app, int& exitCode) {
   addOptions(*command, *options);
   command->footer(std::string(kRandomHelp) +
                   "\n\nExamples:\n"
-                  "  attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
+                  "  attnc run window_alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
                   "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
                   "  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors");
   command->callback([options, &exitCode] { exitCode = runRun(*options); });
