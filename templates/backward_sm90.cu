@@ -192,7 +192,8 @@ struct Producer {
     for (int i = 0; i < batches * f.group; ++i) {
       const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
       const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, min(tile.start + kBlockN, f.kv_len));
+      const int kv_end = min(tile.start + kBlockN, f.kv_len);
+      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
 #pragma unroll 1
       for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
     }
@@ -344,7 +345,8 @@ struct Consumer {
       const bool has_last = last_tile >= 0;
       const Table last_table = table_of(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit, kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
+      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
+      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2; // whose weights are formed beside dQ
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);

@@ -46,7 +46,7 @@ struct BackwardParams {
   ForwardParams forward;
   const void* d_out;  // [batch, q_heads, q_len, head_dim_v]: gradient of out
   const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null if there is none
-  float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward.cuh
+  float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward_delta.cu
   void* d_q;          // as q; written
   void* d_k;          // as k, of kv_batch batches; written
   void* d_v;          // as v

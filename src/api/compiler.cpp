@@ -145,9 +145,8 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
     const codegen::ModSource& source = (*kernelMod)->source;
     stages.push_back({source.slots, nullptr});
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
-    programs.push_back(std::async(launch, [this, job = compileJob(plan::assemble(**kernelMod, stage, plan.options), source.key)] {
-      return cache.getOrCompile(job);
-    }));
+    jit::CompileJob job = compileJob(plan::assemble(**kernelMod, stage, plan.options), source.key);
+    programs.push_back(std::async(launch, [this, job = std::move(job)] { return cache.getOrCompile(job); }));
   }
   for (size_t i = 0; i < stages.size(); ++i) {
     Expected<jit::CachedKernel> cached = programs[i].get();

@@ -70,12 +70,18 @@ size_t sumBytes(const LaunchOperands& operands) {
          size_t(columns);
 }
 
-Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const LaunchOperands& operands,
-                                                const Device& device, const WorkspaceView& workspace) {
+/// Tensor maps must describe what is read, and gradients are stored 16 bytes at a time.
+Status checkBackwardSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out},
         {"d_out", &operands.dOut}, {"d_q", &operands.dQ}, {"d_k", &operands.dK}, {"d_v", &operands.dV}})
-    if (Status status = checkMappable(name, *tensor); !status) return status.error();
+    if (Status status = checkMappable(name, *tensor); !status) return status;
+  return {};
+}
+
+Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const LaunchOperands& operands,
+                                                const Device& device, const WorkspaceView& workspace) {
+  if (Status status = checkBackwardSm90Layout(operands); !status) return status.error();
   BackwardParamsSm90 params{};
   params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
@@ -123,14 +129,6 @@ Plan planBackwardSm90(const Request& request) {
                          .parameters = backwardParametersSm90});
   plan.workspace.push_back({.use = Use::DqSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
-}
-
-/// What is read by tensor maps; the gradients are checked by the launch.
-Status checkBackwardSm90Layout(const LaunchOperands& operands) {
-  for (auto [name, tensor] :
-       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
-    if (Status status = checkMappable(name, *tensor); !status) return status;
-  return {};
 }
 
 } // namespace

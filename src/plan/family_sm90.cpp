@@ -78,7 +78,8 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   const ForwardParams base = forwardParams(operands);
   ForwardParamsSm90 params{q->map, k->map,       v->map,       out->map,     base,
                            {},     q->batchStep, k->batchStep, v->batchStep, out->batchStep};
-  const int64_t kvBytes = int64_t(base.kv_len) * (stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype);
+  const codegen::Config& config = stage.config;
+  const int64_t kvBytes = int64_t(base.kv_len) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
   const int64_t allKvHeads = int64_t(base.batch) * base.kv_heads;
   params.order.q_tiles = (base.q_len + blockM - 1) / blockM;
   params.order.heads = base.batch * base.q_heads;

@@ -72,11 +72,11 @@ template <class Memory, class Parts> struct Ring {
     }
   }
 
-  ATTNC_DEVICE unsigned empty_of(int i) const { return full_of(Parts::kCount + i); }
 
 private:
   ATTNC_DEVICE unsigned control() const { return base + Memory::template offset_of<typename Parts::Control>(); }
   ATTNC_DEVICE unsigned message() const { return control() + 4 * Parts::kMessageWords * slot; }
+  ATTNC_DEVICE unsigned empty_of(int i) const { return full_of(Parts::kCount + i); }
   ATTNC_DEVICE unsigned full_of(int i) const { return control() + 4 * Parts::kMessageWords * Parts::kCount + 8 * i; }
 };
 

@@ -369,6 +369,15 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     CHECK(both->backward->kvLoop == KvLoop::Bounds);
     CHECK(both->workspaceBytes >= kWorkspaceAlignment + kDelta); // behind the counters
   }
+  SECTION("gradients that the copy engine cannot describe are left to another family") {
+    for (TensorView* tensor : {&operands.dOut, &*gradients.dQ, &*gradients.dK, &*gradients.dV}) {
+      const TensorView aligned = *tensor;
+      CHECK(settle(Mod::identity())->backward->options.family == Family::Sm90);
+      tensor->stride[2] += 1;
+      CHECK(settle(Mod::identity())->backward->options.family == Family::Sm80);
+      *tensor = aligned;
+    }
+  }
   SECTION("row maxima are the forward's alone") {
     c.outputs.rowMax = operands.lse;
     auto both = settle(Mod::identity());
