@@ -8,6 +8,7 @@
 #include "passes/derive.h"
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
+#include "templates/params_backward_sm80.cuh"
 #include "templates/params_sm90.cuh"
 
 #include <string>
@@ -36,7 +37,7 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock = 
-    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm90, BlockMaskParams>;
+    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90, BlockMaskParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

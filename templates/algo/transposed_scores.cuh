@@ -3,7 +3,7 @@
 //
 //   P = 2^y, y = log2(e) (mod(s) - lse);  G = P (dP - delta);  dS = mod'(s) G
 //
-// A lane holds two KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
+// A lane holds 2 RowGroups KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
 // computed once a step for all lanes, in shared memory: RowTable.
 #pragma once
 
@@ -88,12 +88,13 @@ template <class M, int Rows> struct RowTable {
   }
 };
 
-/// What a lane knows of its two KV columns, for one query head.
-template <class M> struct KvPlace {
+/// What a lane knows of its KV columns, rows of a fragment, for one query head.
+template <class M, int RowGroups = 1> struct KvPlace {
+  static constexpr int kRows = 2 * RowGroups;
   int b, h, kv_first; ///< kv_first: of the lane's row 0 of the fragment
   int origin;         ///< what q_float and kv_float count from
   Mod::Head head;
-  Mod::Col col[2];
+  Mod::Col col[kRows];
   typename M::Exponents exponents;
 
   KvPlace() = default;
@@ -102,12 +103,13 @@ template <class M> struct KvPlace {
         head(M::head(args, b, h)),                     // SEAM(head)
         exponents(p.scale, M::factors(args, head)) {   // SEAM(factors)
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
+    for (int r = 0; r < kRows; ++r)
       col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
   }
 
-  ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(kv_first + 8 * r, p.kv_len - 1); }
-  ATTNC_DEVICE float kv_float(int r) const { return float(kv_first + 8 * r - origin); }
+  ATTNC_DEVICE int position(int r) const { return kv_first + Fragment<RowGroups, 8>::row_offset(r); }
+  ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(position(r), p.kv_len - 1); }
+  ATTNC_DEVICE float kv_float(int r) const { return float(position(r) - origin); }
 };
 
 /// Whether to_gradients() needs the products: then `s` keeps what it needs. Weights it takes as they are packed, rounded as
@@ -116,12 +118,13 @@ constexpr bool kKeepsProducts = !Mod::Exponents::kGradientIsOne;
 
 /// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`.
 /// Masked: elements may be dead, which come out as 0.
-template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Bias>
-ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Rows>& weights, const ForwardParams& p,
-                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias, Step step) {
+template <bool Masked, int Begin, int End, class Element, class M, int RowGroups, int Rows, class Bias>
+ATTNC_DEVICE void to_weights(Fragment<RowGroups, Rows>& s, PackedFragment<Element, RowGroups, Rows>& weights,
+                             const ForwardParams& p, const ModArgs& args, const KvPlace<M, RowGroups>& place,
+                             RowTable<M, Rows> table, Bias bias, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    float weight[2][2];
+    float weight[2 * RowGroups][2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const float b = bias.at(n, e);
@@ -129,7 +132,7 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
       int2 interval;
       if constexpr (Masked && kReadsIntervals) interval = table.interval(row);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      for (int r = 0; r < 2 * RowGroups; ++r) {
         float& x = s.at(r, n, e);
         const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
         float y;
@@ -144,7 +147,7 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
           y = place.exponents.exponent(x, b, place.kv_float(r));
         }
         if constexpr (Masked) {
-          const int kv_idx = place.kv_first + 8 * r;
+          const int kv_idx = place.position(r);
           bool live = kv_idx < p.kv_len;
           if constexpr (kReadsIntervals)
             live = kv_idx >= interval.x && kv_idx < interval.y;
@@ -156,23 +159,23 @@ ATTNC_DEVICE void to_weights(Fragment<1, Rows>& s, PackedFragment<Element, 1, Ro
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) weights.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(weight[r][0], weight[r][1]);
+    for (int r = 0; r < 2 * RowGroups; ++r) weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
   }
 }
 
 /// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
 /// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them.
-template <bool Masked, int Begin, int End, class Element, class M, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
-                               const PackedFragment<Element, 1, Rows>& weights, PackedFragment<Element, 1, Rows>& out,
-                               const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
-                               Delta delta, Step step) {
+template <bool Masked, int Begin, int End, class Element, class M, int RowGroups, int Rows, class Delta>
+ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const Fragment<RowGroups, Rows>& s,
+                               const PackedFragment<Element, RowGroups, Rows>& weights,
+                               PackedFragment<Element, RowGroups, Rows>& out, const ForwardParams& p, const ModArgs& args,
+                               const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Delta delta, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2 * RowGroups; ++r) {
       float weight[2], g[2];
-      unpack2<Element>(weights.a[0][n / 2][n % 2 * 2 + r], weight[0], weight[1]);
+      unpack2<Element>(weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], weight[0], weight[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
@@ -187,7 +190,7 @@ ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment
         }
         if (Masked || Mod::Exponents::kCallsScore) g[e] = weight[e] == 0.f ? 0.f : g[e];
       }
-      out.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(g[0], g[1]);
+      out.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(g[0], g[1]);
     }
   }
 }
