@@ -81,6 +81,19 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 constexpr int part_of(int columns) { return round_up((columns + kSplit - 1) / kSplit, 16); }
 constexpr int kQkPart = part_of(KTile::kColumns), kVPart = part_of(VTile::kColumns);
 
+/// Which rows of K and V a CTA owns.
+struct KvTilePlace {
+  int b, head, start;
+
+  // NOTE: formed anew wherever it is called, since registers are scarce between.
+  ATTNC_DEVICE explicit KvTilePlace(const ForwardParams& f) {
+    const int index = ptx::opaque(blockIdx.x), tiles = (f.kv_len + kBlockN - 1) / kBlockN;
+    b = index / tiles / f.kv_heads;
+    head = index / tiles % f.kv_heads;
+    start = index % tiles * kBlockN;
+  }
+};
+
 struct KvGradients {
   using Scores = Fragment<kGroups, kStepRows>;
   using Weights = PackedFragment<Element, kGroups, kStepRows>;
@@ -88,7 +101,7 @@ struct KvGradients {
   const BackwardParamsSm80& p;
   const ModArgs& args;
   unsigned shared;
-  int kv_start, kv_b, kv_head;
+  int kv_start;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   const int part = warp % kSplit, warp_row = warp / kSplit * kOwned;
   Fragment<kGroups, kQkPart> d_k;
@@ -120,6 +133,7 @@ struct KvGradients {
     else
       to_weights<false, 0, kRowGroups>(s, weights, f, args, place, rows, rows.bias(), mine);
     if constexpr (kSplit > 1) mma::write_packed(p_tile(), warp_row, part * kStepRows, weights);
+    if constexpr (kSplit == 1) mma::gemm(d_v, weights, mma::columns<kVPart>(o_tile(slot), 0)); // dV += P^T dO
     d_p.fill(0.f);
     mma::gemm(d_p, v_tile().template rows<kOwned>(warp_row), // dP^T = V dO^T
               transposed(o_tile(slot).template rows<kStepRows>(part * kStepRows)));
@@ -133,10 +147,10 @@ struct KvGradients {
     const auto o_part = mma::columns<kVPart>(o_tile(slot), part * kVPart);
     const auto q_part = mma::columns<kQkPart>(q_tile(slot), part * kQkPart);
     if constexpr (kSplit == 1) {
-      mma::gemm(d_v, weights, o_part);
       mma::gemm(d_k, d_s, q_part);
     }
     __syncthreads();
+    shared = ptx::opaque(shared);
     if constexpr (kSplit > 1) {
       mma::gemm(d_v, p_tile().template rows<kOwned>(warp_row), o_part);
       mma::gemm(d_k, s_tile().template rows<kOwned>(warp_row), q_part);
@@ -150,17 +164,20 @@ struct KvGradients {
     sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
   }
 
-  using Walk = QWalk<Mod, kBlockM, kBlockSparse>;
-  static_assert(sizeof(Walk) <= WalkPart::kBytes, "the walk does not fit");
-  ATTNC_DEVICE Walk& walk() const { return *(Walk*)__cvta_shared_to_generic(shared + Memory::offset_of<WalkPart>()); }
-
-  /// The (batch, query head) that comes i-th.
-  struct HeadPlace {
+  /// A query head that shares the KV head, and its steps.
+  struct HeadWalk {
+    QWalk<Mod, kBlockM, kBlockSparse> steps;
     int b, h;
   };
-  ATTNC_DEVICE HeadPlace head_at(int i) const {
-    const int group = p.base.forward.group;
-    return {kv_b + i / group, kv_head * group + i % group};
+  static_assert(sizeof(HeadWalk) <= WalkPart::kBytes, "the walk does not fit");
+  ATTNC_DEVICE HeadWalk& walk() const {
+    return *(HeadWalk*)__cvta_shared_to_generic(shared + Memory::offset_of<WalkPart>());
+  }
+  ATTNC_DEVICE HeadWalk walk_of(int i) const {
+    const ForwardParams& f = p.base.forward;
+    const KvTilePlace tile(f);
+    const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
+    return {walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len)), b, h};
   }
 
   /// Adds up over the rows of Q of all heads that share the KV head. While a step is computed, the tiles and tables of the
@@ -178,27 +195,22 @@ struct KvGradients {
     for (int i = 0; i <= heads; ++i) {
       if (i < heads) {
         if (i > 0) __syncthreads();
-        if (threadIdx.x == 0) {
-          const HeadPlace at = head_at(i);
-          walk() = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, at.b, at.h, kv_start, min(kv_start + kBlockN, f.kv_len));
-        }
+        if (threadIdx.x == 0) walk() = walk_of(i);
         __syncthreads();
       }
 #pragma unroll 1
-      for (int j = 0; i == heads ? j < 1 : j < walk().count; ++j) {
+      for (int j = 0; i == heads ? j < 1 : j < walk().steps.count; ++j) {
         ptx::cp_async_wait_group<0>();
         __syncthreads();
         float lse = 0.f, delta = 0.f;
-        if (i < heads) request(head_at(i), walk().start_of(j), slot ^ 1, lse, delta);
+        if (i < heads) request(slot ^ 1, j, lse, delta);
         if (has_step) add_step(place, step, slot, tail || step.flags & kStepMasked);
         if (i == heads) break;
-        // NOTE: formed anew, since registers are scarce while a step is computed.
-        const HeadPlace at = head_at(ptx::opaque(i));
-        step = walk().at(ptx::opaque(j));
+        // NOTE: read again, since registers are scarce while a step is computed.
+        step = walk().steps.at(j);
         slot ^= 1;
-        fill_table(at, step, slot, lse, delta);
-        if (!has_step || place.b != at.b || place.h != at.h)
-          place = Place(f, args, at.b, at.h, kv_start, warp_row + Scores::row(0));
+        fill_table(slot, step, lse, delta);
+        if (j == 0) place = Place(f, args, walk().b, walk().h, kv_start, warp_row + Scores::row(0));
         has_step = true;
       }
     }
@@ -206,8 +218,10 @@ struct KvGradients {
   }
 
   /// Begins to copy the tiles of a step, and loads what its row of the tables is filled with.
-  ATTNC_DEVICE void request(HeadPlace at, int start, int slot, float& lse, float& delta) const {
+  ATTNC_DEVICE void request(int slot, int j, float& lse, float& delta) const {
     const ForwardParams& f = p.base.forward;
+    const HeadWalk& at = walk();
+    const int start = at.steps.start_of(j);
     const Strides &q_stride = f.q_stride, &o_stride = p.base.d_out_stride;
     copy_in<kThreads>(q_tile(slot), (const Element*)f.q + at.b * q_stride.batch + at.h * q_stride.head, q_stride.row, start,
                       f.q_len, f.vectors);
@@ -220,13 +234,14 @@ struct KvGradients {
     delta = p.base.delta[index];
   }
 
-  ATTNC_DEVICE void fill_table(HeadPlace at, Step step, int slot, float lse, float delta) const {
+  ATTNC_DEVICE void fill_table(int slot, Step step, float lse, float delta) const {
     const int row = threadIdx.x;
     if (row >= kBlockM) return;
-    const Mod::Head head = Mod::head(args, at.b, at.h); // SEAM(head)
+    const int b = walk().b, h = walk().h;
+    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
     const int first = row / kStepRows * kStepRows, origin = Mod::kAnyOrigin ? kv_start : 0;
     table(slot, row / kStepRows)
-        .fill(p.base.forward, args, head, at.b, at.h, {step.start + first, step.flags}, row - first, origin, lse, delta);
+        .fill(p.base.forward, args, head, b, h, {step.start + first, step.flags}, row - first, origin, lse, delta);
   }
 };
 
@@ -234,16 +249,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward(const __grid_constant__ BackwardParamsSm80 p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   const ForwardParams& f = p.base.forward;
-  const int kv_tiles = (f.kv_len + kBlockN - 1) / kBlockN;
-  const int kv_head = blockIdx.x / kv_tiles % f.kv_heads, kv_b = blockIdx.x / kv_tiles / f.kv_heads;
-  const int kv_start = blockIdx.x % kv_tiles * kBlockN;
-  KvGradients gradients = {p, args, ptx::shared_address(dynamic_shared), kv_start, kv_b, kv_head};
+  const KvTilePlace tile(f);
+  KvGradients gradients = {p, args, ptx::shared_address(dynamic_shared), tile.start};
   const KTile k_tile = gradients.k_tile();
   const VTile v_tile = gradients.v_tile();
-  const Element* k = (const Element*)f.k + kv_b * f.k_stride.batch + kv_head * f.k_stride.head;
-  const Element* v = (const Element*)f.v + kv_b * f.v_stride.batch + kv_head * f.v_stride.head;
-  copy_in<kThreads>(k_tile, k, f.k_stride.row, kv_start, f.kv_len, f.vectors);
-  copy_in<kThreads>(v_tile, v, f.v_stride.row, kv_start, f.kv_len, f.vectors);
+  const Element* k = (const Element*)f.k + tile.b * f.k_stride.batch + tile.head * f.k_stride.head;
+  const Element* v = (const Element*)f.v + tile.b * f.v_stride.batch + tile.head * f.v_stride.head;
+  copy_in<kThreads>(k_tile, k, f.k_stride.row, tile.start, f.kv_len, f.vectors);
+  copy_in<kThreads>(v_tile, v, f.v_stride.row, tile.start, f.kv_len, f.vectors);
   ptx::cp_async_commit_group();
   gradients.d_k.fill(0.f);
   gradients.d_v.fill(0.f);
@@ -253,11 +266,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   mma::write_scaled(v_tile, gradients.warp_row, gradients.part * kVPart, gradients.d_v, 1.f);
   __syncthreads();
   constexpr int kRows = kBlockN / kWarps;
-  const int first = gradients.warp * kRows;
-  Element* to_k = (Element*)p.base.d_k + kv_b * p.base.d_k_stride.batch + kv_head * p.base.d_k_stride.head;
-  Element* to_v = (Element*)p.base.d_v + kv_b * p.base.d_v_stride.batch + kv_head * p.base.d_v_stride.head;
-  copy_out(k_tile.rows<kRows>(first), to_k, p.base.d_k_stride.row, kv_start + first, f.kv_len, f.vectors);
-  copy_out(v_tile.rows<kRows>(first), to_v, p.base.d_v_stride.row, kv_start + first, f.kv_len, f.vectors);
+  const KvTilePlace to(f);
+  const int first = gradients.warp * kRows, row = to.start + first;
+  const Strides &k_stride = p.base.d_k_stride, &v_stride = p.base.d_v_stride;
+  Element* d_k = (Element*)p.base.d_k + to.b * k_stride.batch + to.head * k_stride.head;
+  Element* d_v = (Element*)p.base.d_v + to.b * v_stride.batch + to.head * v_stride.head;
+  copy_out(k_tile.rows<kRows>(first), d_k, k_stride.row, row, f.kv_len, f.vectors);
+  copy_out(v_tile.rows<kRows>(first), d_v, v_stride.row, row, f.kv_len, f.vectors);
 }
 
 } // namespace attnc::sm80
