@@ -129,18 +129,18 @@ struct KvGradients {
     mma::gemm(s, k_tile().template rows<kOwned>(warp_row), // S^T = K Q^T
               transposed(q_tile(slot).template rows<kStepRows>(part * kStepRows)));
     if (masked)
-      to_weights<true, 0, kRowGroups>(s, weights, f, args, place, rows, rows.bias(), mine);
+      to_weights<true, 0, kRowGroups, true>(s, weights, f, args, place, rows, rows.bias(), mine);
     else
-      to_weights<false, 0, kRowGroups>(s, weights, f, args, place, rows, rows.bias(), mine);
+      to_weights<false, 0, kRowGroups, true>(s, weights, f, args, place, rows, rows.bias(), mine);
     if constexpr (kSplit > 1) mma::write_packed(p_tile(), warp_row, part * kStepRows, weights);
     if constexpr (kSplit == 1) mma::gemm(d_v, weights, mma::columns<kVPart>(o_tile(slot), 0)); // dV += P^T dO
     d_p.fill(0.f);
     mma::gemm(d_p, v_tile().template rows<kOwned>(warp_row), // dP^T = V dO^T
               transposed(o_tile(slot).template rows<kStepRows>(part * kStepRows)));
     if (masked)
-      to_gradients<true, 0, kRowGroups>(d_p, s, weights, d_s, f, args, place, rows, rows.delta(), mine);
+      to_gradients<true, 0, kRowGroups, true>(d_p, s, weights, d_s, f, args, place, rows, rows.delta(), mine);
     else
-      to_gradients<false, 0, kRowGroups>(d_p, s, weights, d_s, f, args, place, rows, rows.delta(), mine);
+      to_gradients<false, 0, kRowGroups, true>(d_p, s, weights, d_s, f, args, place, rows, rows.delta(), mine);
     mma::write_packed(s_tile(), warp_row, part * kStepRows, d_s);
 
     // dV += P^T dO, dK += dS^T Q, dQ = dS K

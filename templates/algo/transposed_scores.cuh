@@ -116,9 +116,18 @@ template <class M, int RowGroups = 1> struct KvPlace {
 /// those that dV takes, so that their registers are free.
 constexpr bool kKeepsProducts = !Mod::Exponents::kGradientIsOne;
 
+/// d_score() of the element whose product is `x`.
+template <class M, int RowGroups, int Rows>
+ATTNC_DEVICE float d_score_of(const ForwardParams& p, const ModArgs& args, const KvPlace<M, RowGroups>& place,
+                              RowTable<M, Rows> table, Coord at, int row, int r, float x, float grad) {
+  return M::d_score(args, place.head, table.row(row), place.col[r], at, x * p.scale, grad); // SEAM(d_score)
+}
+
 /// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`.
 /// Masked: elements may be dead, which come out as 0.
-template <bool Masked, int Begin, int End, class Element, class M, int RowGroups, int Rows, class Bias>
+/// Slopes: where score() is called, `s` keeps the derivative of the score by the product times the scale in place of the
+/// product. What score() and d_score() share is computed once, and d_score() has no registers to itself.
+template <bool Masked, int Begin, int End, bool Slopes = false, class Element, class M, int RowGroups, int Rows, class Bias>
 ATTNC_DEVICE void to_weights(Fragment<RowGroups, Rows>& s, PackedFragment<Element, RowGroups, Rows>& weights,
                              const ForwardParams& p, const ModArgs& args, const KvPlace<M, RowGroups>& place,
                              RowTable<M, Rows> table, Bias bias, Step step) {
@@ -140,6 +149,7 @@ ATTNC_DEVICE void to_weights(Fragment<RowGroups, Rows>& s, PackedFragment<Elemen
           const float score =
               M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           y = place.exponents.exponent(score, b, place.kv_float(r));
+          if constexpr (Slopes) x = d_score_of(p, args, place, table, at, row, r, x, 1.f);
         } else if constexpr (kKeepsProducts) {
           x = place.exponents.capped(x);
           y = x + b;
@@ -164,8 +174,8 @@ ATTNC_DEVICE void to_weights(Fragment<RowGroups, Rows>& s, PackedFragment<Elemen
 }
 
 /// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
-/// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them.
-template <bool Masked, int Begin, int End, class Element, class M, int RowGroups, int Rows, class Delta>
+/// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them, of the same `Slopes`.
+template <bool Masked, int Begin, int End, bool Slopes = false, class Element, class M, int RowGroups, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const Fragment<RowGroups, Rows>& s,
                                const PackedFragment<Element, RowGroups, Rows>& weights,
                                PackedFragment<Element, RowGroups, Rows>& out, const ForwardParams& p, const ModArgs& args,
@@ -182,7 +192,7 @@ ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const 
         if constexpr (Mod::Exponents::kCallsScore) {
           const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
           const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
-          g[e] = M::d_score(args, place.head, table.row(row), place.col[r], at, s.at(r, n, e) * p.scale, g[e]); // SEAM(d_score)
+          g[e] = Slopes ? g[e] * s.at(r, n, e) : d_score_of(p, args, place, table, at, row, r, s.at(r, n, e), g[e]);
         } else if constexpr (!M::kPassesGradient) {
           g[e] = 0.f;
         } else if constexpr (kKeepsProducts) {

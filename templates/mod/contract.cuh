@@ -50,6 +50,7 @@
 //               forward_sm90.cu                            1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
+//               backward_sm80.cu                           1
 //               backward_sm90.cu                           1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
