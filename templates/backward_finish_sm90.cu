@@ -26,18 +26,15 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   Element* to = (Element*)p.base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;
   const int row_of_tile = threadIdx.x / 32 % 4 * 16 + x.row(0) + (DqSums::kByRows ? 64 * group : 0);
-  const int column = DqSums::kByRows ? 0 : 64 * group;
+  constexpr int kFirst = kHeadDimQk < x.kColumns ? kHeadDimQk : x.kColumns, kSecond = kHeadDimQk - kFirst;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = q_start + row_of_tile + 8 * r;
-    if constexpr (DqSums::kByRows || kHeadDimQk == 128) {
-      wgmma::store_row<kHeadDimQk < 64 ? kHeadDimQk : 64>(to + row * p.base.d_q_stride.row + column, x, r, f.scale, row < f.q_len);
-    } else {
-      if (group == 0)
-        wgmma::store_row<64>(to + row * p.base.d_q_stride.row, x, r, f.scale, row < f.q_len);
-      else
-        wgmma::store_row<kHeadDimQk - 64>(to + row * p.base.d_q_stride.row + 64, x, r, f.scale, row < f.q_len);
-    }
+    Element* line = to + row * p.base.d_q_stride.row;
+    if (DqSums::kByRows || group == 0)
+      wgmma::store_row<kFirst>(line, x, r, f.scale, row < f.q_len);
+    else if constexpr (kSecond > 0)
+      wgmma::store_row<kSecond>(line + x.kColumns, x, r, f.scale, row < f.q_len);
   }
 }
 

@@ -9,41 +9,51 @@
 // S^T = K Q^T and dP^T = V dO^T have their rows along KV: P^T and dS^T are in registers what dV and dK take. dS also goes
 // to shared memory, since dQ takes that of both consumers; dQ is added to fp32 sums in global memory.
 //
-//   consumer, step j    tensor cores                        other units
-//                       S(j), dQ(j-1)                       -
-//                       dQ(j-1)                             first weights of P(j)
-//                       dP(j)                               dQ(j-1) to memory, other weights
-//                       dV += P(j) dO(j)                    dS(j), to shared memory
-//                       dK += dS(j) Q(j), S(j+1), ..
+//   a consumer's loop            tensor cores, in this order          other units
+//   dS(j-1) from dP(j-1)         dV += P(j-1) dO(j-1)                 first quarter of dS
+//   S(j), once registers allow   S(j)                                 the rest of dS, to shared memory
+//   dK, dQ of j-1                dK += dS(j-1) Q(j-1), dQ(j-1)        first quarter of P(j)
+//   dP(j)                        dP(j)                                dQ(j-1) to shared memory, the rest of P(j)
 //
-// The products of one consumer run beside the exponentials of the other; each waits for the other's dS once a step.
+// So products are under way nearly all the time; each consumer waits for the other's dS once a step. dQ and dP share
+// registers. There is no prologue: the first round computes garbage for the step before, which is not used, since ptxas
+// gives up on products under way whose accumulators are defined in two places.
 //
 //   role          threads                        registers   what
-//   producer      warp 0                         24          walks steps, requests Q, dO; fills the table of rows
-//   consumer i    a warpgroup, 64 rows of K, V   240         products, mod, gradients
+//   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
+//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by the copy engine
+//   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
-//   QRing           kStages tiles of kBlockM x kHeadDimQk      a slot: until dK of its step is there
-//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: likewise (dO)
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
+//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
 //   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
-//   Rows            kStages RowTables                          as the slot of Q
-//   control words   messages and barriers of the rings, KvFull
+//   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the copy engine has read it
+//   Rows            kQStages RowTables                         as the slot of Q
+//   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
 //   kv_full           producer: K and V requested; their bytes              1            consumers
 //   q.full            producer: Q requested, message told, rows written;    1            consumers
 //                     its bytes
-//   q.empty, o.empty  consumers: dK and dV of the step are there            kWarps       producer
+//   q.empty           consumers: dK of the step is there                    kWarps       producer
 //   o.full            producer: dO requested; its bytes                     1            consumers
+//   o.empty           consumers: dV of the step is there                    kWarps       producer
 //   s.full            consumers: dS is written                              kWarps       consumers
-//   s.empty           consumers: dQ is there                                kWarps       consumers
+//   dq_full[i]        consumer i: dQ is written, message told               4            storer i
+//   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
 //
-// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
+// No one waits for a slot of SRing to fall free: who writes dS(j) has seen s.full of j - 1, to which the other consumer
+// arrived after its dQ(j-2).
+//
+// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps. With dQ: its tile of Q; < 0: no more.
 //
 // The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
 // dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
 // runs after.
+//
+// Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -64,8 +74,12 @@ namespace attnc::sm90 {
 
 static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
 constexpr int kThreads = 32 * (4 + kWarps);
-constexpr int kSplit = kBlockM == 64 ? 4 : 1;
-constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+// Groups of 8 rows of Q after which the registers of their dP are free enough for S of the next step: a quarter, or all.
+constexpr bool kShortOfRegisters = kKeepsProducts || kKeepsExponents;
+constexpr int kSplit = kBlockM == 64 && !kShortOfRegisters ? 4 : 1;
+// Registers a thread; all together not more than the CTA is launched with, 168 a thread. The consumers' first need: beyond
+// head dim 64 each of them holds 64 x 128 of dK and of dV.
+constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
 using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
 using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
@@ -73,6 +87,14 @@ using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
 using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
 using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
 using Table = RowTable<Mod, kBlockM>;
+
+/// Deltas in registers, if there are some to spare.
+template <bool Late> struct DeltaOf {
+  using Type = Table::Values<>;
+};
+template <> struct DeltaOf<true> {
+  using Type = Table::LateValues;
+};
 
 struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
 struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
@@ -196,7 +218,6 @@ struct Consumer {
   unsigned d_q_parity = 0;
 
   using Scores = Fragment<1, kBlockM>;
-  using Weights = PackedFragment<Element, 1, kBlockM>;
 
   ATTNC_DEVICE KTile k_tile() const { return {shared + Memory::offset_of<KPart>()}; }
   ATTNC_DEVICE VTile v_tile() const { return {shared + Memory::offset_of<VPart>()}; }
@@ -212,8 +233,10 @@ struct Consumer {
     if constexpr (DqSums::kByRows) {
       wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
     } else {
-      using Slab = SwizzledTile<Element, kBlockN, 64>;
-      wgmma::start_gemm(d_q, transposed(s), Slab{k_tile().slab(group)}, 0);
+      // Columns of K: a slab, or half of one.
+      using Part = SwizzledTile<Element, kBlockN, DqSums::kColumns>;
+      const unsigned base = DqSums::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
+      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
     }
   }
 
@@ -238,7 +261,7 @@ struct Consumer {
   }
 
   /// dS^T of this warpgroup's rows.
-  ATTNC_DEVICE void write_gradients(const Weights& d_s) {
+  ATTNC_DEVICE void write_gradients(const PackedFragment<Element, 1, kBlockM>& d_s) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const unsigned at = s_ring.tile().base + (64 * group + 16 * warp + lane % 16) * STile::kRowBytes;
 #pragma unroll
@@ -260,6 +283,34 @@ struct Consumer {
     }
   }
 
+  /// Of soft caps: whether they may take the way of small scores.
+  template <class M> ATTNC_DEVICE static bool small_scores(const KvPlace<M>& place, const Scores& s) {
+    if constexpr (kKeepsExponents)
+      return place.exponents.are_small(s);
+    else
+      return false;
+  }
+
+  /// Weights of groups [Begin, End) of 8 rows of Q.
+  // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
+  template <int Begin, int End, class Bias>
+  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
+                          Bias bias, Step step, bool masked, bool small) const {
+    const ForwardParams& f = p.base.forward;
+    if constexpr (kKeepsExponents) {
+      if (small)
+        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
+      else
+        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+      if (masked) drop_dead<Begin, End>(weights.weights, f, args, place, table, step);
+    } else if (masked) {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+      drop_dead<Begin, End>(weights.weights, f, args, place, table, step);
+    } else {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
+    }
+  }
+
   /// S^T = K Q^T of the step whose Q comes next in the ring.
   ATTNC_DEVICE void start_scores(Scores& s) {
     wgmma::touch(s);
@@ -276,14 +327,16 @@ struct Consumer {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
-    Weights weights, d_s;
+    PackedWeights<Element, kBlockM> weights;
+    PackedFragment<Element, 1, kBlockM> d_s;
     d_k.fill(0.f);
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    typename Table::template Values<> delta; // of the last step
+    DeltaOf<kShortOfRegisters>::Type delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
+    table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
 #pragma unroll 1
     while (true) {
@@ -291,7 +344,7 @@ struct Consumer {
       const bool has_last = last_tile >= 0;
       const Table last_table = table_of(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kKeepsProducts ? kGroups : kGroups / kSplit, kEarly = kGroups / 4;
+      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit, kEarly = kGroups / 4;
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);
@@ -299,10 +352,12 @@ struct Consumer {
       const bool has_rows = !Mod::Exponents::kCallsScore || has_last;
       if (!has_rows) [[unlikely]]
         ;
-      else if (last_masked)
-        to_gradients<true, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      else
-        to_gradients<false, 0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      else if (last_masked) {
+        to_gradients<0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+        drop_dead<0, kFirst>(d_s, weights.weights);
+      } else {
+        to_gradients<0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      }
       ptx::wgmma_wait_group<0>(); // dV is there
       wgmma::touch(d_v);
       pass_slot(o.empty_before(), has_last);
@@ -311,14 +366,17 @@ struct Consumer {
       q.hear(message);
       const Table table = table_of(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
+      if constexpr (kSplit == 1) write_gradients(d_s); // ahead of products that it would wait for
       start_scores(s); // of the next step; garbage where there is none
       if (!has_rows) [[unlikely]]
         ;
-      else if (last_masked)
-        to_gradients<true, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      else
-        to_gradients<false, kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-      write_gradients(d_s);
+      else if (last_masked) {
+        to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+        drop_dead<kFirst, kGroups>(d_s, weights.weights);
+      } else {
+        to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+      }
+      if constexpr (kSplit > 1) write_gradients(d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
@@ -336,12 +394,11 @@ struct Consumer {
       const bool masked = tail || step.flags & kStepMasked;
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
+      const bool small = small_scores(place, s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
         ;
-      else if (masked)
-        to_weights<true, 0, kEarly>(s, weights, f, args, place, table, bias, step);
       else
-        to_weights<false, 0, kEarly>(s, weights, f, args, place, table, bias, step);
+        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
       wgmma::touch(d_k);
@@ -355,15 +412,12 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      if (masked)
-        to_weights<true, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-      else
-        to_weights<false, kEarly, kGroups>(s, weights, f, args, place, table, late_bias, step);
-      delta = table.delta();
-      ptx::wgmma_fence();
-      wgmma::start_gemm(d_v, weights, o.tile(), has_last); // dV += P^T dO
-      ptx::wgmma_commit_group();
+      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small);
       hand_over(has_last);
+      table.load_delta(delta);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
+      ptx::wgmma_commit_group();
       last_tile = tile_of(place.b, place.h, step.start);
       q.advance();
       o.advance();

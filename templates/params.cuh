@@ -55,6 +55,33 @@ struct BackwardParams {
   int kv_batch; // batches of k and v: `batch`, or 1 where they are broadcast and their gradients are sums over all
 };
 
+/// Where the gradient of a capture adds up, one slot for each element of a dense tensor of its shape; 0 at first.
+struct CaptureSum {
+  void* slots;        // f32; or words of algo/exact_sum.cuh, word k of element i at k * elements + i. Null: nothing to add
+  long long elements; // of the capture
+  int owned;          // f32, and one thread alone adds to a slot, without atomics. 1: in order; 2: once, so it stores
+};
+constexpr int kMaxCaptureSums = 128; // ir::kMaxCaptures
+constexpr int kExactWords = 10;      // of an element
+
+/// Gradients of captures, summed.
+struct CaptureParams {
+  BackwardParams backward; // d_q, d_k and d_v are not looked at
+  CaptureSum sums[kMaxCaptureSums]; // by Mod::Gradient*::kCapture
+  int loops_batches; // 1: a CTA takes its tile of all batch entries, one after the other, and the grid has one entry's
+};
+
+/// The gradient of one capture, from its sums to the tensor that is asked for.
+struct CaptureOutputParams {
+  CaptureSum sum;
+  void* out;
+  int element_bits; // of out: 32 f32; 16 bf16 or f16
+  int is_bf16;
+  int exact; // 1: the slots are words of algo/exact_sum.cuh
+  int rank;
+  long long shape[6], stride[6]; // of out; strides in elements
+};
+
 /// Building BlockLists from a mask_mod; the counts and indices are written.
 struct BlockMaskParams {
   int* partial_count; // [batch, heads, q_blocks]

@@ -59,7 +59,7 @@ public:
 
   /// prepare() for training: of the forward pass, and of the backward one behind it, each with a family of its own.
   /// `outputs`: of the forward pass; `operands` have its out and lse again. Addresses may be null here, of gradients,
-  /// too.
+  /// too. Captures that `gradients` has tensors for get gradients; then captures must be given.
   Expected<Prepared> prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
                                      const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,12 @@ struct KernelOptions {
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
   /// -> 8192. A launch that gives another value is an error.
   std::map<std::string, int64_t> pins;
+  /// Backward: the captures whose gradients launches compute, by name: float tensors, and float scalars given at
+  /// launch.
+  std::set<std::string> gradients;
+  /// Backward: equal launches give equal bits, gradients of captures among them. These then add up exactly, which takes
+  /// 80 bytes of workspace for an element of a capture, and no element may get 2^31 contributions.
+  bool deterministic = false;
 };
 
 /// Generated text of one stage of a kernel: what NVRTC is given, and how the result is launched. A kernel is one stage
@@ -125,8 +132,9 @@ private:
   std::shared_ptr<const LoadedPlan> plan;
 };
 
-/// The backward kernels of a mod, several launches in order: gradients of q, k and v through out and lse. Equal launches
-/// give equal bits. Captured tensors get no gradients. In all else like ForwardKernel.
+/// The backward kernels of a mod, several launches in order: gradients of q, k and v through out and lse, and of the
+/// captures that KernelOptions::gradients names. Equal launches give equal bits with KernelOptions::deterministic; else
+/// CTAs may add up in any order. In all else like ForwardKernel.
 class BackwardKernel {
 public:
   /// Enqueues. With KernelOptions::blockSparse the block mask is that of the forward launch, and has lists by column
@@ -134,9 +142,11 @@ public:
   /// whatever is in it; launches that may overlap need one each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
-  /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count. Errors
+  /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count, and with
+  /// gradients of captures the captures. Of `outputs`, what is said of gradients of captures counts: dense f32 tensors
+  /// take no more unless KernelOptions::deterministic asks for it. Without them, it is enough for all outputs. Errors
   /// (environment): operands that fit neither each other nor the kernel.
-  Expected<size_t> workspaceBytes(const BackwardOperands& operands) const;
+  Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const;
 
   const CompiledStages& compiled() const;
   const KernelOptions& options() const; ///< with family and arch as chosen

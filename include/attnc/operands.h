@@ -47,9 +47,15 @@ struct BackwardOperands : Operands {
 /// What a backward launch writes, in device memory that the caller owns: gradients of the loss. They overlap neither each
 /// other nor an operand. Rows and columns without live elements get 0.
 struct BackwardOutputs {
-  TensorView dQ; ///< as q
-  TensorView dK; ///< as k; where k is broadcast over the batch (batch 1), the sum over it
-  TensorView dV; ///< as v; likewise
+  /// All three, or none of them where only captures want gradients: then what computes them is not run.
+  std::optional<TensorView> dQ; ///< as q
+  std::optional<TensorView> dK; ///< as k; where k is broadcast over the batch (batch 1), the sum over it
+  std::optional<TensorView> dV; ///< as v; likewise
+  /// A tensor for each name in KernelOptions::gradients; others are not looked at. Of the capture's shape, a scalar's
+  /// without axes; f32 or of the capture's dtype; any strides, under which different elements lie at different
+  /// addresses. Written, not added to: the sum over all reads of the element, where an index outside the capture reads
+  /// the nearest element inside. Null: no name.
+  const Captures* captures = nullptr;
 };
 
 } // namespace attnc

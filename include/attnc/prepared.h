@@ -24,6 +24,7 @@ struct PrepareOptions {
   std::string arch;                    ///< empty: that of the current CUDA context's device
   bool tf32 = false;                   ///< as KernelOptions::tf32
   std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
+  bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score.
   bool buildBlockMask = true;
 };

@@ -108,6 +108,8 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   if (options.pins.empty() && !isBackward && !passes::hasGradientStops(mod.module())) return mod;
   std::string key = modKey(mod) + (isBackward ? " backward" : "");
   for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
+  if (isBackward)
+    for (const std::string& name : options.gradients) key += " d_" + name;
   {
     std::lock_guard lock(mutex);
     if (auto found = derivedMods.find(key); found != derivedMods.end()) return found->second;
@@ -134,7 +136,7 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   Build build;
   std::vector<BuiltStage> stages;
   for (const plan::Stage& stage : plan.stages) {
-    auto kernelMod = kernelModOf(chosen->mod, stage.algebra);
+    auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
     if (!kernelMod) return kernelMod.error();
     const codegen::ModSource& source = (*kernelMod)->source;
     Expected<jit::CachedKernel> cached =
@@ -192,7 +194,7 @@ Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const Kerne
   if (!chosen) return chosen.error();
   std::vector<KernelSource> sources;
   for (const plan::Stage& stage : chosen->plan.stages) {
-    auto kernelMod = kernelModOf(chosen->mod, stage.algebra);
+    auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
     if (!kernelMod) return kernelMod.error();
     sources.push_back(plan::assemble(**kernelMod, stage, chosen->plan.options));
   }
@@ -235,6 +237,8 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
 
 Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {
   options.kind = KernelKind::Forward;
+  options.gradients.clear();
+  options.deterministic = false;
   Expected<KernelOptions> complete = withArch(std::move(options));
   if (!complete) return complete.error();
   auto plan = impl->load(mod, *complete);

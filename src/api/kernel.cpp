@@ -5,6 +5,7 @@
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
 #include "jit/enqueue_zeros.h"
+#include "plan/capture_gradients.h"
 #include "plan/launch_operands.h"
 
 #include <fmt/format.h>
@@ -50,12 +51,21 @@ Status enqueueZeros(const plan::WorkspaceView& workspace, plan::WorkspaceUse::Ze
   return {};
 }
 
+Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
+                                     const BackwardOutputs& outputs, bool launches) const {
+  return plan::addCaptureOutputs(checked, built->plan, built->mod.module(), operands.captures, outputs.captures,
+                                 launches);
+}
+
 Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace,
                           Stream stream) const {
   const plan::Plan& plan = built->plan;
   const plan::WorkspaceLayout layout = workspaceFor(operands);
   const plan::WorkspaceView view{layout, workspace};
   if (Status status = plan::checkWorkspace(view); !status) return status;
+  for (const plan::CaptureOutput& capture : operands.captures)
+    if (capture.isDirect)
+      if (Status status = jit::enqueueZeros(capture.out.data, capture.bytes(), stream); !status) return status;
   std::optional<ir::Bindings> bindings; // the same for all stages
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const plan::Stage& stage = plan.stages[i];
@@ -97,9 +107,12 @@ const CompiledStages& BackwardKernel::compiled() const { return plan->compiled; 
 
 const KernelOptions& BackwardKernel::options() const { return plan->options(); }
 
-Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands) const {
+Expected<size_t> BackwardKernel::workspaceBytes(const BackwardOperands& operands,
+                                                const BackwardOutputs& outputs) const {
   Expected<plan::LaunchOperands> checked = plan::checkLayout(operands, {.out = operands.out}, options());
   if (!checked) return checked.error();
+  if (Status status = plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/false); !status)
+    return status.error();
   return plan->workspaceFor(*checked).bytes();
 }
 
@@ -107,6 +120,7 @@ Status BackwardKernel::launch(const BackwardOperands& operands, const BackwardOu
                               Stream stream) const {
   Expected<plan::LaunchOperands> checked = plan::checkBackward(operands, outputs, options());
   if (!checked) return checked.error();
+  if (Status status = plan->addCaptureOutputs(*checked, operands, outputs, /*launches=*/true); !status) return status;
   return plan->launch(*checked, operands.captures, workspace, stream);
 }
 

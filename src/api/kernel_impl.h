@@ -40,6 +40,10 @@ struct LoadedPlan {
     return {built->plan.workspace, operands};
   }
 
+  /// Of a backward plan: what plan::addCaptureOutputs() does.
+  Status addCaptureOutputs(plan::LaunchOperands& checked, const BackwardOperands& operands,
+                           const BackwardOutputs& outputs, bool launches) const;
+
   /// Enqueues all stages that have CTAs. `captures`: null for none.
   Status launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace, Stream stream) const;
 };

@@ -12,6 +12,7 @@
 #include "passes/pipeline.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <cerrno>
 #include <cstring>
@@ -64,17 +65,18 @@ bool isIrPath(const std::string& path) { return std::filesystem::path(path).exte
 
 } // namespace
 
-Mod::Impl::Impl(ir::Module simplified, std::string source)
-    : module(std::move(simplified)), text(std::move(source)), hash(ir::canonicalHash(module)) {
+Mod::Impl::Impl(ir::Module simplified, std::string source, ir::CaptureGradients outputs)
+    : module(std::move(simplified)), text(std::move(source)), hash(ir::canonicalHash(module)),
+      gradients(std::move(outputs)) {
   for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
 }
 
-Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(passes::Algebra algebra) const {
+Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModForm form) const {
   std::lock_guard lock(mutex); // also while it is made: who comes second waits
-  std::shared_ptr<const plan::KernelMod>& mod = kernelMods[algebra];
+  std::shared_ptr<const plan::KernelMod>& mod = kernelMods[form];
   if (mod) return mod;
-  Expected<plan::KernelMod> made = plan::makeKernelMod(module, algebra);
+  Expected<plan::KernelMod> made = plan::makeKernelMod(module, form, gradients);
   if (!made) return made.error();
   return mod = std::make_shared<const plan::KernelMod>(*std::move(made));
 }
@@ -140,15 +142,23 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
   }
 
-  static Expected<Mod> gradientMod(const Mod& mod) {
-    auto gradients = passes::differentiate(mod.module());
+  static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
+    const std::vector<std::string> wanted(captures.begin(), captures.end()),
+        floats = passes::floatCaptures(mod.module());
+    for (const std::string& name : wanted)
+      if (!llvm::is_contained(floats, name))
+        return Error::environment(
+            fmt::format("a gradient of {} is asked for, which is no float that {} captures", name, mod.name()),
+            floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
+    auto gradients = passes::differentiate(mod.module(), wanted);
     if (!gradients) return std::move(gradients).error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->text));
+    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->text,
+                                                 ir::CaptureGradients{wanted, std::move(gradients->captures)}));
   }
 };
 
-Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, passes::Algebra algebra) {
-  return ModAccess::implOf(mod).kernelMod(algebra);
+Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, plan::ModForm form) {
+  return ModAccess::implOf(mod).kernelMod(form);
 }
 
 Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
@@ -166,7 +176,11 @@ Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
 
 Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
 
-Expected<Mod> gradientMod(const Mod& mod) { return ModAccess::gradientMod(mod); }
+Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
+  return ModAccess::gradientMod(mod, captures);
+}
+
+const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
   auto gradients = passes::differentiate(mod.module());
@@ -186,7 +200,7 @@ Expected<std::string> gradientIrText(const Mod& mod) {
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
   Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
   if (!pinned) return pinned;
-  return options.kind == KernelKind::Backward ? gradientMod(*pinned) : forwardMod(*pinned);
+  return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);
 }
 
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins) {

@@ -3,12 +3,14 @@
 
 #include "attnc/mod.h"
 #include "ir/bindings.h"
+#include "ir/capture_gradient.h"
 #include "ir/ir.h"
 #include "plan/catalog.h"
 
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace attnc {
@@ -18,19 +20,20 @@ struct Mod::Impl {
   std::string text;  ///< as parsed; empty for a mod read as IR
   std::string hash;
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
+  ir::CaptureGradients gradients;    ///< outputs of the module
 
-  Impl(ir::Module module, std::string text);
+  Impl(ir::Module module, std::string text, ir::CaptureGradients gradients = {});
 
   /// Made when it is first asked for.
-  Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(passes::Algebra algebra) const;
+  Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(plan::ModForm form) const;
 
 private:
   mutable std::mutex mutex;
-  mutable std::map<passes::Algebra, std::shared_ptr<const plan::KernelMod>> kernelMods;
+  mutable std::map<plan::ModForm, std::shared_ptr<const plan::KernelMod>> kernelMods;
 };
 
 /// This very mod as kernels are written from it; `mod` as derive() gives it. Costs nothing after the first time.
-Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, passes::Algebra algebra);
+Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, plan::ModForm form);
 
 /// The plan of this very mod.
 Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
@@ -39,8 +42,12 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
 Expected<Mod> forwardMod(const Mod& mod);
 
-/// The mod as backward kernels are made of it: with the gradient of its score, and without stop_gradient then.
-Expected<Mod> gradientMod(const Mod& mod);
+/// The mod as backward kernels are made of it: with the gradient of its score and of the captures that are named, and
+/// without stop_gradient then. Errors (environment): a name that is no captured float tensor or scalar.
+Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {});
+
+/// What gradientMod() added for captures.
+const ir::CaptureGradients& captureGradients(const Mod& mod);
 
 /// What of its result's gradient score_mod passes on to the score, and so to q and k.
 enum class ScoreGradient {

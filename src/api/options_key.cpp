@@ -16,6 +16,12 @@ std::string textOf(const std::map<std::string, int64_t>& pins) {
   return text;
 }
 
+std::string textOf(const std::set<std::string>& names) {
+  std::string text = fmt::format("{}", names.size());
+  for (const std::string& name : names) text += " " + textOf(name);
+  return text;
+}
+
 template <class T> std::string textOf(T value) {
   static_assert(std::is_enum_v<T> || std::is_integral_v<T>, "say how this option is written");
   return fmt::format("{}", int64_t(value));

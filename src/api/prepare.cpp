@@ -4,6 +4,7 @@
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
+#include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/mask_shape.h"
 
@@ -114,6 +115,11 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   if (!kernelMod) return kernelMod.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
+  const BackwardOperands& operands = training.operands;
+  if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
+                                              training.gradients.captures, /*launches=*/false);
+      !status)
+    return status;
   settled.preparation.backward = {.options = plan->options,
                                   .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
                                   .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts)};
@@ -206,6 +212,13 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
   if (!impl->backwardKernel)
     return Error::environment("only the forward pass is prepared", "Compiler::prepareTraining prepares both");
   if (Status status = impl->check(operands, workspace); !status) return status;
+  if (!impl->backwardKernel->options().gradients.empty()) {
+    Expected<size_t> bytes = impl->backwardKernel->workspaceBytes(operands, outputs);
+    if (!bytes) return bytes.error();
+    if (*bytes > impl->backwardWorkspace->bytes())
+      return Error::environment("gradients of captures take more workspace than those that were prepared for",
+                                "prepare for tensors of this layout and dtype");
+  }
   void* const memory = impl->backwardMemory(workspace);
   if (!impl->preparation.blockMask) return impl->backwardKernel->launch(operands, outputs, memory, stream);
   const BlockMaskView lists = blockMaskIn(workspace);
@@ -226,6 +239,9 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
   kernel->kind = KernelKind::Backward;
   kernel->rowMax = false;
+  kernel->deterministic = options.deterministic;
+  if (const Captures* captures = training->gradients.captures)
+    for (const auto& [name, tensor] : captures->all()) kernel->gradients.insert(name);
   Expected<Mod> gradientMod = derived(mod, *kernel);
   if (!gradientMod) return gradientMod.error();
   if (Status status = settleBackward(*gradientMod, *training, *kernel, *settled); !status) return status.error();

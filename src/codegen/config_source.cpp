@@ -34,6 +34,7 @@ std::string emitConfig(const Config& config) {
   add("int", "kSharedBytes", config.sharedBytes);
   if (config.kvStages) add("int", "kStages", config.kvStages);
   if (config.qStages) add("int", "kQStages", config.qStages);
+  if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   text += "\n} // namespace attnc\n";
   if (config.wgmmaShapes.empty()) return text;
   text += "\n#define ATTNC_WGMMA_SHAPES(shape)";

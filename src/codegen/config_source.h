@@ -3,6 +3,7 @@
 
 #include "attnc/tensor.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Config {
   int sharedBytes = 0;          ///< dynamic shared memory of a CTA: templates hold their own layout to it
   int kvStages = 0;             ///< slots of the K and V rings; 0: the template has none
   int qStages = 0;              ///< slots of the Q ring, likewise
+  std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any
 };
 

@@ -3,6 +3,7 @@
 
 #include "ir/walk.h"
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <fmt/format.h>
@@ -233,7 +234,7 @@ Lowering::Lowering(const ir::Module& of, size_t firstDerived)
     numberOf.push_back(ir::info(of[{id}].op).rule == ir::TypeRule::Leaf ? number : number++);
 }
 
-Program Lowering::run() {
+Program Lowering::run(const ir::CaptureGradients& gradients) {
   const std::optional<Value> score = module.output(ir::kScore), mask = module.output(ir::kMask);
   if (score && !isScore(module, *score)) program.score = lowerRoot(*score);
   bool allLive = mask && module.isConst(*mask) && module.integer(*mask) != 0;
@@ -241,9 +242,19 @@ Program Lowering::run() {
   if (const std::optional<Value> dScore = module.output(ir::kDScore)) program.dScore = lowerRoot(*dScore);
   for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
+  if (!gradients.captures.empty()) program.gradients.emplace();
+  for (const ir::CaptureGradient& place : gradients.places)
+    program.gradients->push_back(
+        {.capture = unsigned(llvm::find(gradients.captures, place.capture) - gradients.captures.begin()),
+         .rounds = place.rounds,
+         .access = analysis::gradientAccess(module, place),
+         .value = lowerRoot(*module.output(place.output)),
+         .offset = lowerDenseOffset(place)});
   return std::move(program);
 }
 
-Program lower(const ir::Module& module, size_t firstDerived) { return Lowering(module, firstDerived).run(); }
+Program lower(const ir::Module& module, size_t firstDerived, const ir::CaptureGradients& gradients) {
+  return Lowering(module, firstDerived).run(gradients);
+}
 
 } // namespace attnc::codegen

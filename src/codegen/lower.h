@@ -6,6 +6,7 @@
 #include "codegen/program.h"
 
 #include <map>
+#include <optional>
 #include <tuple>
 
 namespace attnc::codegen {
@@ -15,7 +16,7 @@ const char* cType(ir::Type type);
 class Lowering {
 public:
   Lowering(const ir::Module& of, size_t firstDerived);
-  Program run();
+  Program run(const ir::CaptureGradients& gradients);
 
 private:
   static constexpr uint32_t kNotLowered = ~0u;
@@ -30,6 +31,7 @@ private:
   uint32_t lowerDiv(const ir::Node& node);
   uint32_t lowerSum(const ir::Node& node);
   uint32_t lowerGather(ir::Value load);
+  std::optional<uint32_t> lowerDenseOffset(const ir::CaptureGradient& place);
 
   // Gathers.
   struct AddressTerms;

@@ -7,9 +7,12 @@
 //
 // Indices that are not proved to lie inside are clamped. A tensor without elements comes as the address of a zero with
 // strides of 0 (see packArgs), so that any index reads 0.
+//
+// Gradients of gathers go to a dense tensor of the same shape: its offsets are split by level like addresses.
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <algorithm>
 #include <limits>
@@ -137,6 +140,55 @@ uint32_t Lowering::lowerGather(Value value) {
               .operands = {address},
               .prefix = "v_",
               .name = tensor.name});
+}
+
+/// Where a place adds its gradient, in a dense tensor of the capture's shape; nothing for element 0 at all times.
+/// Indices are clamped, since their place may be outside of what a gather proves, but for positions along their own
+/// axes.
+std::optional<uint32_t> Lowering::lowerDenseOffset(const ir::CaptureGradient& place) {
+  const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
+  if (tensor == module.tensors.end()) return std::nullopt;
+  const auto number = uint32_t(tensor - module.tensors.begin());
+  const auto addNamed = [&](Expr expr) {
+    expr.name = tensor->name;
+    return add(std::move(expr));
+  };
+  const auto sizeOf = [&](unsigned axis) {
+    return addArg({ArgWord::Kind::TensorSize, number, axis, Type::I32}, "int", "t_", tensor->name,
+                  fmt::format("_size{}", axis));
+  };
+  Expr sum{.type = "long long", .prefix = "o_"};
+  std::optional<uint32_t> stride; // of the axis; unset: 1
+  for (unsigned axis = unsigned(place.indices.size()); axis-- > 0;) {
+    const ir::Extent& extent = tensor->shape[axis];
+    if (isConstant(extent, 1)) continue;
+    const Value index = *module.output(place.indices[axis]);
+    uint32_t term = lowerRoot(index);
+    if (!analysis::isPositionAlong(module, index, extent)) {
+      const bool isLong = module[index].type == Type::I64;
+      Expr inside{.text = isLong ? "clamp_index({0}, i64_of({1}))" : "clamp_index({0}, {1})",
+                  .operands = {term},
+                  .type = cType(module[index].type),
+                  .prefix = "i_"};
+      const auto most = std::min<int64_t>(extent.value, std::numeric_limits<int32_t>::max());
+      inside.operands.push_back(extent.isNamed ? sizeOf(axis) : addLeaf(literal(Type::I32, most), "int"));
+      term = addNamed(std::move(inside));
+    }
+    if (!stride) stride = addLeaf(literal(Type::I64, 1), "long long");
+    term = addNamed({.text = "step({0}, {1})", .operands = {term, *stride}, .type = "long long", .prefix = "o_"});
+    sum.text += fmt::format("{}{{{}}}", sum.operands.empty() ? "" : " + ", sum.operands.size());
+    sum.operands.push_back(term);
+    const uint32_t size = extent.isNamed ? sizeOf(axis) : addLeaf(literal(Type::I64, extent.value), "long long");
+    const uint32_t longSize =
+        extent.isNamed ? addNamed({.text = "i64_of({0})", .operands = {size}, .type = "long long", .prefix = "o_"})
+                       : size;
+    const bool isFirst = sum.operands.size() == 1;
+    stride =
+        isFirst ? longSize
+                : addNamed({.text = "{0} * {1}", .operands = {*stride, longSize}, .type = "long long", .prefix = "o_"});
+  }
+  if (sum.operands.empty()) return std::nullopt;
+  return addNamed(std::move(sum));
 }
 
 } // namespace attnc::codegen

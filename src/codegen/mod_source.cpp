@@ -168,6 +168,41 @@ std::string hooksText(const Program& program, llvm::ArrayRef<std::string> bodies
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }
 
+/// Name of an enumerator of GradientReach (templates/mod/contract.cuh).
+const char* nameOf(analysis::Reach reach) {
+  switch (reach) {
+  case analysis::Reach::Head: return "Head";
+  case analysis::Reach::Row: return "Row";
+  case analysis::Reach::Column: return "Column";
+  case analysis::Reach::Diagonal: return "Diagonal";
+  case analysis::Reach::Element: break;
+  }
+  return "Element";
+}
+
+constexpr const char* kGradientArguments =
+    "(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at{}, int round)";
+
+/// The hooks of gradients of captures. `bodies`: of each, its value and its offset, which may be empty.
+std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies) {
+  std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    const GradientHook& hook = (*program.gradients)[i];
+    text += fmt::format("  struct Gradient{0} {{\n"
+                        "  static constexpr int kIndex = {0}, kCapture = {1}, kRounds = {2};\n"
+                        "  static constexpr GradientReach kReach = GradientReach::{3};\n"
+                        "  static constexpr bool kRoundMoves = {4};\n",
+                        i, hook.capture, hook.rounds, nameOf(hook.access.reach), hook.access.roundMoves);
+    text +=
+        returnerText("float", "value" + fmt::format(kGradientArguments, ", float score, float grad"), bodies[i].first);
+    text += returnerText("long long", "offset" + fmt::format(kGradientArguments, ""),
+                         hook.offset ? bodies[i].second : "    return 0;\n");
+    text += "  };\n";
+    visits += fmt::format("    visit(Gradient{}());\n", i);
+  }
+  return text + "  template <class Visit> ATTNC_DEVICE static void gradients(Visit visit) {\n" + visits + "  }\n";
+}
+
 /// The program with the user's names as numbers, and without lines. How long a name is decides how expressions nest, so
 /// the text itself would not do.
 Program anonymous(Program program) {
@@ -206,6 +241,12 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
   for (const auto& [role, expr] : program.hooks)
     hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
+  std::vector<std::pair<FunctionText, std::optional<FunctionText>>> gradients;
+  for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>())) {
+    auto& [value, offset] =
+        gradients.emplace_back(FunctionText(program, Function::DScore, std::vector{hook.value}, fields), std::nullopt);
+    if (hook.offset) offset.emplace(program, Function::DScore, std::vector{*hook.offset}, fields);
+  }
   FunctionText row(program, Function::Row, listOf(fields.row), fields);
   FunctionText column(program, Function::Column, listOf(fields.column), fields);
   FunctionText head(program, Function::Head, listOf(fields.head), fields);
@@ -253,14 +294,20 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
                        mask ? bodyOf(*mask) : "    return true;\n");
   std::vector<std::string> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
-  text += hooksText(program, bodies, facts.kvEdges) + kEpilogue;
+  text += hooksText(program, bodies, facts.kvEdges);
+  std::vector<std::pair<std::string, std::string>> ofGradients;
+  for (const auto& [value, offset] : gradients)
+    ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});
+  if (program.gradients) text += gradientsText(program, ofGradients);
+  text += kEpilogue;
   return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program)};
 }
 
 } // namespace
 
-ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived) {
-  const Program program = lower(module, firstDerived);
+ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
+                  const ir::CaptureGradients& wanted) {
+  const Program program = lower(module, firstDerived, wanted);
   Written mod = write(program, facts, fileLiteral(module.sourceName));
   return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes,
           mod.rowBytes};

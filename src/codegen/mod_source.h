@@ -8,6 +8,7 @@
 
 #include "analysis/mod_facts.h"
 #include "ir/bindings.h"
+#include "ir/capture_gradient.h"
 #include "ir/ir.h"
 
 #include <llvm/ADT/ArrayRef.h>
@@ -48,8 +49,10 @@ struct ModSource {
 constexpr int kMaxSharedColumnBytes = 64;
 
 /// Never fails on a module that verifies. Equal modules give equal text. `facts`: of the module. Values from
-/// `firstDerived` on are attnc's own, and named as such.
-ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived);
+/// `firstDerived` on are attnc's own, and named as such. `gradients`: of captures, that the text has hooks for; outputs
+/// of the module.
+ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, size_t firstDerived,
+                  const ir::CaptureGradients& gradients = {});
 
 /// The variable of compiled code (templates/mod/ops.cuh) that tensors without elements are read from.
 constexpr const char* kZeroVariable = "attnc_zero";

@@ -6,6 +6,7 @@
 // becomes a statement, a field or part of a larger expression is left to mod_source.cpp.
 #pragma once
 
+#include "analysis/gradient_access.h"
 #include "codegen/mod_source.h"
 #include "ir/loops.h"
 
@@ -48,16 +49,26 @@ struct Hook {
   uint32_t expr = 0;
 };
 
+/// A place where a capture is read, and what it adds to the gradient.
+struct GradientHook {
+  unsigned capture = 0; ///< which of those that are asked for
+  int64_t rounds = 1;
+  analysis::GradientAccess access;
+  uint32_t value = 0;
+  std::optional<uint32_t> offset; ///< of the element in a dense tensor, i64; unset: 0
+};
+
 struct Program {
   std::vector<Expr> exprs;
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::vector<Hook> hooks;             ///< in the order of their outputs
+  std::optional<std::vector<GradientHook>> gradients; ///< in the order of their places; set if any capture wants one
   std::vector<ArgWord> slots;
   std::vector<ArgField> args;
 };
 
-/// Values from `firstDerived` on are attnc's own. Outputs without a role are left out.
-Program lower(const ir::Module& module, size_t firstDerived);
+/// Values from `firstDerived` on are attnc's own. Outputs without a role are left out, but for those of `gradients`.
+Program lower(const ir::Module& module, size_t firstDerived, const ir::CaptureGradients& gradients = {});
 
 } // namespace attnc::codegen

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "attnc/error.h"
+#include "ir/capture_gradient.h"
 #include "ir/ir.h"
 
 #include <string>
@@ -22,14 +23,7 @@
 
 namespace attnc::passes {
 
-/// One place where score_mod reads a capture.
-struct CaptureGradient {
-  std::string capture;              ///< the name of the tensor or scalar
-  std::string output;               ///< the output with the gradient, "d_bias_0"
-  std::vector<std::string> indices; ///< outputs with the index along each axis, "d_bias_0_index1"; an index outside the
-                                    ///< tensor means the nearest inside. None for what has no axes
-  int64_t rounds = 1;               ///< how often an element of attention reads it; `round` counts from 0
-};
+using ir::CaptureGradient;
 
 struct Gradients {
   ir::Module module;                     ///< without stop_gradient

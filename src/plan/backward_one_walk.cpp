@@ -75,7 +75,7 @@ Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& o
 
 std::optional<Plan> planBackwardOneWalk(const Request& request) {
   const KernelOptions& options = request.options;
-  if (options.dtype == DType::F32 || std::max(options.headDim, options.headDimV) > kWidest) return std::nullopt;
+  if (options.deterministic || options.dtype == DType::F32 || std::max(options.headDim, options.headDimV) > kWidest) return std::nullopt;
   const Tile* tile = oneWalkTile(request);
   if (!tile) return std::nullopt;
   const codegen::Config finish = configOf(options, *tile);

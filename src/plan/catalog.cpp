@@ -1,5 +1,6 @@
 #include "plan/catalog.h"
 
+#include "plan/capture_gradients.h"
 #include "plan/family.h"
 #include "plan/mask_shape.h"
 
@@ -16,6 +17,7 @@ Plan planOf(const FamilyRow& row, const Request& request) {
   Plan plan = row.plan(request);
   plan.options = request.options;
   plan.options.family = row.family;
+  addCaptureGradients(plan, request, row.family);
   return plan;
 }
 

@@ -41,8 +41,9 @@ codegen::Config withSharedBytes(codegen::Config config) {
   return config;
 }
 
-/// In two walks, one for dK and dV and one for dQ. A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow. At
-/// most 64, so that tiles lie in one block of a mask and its blocks are a power of two of steps.
+/// In two walks, one for dK and dV and one for dQ. A CTA owns 16 rows a warp, and steps along the other axis: with as many
+/// rows as registers and shared memory allow. At most 64, so that tiles lie in one block of a mask and its blocks are a
+/// power of two of steps.
 Plan planBackwardTwoWalks(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);

@@ -11,18 +11,6 @@
 namespace attnc::plan {
 namespace {
 
-std::string unservedByBackwardSm90(const Request& request) {
-  const KernelOptions& options = request.options;
-  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
-  if (options.blockSparse && options.maskKvBlock < 128) return "takes block masks with kv blocks of 128 or 256";
-  if (options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
-    return "takes block masks with q blocks of 128 or 256 at head dims up to 64";
-  if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
-  if (options.headDim <= 64 && options.headDimV > 64) return "takes head_dim_v up to 64 with head_dim up to 64";
-  return {};
-}
-
 int slabs(int dim) { return (dim + 63) / 64; }
 
 /// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
@@ -30,11 +18,41 @@ int slabs(int dim) { return (dim + 63) / 64; }
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
-  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 64; // as DqSums
+  const int columns = config.blockM == 128   ? int(llvm::alignTo(config.headDimQk, 16))
+                      : config.headDimQk <= 64 ? 32
+                                               : 64; // as DqSums
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * columns * 4;
   const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16;
   return int(llvm::alignTo(tiles + control, 16)) + config.qStages * rowTableBytes(config.blockM, mod);
+}
+
+/// Without shared memory.
+codegen::Config backwardConfig(const Request& request) {
+  const KernelOptions& options = request.options;
+  // Steps of 128 rows at head dim 64, unless products must be kept until their gradients are there.
+  const bool wide = options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General;
+  codegen::Config config = configOf(options, {wide ? 128 : 64, 128, 8});
+  config.kvStages = 2;
+  config.qStages = 3; // S of the next step begins before dK of the last one is known to be there
+  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
+  config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
+  return config;
+}
+
+std::string unservedByBackwardSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (options.deterministic) return "adds up the gradient of q in any order";
+  if (options.blockSparse && options.maskKvBlock < 128) return "takes block masks with kv blocks of 128 or 256";
+  if (options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
+    return "takes block masks with q blocks of 128 or 256 at head dims up to 64";
+  if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
+  if (options.headDim <= 64 && options.headDimV > 64) return "takes head_dim_v up to 64 with head_dim up to 64";
+  if (backwardSharedBytes(backwardConfig(request), request.mod) > request.arch.sharedBytesPerCta())
+    return "has no shared memory for what the mod knows of its rows";
+  return {};
 }
 
 size_t deltaBytesSm90(const LaunchOperands& operands) {
@@ -44,7 +62,7 @@ size_t deltaBytesSm90(const LaunchOperands& operands) {
 /// Tiles of 64 or 128 rows of q, of 64 or 128 columns: for both, rows in whole 128.
 size_t sumBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
-  const int64_t columns = operands.q.shape[3] <= 64 ? int64_t(llvm::alignTo(uint64_t(operands.q.shape[3]), 16)) : 128;
+  const int64_t columns = operands.q.shape[3] <= 64 ? 64 : 128;
   return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) *
          size_t(columns);
 }
@@ -85,12 +103,7 @@ Expected<ParameterBlock> deltaParameters(const Stage&, const LaunchOperands& ope
 
 Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
-  const bool narrow = options.headDim <= 64;
-  codegen::Config config = configOf(options, {narrow ? 128 : 64, 128, 8});
-  config.kvStages = 2;
-  config.qStages = 3; // S of the next step begins before dK of the last one is known to be there
-  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
-  config.wgmmaShapes = {config.blockM, qk, v, 64};
+  codegen::Config config = backwardConfig(request);
   const passes::Algebra algebra = algebraFor(options.dtype);
   Plan plan;
   plan.stages.push_back({.templateName = "backward_delta.cu",

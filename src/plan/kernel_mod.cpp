@@ -1,17 +1,39 @@
 #include "plan/kernel_mod.h"
 
+#include "passes/pipeline.h"
+
+#include <llvm/ADT/STLExtras.h>
+
 #include <atomic>
 
 namespace attnc::plan {
 
 static std::atomic<int> made = 0;
 
-Expected<KernelMod> makeKernelMod(const ir::Module& module, passes::Algebra algebra) {
+/// Without the gradients of captures, so that kernels that do not compute them are the same with and without.
+static Status dropGradients(ir::Module& module, const ir::CaptureGradients& gradients) {
+  for (const ir::CaptureGradient& place : gradients.places) {
+    module.dropOutput(place.output);
+    for (const std::string& index : place.indices) module.dropOutput(index);
+  }
+  return passes::runPasses(module, {*passes::findPass("dce")}, {});
+}
+
+Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
   ++made;
-  KernelMod mod{module, {}, {}};
-  if (Status status = passes::deriveForKernels(mod.module, algebra); !status) return status.error();
+  KernelMod mod{module, {}, {}, {}};
+  for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
+  for (const ir::CaptureGradient& place : gradients.places)
+    llvm::find_if(mod.captures, [&](const CaptureAccess& capture) {
+      return capture.name == place.capture;
+    })->places.push_back(analysis::gradientAccess(module, place));
+  if (!form.gradients && !gradients.places.empty())
+    if (Status status = dropGradients(mod.module, gradients); !status) return status.error();
+  const size_t firstDerived = mod.module.size();
+  if (Status status = passes::deriveForKernels(mod.module, form.algebra); !status) return status.error();
   mod.facts = analysis::modFacts(mod.module);
-  mod.source = codegen::emitMod(mod.module, mod.facts, module.size());
+  mod.source =
+      codegen::emitMod(mod.module, mod.facts, firstDerived, form.gradients ? gradients : ir::CaptureGradients());
   return mod;
 }
 

@@ -1,23 +1,43 @@
 // A mod as kernels are written from it: derived, analysed and written once, for all who plan, compile or explain.
 #pragma once
 
+#include "analysis/gradient_access.h"
 #include "analysis/mod_facts.h"
 #include "attnc/kernel.h"
 #include "codegen/mod_source.h"
 #include "passes/derive.h"
 
+#include <string>
+#include <vector>
+
 namespace attnc::plan {
+
+/// What kernels of a mod are written for.
+struct ModForm {
+  passes::Algebra algebra;
+  bool gradients; ///< with the hooks of gradients of captures
+
+  ModForm(passes::Algebra algebra = {}, bool gradients = false) : algebra(algebra), gradients(gradients) {}
+  friend auto operator<=>(const ModForm&, const ModForm&) = default;
+};
+
+/// A capture whose gradient is computed.
+struct CaptureAccess {
+  std::string name;
+  std::vector<analysis::GradientAccess> places; ///< where it is read
+};
 
 struct KernelMod {
   ir::Module module; ///< with the outputs that passes derive
   analysis::ModFacts facts;
   codegen::ModSource source;
+  std::vector<CaptureAccess> captures; ///< in the order of the hooks' kCapture
 };
 
-/// `module`: after runPipeline(). Errors: those of deriveForKernels().
-Expected<KernelMod> makeKernelMod(const ir::Module& module, passes::Algebra algebra);
+/// `module`: after runPipeline(); `gradients` are outputs of it. Errors: those of deriveForKernels().
+Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients = {});
 
-/// How often this process called makeKernelMod(). Tests hold the compiler to once for each mod and algebra.
+/// How often this process called makeKernelMod(). Tests hold the compiler to once for each mod and form.
 int kernelModsMade();
 
 /// The algebra of kernels that go through templates/algo/apply_mod.cuh. The form of soft caps errs by 6e-7 of the cap,

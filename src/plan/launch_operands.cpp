@@ -146,11 +146,22 @@ Expected<LaunchOperands> checkBackwardLayout(const BackwardOperands& operands, c
   Expected<LaunchOperands> all = checkLayout(operands, {.out = operands.out, .lse = operands.lse}, options);
   if (!all) return all;
   all->dOut = operands.dOut;
-  all->dQ = outputs.dQ;
-  all->dK = outputs.dK;
-  all->dV = outputs.dV;
-  for (auto [name, tensor, like] : {std::tuple("d_out", &all->dOut, &all->out), {"d_q", &all->dQ, &all->q},
-                                    {"d_k", &all->dK, &all->k}, {"d_v", &all->dV, &all->v}}) {
+  all->wantsOperands = outputs.dQ || outputs.dK || outputs.dV;
+  if (!all->wantsOperands && options.gradients.empty())
+    return Error::environment("no gradient is asked for",
+                              "give d_q, d_k and d_v, or name captures in KernelOptions::gradients");
+  using Given = std::tuple<const char*, TensorView*, const std::optional<TensorView>&, const TensorView*>;
+  llvm::SmallVector<std::tuple<const char*, const TensorView*, const TensorView*>, 4> checked{
+      {"d_out", &all->dOut, &all->out}};
+  for (auto [name, tensor, given, like] :
+       {Given("d_q", &all->dQ, outputs.dQ, &all->q), Given("d_k", &all->dK, outputs.dK, &all->k),
+        Given("d_v", &all->dV, outputs.dV, &all->v)}) {
+    if (!all->wantsOperands) continue;
+    if (!given) return wrong(name, "is not given", "d_q, d_k and d_v, or none of them");
+    *tensor = *given;
+    checked.push_back({name, tensor, like});
+  }
+  for (auto [name, tensor, like] : checked) {
     if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status.error();
     const auto& shape = like->shape;
     if (Status status = checkShape(name, *tensor, {shape[0], shape[1], shape[2], shape[3]}); !status)
@@ -171,8 +182,10 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
     return forward.error();
   if (all->lists)
     if (Status status = checkColumns(*all->lists); !status) return status.error();
-  for (auto [name, tensor] : {std::pair("d_out", &all->dOut), {"d_q", &all->dQ}, {"d_k", &all->dK}, {"d_v", &all->dV}})
-    if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  for (auto [name, tensor] : {std::pair("d_out", &all->dOut), {"d_q", &all->dQ}, {"d_k", &all->dK}, {"d_v", &all->dV}}) {
+    const bool isWanted = all->wantsOperands || tensor == &all->dOut;
+    if (isWanted && !tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
+  }
   const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;
   if (operands.dLse && !all->dLse && anyRow) return wrong("d_lse", "is null", "device memory, or no d_lse");
   return all;

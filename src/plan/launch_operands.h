@@ -8,7 +8,20 @@
 #include "ir/ir.h"
 #include "templates/params.cuh"
 
+#include <llvm/ADT/SmallVector.h>
+
 namespace attnc::plan {
+
+/// Where the gradient of a capture goes, and how it is summed.
+struct CaptureOutput {
+  TensorView out;       ///< shape and dtype alone where nothing is launched
+  int64_t elements = 0; ///< of the capture
+  bool isOwned = false; ///< elements of attention that read one element of it are of one thread: no atomics
+  bool isExact = false; ///< by words of templates/algo/exact_sum.cuh, else in f32
+  bool isDirect = false; ///< summed in `out` itself
+  size_t offset = 0;    ///< else in Use::CaptureSums, from here
+  size_t bytes() const; ///< of the sums
+};
 
 /// Views as they were given, with what follows from them.
 struct LaunchOperands {
@@ -19,6 +32,9 @@ struct LaunchOperands {
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0
+  bool wantsOperands = true;          ///< of a backward launch: dQ, dK and dV are given
+  llvm::SmallVector<CaptureOutput, 2> captures; ///< of a backward launch, in the order of Plan::captures
+  bool loopsBatches = false; ///< sums of captures: a CTA takes all batch entries
   std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills
 };
 

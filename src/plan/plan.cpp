@@ -15,12 +15,18 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   const int64_t kvRows = operands.k.shape[0] * problem.kvHeads * problem.kvLen;
   const int64_t kvTiles =
       operands.k.shape[0] * problem.kvHeads * ceilDiv(problem.kvLen, std::max(stage.config.blockN, 1));
+  if (!operands.wantsOperands && !stage.forCaptures) return 0;
   switch (stage.grid) {
   case Grid::KvTiles: return kvTiles;
   case Grid::KvTilesTwice: return 2 * kvTiles;
   case Grid::QRows: return ceilDiv(problem.batch * problem.qHeads * problem.qLen, stage.config.warps);
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);
   case Grid::QTiles: return tiles();
+  case Grid::CaptureTiles: return operands.loopsBatches ? tiles() / problem.batch : tiles();
+  case Grid::CaptureElements: {
+    const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
+    return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);
+  }
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);
   case Grid::MaskRows:
     return operands.lists->shape.batch * operands.lists->shape.heads * operands.lists->shape.qBlocks();

@@ -6,6 +6,7 @@
 #include "attnc/kernel.h"
 #include "codegen/config_source.h"
 #include "passes/derive.h"
+#include "plan/kernel_mod.h"
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
 #include "templates/params_backward_sm80.cuh"
@@ -31,13 +32,16 @@ enum class Grid {
   KvTilesTwice, ///< two for each
   QRows,      ///< one for each `warps` rows of q
   KvRows,     ///< one for each `warps` rows of k
+  CaptureTiles,    ///< as QTiles; of one batch entry alone where LaunchOperands::loopsBatches
+  CaptureElements, ///< one for each `threads` elements of a capture whose sums lie apart from its gradient
   MaskRows,   ///< one for each row of blocks of the lists
   MaskColumns, ///< one for each `warps` columns of blocks of the lists
 };
 
 /// The first parameter of a template; the second is ModArgs.
-using ParameterBlock = 
-    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90, BlockMaskParams>;
+using ParameterBlock =
+    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
+                 BlockMaskParams, CaptureParams, CaptureOutputParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout
@@ -51,10 +55,16 @@ struct Stage {
   std::string entry;         ///< name of the __global__ function
   codegen::Config config;    ///< with the shared memory that a CTA asks for
   passes::Algebra algebra;   ///< whose hooks the template calls (templates/mod/contract.cuh)
+  bool callsGradients = false; ///< and those of gradients of captures
+  bool forCaptures = false;  ///< of a backward plan: also runs where captures alone want gradients
+  int capture = 0;           ///< of Grid::CaptureElements: which, in the order of Plan::captures
   int threads = 0;           ///< of a CTA
   Grid grid = Grid::QTiles;
   MakeParameters parameters = nullptr;
 };
+
+/// What a stage's template is written from.
+inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients}; }
 
 /// CTAs of a launch.
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device);
@@ -63,6 +73,7 @@ struct Plan {
   KernelOptions options; ///< as asked, with family, headDimV and the like filled in
   std::vector<Stage> stages;
   std::vector<WorkspaceUse> workspace; ///< device memory that the stages share
+  std::vector<CaptureAccess> captures; ///< whose gradients it computes
   std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
   std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
 };

@@ -16,6 +16,7 @@ enum class Use {
   Lists,    ///< of a block mask
   Delta,    ///< of a backward pass: an f32 a row of q
   DqSums,   ///< of a backward pass: gradients of q, in f32
+  CaptureSums, ///< of gradients of captures
 };
 
 /// A use of the workspace, and how much of it that takes. A launch of operands with the same shapes takes the same.

@@ -13,7 +13,7 @@ namespace attnc::reference {
 namespace {
 
 double unitRoundoff(DType dtype, bool isCoarse) {
-  const double u = dtype == DType::BF16 ? 0x1p-9 : dtype == DType::F16 ? 0x1p-12 : 0x1p-18;
+  const double u = dtype == DType::BF16 ? 0x1p-9 : dtype == DType::F16 ? 0x1p-12 : 0x1p-16;
   return isCoarse ? std::max(u, 0x1p-9) : u;
 }
 

@@ -3,6 +3,7 @@
 #include "ir/bindings.h"
 #include "ir/element.h"
 #include "ir/interpreter.h"
+#include "reference/capture_sums.h"
 #include "reference/listed_columns.h"
 #include "reference/parallel.h"
 
@@ -64,12 +65,12 @@ public:
         derivative(module, bindings, *module.output(ir::kDScore)),
         scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {}
 
-  void compute(int64_t kvBatch, int64_t kvHead) {
+  void compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
     const int64_t group = problem.qHeads / problem.kvHeads;
     const bool isShared = args.forward.k.shape[0] == 1;
     for (int64_t b = isShared ? 0 : kvBatch; b < (isShared ? problem.batch : kvBatch + 1); ++b)
       for (int64_t h = kvHead * group; h < (kvHead + 1) * group; ++h)
-        for (int64_t row = 0; row < problem.qLen; ++row) computeRow(b, h, row, kvBatch, kvHead);
+        for (int64_t row = 0; row < problem.qLen; ++row) computeRow(b, h, row, kvBatch, kvHead, captures);
   }
 
 private:
@@ -82,7 +83,7 @@ private:
     return live;
   }
 
-  void computeRow(int64_t b, int64_t h, int64_t row, int64_t kvBatch, int64_t kvHead) {
+  void computeRow(int64_t b, int64_t h, int64_t row, int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
     const int64_t index = (b * problem.qHeads + h) * problem.qLen + row;
     const double lse = forward.lse[size_t(index)];
     if (lse == -std::numeric_limits<double>::infinity()) return;
@@ -93,6 +94,7 @@ private:
       const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
       const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
+      captures.add(s, p == 0 ? 0 : g, b, h, row, kv);
       const double slope = derivative.evaluate(float(s), b, h, row, kv, /*grad=*/1).real; // d_score is linear in grad
       const double dS = scale * (p == 0 ? 0 : g * slope);
       const int64_t kvRow = (kvBatch * problem.kvHeads + kvHead) * problem.kvLen + kv;
@@ -116,7 +118,8 @@ private:
 
 } // namespace
 
-Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args) {
+Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args,
+                                   const ir::CaptureGradients& wanted) {
   auto forward = attention(module, captures, args.forward);
   if (!forward) return std::move(forward).error();
   const ProblemShape& problem = forward->problem;
@@ -128,10 +131,18 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
   result.dK.assign(size_t(args.forward.k.elements()), 0);
   result.dV.assign(size_t(args.forward.v.elements()), 0);
   // What shares a KV head adds up in one place, so that is the unit of work.
-  parallelFor(args.forward.k.shape[0] * problem.kvHeads, [&](int64_t begin, int64_t end) {
+  std::vector<CaptureSums> sums(size_t(args.forward.k.shape[0] * problem.kvHeads), {module, *bindings, wanted});
+  parallelFor(int64_t(sums.size()), [&](int64_t begin, int64_t end) {
     Head worker(args, module, *bindings, *forward, result);
-    for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads);
+    for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads, sums[size_t(i)]);
   });
+  // Of all heads, in one order.
+  for (size_t i = 0; i < wanted.captures.size(); ++i) {
+    std::vector<double> total(CaptureSums(module, *bindings, wanted).values()[i].size());
+    for (const CaptureSums& part : sums)
+      for (size_t element = 0; element < total.size(); ++element) total[element] += part.values()[i][element];
+    result.captures[wanted.captures[i]] = std::move(total);
+  }
   result.forward = *std::move(forward);
   return result;
 }

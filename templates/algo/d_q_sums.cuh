@@ -1,5 +1,5 @@
 // Sums of dQ in fp32, in the order of fragments (BackwardParamsSm90::d_q_sums): a tile of kBlockM rows of Q is dealt to two
-// warpgroups, by rows where it has 128, else by slabs of 64 columns.
+// warpgroups, by rows where it has 128, else by columns.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -13,7 +13,7 @@ struct DqSums {
   static constexpr bool kByRows = kBlockM == 128;
   static_assert(kBlockM == 64 || kBlockM == 128, "a warpgroup holds 64 rows");
   static_assert(kByRows ? kHeadDimQk <= 64 : kHeadDimQk <= 128, "a warpgroup holds 64 columns at most");
-  static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : 64; // of a warpgroup
+  static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : kHeadDimQk <= 64 ? 32 : 64; // of a warpgroup
   using Part = Fragment<1, kColumns>;
   static constexpr int kPartFloats = 64 * kColumns, kPartBytes = 4 * kPartFloats;
 

@@ -14,6 +14,7 @@
 //   kGradientIsOne           the score is the product times the scale plus what does not depend on it. Else, without
 //                            kCallsScore:
 //   capped(x), gradient(y)   y: the exponent without bias; the derivative of the score by the product times the scale
+//   capped_small(x), are_small(fragment)   a faster capped() where all products are small
 //
 // ProductExponents, no score_mod; LinearExponents, score + slope kv_idx; ScoreExponents, any other; TanhExponents,
 // out tanh(in score), in tanh_exponents.cuh.

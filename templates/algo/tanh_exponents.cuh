@@ -74,6 +74,11 @@ template <bool Accurate> struct TanhExponents {
     return -2.f * out * ptx::rcp(1.f + ptx::ex2(2.f * kLog2e * in * bounded)) + out;
   }
   ATTNC_DEVICE float exponent(float x, float bias, float) const { return capped(x) + bias; }
+  /// The same of small products, without special functions; and whether all those of a warp are small.
+  ATTNC_DEVICE float capped_small(float x) const { return of_small(x, 0.f); }
+  template <class Scores> ATTNC_DEVICE bool are_small(const Scores& x) const {
+    return __all_sync(0xffffffffu, largest(x) <= small);
+  }
 
   /// tanh' = 1 - tanh^2, and y = out tanh.
   ATTNC_DEVICE float gradient(float y) const { return slope - y * y * bend; }

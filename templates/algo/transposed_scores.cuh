@@ -26,8 +26,8 @@ constexpr bool kReadsRows = Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && 
 constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
 
 /// What all lanes share of the rows of a step: arrays of `Rows` elements in shared memory, one behind the other.
-///   bias       float: see weight_bias(); -inf for rows past the end
-///   delta      float: see gradients.cuh; 0 for rows past the end
+///   bias       float: see weight_bias(); -inf for rows past the end and those without live columns
+///   delta      float: see gradients.cuh; 0 where bias is -inf
 ///   interval   int2: the row's live columns, clipped to [0, kv_len), all of these in a step without kStepMasked; where
 ///              kReadsIntervals
 ///   row        Mod::Row; where kReadsRows
@@ -47,9 +47,15 @@ template <class M, int Rows> struct RowTable {
   template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> bias() const {
     return load<Begin, End>(base);
   }
-  template <int Begin = 0, int End = Rows / 8> ATTNC_DEVICE Values<Begin, End> delta() const {
-    return load<Begin, End>(base + kDelta);
-  }
+  ATTNC_DEVICE void load_delta(Values<>& values) const { values = load<0, Rows / 8>(base + kDelta); }
+  /// The same, each loaded when it is used: for who has no registers to spare.
+  struct LateValues {
+    unsigned array;
+    ATTNC_DEVICE float at(int n, int e) const {
+      return ptx::ld_shared_float(array + 4 * Fragment<1, Rows>::column(n, e));
+    }
+  };
+  ATTNC_DEVICE void load_delta(LateValues& values) const { values = {base + kDelta}; }
   template <int Begin, int End> ATTNC_DEVICE static Values<Begin, End> load(unsigned array) {
     Values<Begin, End> values;
 #pragma unroll
@@ -75,7 +81,7 @@ template <class M, int Rows> struct RowTable {
     const bool exists = q_idx < p.q_len;
     const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
     ptx::st_shared(base + 4 * i, bias);
-    ptx::st_shared(base + kDelta + 4 * i, exists ? delta : 0.f);
+    ptx::st_shared(base + kDelta + 4 * i, bias == negative_infinity() ? 0.f : delta);
     if constexpr (kReadsIntervals) {
       int interval[2] = {0, p.kv_len};
       if (step.flags & kStepMasked) {
@@ -110,11 +116,22 @@ template <class M, int RowGroups = 1> struct KvPlace {
   ATTNC_DEVICE int position(int r) const { return kv_first + Fragment<RowGroups, 8>::row_offset(r); }
   ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(position(r), p.kv_len - 1); }
   ATTNC_DEVICE float kv_float(int r) const { return float(position(r) - origin); }
+  /// `row`: of the step.
+  ATTNC_DEVICE Coord coord(const ForwardParams& p, Step step, int row, int r) const {
+    return {b, h, min(step.start + row, p.q_len - 1), kv_idx(p, r)};
+  }
 };
 
-/// Whether to_gradients() needs the products: then `s` keeps what it needs. Weights it takes as they are packed, rounded as
-/// those that dV takes, so that their registers are free.
-constexpr bool kKeepsProducts = !Mod::Exponents::kGradientIsOne;
+/// Whether to_gradients() needs the products: then `s` must stay as it is. Weights it takes as they are packed, rounded as
+/// those that dV takes, so that the registers of `s` are free otherwise.
+constexpr bool kKeepsProducts = Mod::Exponents::kCallsScore;
+/// Whether it needs exponents; these are kept packed, too.
+constexpr bool kKeepsExponents = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
+
+/// What to_weights() leaves for to_gradients().
+template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
+  PackedFragment<Element, RowGroups, Rows> weights, exponents;
+};
 
 /// d_score() of the element whose product is `x`.
 template <class M, int RowGroups, int Rows>
@@ -123,86 +140,133 @@ ATTNC_DEVICE float d_score_of(const ForwardParams& p, const ModArgs& args, const
   return M::d_score(args, place.head, table.row(row), place.col[r], at, x * p.scale, grad); // SEAM(d_score)
 }
 
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights: packed in `weights`.
-/// Masked: elements may be dead, which come out as 0.
-/// Slopes: where score() is called, `s` keeps the derivative of the score by the product times the scale in place of the
-/// product. What score() and d_score() share is computed once, and d_score() has no registers to itself.
-template <bool Masked, int Begin, int End, bool Slopes = false, class Element, class M, int RowGroups, int Rows, class Bias>
-ATTNC_DEVICE void to_weights(Fragment<RowGroups, Rows>& s, PackedFragment<Element, RowGroups, Rows>& weights,
-                             const ForwardParams& p, const ModArgs& args, const KvPlace<M, RowGroups>& place,
-                             RowTable<M, Rows> table, Bias bias, Step step) {
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights. Those of dead elements may be anything. Small: they are
+/// all small (TanhExponents). Slopes: where score() is called, `s` gets the derivative of the score by the product times the
+/// scale in place of the product: what score() and d_score() share is computed once, and needs no registers beside those of
+/// the gradients.
+template <int Begin, int End, bool Small, bool Slopes = false, class Scores, class Element, class M, int RowGroups, int Rows,
+          class Bias>
+ATTNC_DEVICE void to_weights(Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
+                             const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Bias bias,
+                             Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    float weight[2 * RowGroups][2];
+    float weight[2 * RowGroups][2], exponent[2 * RowGroups][2];
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float b = bias.at(n, e);
-      const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
-      int2 interval;
-      if constexpr (Masked && kReadsIntervals) interval = table.interval(row);
+    for (int e = 0; e < 2; ++e)
 #pragma unroll
       for (int r = 0; r < 2 * RowGroups; ++r) {
-        float& x = s.at(r, n, e);
-        const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
+        const float x = s.at(r, n, e), b = bias.at(n, e);
         float y;
         if constexpr (Mod::Exponents::kCallsScore) {
+          const int row = s.column(n, e);
+          const Coord at = place.coord(p, step, row, r);
           const float score =
               M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           y = place.exponents.exponent(score, b, place.kv_float(r));
-          if constexpr (Slopes) x = d_score_of(p, args, place, table, at, row, r, x, 1.f);
-        } else if constexpr (kKeepsProducts) {
-          x = place.exponents.capped(x);
-          y = x + b;
+          if constexpr (Slopes) s.at(r, n, e) = d_score_of(p, args, place, table, at, row, r, x, 1.f);
+        } else if constexpr (kKeepsExponents) {
+          exponent[r][e] = Small ? place.exponents.capped_small(x) : place.exponents.capped(x);
+          y = exponent[r][e] + b;
         } else {
           y = place.exponents.exponent(x, b, place.kv_float(r));
         }
-        if constexpr (Masked) {
-          const int kv_idx = place.position(r);
-          bool live = kv_idx < p.kv_len;
-          if constexpr (kReadsIntervals)
-            live = kv_idx >= interval.x && kv_idx < interval.y;
-          else if constexpr (Mod::kHasMaskMod)
-            live = live && (!(step.flags & kStepMasked) || M::mask(args, place.head, table.row(row), place.col[r], at)); // SEAM(mask)
-          if (!live) y = negative_infinity();
-        }
         weight[r][e] = ptx::ex2(y);
       }
-    }
 #pragma unroll
-    for (int r = 0; r < 2 * RowGroups; ++r) weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      out.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
+      if constexpr (kKeepsExponents)
+        out.exponents.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(exponent[r][0], exponent[r][1]);
+    }
   }
 }
 
-/// Turns gradients of weights to gradients of products, less the softmax scale: packed in `out`. Elements of weight 0, all
-/// dead ones among them, get 0, whatever mod' and V are there. `s` and `weights` as to_weights() left them, of the same `Slopes`.
-template <bool Masked, int Begin, int End, bool Slopes = false, class Element, class M, int RowGroups, int Rows, class Delta>
+/// A pair of packed elements with those that are not wanted set to 0.
+ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
+  return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
+}
+
+/// Sets the weights of dead elements to 0: those that mask_mod or the end of KV says so of.
+template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& weights, const ForwardParams& p,
+                            const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
+#pragma unroll
+  for (int n = Begin; n < End; ++n) {
+    bool live[2 * RowGroups][2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int row = Fragment<1, Rows>::column(n, e);
+      int2 interval;
+      if constexpr (kReadsIntervals) interval = table.interval(row);
+#pragma unroll
+      for (int r = 0; r < 2 * RowGroups; ++r) {
+        const int kv_idx = place.position(r);
+        live[r][e] = kv_idx < p.kv_len;
+        if constexpr (kReadsIntervals) {
+          live[r][e] = kv_idx >= interval.x && kv_idx < interval.y;
+        } else if constexpr (Mod::kHasMaskMod) {
+          if (step.flags & kStepMasked)
+            live[r][e] = live[r][e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
+                                               place.coord(p, step, row, r));
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      unsigned& pair = weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      pair = keep_halves(pair, live[r][0], live[r][1]);
+    }
+  }
+}
+
+/// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
+/// `s`: the products, or, with the same `Slopes`, what to_weights() made of them; `packed` as to_weights() and drop_dead()
+/// left it.
+template <int Begin, int End, bool Slopes = false, class Element, class M, int RowGroups, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const Fragment<RowGroups, Rows>& s,
-                               const PackedFragment<Element, RowGroups, Rows>& weights,
+                               const PackedWeights<Element, Rows, RowGroups>& packed,
                                PackedFragment<Element, RowGroups, Rows>& out, const ForwardParams& p, const ModArgs& args,
                                const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Delta delta, Step step) {
 #pragma unroll
-  for (int n = Begin; n < End; ++n) {
+  for (int n = Begin; n < End; ++n)
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
-      float weight[2], g[2];
-      unpack2<Element>(weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], weight[0], weight[1]);
+      float weight[2], exponent[2], g[2];
+      unpack2<Element>(packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], weight[0], weight[1]);
+      if constexpr (kKeepsExponents)
+        unpack2<Element>(packed.exponents.a[r / 2][n / 2][n % 2 * 2 + r % 2], exponent[0], exponent[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
-        if constexpr (Mod::Exponents::kCallsScore) {
-          const int row = s.column(n, e), q_idx = min(step.start + row, p.q_len - 1);
-          const Coord at = {place.b, place.h, q_idx, place.kv_idx(p, r)};
-          g[e] = Slopes ? g[e] * s.at(r, n, e) : d_score_of(p, args, place, table, at, row, r, s.at(r, n, e), g[e]);
-        } else if constexpr (!M::kPassesGradient) {
+        if constexpr (!M::kPassesGradient) {
           g[e] = 0.f;
-        } else if constexpr (kKeepsProducts) {
-          g[e] *= place.exponents.gradient(s.at(r, n, e));
+        } else if constexpr (Mod::Exponents::kCallsScore) {
+          const int row = s.column(n, e);
+          const Coord at = place.coord(p, step, row, r);
+          const float x = s.at(r, n, e);
+          g[e] = Slopes ? g[e] * x : d_score_of(p, args, place, table, at, row, r, x, g[e]);
+          g[e] = weight[e] == 0.f ? 0.f : g[e];
+        } else if constexpr (kKeepsExponents) {
+          g[e] *= place.exponents.gradient(exponent[e]);
         }
-        if (Masked || Mod::Exponents::kCallsScore) g[e] = weight[e] == 0.f ? 0.f : g[e];
       }
       out.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(g[0], g[1]);
     }
-  }
+}
+
+/// Sets gradients of elements of weight 0 to 0, all dead ones among them, whatever mod' and V are there.
+template <int Begin, int End, class Element, int RowGroups, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& gradients,
+                            const PackedFragment<Element, RowGroups, Rows>& weights) {
+#pragma unroll
+  for (int n = Begin; n < End; ++n)
+#pragma unroll
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      const unsigned weight = weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      unsigned& pair = gradients.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      pair = keep_halves(pair, weight & 0xffffu, weight >> 16);
+    }
 }
 
 } // namespace attnc

@@ -34,6 +34,20 @@
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 //
+// and, written for kernels that compute gradients of captures, of each place where one is read:
+//
+//     static constexpr int kGradients            how many places there are
+//     struct Gradient0, Gradient1, ...           one of them:
+//       static constexpr int kIndex              its number
+//       static constexpr int kCapture            which capture, of those whose gradients are asked for
+//       static constexpr int kRounds             how often an element of attention reads there; > 1 in sums
+//       static constexpr bool kRoundMoves        whether offset() depends on the round
+//       static constexpr GradientReach kReach    which elements of attention of a head have one offset(): what may be
+//                                                added up before
+//       static float value(const ModArgs&, const Head&, const Row&, const Col&, Coord, float score, float grad, int round)
+//       static long long offset(const ModArgs&, const Head&, const Row&, const Col&, Coord, int round)
+//     static void gradients(visit)               calls visit(Gradient0()), visit(Gradient1()), ...
+//
 // A mod is written in one of two ways. Plain: score() is score_mod, factors() are 1, 1, 0, row_shift() is 0. For kernels
 // that go through apply_mod() (algo/apply_mod.cuh), algebra moves out of score():
 //
@@ -55,12 +69,15 @@
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               backward_captures_naive.cu                 1
 //   row         algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               algo/capture_reduction.cuh                 1
+//               backward_captures_naive.cu                 1
 //   col         algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               forward_sm90.cu                            1
@@ -68,17 +85,21 @@
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               algo/capture_reduction.cuh                 2
+//               backward_captures_naive.cu                 1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
+//               backward_captures_naive.cu                 1
 //   mask        algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               backward_captures_naive.cu                 1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -86,9 +107,12 @@
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               backward_q_sm80.cu                         1
+//               backward_captures.cu                       1
 //   d_score     algo/gradients.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_naive.cu                          1
+//   gradients   algo/capture_reduction.cuh                 2
+//               backward_captures_naive.cu                 1
 //   bounds      algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
@@ -111,6 +135,11 @@
 //          and result are gradients by natural-log units. Anything may come out for elements that mask() refuses: the
 //          kernel puts 0 there.
 //   mask   true: the element lives. Not called for blocks classed full; never for empty ones. After score.
+//   value  grad times the derivative of score_mod by what the place reads, in one round; `score` and grad as d_score() has
+//          them, and as there dead elements get 0 from the kernel.
+//   offset  of the element that the place reads, in a dense tensor of the capture's shape; inside it unless that is empty.
+//          Arguments that kReach rules out are not looked at: a Row reach has any Col and kv_idx. Of a Diagonal, any element
+//          of attention speaks for all.
 //   row_shift   what is to be added to all scores of the row: it changes lse and row max, nothing else.
 //   bounds of the rows [q_begin, q_end), at least one.
 //   b, h, q_idx, kv_idx: h is the query head. The kernel clamps q_idx to [0, q_len) and kv_idx to [0, kv_len) first, so
@@ -151,6 +180,10 @@ struct ScoreFactors {
 struct TileBounds {
   int begin, full_begin, full_end, end;
 };
+
+/// Which elements of attention of one head and batch entry share the element of a capture that they read: all; those of
+/// a row, a column, or of one q_idx - kv_idx; or nothing is known.
+enum class GradientReach { Head, Row, Column, Diagonal, Element };
 
 // The forms of Mod::Exponents (algo/exponents.cuh, algo/tanh_exponents.cuh).
 template <bool CallsScore, bool IsLinear> struct AffineExponents;

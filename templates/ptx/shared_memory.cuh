@@ -18,6 +18,11 @@ ATTNC_DEVICE void ld_shared(int (&x)[4], unsigned shared) {
                : "r"(shared)
                : "memory");
 }
+ATTNC_DEVICE float ld_shared_float(unsigned shared) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(shared) : "memory");
+  return x;
+}
 ATTNC_DEVICE float2 ld_shared_float2(unsigned shared) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(shared) : "memory");

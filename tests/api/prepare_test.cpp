@@ -418,7 +418,7 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     operands.dLse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 999});
     CHECK(errorOf() == "d_lse is f32 [2, 8, 999], expected f32 [2, 8, 1000]");
     operands.dLse.reset();
-    gradients.dK.dtype = DType::F32;
+    gradients.dK->dtype = DType::F32;
     CHECK(errorOf() == "d_k is f32, expected bf16, which the kernel was compiled for");
   }
 }

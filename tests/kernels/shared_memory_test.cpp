@@ -37,5 +37,13 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
           REQUIRE(plan);
           CHECK(plan->stages.front().config.sharedBytes <= limit);
         }
+    // Backward kernels keep what the mod knows of a step's rows; a mod that knows too much is left to another family.
+    for (int headDim : {64, 128}) {
+      auto plan = choosePlan(*mod, {.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim});
+      REQUIRE(plan);
+      INFO(captures << " captures, head dim " << headDim);
+      CHECK((plan->options.family == Family::Sm90) == (captures <= 4));
+      for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+    }
   }
 }

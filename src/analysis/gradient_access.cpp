@@ -1,0 +1,108 @@
+#include "analysis/gradient_access.h"
+
+#include "analysis/intervals.h"
+#include "ir/walk.h"
+
+#include <llvm/ADT/STLExtras.h>
+
+#include <optional>
+
+namespace attnc::analysis {
+namespace {
+
+using ir::Node;
+using ir::Op;
+using ir::ParamKind;
+using ir::Value;
+
+/// How values change from (q_idx, kv_idx) to (q_idx + 1, kv_idx + 1).
+class AlongDiagonal {
+public:
+  explicit AlongDiagonal(const ir::Module& module) : module(module), params(ir::paramsOf(module)), intervals(module) {
+    for (uint32_t id = 0; id < module.size(); ++id) growths.push_back(of({id}));
+  }
+
+  bool isConstant(Value value) const { return growths[value.id] && growths[value.id]->by == 0; }
+
+private:
+  /// By how much an integer grows, the same everywhere; 0 for what does not change, of any type.
+  struct Growth {
+    int64_t by = 0;
+    bool wraps = false; ///< it may do so modulo 2^32 or 2^64
+  };
+
+  std::optional<Growth> of(Value value) {
+    const ir::ParamSet& on = params[value.id];
+    if (!on.contains(ParamKind::QIdx) && !on.contains(ParamKind::KvIdx)) return Growth{};
+    const Node& node = module[value];
+    if (node.op == Op::Param) return Growth{1}; // one of the two
+    if (llvm::all_of(node.operands, [&](Value x) { return isConstant(x); })) return Growth{};
+    if (!llvm::all_of(node.operands, [&](Value x) { return growths[x.id].has_value(); })) return std::nullopt;
+    const auto operand = [&](size_t i) { return *growths[node.operands[i].id]; };
+    const auto sum = [&](uint64_t by) {
+      const bool wraps = llvm::any_of(node.operands, [&](Value x) { return growths[x.id]->wraps; });
+      return Growth{int64_t(by), by != 0 && (wraps || !intervals.isExact(value))};
+    };
+    const bool isOfInts = ir::isInt(module[node.operands[0]].type);
+    if (ir::info(node.op).rule == ir::TypeRule::Compare && isOfInts) {
+      if (operand(0).by == operand(1).by && !operand(0).wraps && !operand(1).wraps) return Growth{};
+      return std::nullopt;
+    }
+    if (!ir::isInt(node.type) || !isOfInts) return std::nullopt;
+    switch (node.op) {
+    case Op::Add: return sum(uint64_t(operand(0).by) + uint64_t(operand(1).by));
+    case Op::Sub: return sum(uint64_t(operand(0).by) - uint64_t(operand(1).by));
+    case Op::Neg: return sum(-uint64_t(operand(0).by));
+    case Op::Mul:
+      for (int i : {0, 1})
+        if (module.isConst(node.operands[size_t(i)]))
+          return sum(uint64_t(module.integer(node.operands[size_t(i)])) * uint64_t(operand(size_t(1 - i)).by));
+      return std::nullopt;
+    default: return std::nullopt;
+    }
+  }
+
+  const ir::Module& module;
+  const std::vector<ir::ParamSet> params;
+  Intervals intervals;
+  std::vector<std::optional<Growth>> growths; // by Value::id
+};
+
+} // namespace
+
+bool isPositionAlong(const ir::Module& module, Value value, const ir::Extent& extent) {
+  if (module[value].op != Op::Param) return false;
+  const std::optional<ir::BuiltinDim> along = ir::extentOf(ParamKind(module[value].attr));
+  return along && extent.isNamed && extent.value == int64_t(*along);
+}
+
+GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradient& place) {
+  GradientAccess access{.reach = Reach::Head};
+  const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
+  if (tensor == module.tensors.end()) return access; // a scalar
+  ir::ParamSet params, positions;
+  for (size_t axis = 0; axis < place.indices.size(); ++axis) {
+    const Value index = *module.output(place.indices[axis]);
+    params |= ir::paramsOf(module, index);
+    if (isPositionAlong(module, index, tensor->shape[axis])) positions |= {ParamKind(module[index].attr)};
+  }
+  access.roundMoves = params.contains(ParamKind::Round);
+  access.once = place.rounds == 1 && positions.containsAll({ParamKind::QIdx, ParamKind::KvIdx});
+  access.oneBatch = !positions.contains(ParamKind::B);
+  access.oneHead = !positions.contains(ParamKind::H);
+
+  const bool ofRow = params.contains(ParamKind::QIdx), ofColumn = params.contains(ParamKind::KvIdx);
+  if (params.contains(ParamKind::Score) || params.contains(ParamKind::Grad)) {
+    access.reach = Reach::Element;
+  } else if (ofRow && ofColumn) {
+    const AlongDiagonal along(module);
+    const bool isDiagonal =
+        llvm::all_of(place.indices, [&](const std::string& name) { return along.isConstant(*module.output(name)); });
+    access.reach = isDiagonal ? Reach::Diagonal : Reach::Element;
+  } else if (ofRow || ofColumn) {
+    access.reach = ofRow ? Reach::Row : Reach::Column;
+  }
+  return access;
+}
+
+} // namespace attnc::analysis

@@ -1,0 +1,35 @@
+// How the elements of attention share the elements of a capture's gradient: what a kernel may add up before it touches
+// memory.
+//
+// In: a module with gradients of captures, and a place where one is read. Out: plain values.
+#pragma once
+
+#include "ir/capture_gradient.h"
+#include "ir/ir.h"
+
+namespace attnc::analysis {
+
+/// Which elements of attention of one query head and batch entry read the same element of the capture.
+enum class Reach {
+  Head,     ///< all
+  Row,      ///< those of a row of q
+  Column,   ///< those of a column of kv
+  Diagonal, ///< those of equal q_idx - kv_idx
+  Element,  ///< not known
+};
+
+struct GradientAccess {
+  Reach reach = Reach::Element;
+  bool roundMoves = false; ///< the index depends on the round as well
+  /// No two elements of attention read the same element, in no round, if all of these hold: the place is the only one
+  /// of its capture; there is one batch entry, or `oneBatch` is false; there is one query head, or `oneHead` is false.
+  bool once = false, oneBatch = false, oneHead = false;
+};
+
+/// Whether the value is b, h, q_idx or kv_idx itself, and the extent is the one along which it counts: it is never
+/// outside.
+bool isPositionAlong(const ir::Module& module, ir::Value value, const ir::Extent& extent);
+
+GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradient& place);
+
+} // namespace attnc::analysis

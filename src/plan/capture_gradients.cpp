@@ -1,0 +1,204 @@
+#include "plan/capture_gradients.h"
+
+#include "ir/bindings.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+static_assert(kMaxCaptureSums == ir::kMaxCaptures);
+
+size_t captureSumBytes(const LaunchOperands& operands) {
+  size_t bytes = 0;
+  for (const CaptureOutput& capture : operands.captures)
+    if (!capture.isDirect) bytes = std::max(bytes, capture.offset + capture.bytes());
+  return bytes;
+}
+
+size_t captureDeltaBytes(const LaunchOperands& operands) {
+  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
+}
+
+CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, bool loopsBatches = false) {
+  CaptureSum sum{};
+  sum.elements = capture.elements;
+  sum.owned = !capture.isOwned ? 0 : loopsBatches ? 1 : 2;
+  if (capture.elements > 0)
+    sum.slots =
+        capture.isDirect ? capture.out.data : static_cast<char*>(workspace.at(Use::CaptureSums)) + capture.offset;
+  return sum;
+}
+
+Expected<ParameterBlock> deltaBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                    const WorkspaceView& workspace) {
+  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
+}
+
+Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                      const WorkspaceView& workspace) {
+  CaptureParams p{};
+  p.backward = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  for (size_t i = 0; i < operands.captures.size(); ++i)
+    p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
+  p.loops_batches = operands.loopsBatches;
+  return ParameterBlock(p);
+}
+
+Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOperands& operands, const Device&,
+                                            const WorkspaceView& workspace) {
+  const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
+  CaptureOutputParams p{};
+  p.sum = sumOf(capture, workspace);
+  p.out = capture.out.data;
+  p.element_bits = int(8 * dtypeBytes(capture.out.dtype));
+  p.is_bf16 = capture.out.dtype == DType::BF16;
+  p.exact = capture.isExact;
+  p.rank = capture.out.rank;
+  std::copy(capture.out.shape.begin(), capture.out.shape.end(), p.shape);
+  std::copy(capture.out.stride.begin(), capture.out.stride.end(), p.stride);
+  return ParameterBlock(p);
+}
+
+/// As `Memory` and `scratch` of templates/backward_captures.cu.
+codegen::Config captureConfig(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool isF32 = options.dtype == DType::F32;
+  const int warps = isF32 && widest > 64 ? 2 : 4, rows = 16 * warps;
+  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
+  const int bytes = rowBytes(options.headDim) + rowBytes(options.headDimV);
+  const auto scratchBytes = [&](int step) { return 4 * warps * (step + 16); };
+  int step = widest <= 64 ? 64 : isF32 ? 16 : widest <= 128 ? 64 : 32;
+  if ((rows + step) * bytes + scratchBytes(step) > request.arch.sharedBytesPerCta()) step = 16;
+  codegen::Config config = configOf(options, {rows, step, warps});
+  config.sharedBytes = (rows + step) * bytes;
+  return config;
+}
+
+bool isDense(const TensorView& tensor) {
+  int64_t step = 1;
+  for (int axis = tensor.rank; axis-- > 0;) {
+    if (tensor.shape[axis] > 1 && tensor.stride[axis] != step) return false;
+    step *= tensor.shape[axis];
+  }
+  return true;
+}
+
+std::string describe(const TensorView& tensor) {
+  return fmt::format("{} [{}]", dtypeName(tensor.dtype),
+                     fmt::join(tensor.shape.begin(), tensor.shape.begin() + tensor.rank, ", "));
+}
+
+/// The tensor that the gradient of a capture goes to, checked. `like`: the capture.
+Expected<TensorView> outputOf(const std::string& name, const TensorView& like, const Captures* outputs, bool launches) {
+  const auto wrong = [&](const std::string& observed, const std::string& expected) {
+    return Error::environment(fmt::format("the gradient of {} {}, expected {}", name, observed, expected));
+  };
+  const Captures::Item* given = outputs ? outputs->find(name) : nullptr;
+  if (!given) {
+    if (launches) return wrong("is not given", "a tensor of this name in BackwardOutputs::captures");
+    TensorView assumed = like;
+    assumed.dtype = DType::BF16;
+    return assumed;
+  }
+  const auto* tensor = std::get_if<TensorView>(given);
+  if (!tensor) return wrong("is a number", "a tensor");
+  const bool isAlike = tensor->rank == like.rank &&
+                       std::equal(like.shape.begin(), like.shape.begin() + like.rank, tensor->shape.begin());
+  if (!isAlike || (tensor->dtype != DType::F32 && tensor->dtype != like.dtype))
+    return wrong("is " + describe(*tensor), describe(like) + (like.dtype == DType::F32 ? "" : ", or of f32"));
+  if (launches && !tensor->data && tensor->elements()) return wrong("is null", "device memory");
+  return *tensor;
+}
+
+} // namespace
+
+size_t CaptureOutput::bytes() const { return size_t(elements) * (isExact ? 8 * kExactWords : sizeof(float)); }
+
+void addCaptureGradients(Plan& plan, const Request& request, Family family) {
+  if (request.mod.captures.empty()) return;
+  plan.captures = request.mod.captures;
+  const KernelOptions& options = request.options;
+  const bool isNaive = family == Family::Naive;
+  if (!isNaive) {
+    const auto delta =
+        llvm::find_if(plan.stages, [](const Stage& stage) { return stage.templateName == "backward_delta.cu"; });
+    if (delta != plan.stages.end()) {
+      delta->forCaptures = true;
+    } else {
+      plan.stages.push_back({.templateName = "backward_delta.cu",
+                             .entry = "attnc_backward_delta",
+                             .config = configOf(options, {0, 0, 4}),
+                             .forCaptures = true,
+                             .threads = 128,
+                             .grid = Grid::QRows,
+                             .parameters = deltaBlock});
+      if (llvm::none_of(plan.workspace, [](const WorkspaceUse& use) { return use.use == Use::Delta; }))
+        plan.workspace.push_back({.use = Use::Delta, .bytes = captureDeltaBytes});
+    }
+  }
+  Stage sums{.templateName = isNaive ? "backward_captures_naive.cu" : "backward_captures.cu",
+             .entry = "attnc_backward_captures",
+             .config = isNaive ? configOf(options, {8, 8, 8}) : captureConfig(request),
+             .callsGradients = true,
+             .forCaptures = true,
+             .grid = isNaive ? Grid::QRows : Grid::CaptureTiles,
+             .parameters = captureBlock};
+  // Without row shifts: the derivatives may count positions by themselves, which must then begin at 0.
+  if (!isNaive) sums.algebra = {.scale = algebraFor(options.dtype).scale};
+  sums.threads = 32 * sums.config.warps;
+  sums.config.deterministic = options.deterministic;
+  plan.stages.push_back(std::move(sums));
+  plan.workspace.push_back(
+      {.use = Use::CaptureSums, .bytes = captureSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  for (size_t i = 0; i < plan.captures.size(); ++i) {
+    Stage out{.templateName = "backward_captures_out.cu",
+              .entry = "attnc_backward_captures_out",
+              .config = configOf(options, {0, 0, 4}),
+              .forCaptures = true,
+              .capture = int(i),
+              .threads = 128,
+              .grid = Grid::CaptureElements,
+              .parameters = captureOutputBlock};
+    plan.stages.push_back(std::move(out));
+  }
+}
+
+Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::Module& module, const Captures* captures,
+                         const Captures* outputs, bool launches) {
+  if (plan.captures.empty()) return {};
+  static const Captures kNone;
+  Expected<ir::Bindings> bindings = ir::bind(module, captures ? *captures : kNone, operands.problem);
+  if (!bindings) return bindings.error();
+  size_t end = 0;
+  for (const CaptureAccess& access : plan.captures) {
+    const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == access.name; });
+    const TensorView like =
+        tensor == module.tensors.end() ? TensorView() : bindings->tensors[size_t(tensor - module.tensors.begin())];
+    Expected<TensorView> out = outputOf(access.name, like, outputs, launches);
+    if (!out) return out.error();
+    CaptureOutput capture{.out = *out, .elements = out->elements()};
+    if (access.places.size() == 1) {
+      const analysis::GradientAccess& place = access.places[0];
+      const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
+      const bool mayLoop = plan.options.family != Family::Naive;
+      capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
+      operands.loopsBatches |= capture.isOwned && ofBatches;
+    }
+    capture.isExact = plan.options.deterministic && !capture.isOwned;
+    capture.isDirect = !capture.isExact && out->dtype == DType::F32 && isDense(*out);
+    if (!capture.isDirect) {
+      capture.offset = size_t(llvm::alignTo(end, kWorkspaceAlignment));
+      end = capture.offset + capture.bytes();
+    }
+    operands.captures.push_back(capture);
+  }
+  return {};
+}
+
+} // namespace attnc::plan

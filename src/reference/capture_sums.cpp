@@ -1,0 +1,58 @@
+#include "reference/capture_sums.h"
+
+#include <llvm/ADT/STLExtras.h>
+
+#include <algorithm>
+
+namespace attnc::reference {
+namespace {
+
+/// Of a tensor; a scalar has no axes.
+std::vector<int64_t> shapeOf(const ir::Module& module, const ir::Bindings& bindings, const std::string& name) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < module.tensors.size(); ++i) {
+    const TensorView& view = bindings.tensors[i];
+    if (module.tensors[i].name == name)
+      for (int axis = 0; axis < view.rank; ++axis) shape.push_back(view.shape[size_t(axis)]);
+  }
+  return shape;
+}
+
+} // namespace
+
+CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
+                         const ir::CaptureGradients& gradients) {
+  for (const std::string& name : gradients.captures) {
+    int64_t elements = 1;
+    for (int64_t extent : shapeOf(module, bindings, name)) elements *= extent;
+    sums.emplace_back(size_t(elements), 0.0);
+  }
+  for (const ir::CaptureGradient& place : gradients.places) {
+    const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
+    if (sums[capture].empty()) continue; // there is nothing to read
+    places.push_back({capture,
+                      place.rounds,
+                      {module, bindings, *module.output(place.output)},
+                      {},
+                      shapeOf(module, bindings, place.capture)});
+    for (const std::string& index : place.indices)
+      places.back().indices.emplace_back(module, bindings, *module.output(index));
+  }
+}
+
+void CaptureSums::add(double score, double grad, int64_t b, int64_t h, int64_t q, int64_t kv) {
+  if (grad == 0) return;
+  const auto single = float(score);
+  for (Place& place : places)
+    for (int64_t round = 0; round < place.rounds; ++round) {
+      int64_t offset = 0;
+      for (size_t axis = 0; axis < place.indices.size(); ++axis) {
+        const int64_t index = place.indices[axis].evaluate(single, b, h, q, kv, /*grad=*/1, round).integer;
+        offset = offset * place.shape[axis] + std::clamp<int64_t>(index, 0, place.shape[axis] - 1);
+      }
+      // Gradients are linear in `grad`, which f32 would round.
+      sums[place.capture][size_t(offset)] += grad * place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round).real;
+    }
+}
+
+} // namespace attnc::reference

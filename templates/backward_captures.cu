@@ -1,0 +1,129 @@
+// Gradients of captured tensors and scalars, with mma.sync and cp.async, for sm_80 and later.
+//
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta): the gradient of what score_mod returned, 0 where it is dead
+//   d_capture[offset] += value(scale Q K^T, G)    for each place where the mod reads a capture
+//
+// A CTA owns kBlockM rows of Q, a warp 16 of them, and walks KV in steps of kBlockN columns, as the forward kernel does. What
+// goes to one element of a capture is added up first (algo/capture_reduction.cuh). All warps have the same role.
+//
+//   shared memory     bytes                        lifetime
+//   QPart, OPart      kBlockM rows of Q, of dO     a batch entry
+//   KPart, VPart      kBlockN rows of K, of V      a step
+//   scratch (static)  kScratch f32                 a reduction
+//
+//   barrier                    when                     what it says
+//   __syncthreads              begin of a batch entry   Q and dO of the entry before are used up
+//   __syncthreads              begin of a step          the tiles of the step before are used up
+//   cp.async, __syncthreads    before its products      the tiles of this step are there
+//   __syncthreads              around what is written   scratch is used up; scratch is there
+//                              to scratch
+//
+// Grid: q tiles * q_heads * batch, in one dimension, or q tiles * q_heads where a CTA takes all batch entries in turn, so
+// that what they add to elements of their own [q, kv] needs no atomics (loops_batches). Threads: 32 kWarps, kBlockM is 16 kWarps; kSharedBytes of dynamic shared
+// memory. backward_delta.cu has run before; the sums are 0, or what other kernels have added.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/apply_mod.cuh"
+#include "algo/capture_reduction.cuh"
+#include "algo/gradients.cuh"
+#include "algo/kv_walk.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/copy_tile.cuh"
+#include "tile/gemm_mma.cuh"
+#include "tile/shared_memory.cuh"
+
+namespace attnc::sm80 {
+
+constexpr int kThreads = 32 * kWarps;
+static_assert(kBlockM == 16 * kWarps && kBlockN % 16 == 0, "tiles are multiplied 16 rows at a time");
+
+using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
+using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
+using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
+struct QPart : SharedPart<QPart, QTile::kBytes> {};
+struct OPart : SharedPart<OPart, OTile::kBytes> {};
+struct KPart : SharedPart<KPart, KTile::kBytes> {};
+struct VPart : SharedPart<VPart, VTile::kBytes> {};
+using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+using Reduction = CaptureReduction<kBlockN, kWarps>;
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_backward_captures(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ float scratch[Reduction::kScratch];
+  const ForwardParams& f = p.backward.forward;
+  const Strides& d_out_stride = p.backward.d_out_stride;
+  const unsigned shared = ptx::shared_address(dynamic_shared);
+  const QTile q_tile = {shared + Memory::offset_of<QPart>()};
+  const OTile o_tile = {shared + Memory::offset_of<OPart>()};
+  const KTile k_tile = {shared + Memory::offset_of<KPart>()};
+  const VTile v_tile = {shared + Memory::offset_of<VPart>()};
+  using Scores = Reduction::Scores;
+
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
+  const int q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
+  const int h = blockIdx.x / q_tiles % f.q_heads, b_first = blockIdx.x / q_tiles / f.q_heads;
+  const int b_end = p.loops_batches ? f.batch : b_first + 1;
+  const int warp_row = int(threadIdx.x) / 32 * 16;
+#pragma unroll 1
+  for (int b = b_first; b < b_end; ++b) {
+    const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
+    const Element* d_out = (const Element*)p.backward.d_out + b * d_out_stride.batch + h * d_out_stride.head;
+    const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
+    const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
+    __syncthreads();
+    copy_in<kThreads>(q_tile, q, f.q_stride.row, q_start, f.q_len, f.vectors);
+    copy_in<kThreads>(o_tile, d_out, d_out_stride.row, q_start, f.q_len, f.vectors);
+    ptx::cp_async_commit_group();
+
+    const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
+    float bias[2], delta[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const long long index = row_of_all(f, b, h, place.q_idx(f, r));
+      const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last, and add nothing
+      bias[r] = inside ? weight_bias(f.lse[index], Mod::row_shift(args, place.head, place.row[r])) // SEAM(row_shift)
+                       : negative_infinity();
+      delta[r] = p.backward.delta[index];
+    }
+
+    Reduction reduction(p, args, place, b, h, q_start, scratch);
+    const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
+#pragma unroll 1
+    for (int i = 0; i < walk.count; ++i) {
+      const Step step = walk.at(i);
+      __syncthreads();
+      copy_in<kThreads>(k_tile, k, f.k_stride.row, step.start, f.kv_len, f.vectors);
+      copy_in<kThreads>(v_tile, v, f.v_stride.row, step.start, f.kv_len, f.vectors);
+      ptx::cp_async_commit_group();
+      ptx::cp_async_wait_group<0>();
+      __syncthreads();
+
+      Scores s, g;
+      s.fill(0.f);
+      g.fill(0.f);
+      mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
+      mma::gemm<kTf32>(g, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
+      Scores products = s;
+      apply_mod(s, f, args, place, step, OwnColumns{}, bias);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int n = 0; n < kBlockN / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float weight = bias[r] == negative_infinity() ? 0.f : ptx::ex2(s.at(r, n, e));
+            g.at(r, n, e) = weight == 0.f ? 0.f : weight * (g.at(r, n, e) - delta[r]);
+          }
+      reduction.add(step, products, g);
+    }
+    reduction.finish();
+    ptx::cp_async_wait_group<0>(); // of a tile without steps
+  }
+}
+
+} // namespace attnc::sm80

@@ -1,0 +1,81 @@
+// A CTA of device code on the host: a thread for each of its threads, and what the hardware gives them. Included before
+// the templates. All threads of a CTA call all functions together.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <bit>
+#include <cmath>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace attnc {
+
+inline thread_local struct { unsigned x; } threadIdx;
+
+class HostCta {
+public:
+  /// Calls body() in each of so many threads.
+  template <class Body> static void run(int threads, Body body) {
+    cta().sync.emplace(threads);
+    cta().words.assign(size_t(threads), 0);
+    std::vector<std::thread> all;
+    for (int i = 0; i < threads; ++i)
+      all.emplace_back([&, i] {
+        threadIdx.x = unsigned(i);
+        body();
+        cta().sync->arrive_and_drop();
+      });
+    for (std::thread& thread : all) thread.join();
+  }
+  static HostCta& cta() {
+    static HostCta instance;
+    return instance;
+  }
+  void wait() { sync->arrive_and_wait(); }
+  float shuffle(float x, unsigned lane) {
+    words[threadIdx.x] = x;
+    wait();
+    const float result = words[threadIdx.x / 32 * 32 + lane];
+    wait();
+    return result;
+  }
+  std::mutex mutex;
+
+private:
+  std::optional<std::barrier<>> sync;
+  std::vector<float> words;
+};
+
+inline void __syncthreads() { HostCta::cta().wait(); }
+inline float __shfl_sync(unsigned, float x, int lane) { return HostCta::cta().shuffle(x, unsigned(lane) % 32); }
+inline float __shfl_xor_sync(unsigned, float x, int lanes) {
+  return HostCta::cta().shuffle(x, (threadIdx.x ^ unsigned(lanes)) % 32);
+}
+template <class T> T atomicAdd(T* to, T amount) {
+  std::lock_guard lock(HostCta::cta().mutex);
+  return std::exchange(*to, *to + amount);
+}
+template <class T> T atomicOr(T* to, T bits) {
+  std::lock_guard lock(HostCta::cta().mutex);
+  return std::exchange(*to, *to | bits);
+}
+struct float2 {
+  float x, y;
+};
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
+// Named by templates, and not called by what runs here.
+bool __any_sync(unsigned, bool);
+bool __all_sync(unsigned, bool);
+float __fdividef(float, float);
+using std::max;
+using std::min;
+
+} // namespace attnc

@@ -1,0 +1,71 @@
+// A mod with gradients of captures of every reach, for templates that run on the host. What a place gets is an integer, so
+// that sums are exact in any order.
+#pragma once
+
+#include "mod/contract.cuh"
+
+namespace attnc {
+
+struct ModArgs {
+  int q_len, kv_len;
+};
+
+struct Mod {
+  static constexpr bool kHasMaskMod = false;
+  static constexpr bool kHasBounds = false;
+  static constexpr bool kRowsAreIntervals = false;
+  static constexpr bool kColumnsLoad = false;
+  static constexpr bool kAnyOrigin = false;
+  struct Head {
+    int b, h;
+  };
+  struct Row {
+    int q_idx;
+  };
+  struct Col {
+    int kv_idx;
+  };
+  using Exponents = ScoreExponents;
+  ATTNC_DEVICE static Head head(const ModArgs&, int b, int h) { return {b, h}; }
+  ATTNC_DEVICE static Row row(const ModArgs&, const Head&, int, int, int q_idx, float) { return {q_idx}; }
+  ATTNC_DEVICE static Col col(const ModArgs&, const Head&, int, int, int kv_idx, float, float) { return {kv_idx}; }
+  ATTNC_DEVICE static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float s) { return s; }
+  ATTNC_DEVICE static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord) { return true; }
+  ATTNC_DEVICE static ScoreFactors factors(const ModArgs&, const Head&) { return {1.f, 1.f, 0.f}; }
+  ATTNC_DEVICE static float row_shift(const ModArgs&, const Head&, const Row&) { return 0.f; }
+
+  static constexpr int kGradients = 10;
+  template <int Index, GradientReach Reach, int Rounds, bool RoundMoves> struct Gradient {
+    static constexpr int kIndex = Index, kCapture = Index, kRounds = Rounds;
+    static constexpr bool kRoundMoves = RoundMoves;
+    static constexpr GradientReach kReach = Reach;
+    ATTNC_DEVICE static float value(const ModArgs&, const Head& head, const Row& row, const Col& col, Coord at, float score,
+                                    float grad, int round) {
+      const bool agrees = head.b == at.b && head.h == at.h && row.q_idx == at.q_idx && col.kv_idx == at.kv_idx;
+      return agrees ? grad * float(1 + at.q_idx % 3 + at.kv_idx % 5 * 2 + round) + score : 1e6f;
+    }
+    ATTNC_DEVICE static long long offset(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord, int round) {
+      const int at = Reach == GradientReach::Head       ? 0
+                     : Reach == GradientReach::Row      ? row.q_idx
+                     : Reach == GradientReach::Column   ? col.kv_idx
+                     : Reach == GradientReach::Diagonal ? row.q_idx - col.kv_idx + args.kv_len
+                                                        : row.q_idx * args.kv_len + col.kv_idx;
+      const int size = args.q_len * args.kv_len + args.q_len + args.kv_len;
+      return ((long long)(head.b + head.h) * Rounds + (RoundMoves ? round : 0)) * size + at;
+    }
+  };
+  template <class Visit> ATTNC_DEVICE static void gradients(Visit visit) {
+    visit(Gradient<0, GradientReach::Head, 1, false>());
+    visit(Gradient<1, GradientReach::Row, 1, false>());
+    visit(Gradient<2, GradientReach::Column, 1, false>());
+    visit(Gradient<3, GradientReach::Diagonal, 1, false>());
+    visit(Gradient<4, GradientReach::Element, 1, false>());
+    visit(Gradient<5, GradientReach::Head, 3, true>());
+    visit(Gradient<6, GradientReach::Row, 3, true>());
+    visit(Gradient<7, GradientReach::Column, 3, true>());
+    visit(Gradient<8, GradientReach::Diagonal, 3, true>());
+    visit(Gradient<9, GradientReach::Row, 3, false>());
+  }
+};
+
+} // namespace attnc
