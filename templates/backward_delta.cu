@@ -1,29 +1,60 @@
 // Before the backward pass: delta = rows of dO O - d_lse, what the gradient of a weight is taken against. Any sm.
 //
-// A warp owns a row of O. Grid: rows / kWarps, in one dimension. Threads: 32 kWarps.
+// A CTA takes kBlockM rows of a head; some lanes of a warp share a row, 16 bytes each at a time. Grid: q tiles * q_heads *
+// batch, in one dimension. Threads: 32 kWarps. No shared memory.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
+#include "algo/gradients.cuh"
 #include "params.cuh"
 #include "tile/element.cuh"
 
 namespace attnc::backward_delta {
 
+/// 16 bytes of a row.
+struct alignas(16) Chunk {
+  static constexpr int kElements = 16 / int(sizeof(Element));
+  Element x[kElements];
+};
+
+constexpr int kChunks = kHeadDimV / Chunk::kElements; // of a row; head dims are multiples of 8
+constexpr int lanes_for(int chunks) { return chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : 2; }
+constexpr int kLanes = lanes_for(kChunks);            // that share a row
+
+ATTNC_DEVICE Chunk load(const Element* from, bool vectors) {
+  Chunk chunk;
+  if (vectors) return *(const Chunk*)from;
+#pragma unroll
+  for (int i = 0; i < Chunk::kElements; ++i) chunk.x[i] = from[i];
+  return chunk;
+}
+
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     attnc_backward_delta(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs) {
   const ForwardParams& f = p.forward;
-  const long long index = (long long)blockIdx.x * kWarps + threadIdx.x / 32;
-  if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
-  const int q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
-  const Element* out = (const Element*)f.out + b * f.out_stride.batch + h * f.out_stride.head + q_idx * f.out_stride.row;
-  const Element* d_out =
-      (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head + q_idx * p.d_out_stride.row;
-  float sum = 0.f;
-  for (int d = threadIdx.x % 32; d < kHeadDimV; d += 32) sum += to_float(out[d]) * to_float(d_out[d]);
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles;
+  const int q_start = blockIdx.x % q_tiles * kBlockM, b = head / f.q_heads, h = head % f.q_heads;
+  const Element* outs = (const Element*)f.out + b * f.out_stride.batch + h * f.out_stride.head;
+  const Element* d_outs = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
+  const int lane = threadIdx.x % kLanes;
 #pragma unroll
-  for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-  if (threadIdx.x % 32 == 0) p.delta[index] = sum - (p.d_lse ? p.d_lse[index] : 0.f);
+  for (int i = threadIdx.x / kLanes; i < kBlockM; i += 32 * kWarps / kLanes) {
+    const int q_idx = q_start + i, inside = min(q_idx, f.q_len - 1);
+    float sum = 0.f;
+#pragma unroll
+    for (int c = lane; c < kChunks; c += kLanes) {
+      const int column = c * Chunk::kElements;
+      const Chunk out = load(outs + inside * f.out_stride.row + column, f.vectors);
+      const Chunk d_out = load(d_outs + inside * p.d_out_stride.row + column, f.vectors);
+#pragma unroll
+      for (int e = 0; e < Chunk::kElements; ++e) sum += to_float(out.x[e]) * to_float(d_out.x[e]);
+    }
+#pragma unroll
+    for (int lanes = kLanes / 2; lanes; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    const long long index = row_of_all(f, b, h, inside);
+    if (lane == 0 && q_idx < f.q_len) p.delta[index] = sum - (p.d_lse ? p.d_lse[index] : 0.f);
+  }
 }
 
 } // namespace attnc::backward_delta

@@ -344,7 +344,7 @@ struct Consumer {
       const bool has_last = last_tile >= 0;
       const Table last_table = table_of(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
-      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit, kEarly = kGroups / 4;
+      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit, kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);

@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include <future>
+
 namespace attnc {
 namespace {
 
@@ -135,15 +137,23 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   plan::Plan& plan = chosen->plan;
   Build build;
   std::vector<BuiltStage> stages;
+  // A thread for each program but the first, which the longest one does not wait for then.
+  std::vector<std::future<Expected<jit::CachedKernel>>> programs;
   for (const plan::Stage& stage : plan.stages) {
     auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
     if (!kernelMod) return kernelMod.error();
     const codegen::ModSource& source = (*kernelMod)->source;
-    Expected<jit::CachedKernel> cached =
-        cache.getOrCompile(compileJob(plan::assemble(**kernelMod, stage, plan.options), source.key));
+    stages.push_back({source.slots, nullptr});
+    const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
+    programs.push_back(std::async(launch, [this, job = compileJob(plan::assemble(**kernelMod, stage, plan.options), source.key)] {
+      return cache.getOrCompile(job);
+    }));
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    Expected<jit::CachedKernel> cached = programs[i].get();
     if (!cached) return cached.error();
-    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, stage)));
-    stages.push_back({source.slots, fromMemory(build.compiled.back())});
+    build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, plan.stages[i])));
+    stages[i].compiled = fromMemory(build.compiled.back());
   }
   auto made = std::make_shared<const BuiltPlan>(BuiltPlan{chosen->mod, std::move(plan), std::move(stages)});
   std::lock_guard lock(mutex);

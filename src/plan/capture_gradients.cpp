@@ -1,6 +1,7 @@
 #include "plan/capture_gradients.h"
 
 #include "ir/bindings.h"
+#include "plan/backward_delta.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -20,10 +21,6 @@ size_t captureSumBytes(const LaunchOperands& operands) {
   return bytes;
 }
 
-size_t captureDeltaBytes(const LaunchOperands& operands) {
-  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
-}
-
 CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, bool loopsBatches = false) {
   CaptureSum sum{};
   sum.elements = capture.elements;
@@ -32,11 +29,6 @@ CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, b
     sum.slots =
         capture.isDirect ? capture.out.data : static_cast<char*>(workspace.at(Use::CaptureSums)) + capture.offset;
   return sum;
-}
-
-Expected<ParameterBlock> deltaBlock(const Stage&, const LaunchOperands& operands, const Device&,
-                                    const WorkspaceView& workspace) {
-  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
 }
 
 Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operands, const Device&,
@@ -125,23 +117,7 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
   plan.captures = request.mod.captures;
   const KernelOptions& options = request.options;
   const bool isNaive = family == Family::Naive;
-  if (!isNaive) {
-    const auto delta =
-        llvm::find_if(plan.stages, [](const Stage& stage) { return stage.templateName == "backward_delta.cu"; });
-    if (delta != plan.stages.end()) {
-      delta->forCaptures = true;
-    } else {
-      plan.stages.push_back({.templateName = "backward_delta.cu",
-                             .entry = "attnc_backward_delta",
-                             .config = configOf(options, {0, 0, 4}),
-                             .forCaptures = true,
-                             .threads = 128,
-                             .grid = Grid::QRows,
-                             .parameters = deltaBlock});
-      if (llvm::none_of(plan.workspace, [](const WorkspaceUse& use) { return use.use == Use::Delta; }))
-        plan.workspace.push_back({.use = Use::Delta, .bytes = captureDeltaBytes});
-    }
-  }
+  if (!isNaive) addDelta(plan, request).forCaptures = true;
   Stage sums{.templateName = isNaive ? "backward_captures_naive.cu" : "backward_captures.cu",
              .entry = "attnc_backward_captures",
              .config = isNaive ? configOf(options, {8, 8, 8}) : captureConfig(request),

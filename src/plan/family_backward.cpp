@@ -1,5 +1,5 @@
 // Gradients: without tensor cores, the oracle; and with mma.sync and cp.async.
-#include "plan/family.h"
+#include "plan/backward_delta.h"
 
 #include "plan/backward_one_walk.h"
 
@@ -9,17 +9,6 @@
 
 namespace attnc::plan {
 namespace {
-
-Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& operands, const Device&,
-                                       const WorkspaceView& workspace) {
-  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
-}
-
-size_t deltaBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
-  // Unsigned: problems that no memory holds may be asked about, and overflow.
-  return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen);
-}
 
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
@@ -51,7 +40,6 @@ Plan planBackwardTwoWalks(const Request& request) {
   const int warps = isF32 && widest > 64 ? 2 : 4, rows = 16 * warps;
   const int step = widest <= 64 ? 64 : isF32 ? 16 : 32;
   const bool apart = llvm::alignTo(options.headDim, 16) + llvm::alignTo(options.headDimV, 16) > 256; // kApart
-  codegen::Config delta = configOf(options, {0, 0, 4});
   const auto stage = [&](const char* file, const char* entry, codegen::Config config, Grid grid) {
     Stage made{.templateName = file, .entry = entry, .algebra = algebraFor(options.dtype), .threads = 32 * config.warps, .grid = grid,
                .parameters = backwardBlock};
@@ -59,13 +47,12 @@ Plan planBackwardTwoWalks(const Request& request) {
     return made;
   };
   Plan plan;
-  plan.stages.push_back(stage("backward_delta.cu", "attnc_backward_delta", delta, Grid::QRows));
+  addDelta(plan, request);
   plan.stages.push_back(stage("backward_kv_sm80.cu", "attnc_backward_kv",
                               withSharedBytes(configOf(options, {step, rows, warps})),
                               apart ? Grid::KvTilesTwice : Grid::KvTiles));
   plan.stages.push_back(stage("backward_q_sm80.cu", "attnc_backward_q",
                               withSharedBytes(configOf(options, {rows, step, warps})), Grid::QTiles));
-  plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytes});
   return plan;
 }
 

@@ -1,5 +1,5 @@
 // Gradients by wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
-#include "plan/family.h"
+#include "plan/backward_delta.h"
 
 #include "plan/row_table.h"
 #include "plan/tensor_maps.h"
@@ -55,10 +55,6 @@ std::string unservedByBackwardSm90(const Request& request) {
   return {};
 }
 
-size_t deltaBytesSm90(const LaunchOperands& operands) {
-  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
-}
-
 /// Tiles of 64 or 128 rows of q, of 64 or 128 columns: for both, rows in whole 128.
 size_t sumBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
@@ -96,23 +92,12 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   return ParameterBlock(params);
 }
 
-Expected<ParameterBlock> deltaParameters(const Stage&, const LaunchOperands& operands, const Device&,
-                                         const WorkspaceView& workspace) {
-  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
-}
-
 Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
   const passes::Algebra algebra = algebraFor(options.dtype);
   Plan plan;
-  plan.stages.push_back({.templateName = "backward_delta.cu",
-                         .entry = "attnc_backward_delta",
-                         .config = configOf(options, {0, 0, 4}),
-                         .algebra = algebra,
-                         .threads = 128,
-                         .grid = Grid::QRows,
-                         .parameters = deltaParameters});
+  addDelta(plan, request);
   codegen::Config finish = config;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
   plan.stages.push_back({.templateName = "backward_sm90.cu",
@@ -129,7 +114,6 @@ Plan planBackwardSm90(const Request& request) {
                          .threads = 256,
                          .grid = Grid::QTiles,
                          .parameters = backwardParametersSm90});
-  plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytesSm90});
   plan.workspace.push_back({.use = Use::DqSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
