@@ -1,5 +1,6 @@
 #include "plan/backward_one_walk.h"
 
+#include "plan/backward_delta.h"
 #include "plan/row_table.h"
 
 #include <llvm/Support/MathExtras.h>
@@ -31,7 +32,8 @@ int oneWalkSharedBytes(const Tile& tile, const Request& request) {
          2 * split * rowTableBytes(tile.blockM / split, request.mod);
 }
 
-/// Angles take more registers than the large tiles leave: those of sin() and the like, reduced for arguments of any size.
+/// Angles take more registers than the large tiles leave: those of sin() and the like, reduced for arguments of any
+/// size.
 bool takesAngles(const analysis::ModFacts& facts) {
   return facts.weight == Weight::Heavy && !facts.loadsAt(ir::Level::Element);
 }
@@ -56,15 +58,6 @@ size_t oneWalkSumBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) * columns;
 }
 
-size_t oneWalkDeltaBytes(const LaunchOperands& operands) {
-  return sizeof(float) * size_t(operands.problem.batch * operands.problem.qHeads * operands.problem.qLen);
-}
-
-Expected<ParameterBlock> oneWalkDelta(const Stage&, const LaunchOperands& operands, const Device&,
-                                      const WorkspaceView& workspace) {
-  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
-}
-
 Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                            const WorkspaceView& workspace) {
   return ParameterBlock(BackwardParamsSm80{backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))),
@@ -75,7 +68,8 @@ Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& o
 
 std::optional<Plan> planBackwardOneWalk(const Request& request) {
   const KernelOptions& options = request.options;
-  if (options.deterministic || options.dtype == DType::F32 || std::max(options.headDim, options.headDimV) > kWidest) return std::nullopt;
+  if (options.deterministic || options.dtype == DType::F32 || std::max(options.headDim, options.headDimV) > kWidest)
+    return std::nullopt;
   const Tile* tile = oneWalkTile(request);
   if (!tile) return std::nullopt;
   const codegen::Config finish = configOf(options, *tile);
@@ -92,10 +86,9 @@ std::optional<Plan> planBackwardOneWalk(const Request& request) {
                            .grid = grid,
                            .parameters = parameters});
   };
-  add("backward_delta.cu", "attnc_backward_delta", configOf(options, {0, 0, 4}), Grid::QRows, oneWalkDelta);
+  addDelta(plan, request);
   add("backward_sm80.cu", "attnc_backward", config, Grid::KvTiles, oneWalkParameters);
   add("backward_finish_sm80.cu", "attnc_backward_finish", finish, Grid::QTiles, oneWalkParameters);
-  plan.workspace.push_back({.use = Use::Delta, .bytes = oneWalkDeltaBytes});
   plan.workspace.push_back({.use = Use::DqSums, .bytes = oneWalkSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
