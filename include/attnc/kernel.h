@@ -24,7 +24,8 @@ namespace attnc {
 /// A CUDA stream of the current context; null is the null stream.
 using Stream = CUstream_st*;
 
-/// What a kernel computes: out from q, k and v, or gradients of these, or the lists of a block mask from mask_mod.
+/// What a kernel computes: out from q, k and v, or gradients of these and of captures, or the lists of a
+/// block mask from mask_mod.
 enum class KernelKind { Forward, Backward, BlockMask };
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and
@@ -142,10 +143,17 @@ public:
   /// whatever is in it; launches that may overlap need one each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
-  /// Bytes of device memory that a launch needs. Of `operands`, shapes and dtypes of q, k, v and out count, and with
-  /// gradients of captures the captures. Of `outputs`, what is said of gradients of captures counts: dense f32 tensors
-  /// take no more unless KernelOptions::deterministic asks for it. Without them, it is enough for all outputs. Errors
-  /// (environment): operands that fit neither each other nor the kernel.
+  /// Bytes of device memory that a launch needs:
+  ///
+  ///   Sm80, Sm90         4 a row of q: f32 [B, H, Q_LEN]
+  ///   Sm90               4 an element of q beside: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to 64
+  ///                      or 128
+  ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
+  ///                      KernelOptions::deterministic, unless each element is written once
+  ///
+  /// and up to kWorkspaceAlignment between two of these. Of `operands`, shapes and dtypes of q, k, v and out count, and
+  /// with gradients of captures the captures. Of `outputs`, the tensors for gradients of captures count; without them,
+  /// it is enough for any. Errors (environment): operands that fit neither each other nor the kernel.
   Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const;
 
   const CompiledStages& compiled() const;

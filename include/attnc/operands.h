@@ -35,8 +35,8 @@ struct Outputs {
   std::optional<TensorView> rowMax;
 };
 
-/// What a backward launch reads: the operands of the forward launch, what it wrote, and the gradients of a scalar loss by
-/// that. All in device memory, last stride 1; they are not modified.
+/// What a backward launch reads: the operands of the forward launch, what it wrote, and the gradients of a scalar loss
+/// by that. All in device memory, last stride 1; they are not modified.
 struct BackwardOperands : Operands {
   TensorView out;                 ///< [B, H, Q_LEN, DV], dtype of q: Outputs::out
   TensorView lse;                 ///< f32 [B, H, Q_LEN], dense: Outputs::lse
@@ -44,8 +44,8 @@ struct BackwardOperands : Operands {
   std::optional<TensorView> dLse; ///< as lse: gradient of lse; not given: 0. Where a row is fully masked it is not read
 };
 
-/// What a backward launch writes, in device memory that the caller owns: gradients of the loss. They overlap neither each
-/// other nor an operand. Rows and columns without live elements get 0.
+/// What a backward launch writes, in device memory that the caller owns: gradients of the loss. They overlap neither
+/// each other nor an operand. Rows and columns without live elements get 0.
 struct BackwardOutputs {
   /// All three, or none of them where only captures want gradients: then what computes them is not run.
   std::optional<TensorView> dQ; ///< as q

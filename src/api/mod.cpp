@@ -180,6 +180,14 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures)
   return ModAccess::gradientMod(mod, captures);
 }
 
+Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
+  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
+  if (!gradients) return std::move(gradients).error();
+  std::set<std::string> names;
+  for (const ir::CaptureGradient& place : gradients->captures) names.insert(place.capture);
+  return names;
+}
+
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {

@@ -46,6 +46,9 @@ Expected<Mod> forwardMod(const Mod& mod);
 /// without stop_gradient then. Errors (environment): a name that is no captured float tensor or scalar.
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures = {});
 
+/// The captured floats that a gradient arrives at: score_mod reads them where their derivative may be other than 0.
+Expected<std::set<std::string>> reachedCaptures(const Mod& mod);
+
 /// What gradientMod() added for captures.
 const ir::CaptureGradients& captureGradients(const Mod& mod);
 

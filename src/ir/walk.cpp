@@ -45,6 +45,12 @@ std::vector<bool> neededByOutputs(const Module& module) {
   return neededBy(module, roots);
 }
 
+bool uses(const Module& module, Op op) {
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (module[{id}].op == op) return true;
+  return false;
+}
+
 std::vector<ParamSet> paramsOf(const Module& module) { return paramsUpTo(module, module.size()); }
 
 ParamSet paramsOf(const Module& module, Value value) { return paramsUpTo(module, value.id + 1).back(); }

@@ -16,6 +16,9 @@ std::vector<bool> neededBy(const Module& module, llvm::ArrayRef<Value> roots, ll
 /// Marks what the outputs need.
 std::vector<bool> neededByOutputs(const Module& module);
 
+/// Whether any node is of this operation.
+bool uses(const Module& module, Op op);
+
 /// The parameters that each value depends on, by Value::id.
 std::vector<ParamSet> paramsOf(const Module& module);
 /// Those of one value.

@@ -1,8 +1,11 @@
 #include "reference/capture_sums.h"
 
+#include "ir/walk.h"
+
 #include <llvm/ADT/STLExtras.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace attnc::reference {
 namespace {
@@ -20,13 +23,14 @@ std::vector<int64_t> shapeOf(const ir::Module& module, const ir::Bindings& bindi
 
 } // namespace
 
-CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
-                         const ir::CaptureGradients& gradients) {
+CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients)
+    : leastSquare(ir::uses(module, ir::Op::TanhApprox) ? 1 : 0) {
   for (const std::string& name : gradients.captures) {
     int64_t elements = 1;
     for (int64_t extent : shapeOf(module, bindings, name)) elements *= extent;
     sums.emplace_back(size_t(elements), 0.0);
   }
+  sumsOfSquares = sums;
   for (const ir::CaptureGradient& place : gradients.places) {
     const auto capture = size_t(llvm::find(gradients.captures, place.capture) - gradients.captures.begin());
     if (sums[capture].empty()) continue; // there is nothing to read
@@ -40,8 +44,8 @@ CaptureSums::CaptureSums(const ir::Module& module, const ir::Bindings& bindings,
   }
 }
 
-void CaptureSums::add(double score, double grad, int64_t b, int64_t h, int64_t q, int64_t kv) {
-  if (grad == 0) return;
+void CaptureSums::add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv) {
+  if (weight == 0) return;
   const auto single = float(score);
   for (Place& place : places)
     for (int64_t round = 0; round < place.rounds; ++round) {
@@ -51,7 +55,10 @@ void CaptureSums::add(double score, double grad, int64_t b, int64_t h, int64_t q
         offset = offset * place.shape[axis] + std::clamp<int64_t>(index, 0, place.shape[axis] - 1);
       }
       // Gradients are linear in `grad`, which f32 would round.
-      sums[place.capture][size_t(offset)] += grad * place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round).real;
+      const double derivative = place.value.evaluate(single, b, h, q, kv, /*grad=*/1, round).real;
+      if (grad != 0) sums[place.capture][size_t(offset)] += grad * derivative;
+      if (std::isfinite(derivative))
+        sumsOfSquares[place.capture][size_t(offset)] += weight * std::max(derivative * derivative, leastSquare);
     }
 }
 

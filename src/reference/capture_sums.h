@@ -15,11 +15,14 @@ public:
   /// `gradients` are outputs of the module. The arguments outlive it.
   CaptureSums(const ir::Module& module, const ir::Bindings& bindings, const ir::CaptureGradients& gradients);
 
-  /// Adds what one live element contributes. `score`: before score_mod; `grad`: by what score_mod returned.
-  void add(double score, double grad, int64_t b, int64_t h, int64_t q, int64_t kv);
+  /// Adds what one live element contributes. `score`: before score_mod; `weight`: its p; `grad`: by what score_mod
+  /// returned.
+  void add(double score, double weight, double grad, int64_t b, int64_t h, int64_t q, int64_t kv);
 
   /// By capture, in the order in which they were asked for: dense, of the capture's shape.
   const std::vector<std::vector<double>>& values() const { return sums; }
+  /// The same, of GradientResult::captureSquares.
+  const std::vector<std::vector<double>>& squares() const { return sumsOfSquares; }
 
 private:
   struct Place {
@@ -30,7 +33,8 @@ private:
     std::vector<int64_t> shape;
   };
   std::vector<Place> places;
-  std::vector<std::vector<double>> sums;
+  std::vector<std::vector<double>> sums, sumsOfSquares;
+  double leastSquare; ///< of a derivative, where these are sums of
 };
 
 } // namespace attnc::reference

@@ -4,6 +4,10 @@
 // errors are independent, with the square root of the weight that a column has in all of them. What a sum is large in
 // itself, it is off by a few u more. In f32 the rounding of scores counts, 2^-24 of some hundred. Other operands make
 // all of this larger or smaller.
+//
+// The gradient of a capture adds up P (dO v - dO out) times derivatives of the mod. It is off by what dO out is, which
+// all scores of a row share and rows do not: the rounding of out, some u |dO| |out|, times the root of
+// GradientResult::captureSquares. Of many rows some are off by five deviations and more.
 #include "reference/gradient_tolerance.h"
 
 #include <algorithm>
@@ -48,6 +52,13 @@ Tolerance GradientTolerance::dK(const std::vector<double>& expected) const {
 Tolerance GradientTolerance::dV(const std::vector<double>& expected) const {
   const double factor = std::max(1.0, std::fabs(scales.scale) * std::sqrt(double(scales.headDimV)));
   return tolerance(roundoff, factor * scales.dOut, expected);
+}
+
+Tolerance GradientTolerance::capture(const std::vector<double>& expected, double squares, DType stored) const {
+  const double perRow = 1.5 * scales.dOut * scales.out * std::max(1.0, std::sqrt(double(scales.headDimV) / 64));
+  Tolerance result = tolerance(roundoff, perRow * std::sqrt(squares), expected);
+  if (stored != DType::F32) result.relative += 2 * unitRoundoff(stored, /*isCoarse=*/false);
+  return result;
 }
 
 } // namespace attnc::reference

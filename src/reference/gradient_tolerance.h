@@ -16,7 +16,7 @@ struct GradientScales {
   bool isCoarse = false;
   double scale = 1; ///< of q k^T
   int64_t headDimV = 64;
-  double q = 1, k = 1, v = 1, dOut = 1, dLse = 0;
+  double q = 1, k = 1, v = 1, out = 1, dOut = 1, dLse = 0;
 };
 
 /// The tolerance of each gradient, given all elements that are expected.
@@ -26,6 +26,8 @@ public:
   Tolerance dQ(const std::vector<double>& expected) const;
   Tolerance dK(const std::vector<double>& expected) const;
   Tolerance dV(const std::vector<double>& expected) const;
+  /// Of a capture, stored in this dtype. `squares`: GradientResult::captureSquares.
+  Tolerance capture(const std::vector<double>& expected, double squares, DType stored) const;
 
 private:
   double roundoff, dS; ///< unit roundoff; size of dS over P

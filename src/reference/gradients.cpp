@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -31,7 +32,9 @@ struct Dense {
                                                  column * tensor.stride[3])
                                  .real);
   }
-  const double* row(int64_t b, int64_t h, int64_t at) const { return &values[size_t(((b * heads + h) * rows + at) * columns)]; }
+  const double* row(int64_t b, int64_t h, int64_t at) const {
+    return &values[size_t(((b * heads + h) * rows + at) * columns)];
+  }
 };
 
 double dot(const double* x, const double* y, int64_t count) {
@@ -94,7 +97,7 @@ private:
       const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
       const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
       const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
-      captures.add(s, p == 0 ? 0 : g, b, h, row, kv);
+      captures.add(s, p, g, b, h, row, kv);
       const double slope = derivative.evaluate(float(s), b, h, row, kv, /*grad=*/1).real; // d_score is linear in grad
       const double dS = scale * (p == 0 ? 0 : g * slope);
       const int64_t kvRow = (kvBatch * problem.kvHeads + kvHead) * problem.kvLen + kv;
@@ -116,6 +119,13 @@ private:
   std::vector<int64_t> live;
 };
 
+/// Element by element, in the order of the parts. `total`: zeros.
+template <class Of> std::vector<double> added(std::vector<double> total, const std::vector<CaptureSums>& parts, Of of) {
+  for (const CaptureSums& part : parts)
+    for (size_t i = 0; i < total.size(); ++i) total[i] += of(part)[i];
+  return total;
+}
+
 } // namespace
 
 Expected<GradientResult> gradients(const ir::Module& module, const Captures& captures, const GradientArgs& args,
@@ -136,12 +146,14 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
     Head worker(args, module, *bindings, *forward, result);
     for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads, sums[size_t(i)]);
   });
-  // Of all heads, in one order.
+  const CaptureSums zeros(module, *bindings, wanted);
   for (size_t i = 0; i < wanted.captures.size(); ++i) {
-    std::vector<double> total(CaptureSums(module, *bindings, wanted).values()[i].size());
-    for (const CaptureSums& part : sums)
-      for (size_t element = 0; element < total.size(); ++element) total[element] += part.values()[i][element];
-    result.captures[wanted.captures[i]] = std::move(total);
+    const std::string& name = wanted.captures[i];
+    const auto values = [&](const CaptureSums& part) -> auto& { return part.values()[i]; };
+    const auto squaresOf = [&](const CaptureSums& part) -> auto& { return part.squares()[i]; };
+    result.captures[name] = added(values(zeros), sums, values);
+    const std::vector<double> squares = added(squaresOf(zeros), sums, squaresOf);
+    result.captureSquares[name] = squares.empty() ? 0 : *std::max_element(squares.begin(), squares.end());
   }
   result.forward = *std::move(forward);
   return result;

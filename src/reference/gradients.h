@@ -36,6 +36,10 @@ struct GradientResult {
   std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]
   /// By the name of the capture, of its shape: the sum over all that read an element.
   std::map<std::string, std::vector<double>> captures;
+  /// By the name of the capture, the largest of an element: the sum over all that read it of p times the squared
+  /// derivative of the score by it. Rows whose dot(d_out, out) are off by 1, each on its own, move the gradient by no
+  /// more than the root of this. A derivative counts as 1 at least where the mod has an approximate function.
+  std::map<std::string, double> captureSquares;
 };
 
 /// `wanted`: captures whose gradients are asked for; outputs of the module. Errors as of attention(); and (environment)

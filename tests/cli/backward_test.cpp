@@ -110,14 +110,67 @@ TEST_CASE("gradients of every library mod on random operands are finite, and som
   }
 }
 
+TEST_CASE("gradients of captures are those of what reads them") {
+  NamedTensors tensors = flatStep(); // weights are 1/6, and dout is 0: the gradient of a score is dlse / 6
+  tensors["dlse"] = tensor(DType::F32, {1, 2, 4}, [](int64_t i) { return double(i); });
+  tensors["bias"] = tensor(DType::BF16, {2, 6}, zero);
+  tensors["unread"] = tensor(DType::F32, {2}, zero);
+  Folder folder;
+  const std::string mod = folder / "mod.py";
+  test::writeFile(mod, "bias: bf16[H, KV_LEN]\nunread: f32[H]\ngain: float\nshift: int\n"
+                       "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                       "    return score + gain * bias[h, kv_idx] + gain + shift + 0 * unread[h].detach()\n");
+  const std::string arguments = mod + " --set gain=3 --set shift=0 ";
+  NamedTensors all = step(tensors, arguments);
+  CHECK(all.size() == 7);
+  REQUIRE(all.count("d_bias"));
+  CHECK(all["d_bias"].dtype == DType::BF16);
+  CHECK(all["d_bias"].shape == std::vector<int64_t>{2, 6});
+  for (int64_t kv = 0; kv < 6; ++kv) {
+    CHECK(at(all["d_bias"], kv) == 3 * (0 + 1 + 2 + 3) / 6.0);
+    CHECK(at(all["d_bias"], 6 + kv) == 3 * (4 + 5 + 6 + 7) / 6.0);
+  }
+  REQUIRE(all.count("d_gain"));
+  CHECK(all["d_gain"].dtype == DType::F32);
+  CHECK(all["d_gain"].shape.empty());
+  CHECK(at(all["d_gain"], 0) == Approx(28));
+  const auto extra = [&](const std::string& asked) {
+    std::string names;
+    for (const auto& [name, gradient] : step(tensors, arguments + "--gradients " + asked))
+      if (name.rfind("d_", 0) == 0) names += name + " ";
+    return names;
+  };
+  CHECK(extra("bias") == "d_bias ");
+  CHECK(extra("bias,unread") == "d_bias d_unread ");
+  CHECK(extra("unread --gradients gain --deterministic") == "d_gain d_unread ");
+  CHECK(extra("none") == "");
+}
+
+TEST_CASE("wrong names of gradients are told, and gradients without a backward pass") {
+  const std::string random = kMods + "alibi.py --random 1,2,1,9,9,8 ";
+  for (auto [arguments, message] :
+       {std::pair(kBackward + random + "--gradients slope",
+                  "--gradients: a gradient of slope is asked for, which is no float that"),
+        {kBackward + kMods + "sliding_window.py --random 1,2,1,9,9,8 --gradients window", "it captures none"},
+        {"run --device cpu " + random + "--gradients slopes", "--gradients: is of the backward pass"},
+        {"run --device cpu " + random + "--deterministic", "--deterministic: is of the backward pass"},
+        {"emit --stage cu " + kMods + "alibi.py --gradients slopes", "--gradients: is of the backward pass"},
+        {"explain " + kMods + "alibi.py --deterministic", "--deterministic: is of the backward pass"}}) {
+    const Outcome outcome = test::attnc(arguments);
+    INFO(arguments);
+    CHECK(outcome.exitCode == 2);
+    CHECK_THAT(outcome.err, Contains(message));
+  }
+}
+
 TEST_CASE("random operands are the same with and without --backward") {
   const std::string operands = kMods + "alibi.py --random 1,2,1,9,9,8";
   const std::string forward = test::attnc("run --device cpu " + operands).out;
   const std::string both = test::attnc(kBackward + operands).out;
   const std::string digest = forward.substr(forward.find("\nout"));
   CHECK_THAT(both, Contains(digest));
-  for (const char* part :
-       {"\ndq          [1, 2, 9, 8] bf16: mean ", "\ndk          [1, 1, 9, 8] bf16: mean ", "\ndv  "}) {
+  for (const char* part : {"\ndq          [1, 2, 9, 8] bf16: mean ", "\ndk          [1, 1, 9, 8] bf16: mean ", "\ndv  ",
+                           "\nd_slopes    [2] f32: mean "}) {
     CHECK_THAT(both, Contains(part));
     CHECK_THAT(forward, !Contains(part));
   }

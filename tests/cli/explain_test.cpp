@@ -97,7 +97,9 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
 }
 
 TEST_CASE("explain of a backward kernel names its launches, and what a gradient costs a score") {
-  auto text = explain("--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 " + kMods + "softcap.py");
+  const std::string softcap =
+      "--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 " + kMods + "softcap.py ";
+  auto text = explain(softcap + "--gradients none");
   if (!text) return;
   for (const char* part :
        {"family sm80 for sm_80 (backward_delta.cu, backward_sm80.cu, backward_finish_sm80.cu)",
@@ -109,6 +111,12 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
   // Five products where the forward has two; three of four blocks live, 256 pairs of each diagonal one do not.
   CHECK_THAT(*text, Contains(fmt::format("{:.3f} MFLOP dense, {:.3f} MFLOP in live blocks",
                                          2.5 * 256 * 2 * 65536 * 1e-6, 2.5 * 256 * 2 * 3 * 16384 * 1e-6)));
+  CHECK_THAT(*text, !Contains("\ngradients   "));
+  auto captures = explain(softcap);
+  REQUIRE(captures);
+  CHECK_THAT(*captures,
+             Contains("launch      4 of 5: attnc_backward_captures of backward_captures.cu\ntile        64 x ") &&
+                 Contains("\ngradients   d_cap: one addition to memory a tile\n"));
   auto stopped = explain("--kernel bwd --arch sm_80 --kernel-family naive --head-dim 64 --shape 1,1,1,200,128 --expr "
                          "'score.detach() * score'");
   REQUIRE(stopped);
@@ -121,6 +129,28 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
   CHECK_THAT(*document, Contains("block mask: lists of the partial and the full blocks") &&
                             Contains("partial blocks: 3 (and, eq, le) + a select\n") &&
                             Contains("operations  d_score: none\n") && Contains("gradient: 0 more"));
+}
+
+TEST_CASE("explain says how gradients of captures are added up") {
+  Folder folder;
+  const std::string mod = folder / "m.py";
+  test::writeFile(
+      mod, "a: f32[H]\nb: f32[Q_LEN]\nc: f32[KV_LEN]\nd: f32[512]\ne: f32[H, Q_LEN, KV_LEN]\nf: f32[64]\n"
+           "g: f32[Q_LEN, 32]\nunread: f32[H]\n"
+           "def score_mod(s, batch, h, q, kv):\n"
+           "    return s * a[h] + b[q] * b[kv] + c[kv] + d[q - kv] + e[h, q, kv] + f[(q * kv) % 64] + g[q] @ g[q]\n");
+  auto text = explain(
+      "--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 --gradients a,b,c,d,e,f,g,unread " + mod);
+  if (!text) return;
+  CHECK_THAT(*text, Contains("\ngradients   d_a: one addition to memory a tile\n"
+                             "            d_b: one addition to memory a row of a tile\n"
+                             "            d_b: one addition to memory a column of a tile\n"
+                             "            d_c: one addition to memory a column of a tile\n"
+                             "            d_d: one addition to memory a diagonal of a tile\n"
+                             "            d_e: each score of a head has an element of its own\n"
+                             "            d_f: one addition to memory a score\n"
+                             "            d_g: one addition to memory a row of a tile, for each term of a sum\n"));
+  CHECK_THAT(*text, Contains("            d_unread: 0: no gradient arrives\n"));
 }
 
 TEST_CASE("explain takes the problem from a file") {

@@ -41,12 +41,15 @@ TEST_CASE("emit gives backward kernels whole, or one launch of them") {
   };
   const std::string whole = run(emit + "--stage cu").out;
   std::string joined;
-  for (int launch = 1; launch <= 3; ++launch) {
+  for (int launch = 1; launch <= 5; ++launch) {
     const std::string one = run(emit + "--stage cu --launch " + std::to_string(launch)).out;
     CHECK(count(one, "__global__") == 1);
     joined += one;
   }
   CHECK(joined == whole);
+  CHECK(run(emit + "--stage cu --gradients cap").out == whole);
+  CHECK(count(run(emit + "--stage cu --gradients none").out, "__global__") == 3);
+  CHECK(run(emit + "--stage cu --deterministic").out != whole);
   CHECK_THAT(whole, Contains("attnc_backward_kv") && Contains("static float d_score("));
   CHECK_THAT(run(emit + "--stage kernel-ir").out,
              Contains("output d_score(score, b, h, q_idx, kv_idx, grad) -> ") && Contains("output scale_in(b, h) -> "));
@@ -57,7 +60,7 @@ TEST_CASE("emit gives backward kernels whole, or one launch of them") {
   if (cubin.exitCode == 3 && cubin.err.find("nvrtc") != std::string::npos) return;
   CHECK(cubin.exitCode == 0);
   CHECK(cubin.out.substr(1, 3) == "ELF");
-  CHECK(count(run(emit + "--stage ptx").out, ".entry") == 3);
+  CHECK(count(run(emit + "--stage ptx").out, ".entry") == 5);
   CHECK(count(run(emit + "--stage ptx --launch 3").out, ".entry") == 1);
 }
 

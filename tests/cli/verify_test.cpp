@@ -54,6 +54,18 @@ struct Fixture {
     }
   }
 
+  /// A gradient of a capture, too, of which each element is read by rows with derivatives as large as this.
+  void addCapture(DType dtype, double derivative) {
+    std::mt19937 random(5);
+    std::normal_distribution<double> draw(0, 0.3 * derivative);
+    std::vector<double>& values = want.captures["bias"];
+    values.resize(50);
+    for (double& value : values) value = draw(random);
+    want.captureSquares["bias"] = derivative * derivative;
+    HostTensor& tensor = got.gradients["d_bias"] = HostTensor::make(dtype, {50});
+    reference::store(values, tensor.view());
+  }
+
   Verification run() const { return verify(mod, operands, options, got, want); }
 
   static void put(HostTensor& tensor, int64_t index, double value) {
@@ -122,6 +134,26 @@ TEST_CASE("one wrong element of any gradient is found") {
       CHECK_THAT(wrong.run().text(), Catch::Contains("DIFFERS") && Catch::Contains("element 700 is "));
     }
   }
+}
+
+TEST_CASE("one wrong element of the gradient of a capture is found, whatever its size") {
+  const DType dtype = GENERATE(DType::BF16, DType::F16, DType::F32);
+  for (DType stored : {DType::BF16, DType::F32})
+    for (double derivative : {1e-4, 1.0, 1e4}) {
+      Fixture exact(dtype);
+      exact.addGradients();
+      exact.addCapture(stored, derivative);
+      CHECK(exact.run().holds());
+      CHECK(exact.run().gradients.size() == 4);
+      CHECK_THAT(exact.run().text(), Catch::Contains("verify      d_bias  RMSE "));
+      for (double error : {derivative / 4, std::numeric_limits<double>::quiet_NaN()}) {
+        Fixture wrong = exact;
+        HostTensor& tensor = wrong.got.gradients["d_bias"];
+        Fixture::put(tensor, 17, Fixture::get(tensor, 17) + error);
+        CHECK_FALSE(wrong.run().holds());
+        CHECK_THAT(wrong.run().text(), Catch::Contains("DIFFERS") && Catch::Contains("element 17 is "));
+      }
+    }
 }
 
 TEST_CASE("gradients may be off by more where operands are larger, and where scores are coarse") {

@@ -69,7 +69,7 @@ class Job:
         except RuntimeError as error:
             return str(error)
         expected = gradients(self.mod, self.tensors, self.scalars)
-        missing = [name for name in ("dq", "dk", "dv") if name not in actual]
+        missing = [name for name, grad in expected.items() if name not in actual and grad.any()]
         errors = {name: relative_error(actual[name], grad) for name, grad in expected.items() if name in actual}
         wrong = {name: f"{error:.2g}" for name, error in errors.items() if not error <= self.tolerance}
         return f"errors {wrong}, missing {missing}" if wrong or missing else ""

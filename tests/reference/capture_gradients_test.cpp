@@ -131,6 +131,15 @@ std::string scoreOf(const std::string& captures, const std::string& score,
          "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n";
 }
 
+/// GradientResult::captureSquares of the captures.
+std::map<std::string, double> squaresOf(const std::string& text, const Case& c, const std::vector<std::string>& names) {
+  auto derived = passes::differentiate(moduleOf(text), names);
+  if (!derived) FAIL(derived.error().message);
+  auto result = reference::gradients(derived->module, c.captures(), c.args(), {names, derived->captures});
+  if (!result) FAIL(result.error().message);
+  return result->captureSquares;
+}
+
 Case with(DType dtype, std::vector<int64_t> shape) {
   Case c;
   c.tensors["bias"] = Tensor(dtype, std::move(shape), 6);
@@ -181,4 +190,22 @@ TEST_CASE("a capture that no gradient reaches has gradient 0", "[reference]") {
   const ir::Module module = moduleOf(scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx].detach()"));
   const auto gradients = with(DType::F32, {7}).gradients(module);
   CHECK(gradients.at("bias") == std::vector<double>(7, 0.0));
+}
+
+TEST_CASE("squared derivatives add up over what reads an element", "[reference]") {
+  // Weights of a row add up to 1: 2 batch entries of 5 rows read an element of a, 8 heads and entries one of c.
+  Case c;
+  c.tensors["a"] = Tensor(DType::F32, {4}, 6);
+  c.tensors["c"] = Tensor(DType::F32, {5}, 7);
+  c.scalars["x"] = 0.5;
+  const std::string captures = "import torch\na: f32[H]\nc: f32[Q_LEN]\nx: float";
+  auto squares = squaresOf(scoreOf(captures, "score + 3 * a[h] - 0.5 * c[q_idx] + x"), c, {"a", "c", "x"});
+  CHECK(squares.at("a") == Approx(9 * 10));
+  CHECK(squares.at("c") == Approx(0.25 * 8));
+  CHECK(squares.at("x") == Approx(40));
+  // Where a function is approximate, a derivative counts as 1 at least.
+  squares = squaresOf(scoreOf(captures, "tanh_approx(score) + 3 * a[h] + 0.01 * x"), c, {"a", "c", "x"});
+  CHECK(squares.at("a") == Approx(9 * 10));
+  CHECK(squares.at("c") == 0);
+  CHECK(squares.at("x") == Approx(40));
 }

@@ -41,7 +41,7 @@ std::string counted(int64_t count, const char* what) { return count ? fmt::forma
 /// out, or a gradient.
 std::string tensorText(const std::string& name, const HostTensor& tensor) {
   const Statistics all = statisticsOf(tensor);
-  std::string text = fmt::format("{:12}{} {}: ", name, shapeText(tensor.shape), dtypeName(tensor.dtype));
+  std::string text = fmt::format("{:11} {} {}: ", name, shapeText(tensor.shape), dtypeName(tensor.dtype));
   if (all.finite == 0)
     text += "no finite element";
   else

@@ -1,5 +1,6 @@
 // `attnc emit`: one stage of the way from a mod to machine code, as a file or on stdout.
 #include "commands.h"
+#include "gradient_options.h"
 #include "options.h"
 #include "output_file.h"
 
@@ -10,6 +11,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
@@ -21,6 +23,7 @@ struct EmitOptions {
   ModOptions mod;
   TargetOptions target{.arch = "sm_90a"};
   KernelFlags kernel;
+  GradientOptions gradients;
   std::string stage, kind = "forward", output;
   std::optional<int> launch; ///< counted from 1
   bool blockSparse = false;
@@ -31,10 +34,17 @@ KernelKind kindOf(std::string_view name) {
   return name == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
 }
 
-Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
+/// `mod` has its pins folded in.
+Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options) {
   auto arch = options.target.archAsked();
   if (!arch) return std::move(arch).error();
   const PrepareOptions flags = options.kernel.toOptions();
+  std::set<std::string> gradients;
+  if (kindOf(options.kind) == KernelKind::Backward) {
+    auto wanted = options.gradients.wanted(mod);
+    if (!wanted) return std::move(wanted).error();
+    gradients = *std::move(wanted);
+  }
   return KernelOptions{.kind = kindOf(options.kind),
                        .family = flags.family,
                        .arch = *std::move(arch),
@@ -43,7 +53,9 @@ Expected<KernelOptions> kernelOptions(const EmitOptions& options) {
                        .headDimV = options.target.headDimV,
                        .blockSparse = options.blockSparse,
                        .tf32 = flags.tf32,
-                       .pins = flags.pins};
+                       .pins = flags.pins,
+                       .gradients = std::move(gradients),
+                       .deterministic = options.gradients.deterministic};
 }
 
 /// What the kernel is written from: the mod without stop_gradient, with its gradient where the kernel wants that, and
@@ -90,7 +102,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   if (options.stage == "ir") return mod->irText();
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 
-  auto complete = kernelOptions(options);
+  auto complete = kernelOptions(*mod, options);
   if (!complete) return std::move(complete).error();
   const KernelOptions& kernel = *complete;
   if (options.stage == "kernel-ir") return kernelIr(*mod, kernel);
@@ -112,6 +124,7 @@ Expected<std::string> emit(const EmitOptions& options) {
 }
 
 int runEmit(const EmitOptions& options) {
+  options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
   if (options.launch && options.stage != "cu" && options.stage != "ptx" && options.stage != "cubin")
     throw CLI::ValidationError("--launch", options.stage + " is of the whole kernel");
   bool toStdout = options.output.empty() || options.output == "-";
@@ -157,6 +170,7 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
+  options->gradients.addTo(*command);
   options->kernel.addTo(*command);
   command
       ->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all); default stdout, -")

@@ -79,20 +79,18 @@ Error blamed(const ExplainOptions& options, Error error) {
   return error;
 }
 
-/// What a kernel leaves of the mod to compute for every score. `mod`: derived; `options`: complete.
-Expected<ir::Module> perScore(const Mod& mod, const KernelOptions& options) {
-  auto plan = choosePlan(mod, options);
-  if (!plan) return std::move(plan).error();
-  auto kernelMod = kernelModOf(mod, plan->stages.front().algebra);
-  return kernelMod ? Expected<ir::Module>((*kernelMod)->module) : std::move(kernelMod).error();
-}
-
 /// Everything after the command line is understood. `mod` has its pins folded in.
 Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const std::string& arch) {
   Shapes shapes;
   auto operands = findProblem(mod, options, shapes);
   if (!operands) return std::move(operands).error();
+  if (options.isBackward()) {
+    auto gradients = gradientsAsked(mod, options.run.gradients, *operands);
+    if (!gradients) return std::move(gradients).error();
+    operands->gradients = *std::move(gradients);
+  }
   shapes.operands.captures = &operands->captures;
+  shapes.gradients.captures = &operands->gradients;
   const ProblemShape& problem = operands->problem;
 
   Compiler compiler(options.run.kernel.toCompilerOptions());
@@ -112,7 +110,9 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!sources) return std::move(sources).error();
   auto compiled = compiler.compile(mod, kernel);
   if (!compiled) return std::move(compiled).error();
-  auto inKernel = perScore(*derived, kernel);
+  auto plan = choosePlan(*derived, kernel);
+  if (!plan) return std::move(plan).error();
+  auto inKernel = kernelModOf(*derived, plan->stages.front().algebra);
   if (!inKernel) return std::move(inKernel).error();
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
@@ -121,10 +121,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
          problemText(problem) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
-         operationsText(derived->module()) + scoreText(*inKernel, kvLoop);
+         operationsText(derived->module()) + scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
 }
 
 int runExplain(const ExplainOptions& options) {
+  options.run.gradients.check(options.isBackward());
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return report(arch.error());
@@ -163,6 +164,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
+  options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }
 
@@ -183,7 +185,10 @@ void addExplain(CLI::App& app, int& exitCode) {
       "row, kv column, or for each score; the compiler may fuse some, and some take several instructions. What stands\n"
       "per score is less where the kernel moves factors and terms of the mod out of its inner loop, as sm90 does.\n"
       "A backward pass counts 2.5 times the FLOPs of the forward one: five products instead of two. d_score is the\n"
-      "gradient of the score (attnc emit --stage grad-ir). Each launch with a tile takes what stands per score.\n\n"
+      "gradient of the score (attnc emit --stage grad-ir). Each launch with a tile takes what stands per score.\n"
+      "Gradients of captures have launches of their own behind those of dq, dk and dv: one computes the scores once\n"
+      "more and adds up, then one writes each gradient. The lines under gradients say what is added to memory: what\n"
+      "comes before it is added up in registers and shared memory.\n\n"
       "Examples:\n"
       "  attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096\n"
       "  attnc explain alibi.py --kernel backward --arch sm_80");

@@ -73,6 +73,19 @@ std::string perElementText(const analysis::OperationCount& count) {
   return all ? fmt::format("{} ({})", all, names) : "0";
 }
 
+/// What is added to memory for a place where score_mod reads a capture.
+const char* additionsText(const analysis::GradientAccess& access) {
+  switch (access.reach) {
+  case analysis::Reach::Head: return "one addition to memory a tile";
+  case analysis::Reach::Row: return "one addition to memory a row of a tile";
+  case analysis::Reach::Column: return "one addition to memory a column of a tile";
+  case analysis::Reach::Diagonal: return "one addition to memory a diagonal of a tile";
+  case analysis::Reach::Element:
+    return access.once ? "each score of a head has an element of its own" : "one addition to memory a score";
+  }
+  return "?";
+}
+
 /// Lines "tile", "resources", "advisories".
 std::string stageText(const KernelSource& source, const CompiledKernel& compiled) {
   std::string text;
@@ -170,6 +183,20 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
       fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
   if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;
   return text + gradient();
+}
+
+std::string gradientsText(const std::vector<plan::CaptureAccess>& captures) {
+  std::string text;
+  const auto add = [&](const std::string& name, const std::string& how) {
+    text += fmt::format("{:12}d_{}: {}\n", text.empty() ? "gradients" : "", name, how);
+  };
+  for (const plan::CaptureAccess& capture : captures) {
+    for (const analysis::GradientAccess& access : capture.places)
+      add(capture.name,
+          fmt::format("{}{}", additionsText(access), access.roundMoves ? ", for each term of a sum" : ""));
+    if (capture.places.empty()) add(capture.name, "0: no gradient arrives");
+  }
+  return text;
 }
 
 } // namespace attnc::cli

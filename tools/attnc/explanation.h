@@ -5,6 +5,7 @@
 #include "attnc/kernel.h"
 #include "attnc/prepared.h"
 #include "ir/ir.h"
+#include "plan/kernel_mod.h"
 
 #include <string>
 #include <vector>
@@ -33,5 +34,8 @@ std::string workText(const MaskCensus& census, const Preparation& preparation, b
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes, and what the
 /// gradient takes beside these. `module`: what the hooks of the kernel leave of the mod (plan::KernelMod).
 std::string scoreText(const ir::Module& module, KvLoop loop);
+
+/// Lines "gradients": how the gradient of each capture is added up, place by place; empty where none wants one.
+std::string gradientsText(const std::vector<plan::CaptureAccess>& captures);
 
 } // namespace attnc::cli

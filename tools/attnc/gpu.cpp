@@ -128,6 +128,13 @@ private:
       if (!placed) return placed.error();
       *view = *placed;
     }
+    for (const auto& [name, value] : operands.gradients.all()) {
+      HostTensor& host = result.gradients["d_" + name] = HostTensor::like(std::get<TensorView>(value));
+      auto placed = placeResult(host);
+      if (!placed) return placed.error();
+      captureGradients.set(name, *placed);
+    }
+    gradients.captures = &captureGradients;
     return {};
   }
 
@@ -228,6 +235,7 @@ private:
   Outputs outputs;           // device memory
   BackwardOutputs gradients; // device memory
   Captures captures;         // device memory
+  Captures captureGradients; // device memory
   RunResult result;
   std::vector<std::pair<size_t, HostTensor*>> results; // buffers, and where in `result` they go
   int spilledBytes = 0;

@@ -8,6 +8,10 @@ HostTensor HostTensor::make(DType dtype, std::vector<int64_t> shape) {
   return tensor;
 }
 
+HostTensor HostTensor::like(const TensorView& view) {
+  return make(view.dtype, {view.shape.begin(), view.shape.begin() + view.rank});
+}
+
 int64_t HostTensor::elements() const {
   int64_t count = 1;
   for (int64_t extent : shape) count *= extent;

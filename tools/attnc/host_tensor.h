@@ -18,6 +18,8 @@ struct HostTensor {
 
   /// A tensor of zeros.
   static HostTensor make(DType dtype, std::vector<int64_t> shape);
+  /// The same, of the shape and dtype of a view.
+  static HostTensor like(const TensorView& view);
   int64_t elements() const;
   /// Borrowed: valid as long as this tensor lives unchanged. The data may be written through the view. The view of a
   /// tensor without its bytes binds like any other, and its elements must not be read.

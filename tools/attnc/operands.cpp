@@ -278,6 +278,7 @@ void checkStdin(const RunOptions& options) {
 PrepareOptions prepareOptions(const RunOptions& options) {
   PrepareOptions prepare = options.kernel.toOptions();
   prepare.buildBlockMask = !options.noBlockMask;
+  prepare.deterministic = options.gradients.deterministic;
   return prepare;
 }
 
@@ -296,9 +297,25 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
   if (auto status = collector.collect(operands); !status) return status.error();
   if (options.backward && generator) drawResultGradients(*options.random, *generator, operands);
   if (auto status = checkOperands(mod, operands); !status) return status.error();
-  if (options.backward)
-    if (auto status = checkResultGradients(operands); !status) return status.error();
+  if (!options.backward) return operands;
+  if (auto status = checkResultGradients(operands); !status) return status.error();
+  auto gradients = gradientsAsked(mod, options.gradients, operands);
+  if (!gradients) return std::move(gradients).error();
+  operands.gradients = *std::move(gradients);
   return operands;
+}
+
+Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands) {
+  auto names = asked.wanted(mod);
+  if (!names) return std::move(names).error();
+  Captures gradients;
+  for (const std::string& name : *names) {
+    auto tensor = operands.tensors.find(name);
+    HostTensor like;
+    if (tensor != operands.tensors.end()) like = {tensor->second.dtype, tensor->second.shape, {}};
+    gradients.set(name, like.view());
+  }
+  return gradients;
 }
 
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem) {

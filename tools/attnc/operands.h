@@ -25,6 +25,9 @@ struct HostOperands {
   std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name
   Captures captures;              ///< all captures; tensors borrowed from `tensors`
+  /// With --backward: a tensor for the gradient of each capture that wants one, of the capture's shape and dtype, a
+  /// scalar's f32. Without memory.
+  Captures gradients;
   ProblemShape problem;
 };
 
@@ -36,5 +39,8 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+
+/// HostOperands::gradients. Throws CLI::ValidationError for a name that is no captured float.
+Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands);
 
 } // namespace attnc::cli

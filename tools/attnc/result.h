@@ -12,7 +12,8 @@ struct RunResult {
   HostTensor out;      ///< [B, H, Q_LEN, DV], dtype of q
   HostTensor lse;      ///< f32 [B, H, Q_LEN]
   HostTensor rowMax;   ///< f32 [B, H, Q_LEN]
-  /// With --backward, by their names in files: "dq", "dk" and "dv", each with the shape and dtype of q, k and v.
+  /// With --backward, by their names in files: "dq", "dk" and "dv" with the shapes and dtypes of q, k and v, and
+  /// "d_<capture>" as HostOperands::gradients.
   NamedTensors gradients;
   std::string summary; ///< lines about the device, the kernel and times, for a person
   std::string warning; ///< what makes the kernel slow; may be empty

@@ -20,8 +20,10 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <unistd.h>
+#include <variant>
 #include <vector>
 
 namespace attnc::cli {
@@ -48,11 +50,13 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   const reference::AttentionArgs args{
       .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
   if (options.backward) {
-    auto derived = gradientMod(mod);
+    std::set<std::string> wanted;
+    for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
+    auto derived = gradientMod(mod, wanted);
     if (!derived) return std::move(derived).error();
     reference::GradientArgs all{.forward = args, .dOut = operands.dOut.view(), .dLse = {}};
     if (operands.dLse) all.dLse = operands.dLse->view();
-    return reference::gradients(derived->module(), operands.captures, all);
+    return reference::gradients(derived->module(), operands.captures, all, captureGradients(*derived));
   }
   auto forward = reference::attention(mod.module(), operands.captures, args);
   if (!forward) return std::move(forward).error();
@@ -61,8 +65,7 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   return result;
 }
 
-HostTensor stored(const std::vector<double>& values, DType dtype, std::vector<int64_t> shape) {
-  HostTensor tensor = HostTensor::make(dtype, std::move(shape));
+HostTensor stored(const std::vector<double>& values, HostTensor tensor) {
   reference::store(values, tensor.view());
   return tensor;
 }
@@ -77,15 +80,18 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
   RunResult result;
   const reference::AttentionResult& forward = computed->forward;
-  result.lse = stored(forward.lse, DType::F32, rows);
-  result.rowMax = stored(forward.rowMax, DType::F32, rows);
+  result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
+  result.rowMax = stored(forward.rowMax, HostTensor::make(DType::F32, rows));
   rows.push_back(forward.headDimV);
-  result.out = stored(forward.out, operands.q.dtype, rows);
+  result.out = stored(forward.out, HostTensor::make(operands.q.dtype, rows));
   if (options.backward)
     for (auto [name, values, like] : {std::tuple("dq", &computed->dQ, &operands.q),
                                       {"dk", &computed->dK, &operands.k},
                                       {"dv", &computed->dV, &operands.v}})
-      result.gradients[name] = stored(*values, like->dtype, like->shape);
+      result.gradients[name] = stored(*values, HostTensor::make(like->dtype, like->shape));
+  for (const auto& [name, values] : computed->captures)
+    result.gradients["d_" + name] =
+        stored(values, HostTensor::like(std::get<TensorView>(*operands.gradients.find(name))));
   result.summary = fmt::format("device      CPU, fp64 reference; {:.1f} ms\n", ms);
   return result;
 }
@@ -177,6 +183,7 @@ int runRun(const RunOptions& options) {
   if (options.input.empty() == !options.random) throw CLI::ValidationError("run", "give either --in FILE or --random");
   if (options.device == "cpu" && options.verify)
     throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
+  options.gradients.check(options.backward);
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
     throw CLI::ValidationError("--out", "safetensors are binary: give a file, or redirect stdout");
@@ -194,9 +201,8 @@ void addOptions(CLI::App& command, RunOptions& options) {
       ->type_name("FILE");
   command
       .add_option("--out", options.output,
-                  "safetensors file for out (and lse, row_max, dq, dk, dv); appears whole or not at all. -: stdout, "
-                  "and all other "
-                  "lines go to stderr. Without it a digest of the result is printed")
+                  "safetensors file for out (and lse, row_max, and gradients); appears whole or not at all. -: stdout, "
+                  "and all other lines go to stderr. Without it a digest of the result is printed")
       ->type_name("FILE");
   command
       .add_option_function<std::string>(
@@ -213,7 +219,8 @@ void addOptions(CLI::App& command, RunOptions& options) {
       ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
   command.add_flag("--backward", options.backward,
                    "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
-                   "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, and lse");
+                   "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
+  options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
   command.add_flag("--lse", options.lse, "Write lse, too: f32 [B, H, Q_LEN], natural log");
@@ -231,7 +238,7 @@ void addRun(CLI::App& app, int& exitCode) {
   addOptions(*command, *options);
   command->footer(std::string(kRandomHelp) +
                   "\n\nExamples:\n"
-                  "  attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
+                  "  attnc run window_alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
                   "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
                   "  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors");
   command->callback([options, &exitCode] { exitCode = runRun(*options); });

@@ -1,6 +1,7 @@
 // What `attnc run` is told on the command line.
 #pragma once
 
+#include "gradient_options.h"
 #include "options.h"
 
 #include "attnc/prepared.h"
@@ -21,6 +22,7 @@ struct RandomProblem {
 struct RunOptions {
   ModOptions mod;
   KernelFlags kernel;
+  GradientOptions gradients;
   std::string input, output;
   std::optional<RandomProblem> random;
   std::string dtype = "bf16"; ///< of random operands

@@ -24,6 +24,7 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
     shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {batch, heads, qLen});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
   addBackward(shapes, operands.problem);
+  shapes.gradients.captures = &operands.gradients;
   return shapes;
 }
 

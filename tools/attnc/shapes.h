@@ -14,6 +14,7 @@ struct Shapes {
   Outputs outputs;
   BackwardOutputs gradients;
 };
+/// `operands` must live as long.
 Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
 /// The same for a problem without tensors, laid out as every family takes them.
 Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target);

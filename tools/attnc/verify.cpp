@@ -1,6 +1,7 @@
 #include "verify.h"
 
 #include "ir/element.h"
+#include "ir/walk.h"
 #include "reference/gradient_tolerance.h"
 
 #include <fmt/format.h>
@@ -68,12 +69,13 @@ CheckedOutput check(const HostTensor& got, const std::vector<double>& want, doub
 }
 
 /// The size of elements as gradients' errors go by it: that of most, or of outliers that are more than five times that.
-double elementSize(const HostTensor& tensor) {
-  const Size size = sizeOf(tensor);
+template <class Elements> double elementSize(const Elements& elements) {
+  const Size size = sizeOf(elements);
   return std::max(size.rms, size.max / 5);
 }
 
-reference::GradientScales scalesOf(const HostOperands& operands, double scale, bool isCoarse) {
+reference::GradientScales scalesOf(const HostOperands& operands, const std::vector<double>& out, double scale,
+                                   bool isCoarse) {
   return {.dtype = operands.q.dtype,
           .isCoarse = isCoarse,
           .scale = scale,
@@ -81,6 +83,7 @@ reference::GradientScales scalesOf(const HostOperands& operands, double scale, b
           .q = elementSize(operands.q),
           .k = elementSize(operands.k),
           .v = elementSize(operands.v),
+          .out = elementSize(out),
           .dOut = elementSize(operands.dOut),
           .dLse = operands.dLse ? elementSize(*operands.dLse) : 0};
 }
@@ -90,12 +93,6 @@ double roundoff(DType dtype, bool tf32) {
   if (dtype == DType::BF16) return 0x1p-8;
   if (dtype == DType::F16) return 0x1p-11;
   return tf32 ? 0x1p-10 : 0x1p-20;
-}
-
-bool uses(const ir::Module& module, ir::Op op) {
-  for (uint32_t id = 0; id < module.size(); ++id)
-    if (module[{id}].op == op) return true;
-  return false;
 }
 
 std::string line(const std::string& name, const CheckedOutput& output) {
@@ -129,7 +126,7 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
   bool tf32 = dtype == DType::F32 && options.kernel.tf32;
   double scale = std::fabs(options.scale ? *options.scale : 1 / std::sqrt(double(operands.q.shape[3])));
   double u = roundoff(dtype, tf32);
-  bool coarse = tf32 || uses(mod.module(), ir::Op::TanhApprox);
+  bool coarse = tf32 || ir::uses(mod.module(), ir::Op::TanhApprox);
   double product = scale * largestRow(operands.q) * largestRow(operands.k);
   double s = (coarse ? 0x1p-10 : 0x1p-20) * (product + sizeOf(want.rowMax).max);
 
@@ -144,13 +141,18 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
                       checkRows(got.rowMax, want.rowMax),
                       {}};
   if (!options.backward) return result;
-  const reference::GradientTolerance tolerance(scalesOf(operands, scale, coarse));
-  const auto add = [&](const char* name, const std::vector<double>& expected, const reference::Tolerance& limit) {
+  const reference::GradientTolerance tolerance(scalesOf(operands, want.out, scale, coarse));
+  const auto add = [&](const std::string& name, const std::vector<double>& expected,
+                       const reference::Tolerance& limit) {
     result.gradients.emplace_back(name, check(got.gradients.find(name)->second, expected, limit));
   };
   add("dq", wanted.dQ, tolerance.dQ(wanted.dQ));
   add("dk", wanted.dK, tolerance.dK(wanted.dK));
   add("dv", wanted.dV, tolerance.dV(wanted.dV));
+  for (const auto& [name, expected] : wanted.captures) {
+    const DType dtype = got.gradients.find("d_" + name)->second.dtype;
+    add("d_" + name, expected, tolerance.capture(expected, wanted.captureSquares.at(name), dtype));
+  }
   return result;
 }
 

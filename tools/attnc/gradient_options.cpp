@@ -1,0 +1,44 @@
+#include "gradient_options.h"
+
+#include "options.h"
+
+#include "api/mod_impl.h"
+
+namespace attnc::cli {
+namespace {
+
+const std::vector<std::string> kAll = {"all"}, kNone = {"none"};
+
+} // namespace
+
+void GradientOptions::addTo(CLI::App& command) {
+  command
+      .add_option(
+          "--gradients", captures,
+          "Backward: captures that get gradients beside q, k and v, by name, separated by commas; none; or all\n"
+          "(default): the floats that a gradient arrives at")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("NAME");
+  command.add_flag("--deterministic", deterministic, "Backward: equal runs give equal bits");
+}
+
+void GradientOptions::check(bool isBackward) const {
+  if (isBackward) return;
+  constexpr const char* kReason = "is of the backward pass, which is not asked for";
+  if (captures != kAll) throw CLI::ValidationError("--gradients", kReason);
+  if (deterministic) throw CLI::ValidationError("--deterministic", kReason);
+}
+
+Expected<std::set<std::string>> GradientOptions::wanted(const Mod& mod) const {
+  if (captures == kNone) return std::set<std::string>();
+  if (captures == kAll) return reachedCaptures(mod);
+  const std::set<std::string> names(captures.begin(), captures.end());
+  if (auto derived = gradientMod(mod, names); !derived) {
+    throwUsage("--gradients", derived.error());
+    return std::move(derived).error();
+  }
+  return names;
+}
+
+} // namespace attnc::cli
