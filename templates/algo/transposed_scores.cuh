@@ -209,8 +209,8 @@ ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& weights, const For
 
 /// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
 /// `s`: the products; `packed` as to_weights() and drop_dead() left it.
-template <int Begin, int End, class Element, class M, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
+template <int Begin, int End, class Gradients, class Element, class M, int Rows, class Delta>
+ATTNC_DEVICE void to_gradients(const Gradients& d_weight, const Fragment<1, Rows>& s,
                                const PackedWeights<Element, Rows>& packed, PackedFragment<Element, 1, Rows>& out,
                                const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
                                Delta delta, Step step) {
