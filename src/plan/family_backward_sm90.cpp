@@ -1,6 +1,7 @@
 // Gradients by wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
 #include "plan/backward_delta.h"
 
+#include "plan/row_table.h"
 #include "plan/tensor_maps.h"
 
 #include <llvm/Support/MathExtras.h>
@@ -17,14 +18,6 @@ bool isWide(int headDim, int headDimV) {
   return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64);
 }
 
-/// As RowTable of templates/algo/transposed_scores.cuh.
-int tableBytes(const codegen::Config& config, const KernelMod& mod) {
-  const analysis::ModFacts& facts = mod.facts;
-  const bool readsIntervals = facts.masks && facts.kvEdges;
-  const bool readsRows = facts.form == analysis::ScoreForm::General || (facts.masks && !facts.kvEdges);
-  return int(llvm::alignTo(config.blockM * (8 + (readsIntervals ? 8 : 0) + (readsRows ? mod.source.rowBytes : 0)), 16));
-}
-
 /// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
 /// words, tables of rows. Of templates/backward_wide_sm90.cu: a tile of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
@@ -36,7 +29,7 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     2 * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
-  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * tableBytes(config, mod);
+  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
 /// Without shared memory.
