@@ -223,8 +223,8 @@ ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& weights, c
 /// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
 /// `s`: the products, or, with the same `Slopes`, what to_weights() made of them; `packed` as to_weights() and drop_dead()
 /// left it.
-template <int Begin, int End, bool Slopes = false, class Element, class M, int RowGroups, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const Fragment<RowGroups, Rows>& s,
+template <int Begin, int End, bool Slopes = false, class Gradients, class Element, class M, int RowGroups, int Rows, class Delta>
+ATTNC_DEVICE void to_gradients(const Gradients& d_weight, const Fragment<RowGroups, Rows>& s,
                                const PackedWeights<Element, Rows, RowGroups>& packed,
                                PackedFragment<Element, RowGroups, Rows>& out, const ForwardParams& p, const ModArgs& args,
                                const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Delta delta, Step step) {

@@ -192,6 +192,26 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, int qk, int v, bool lists = false) {
+    jobs.push_back({fmt::format("{} d{}/{}{}", name, qk, v, lists ? " lists" : ""),
+                    mod,
+                    {.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .headDim = qk, .headDimV = v,
+                     .blockSparse = lists}});
+  };
+  for (const auto& [name, mod] : library()) {
+    for (auto [qk, v] : {std::pair{192, 128}, {256, 256}}) add(name, mod, qk, v);
+    if (mod.hasMaskMod()) add(name, mod, 256, 256, true);
+    if (name == "causal")
+      for (auto [qk, v] : {std::pair{40, 72}, {64, 256}, {96, 256}, {136, 136}, {192, 192}, {248, 200}, {256, 64}})
+        add(name, mod, qk, v);
+  }
+  REQUIRE(jobs.size() > 30);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
   ATTNC_NEED_NVRTC();
   const auto row = [](int dims) {
