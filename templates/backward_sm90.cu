@@ -47,7 +47,8 @@
 // No one waits for a slot of SRing to fall free: who writes dS(j) has seen s.full of j - 1, to which the other consumer
 // arrived after its dQ(j-2).
 //
-// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps. With dQ: its tile of Q; < 0: no more.
+// Tiles, the rings of Q and dO and their producer: algo/backward_parts_sm90.cuh. Messages, with dQ: its tile of Q; < 0: no
+// more.
 //
 // The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
 // dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
@@ -58,17 +59,11 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/backward_parts_sm90.cuh"
 #include "algo/d_q_sums.cuh"
-#include "algo/q_walk.cuh"
-#include "algo/transposed_scores.cuh"
-#include "params_sm90.cuh"
 #include "ptx/setmaxnreg.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/tma.cuh"
 #include "tile/gemm_wgmma.cuh"
-#include "tile/request_tile.cuh"
-#include "tile/ring.cuh"
-#include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
 
@@ -81,13 +76,6 @@ constexpr int kSplit = kBlockM == 64 && !kShortOfRegisters ? 4 : 1;
 // head dim 64 each of them holds 64 x 128 of dK and of dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
-using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
-using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
-using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
-using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
-using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
-using Table = RowTable<Mod, kBlockM>;
-
 /// Deltas in registers, if there are some to spare.
 template <bool Late> struct DeltaOf {
   using Type = Table::Values<>;
@@ -96,13 +84,7 @@ template <> struct DeltaOf<true> {
   using Type = Table::LateValues;
 };
 
-struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
-struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
-struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
-struct ORing : RingParts<ORing, OTile, kStages, 0> {};
 struct SRing : RingParts<SRing, STile, 2, 0> {};
-struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
-struct KvFull : BarrierParts<KvFull, 1> {};
 /// dQ of a step on its way out, a slot for each consumer.
 struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
 struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
@@ -111,99 +93,6 @@ struct DqEmpty : BarrierParts<DqEmpty, 2> {};
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control,
                             ORing::Control, SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
-
-ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
-  return {shared + Memory::offset_of<Rows>() + slot * Table::kBytes};
-}
-
-/// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of
-/// all heads come first, since most rows of Q tend to see these.
-struct KvTilePlace {
-  int b, head, start;
-
-  ATTNC_DEVICE explicit KvTilePlace(const BackwardParamsSm90& p) {
-    const ForwardParams& f = p.base.forward;
-    const int tiles = (f.kv_len + kBlockN - 1) / kBlockN, heads = f.kv_heads * p.base.kv_batch;
-    const int per_section = tiles * p.section, first = int(blockIdx.x) / per_section * p.section;
-    const int within = int(blockIdx.x) % per_section, section = min(p.section, heads - first);
-    const int at = first + within % section;
-    b = at / f.kv_heads;
-    head = at % f.kv_heads;
-    start = within / section * kBlockN;
-  }
-};
-
-// ---------------------------------------------------------------------------------------------------------- producer
-
-struct Producer {
-  const BackwardParamsSm90& p;
-  const ModArgs& args;
-  unsigned shared;
-  const bool leads = threadIdx.x == 0;
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, ORing> o = {shared};
-
-  ATTNC_DEVICE void request_kv(const KvTilePlace& tile) {
-    if (!leads) return;
-    const unsigned full = Barriers<Memory, KvFull>{shared}[0];
-    ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
-    request_tile(KTile{shared + Memory::offset_of<KPart>()}, p.k, full, tile.start, tile.head, tile.b * p.k_batch_step);
-    request_tile(VTile{shared + Memory::offset_of<VPart>()}, p.v, full, tile.start, tile.head, tile.b * p.v_batch_step);
-  }
-
-  ATTNC_DEVICE void request_step(Step step, const Mod::Head& head, int b, int h, int origin) {
-    const ForwardParams& f = p.base.forward;
-    constexpr int kEach = kBlockM / 32; // rows of a lane
-    float lse[kEach], delta[kEach];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const long long index = row_of_all(f, b, h, min(step.start + 32 * i + int(threadIdx.x), f.q_len - 1));
-      lse[i] = f.lse[index];
-      delta[i] = p.base.delta[index];
-    }
-    q.wait_empty();
-    if (leads) {
-      q.tell({step.start, step.flags, b, h});
-      ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
-      request_tile(q.tile(), p.q, q.full(), step.start, h, b * p.q_batch_step);
-    }
-    o.wait_empty();
-    if (leads) {
-      ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
-      request_tile(o.tile(), p.d_out, o.full(), step.start, h, b * p.d_out_batch_step);
-    }
-    const Table table = table_of(shared, q.slot);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      table.fill(f, args, head, b, h, step, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
-    __syncwarp();
-    if (leads) ptx::mbarrier_arrive(q.full());
-    q.advance();
-    o.advance();
-  }
-
-  ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const KvTilePlace tile(p);
-    request_kv(tile);
-    const int origin = Mod::kAnyOrigin ? tile.start : 0;
-    const int batches = p.base.kv_batch == f.batch ? 1 : f.batch;
-#pragma unroll 1
-    for (int i = 0; i < batches * f.group; ++i) {
-      const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
-      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      const int kv_end = min(tile.start + kBlockN, f.kv_len);
-      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
-#pragma unroll 1
-      for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
-    }
-    q.wait_empty();
-    if (leads) {
-      q.tell({0, 0, -1, 0});
-      ptx::mbarrier_arrive(q.full());
-    }
-  }
-};
 
 // ---------------------------------------------------------------------------------------------------------- consumer
 
@@ -220,14 +109,8 @@ struct Consumer {
 
   using Scores = Fragment<1, kBlockM>;
 
-  ATTNC_DEVICE KTile k_tile() const { return {shared + Memory::offset_of<KPart>()}; }
-  ATTNC_DEVICE VTile v_tile() const { return {shared + Memory::offset_of<VPart>()}; }
-
-  /// One lane of each warp passes a slot on once the warp is done with it.
-  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-    __syncwarp();
-    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
+  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
+  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
 
   /// dQ = dS K of this warpgroup's part of the tile.
   ATTNC_DEVICE void start_d_q(DqSums::Part& d_q, STile s) {
@@ -255,35 +138,6 @@ struct Consumer {
     pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
   }
-  /// The tile of q of a step, counted over all heads.
-  ATTNC_DEVICE int tile_of(int b, int h, int q_start) const {
-    const ForwardParams& f = p.base.forward;
-    return (b * f.q_heads + h) * ((f.q_len + kBlockM - 1) / kBlockM) + q_start / kBlockM;
-  }
-
-  /// dS^T of this warpgroup's rows.
-  ATTNC_DEVICE void write_gradients(const PackedFragment<Element, 1, kBlockM>& d_s) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const unsigned at = s_ring.tile().base + (64 * group + 16 * warp + lane % 16) * STile::kRowBytes;
-#pragma unroll
-    for (int n = 0; n < kBlockM / 8; n += 2) {
-      const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
-      ptx::stmatrix_x4(at + n / 8 * STile::kSlabBytes + chunk * 16, d_s.a[0][n / 2]);
-    }
-  }
-
-  template <class Out>
-  ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
-                          int row_of_tile) {
-    Element* base = (Element*)to + tile.b * stride.batch + tile.head * stride.head;
-    constexpr int kColumns = Same<Out, Fragment<1, KTile::kColumns>>::value ? kHeadDimQk : kHeadDimV;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = tile.start + row_of_tile + 8 * r;
-      wgmma::store_row<kColumns>(base + row * stride.row, x, r, factor, row < p.base.forward.kv_len);
-    }
-  }
-
   /// Of soft caps: whether they may take the way of small scores.
   template <class M> ATTNC_DEVICE static bool small_scores(const KvPlace<M>& place, const Scores& s) {
     if constexpr (kKeepsExponents)
@@ -337,13 +191,13 @@ struct Consumer {
     DeltaOf<kShortOfRegisters>::Type delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
-    table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
+    table_of<Memory>(shared, 0).load_delta(delta); // of nothing; but an address must be one
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
 #pragma unroll 1
     while (true) {
       // Under way: dP and dV of the last step.
       const bool has_last = last_tile >= 0;
-      const Table last_table = table_of(shared, q.slot_before());
+      const Table last_table = table_of<Memory>(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
       constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
       constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2; // whose weights are formed beside dQ
@@ -366,9 +220,9 @@ struct Consumer {
       q.wait_full();
       int message[4];
       q.hear(message);
-      const Table table = table_of(shared, q.slot);
+      const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
-      if constexpr (kSplit == 1) write_gradients(d_s); // ahead of products that it would wait for
+      if constexpr (kSplit == 1) write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
       start_scores(s); // of the next step; garbage where there is none
       if (!has_rows) [[unlikely]]
         ;
@@ -378,7 +232,7 @@ struct Consumer {
       } else {
         to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
       }
-      if constexpr (kSplit > 1) write_gradients(d_s);
+      if constexpr (kSplit > 1) write_gradients(s_ring.tile(), 64 * group, d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
@@ -420,7 +274,7 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
-      last_tile = tile_of(place.b, place.h, step.start);
+      last_tile = q_tile_of(f, place.b, place.h, step.start);
       q.advance();
       o.advance();
       has_older = has_last;
@@ -432,8 +286,8 @@ struct Consumer {
       d_k.fill(0.f);
       d_v.fill(0.f);
     }
-    store(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile);
-    store(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile);
+    store_gradient<kHeadDimQk>(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile, f.kv_len);
+    store_gradient<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile, f.kv_len);
   }
 };
 
@@ -465,17 +319,11 @@ struct Storer {
 
 ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
   if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(1, kWarps);
-    Ring<Memory, ORing>{shared}.initialise(1, kWarps);
+    initialise_rings<Memory>(p, shared, kWarps);
     Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
-    Barriers<Memory, KvFull>{shared}.initialise(1);
     Barriers<Memory, DqFull>{shared}.initialise(4);
     Barriers<Memory, DqEmpty>{shared}.initialise(1);
     ptx::fence_mbarrier_init();
-    ptx::prefetch_tensor_map(p.q);
-    ptx::prefetch_tensor_map(p.k);
-    ptx::prefetch_tensor_map(p.v);
-    ptx::prefetch_tensor_map(p.d_out);
   }
   __syncthreads();
 }
@@ -491,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     ptx::setmaxnreg_dec<kProducerRegisters>();
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0)
-      Producer{p, args, shared}.run();
+      Producer<Memory>{p, args, shared}.run();
     else if (warp < 3 && threadIdx.x % 32 == 0)
       Storer{p, shared, warp - 1}.run();
   } else {

@@ -1,6 +1,8 @@
 // Gradients: without tensor cores, the oracle; and with mma.sync and cp.async.
 #include "plan/backward_delta.h"
 
+#include "plan/backward_one_walk.h"
+
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
@@ -28,9 +30,10 @@ codegen::Config withSharedBytes(codegen::Config config) {
   return config;
 }
 
-/// A CTA owns 16 rows a warp, and steps along the other axis: with as many rows as registers and shared memory allow. At
-/// most 64, so that tiles lie in one block of a mask and its blocks are a power of two of steps.
-Plan planBackwardSm80(const Request& request) {
+/// In two walks, one for dK and dV and one for dQ. A CTA owns 16 rows a warp, and steps along the other axis: with as many
+/// rows as registers and shared memory allow. At most 64, so that tiles lie in one block of a mask and its blocks are a
+/// power of two of steps.
+Plan planBackwardTwoWalks(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool isF32 = options.dtype == DType::F32;
@@ -51,6 +54,11 @@ Plan planBackwardSm80(const Request& request) {
   plan.stages.push_back(stage("backward_q_sm80.cu", "attnc_backward_q",
                               withSharedBytes(configOf(options, {rows, step, warps})), Grid::QTiles));
   return plan;
+}
+
+Plan planBackwardSm80(const Request& request) {
+  if (std::optional<Plan> plan = planBackwardOneWalk(request)) return *std::move(plan);
+  return planBackwardTwoWalks(request);
 }
 
 } // namespace

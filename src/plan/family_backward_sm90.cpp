@@ -1,6 +1,7 @@
 // Gradients by wgmma and TMA, on Hopper. The tiles here are measured ones: bench/NOTES.md has the figures behind them.
 #include "plan/backward_delta.h"
 
+#include "plan/row_table.h"
 #include "plan/tensor_maps.h"
 
 #include <llvm/Support/MathExtras.h>
@@ -12,36 +13,34 @@ namespace {
 
 int slabs(int dim) { return (dim + 63) / 64; }
 
-/// As RowTable of templates/algo/transposed_scores.cuh.
-int tableBytes(const codegen::Config& config, const KernelMod& mod) {
-  const analysis::ModFacts& facts = mod.facts;
-  const bool readsIntervals = facts.masks && facts.kvEdges;
-  const bool readsRows = facts.form == analysis::ScoreForm::General || (facts.masks && !facts.kvEdges);
-  return int(llvm::alignTo(config.blockM * (8 + (readsIntervals ? 8 : 0) + (readsRows ? mod.source.rowBytes : 0)), 16));
+/// Whether dK and dV of 64 rows do not fit into one warpgroup: backward_wide_sm90.cu.
+bool isWide(int headDim, int headDimV) {
+  return std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64);
 }
 
 /// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
-/// words, tables of rows.
+/// words, tables of rows. Of templates/backward_wide_sm90.cu: a tile of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
+  const bool wide = isWide(config.headDimQk, config.headDimV);
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
-  const int columns = config.blockM == 128   ? int(llvm::alignTo(config.headDimQk, 16))
-                      : config.headDimQk <= 64 ? 32
-                                               : 64; // as DqSums
+  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * slabs(config.headDimQk); // as DqSums
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
-                    2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * columns * 4;
-  const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16;
-  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * tableBytes(config, mod);
+                    2 * tileBytes(config.blockN, config.blockM) +
+                    (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
+  const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
+  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
 /// Without shared memory.
 codegen::Config backwardConfig(const Request& request) {
   const KernelOptions& options = request.options;
   // Steps of 128 rows at head dim 64, unless products must be kept until their gradients are there.
-  const bool wide = options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General;
-  codegen::Config config = configOf(options, {wide ? 128 : 64, 128, 8});
+  const bool wide = isWide(options.headDim, options.headDimV);
+  const bool longSteps = !wide && options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General;
+  codegen::Config config = configOf(options, {longSteps ? 128 : 64, wide ? 64 : 128, 8});
   config.kvStages = 2;
-  config.qStages = 3; // S of the next step begins before dK of the last one is known to be there
+  config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   return config;
@@ -52,20 +51,20 @@ std::string unservedByBackwardSm90(const Request& request) {
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (options.deterministic) return "adds up the gradient of q in any order";
-  if (options.blockSparse && options.maskKvBlock < 128) return "takes block masks with kv blocks of 128 or 256";
-  if (options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
+  const bool wide = isWide(options.headDim, options.headDimV);
+  if (!wide && options.blockSparse && options.maskKvBlock < 128)
+    return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
+  if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
     return "takes block masks with q blocks of 128 or 256 at head dims up to 64";
-  if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
-  if (options.headDim <= 64 && options.headDimV > 64) return "takes head_dim_v up to 64 with head_dim up to 64";
   if (backwardSharedBytes(backwardConfig(request), request.mod) > request.arch.sharedBytesPerCta())
     return "has no shared memory for what the mod knows of its rows";
   return {};
 }
 
-/// Tiles of 64 or 128 rows of q, of 64 or 128 columns: for both, rows in whole 128.
+/// Tiles of 64 or 128 rows of q, of whole 64 columns: for both, rows in whole 128.
 size_t sumBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
-  const int64_t columns = operands.q.shape[3] <= 64 ? 64 : 128;
+  const int64_t columns = 64 * slabs(int(operands.q.shape[3]));
   return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) *
          size_t(columns);
 }
@@ -113,7 +112,8 @@ Plan planBackwardSm90(const Request& request) {
   addDelta(plan, request);
   codegen::Config finish = config;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
-  plan.stages.push_back({.templateName = "backward_sm90.cu",
+  const bool wide = isWide(options.headDim, options.headDimV);
+  plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
                          .entry = "attnc_backward",
                          .config = config,
                          .algebra = algebra,

@@ -9,6 +9,7 @@
 #include "plan/kernel_mod.h"
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
+#include "templates/params_backward_sm80.cuh"
 #include "templates/params_sm90.cuh"
 
 #include <string>
@@ -39,8 +40,8 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm90, BlockMaskParams, CaptureParams,
-                 CaptureOutputParams>;
+    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
+                 BlockMaskParams, CaptureParams, CaptureOutputParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

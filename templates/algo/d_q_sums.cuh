@@ -12,8 +12,8 @@ namespace attnc {
 struct DqSums {
   static constexpr bool kByRows = kBlockM == 128;
   static_assert(kBlockM == 64 || kBlockM == 128, "a warpgroup holds 64 rows");
-  static_assert(kByRows ? kHeadDimQk <= 64 : kHeadDimQk <= 128, "a warpgroup holds 64 columns at most");
-  static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : kHeadDimQk <= 64 ? 32 : 64; // of a warpgroup
+  static_assert(!kByRows || kHeadDimQk <= 64, "a warpgroup holds 64 columns");
+  static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : 32 * ((kHeadDimQk + 63) / 64); // of a warpgroup
   using Part = Fragment<1, kColumns>;
   static constexpr int kPartFloats = 64 * kColumns, kPartBytes = 4 * kPartFloats;
 

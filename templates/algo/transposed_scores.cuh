@@ -3,7 +3,7 @@
 //
 //   P = 2^y, y = log2(e) (mod(s) - lse);  G = P (dP - delta);  dS = mod'(s) G
 //
-// A lane holds two KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
+// A lane holds 2 RowGroups KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
 // computed once a step for all lanes, in shared memory: RowTable.
 #pragma once
 
@@ -94,12 +94,13 @@ template <class M, int Rows> struct RowTable {
   }
 };
 
-/// What a lane knows of its two KV columns, for one query head.
-template <class M> struct KvPlace {
+/// What a lane knows of its KV columns, rows of a fragment, for one query head.
+template <class M, int RowGroups = 1> struct KvPlace {
+  static constexpr int kRows = 2 * RowGroups;
   int b, h, kv_first; ///< kv_first: of the lane's row 0 of the fragment
   int origin;         ///< what q_float and kv_float count from
   Mod::Head head;
-  Mod::Col col[2];
+  Mod::Col col[kRows];
   typename M::Exponents exponents;
 
   KvPlace() = default;
@@ -108,12 +109,13 @@ template <class M> struct KvPlace {
         head(M::head(args, b, h)),                     // SEAM(head)
         exponents(p.scale, M::factors(args, head)) {   // SEAM(factors)
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
+    for (int r = 0; r < kRows; ++r)
       col[r] = M::col(args, head, b, h, kv_idx(p, r), kv_float(r), 0.f); // SEAM(col)
   }
 
-  ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(kv_first + 8 * r, p.kv_len - 1); }
-  ATTNC_DEVICE float kv_float(int r) const { return float(kv_first + 8 * r - origin); }
+  ATTNC_DEVICE int position(int r) const { return kv_first + Fragment<RowGroups, 8>::row_offset(r); }
+  ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(position(r), p.kv_len - 1); }
+  ATTNC_DEVICE float kv_float(int r) const { return float(position(r) - origin); }
   /// `row`: of the step.
   ATTNC_DEVICE Coord coord(const ForwardParams& p, Step step, int row, int r) const {
     return {b, h, min(step.start + row, p.q_len - 1), kv_idx(p, r)};
@@ -127,23 +129,33 @@ constexpr bool kKeepsProducts = Mod::Exponents::kCallsScore;
 constexpr bool kKeepsExponents = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
 
 /// What to_weights() leaves for to_gradients().
-template <class Element, int Rows> struct PackedWeights {
-  PackedFragment<Element, 1, Rows> weights, exponents;
+template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
+  PackedFragment<Element, RowGroups, Rows> weights, exponents;
 };
 
+/// d_score() of the element whose product is `x`.
+template <class M, int RowGroups, int Rows>
+ATTNC_DEVICE float d_score_of(const ForwardParams& p, const ModArgs& args, const KvPlace<M, RowGroups>& place,
+                              RowTable<M, Rows> table, Coord at, int row, int r, float x, float grad) {
+  return M::d_score(args, place.head, table.row(row), place.col[r], at, x * p.scale, grad); // SEAM(d_score)
+}
+
 /// Turns products, groups [Begin, End) of 8 rows of Q, to weights. Those of dead elements may be anything. Small: they are
-/// all small (TanhExponents).
-template <int Begin, int End, bool Small, class Element, class M, int Rows, class Bias>
-ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, Rows>& out, const ForwardParams& p,
-                             const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table, Bias bias,
+/// all small (TanhExponents). Slopes: where score() is called, `s` gets the derivative of the score by the product times the
+/// scale in place of the product: what score() and d_score() share is computed once, and needs no registers beside those of
+/// the gradients.
+template <int Begin, int End, bool Small, bool Slopes = false, class Scores, class Element, class M, int RowGroups, int Rows,
+          class Bias>
+ATTNC_DEVICE void to_weights(Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
+                             const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Bias bias,
                              Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    float weight[2][2], exponent[2][2];
+    float weight[2 * RowGroups][2], exponent[2 * RowGroups][2];
 #pragma unroll
     for (int e = 0; e < 2; ++e)
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      for (int r = 0; r < 2 * RowGroups; ++r) {
         const float x = s.at(r, n, e), b = bias.at(n, e);
         float y;
         if constexpr (Mod::Exponents::kCallsScore) {
@@ -152,6 +164,7 @@ ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, 
           const float score =
               M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           y = place.exponents.exponent(score, b, place.kv_float(r));
+          if constexpr (Slopes) s.at(r, n, e) = d_score_of(p, args, place, table, at, row, r, x, 1.f);
         } else if constexpr (kKeepsExponents) {
           exponent[r][e] = Small ? place.exponents.capped_small(x) : place.exponents.capped(x);
           y = exponent[r][e] + b;
@@ -161,10 +174,10 @@ ATTNC_DEVICE void to_weights(const Fragment<1, Rows>& s, PackedWeights<Element, 
         weight[r][e] = ptx::ex2(y);
       }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      out.weights.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(weight[r][0], weight[r][1]);
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      out.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
       if constexpr (kKeepsExponents)
-        out.exponents.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(exponent[r][0], exponent[r][1]);
+        out.exponents.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(exponent[r][0], exponent[r][1]);
     }
   }
 }
@@ -175,20 +188,20 @@ ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
 }
 
 /// Sets the weights of dead elements to 0: those that mask_mod or the end of KV says so of.
-template <int Begin, int End, class Element, class M, int Rows>
-ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& weights, const ForwardParams& p, const ModArgs& args,
-                            const KvPlace<M>& place, RowTable<M, Rows> table, Step step) {
+template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& weights, const ForwardParams& p,
+                            const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    bool live[2][2];
+    bool live[2 * RowGroups][2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int row = Fragment<1, Rows>::column(n, e);
       int2 interval;
       if constexpr (kReadsIntervals) interval = table.interval(row);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int kv_idx = place.kv_first + 8 * r;
+      for (int r = 0; r < 2 * RowGroups; ++r) {
+        const int kv_idx = place.position(r);
         live[r][e] = kv_idx < p.kv_len;
         if constexpr (kReadsIntervals) {
           live[r][e] = kv_idx >= interval.x && kv_idx < interval.y;
@@ -200,28 +213,29 @@ ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& weights, const For
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      unsigned& pair = weights.a[0][n / 2][n % 2 * 2 + r];
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      unsigned& pair = weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
       pair = keep_halves(pair, live[r][0], live[r][1]);
     }
   }
 }
 
 /// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
-/// `s`: the products; `packed` as to_weights() and drop_dead() left it.
-template <int Begin, int End, class Element, class M, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment<1, Rows>& s,
-                               const PackedWeights<Element, Rows>& packed, PackedFragment<Element, 1, Rows>& out,
-                               const ForwardParams& p, const ModArgs& args, const KvPlace<M>& place, RowTable<M, Rows> table,
-                               Delta delta, Step step) {
+/// `s`: the products, or, with the same `Slopes`, what to_weights() made of them; `packed` as to_weights() and drop_dead()
+/// left it.
+template <int Begin, int End, bool Slopes = false, class Gradients, class Element, class M, int RowGroups, int Rows, class Delta>
+ATTNC_DEVICE void to_gradients(const Gradients& d_weight, const Fragment<RowGroups, Rows>& s,
+                               const PackedWeights<Element, Rows, RowGroups>& packed,
+                               PackedFragment<Element, RowGroups, Rows>& out, const ForwardParams& p, const ModArgs& args,
+                               const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Delta delta, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2 * RowGroups; ++r) {
       float weight[2], exponent[2], g[2];
-      unpack2<Element>(packed.weights.a[0][n / 2][n % 2 * 2 + r], weight[0], weight[1]);
+      unpack2<Element>(packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], weight[0], weight[1]);
       if constexpr (kKeepsExponents)
-        unpack2<Element>(packed.exponents.a[0][n / 2][n % 2 * 2 + r], exponent[0], exponent[1]);
+        unpack2<Element>(packed.exponents.a[r / 2][n / 2][n % 2 * 2 + r % 2], exponent[0], exponent[1]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
@@ -230,25 +244,27 @@ ATTNC_DEVICE void to_gradients(const Fragment<1, Rows>& d_weight, const Fragment
         } else if constexpr (Mod::Exponents::kCallsScore) {
           const int row = s.column(n, e);
           const Coord at = place.coord(p, step, row, r);
-          g[e] = M::d_score(args, place.head, table.row(row), place.col[r], at, s.at(r, n, e) * p.scale, g[e]); // SEAM(d_score)
+          const float x = s.at(r, n, e);
+          g[e] = Slopes ? g[e] * x : d_score_of(p, args, place, table, at, row, r, x, g[e]);
           g[e] = weight[e] == 0.f ? 0.f : g[e];
         } else if constexpr (kKeepsExponents) {
           g[e] *= place.exponents.gradient(exponent[e]);
         }
       }
-      out.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(g[0], g[1]);
+      out.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(g[0], g[1]);
     }
 }
 
 /// Sets gradients of elements of weight 0 to 0, all dead ones among them, whatever mod' and V are there.
-template <int Begin, int End, class Element, int Rows>
-ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& gradients, const PackedFragment<Element, 1, Rows>& weights) {
+template <int Begin, int End, class Element, int RowGroups, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& gradients,
+                            const PackedFragment<Element, RowGroups, Rows>& weights) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const unsigned weight = weights.a[0][n / 2][n % 2 * 2 + r];
-      unsigned& pair = gradients.a[0][n / 2][n % 2 * 2 + r];
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      const unsigned weight = weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      unsigned& pair = gradients.a[r / 2][n / 2][n % 2 * 2 + r % 2];
       pair = keep_halves(pair, weight & 0xffffu, weight >> 16);
     }
 }

@@ -64,7 +64,8 @@
 //               forward_sm90.cu                            1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
-//               backward_sm90.cu                           1
+//               backward_sm80.cu                           1
+//               algo/backward_parts_sm90.cuh               1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1

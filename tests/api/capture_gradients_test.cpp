@@ -183,7 +183,7 @@ TEST_CASE("training is prepared for gradients of captures", "[api][captures]") {
   CHECK(with.workspaceBytes >= without.workspaceBytes + 4 * 60 * 4);
   const Preparation deterministic = settled({.deterministic = true});
   CHECK(deterministic.backward->options.deterministic);
-  CHECK(deterministic.workspaceBytes >= without.workspaceBytes + 4 * 60 * 80);
+  CHECK(deterministic.workspaceBytes >= 4 * 60 * 80); // and, for equal bits, no sums of dQ
   launch.outputs.dQ.reset();
   launch.outputs.dK.reset();
   launch.outputs.dV.reset();

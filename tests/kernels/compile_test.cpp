@@ -153,22 +153,25 @@ TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   CHECK(text(findings(jobs)) == "");
 }
 
-TEST_CASE("backward kernels that walk lists compile without spills or advisories", "[kernels]") {
+TEST_CASE("backward kernels compile without spills or advisories, with lists and without", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
-  for (const auto& [name, mod] : library()) {
-    if (!mod.hasMaskMod()) continue;
-    for (const char* arch : {"sm_80", "sm_90a"})
-      for (Family family : {Family::Naive, Family::Sm80})
-        for (int dim : {64, 128}) {
-          if (family == Family::Naive && dim == 128) continue;
-          jobs.push_back(
-              {fmt::format("{} {} d{} {}", name, familyName(family), dim, arch),
-               mod,
-               {.kind = KernelKind::Backward, .family = family, .arch = arch, .headDim = dim, .blockSparse = true}});
-        }
-  }
-  REQUIRE(jobs.size() > 30);
+  for (const auto& [name, mod] : library())
+    for (bool sparse : {false, true})
+      for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
+        for (Family family : {Family::Naive, Family::Sm80})
+          for (int dim : {64, 128}) {
+            if (sparse && !mod.hasMaskMod()) continue;
+            if (family == Family::Naive && (dim == 128 || arch == std::string("sm_89"))) continue;
+            jobs.push_back({fmt::format("{} {} d{}{} {}", name, familyName(family), dim, sparse ? " lists" : "", arch),
+                            mod,
+                            {.kind = KernelKind::Backward,
+                             .family = family,
+                             .arch = arch,
+                             .headDim = dim,
+                             .blockSparse = sparse}});
+          }
+  REQUIRE(jobs.size() > 60);
   CHECK(text(findings(jobs)) == "");
 }
 
@@ -186,6 +189,26 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
                       mod,
                       {.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .headDim = headDim}});
     }
+  CHECK(text(findings(jobs)) == "");
+}
+
+TEST_CASE("backward kernels of wide heads compile for Hopper without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, int qk, int v, bool lists = false) {
+    jobs.push_back({fmt::format("{} d{}/{}{}", name, qk, v, lists ? " lists" : ""),
+                    mod,
+                    {.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .headDim = qk, .headDimV = v,
+                     .blockSparse = lists}});
+  };
+  for (const auto& [name, mod] : library()) {
+    for (auto [qk, v] : {std::pair{192, 128}, {256, 256}}) add(name, mod, qk, v);
+    if (mod.hasMaskMod()) add(name, mod, 256, 256, true);
+    if (name == "causal")
+      for (auto [qk, v] : {std::pair{40, 72}, {64, 256}, {96, 256}, {136, 136}, {192, 192}, {248, 200}, {256, 64}})
+        add(name, mod, qk, v);
+  }
+  REQUIRE(jobs.size() > 30);
   CHECK(text(findings(jobs)) == "");
 }
 

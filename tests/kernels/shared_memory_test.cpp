@@ -47,3 +47,23 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
     }
   }
 }
+
+TEST_CASE("backward on Hopper serves what its shared memory holds, at every head dim", "[kernels]") {
+  const int64_t limit = plan::parseArch("sm_90a")->sharedBytesPerCta();
+  int refused = 0;
+  for (int captures : {1, 4, 8, 40}) {
+    auto mod = Mod::parse(manyColumns(captures));
+    REQUIRE(mod);
+    for (int headDim = 8; headDim <= 256; headDim += 8)
+      for (int headDimV : {8, headDim, 256}) {
+        INFO(captures << " captures, head dims " << headDim << ", " << headDimV);
+        auto plan = choosePlan(*mod, {.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a",
+                                      .headDim = headDim, .headDimV = headDimV});
+        if (captures <= 4) REQUIRE(plan);
+        refused += !plan;
+        if (!plan) continue;
+        for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+      }
+  }
+  CHECK(refused > 0); // what is known of a row takes more than there is
+}

@@ -1,0 +1,96 @@
+#include "plan/backward_one_walk.h"
+
+#include "plan/backward_delta.h"
+#include "plan/row_table.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+// NOTE: tiles are chosen for the traffic of shared memory beside the products: ldmatrix a product of 16 x 8 x 16 is
+// 0.45 for the first of each list, as in FlashAttention-2, and 0.6 where a warp has 16 rows.
+
+namespace attnc::plan {
+namespace {
+
+/// In order of preference, for heads up to 64 and up to 128 columns. A warp owns 32 rows of K and V: 4 warps of 128
+/// share no rows, 8 warps of 128 and 4 of 64 are two to the same rows.
+constexpr Tile kNarrowTiles[] = {{32, 128, 4}, {32, 64, 4}};
+constexpr Tile kWideTiles[] = {{64, 128, 8}, {32, 64, 4}};
+
+constexpr int kWidest = 128; // with more, a warp's dK and dV take all registers
+
+constexpr int kWalkBytes = 64;
+
+/// As `Memory` of templates/backward_sm80.cu.
+int oneWalkSharedBytes(const Tile& tile, const Request& request) {
+  const KernelOptions& options = request.options;
+  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
+  const int split = tile.warps / (tile.blockN / 32);
+  return (tile.blockN + 2 * tile.blockM) * (rowBytes(options.headDim) + rowBytes(options.headDimV)) +
+         (split == 1 ? 1 : 2) * tile.blockN * rowBytes(tile.blockM) + kWalkBytes +
+         2 * split * rowTableBytes(tile.blockM / split, request.mod);
+}
+
+/// Angles take more registers than the large tiles leave: those of sin() and the like, reduced for arguments of any
+/// size.
+bool takesAngles(const analysis::ModFacts& facts) {
+  return facts.weight == Weight::Heavy && !facts.loadsAt(ir::Level::Element);
+}
+
+/// The first tile that fits into registers, into shared memory and into the blocks of lists.
+const Tile* oneWalkTile(const Request& request) {
+  const KernelOptions& options = request.options;
+  const bool isNarrow = std::max(options.headDim, options.headDimV) <= 64;
+  for (const Tile& tile : isNarrow ? kNarrowTiles : kWideTiles) {
+    if (takesAngles(request.mod.facts) && tile.blockN > 64) continue;
+    if (options.blockSparse && options.maskKvBlock < tile.blockN) continue;
+    if (oneWalkSharedBytes(tile, request) <= request.arch.sharedBytesPerCta()) return &tile;
+  }
+  return nullptr;
+}
+
+/// As DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four warps in
+/// groups of 16, its rows come in whole 128.
+size_t oneWalkSumBytes(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  const uint64_t columns = llvm::alignTo(uint64_t(operands.q.shape[3]), 64);
+  return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) * columns;
+}
+
+Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                           const WorkspaceView& workspace) {
+  return ParameterBlock(BackwardParamsSm80{backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))),
+                                           static_cast<float*>(workspace.at(Use::DqSums))});
+}
+
+} // namespace
+
+std::optional<Plan> planBackwardOneWalk(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (options.deterministic || options.dtype == DType::F32 || std::max(options.headDim, options.headDimV) > kWidest)
+    return std::nullopt;
+  const Tile* tile = oneWalkTile(request);
+  if (!tile) return std::nullopt;
+  const codegen::Config finish = configOf(options, *tile);
+  codegen::Config config = finish;
+  config.sharedBytes = oneWalkSharedBytes(*tile, request);
+  Plan plan;
+  const auto add = [&](const char* file, const char* entry, const codegen::Config& config, Grid grid,
+                       MakeParameters parameters) {
+    plan.stages.push_back({.templateName = file,
+                           .entry = entry,
+                           .config = config,
+                           .algebra = algebraFor(options.dtype),
+                           .threads = 32 * config.warps,
+                           .grid = grid,
+                           .parameters = parameters});
+  };
+  addDelta(plan, request);
+  add("backward_sm80.cu", "attnc_backward", config, Grid::KvTiles, oneWalkParameters);
+  add("backward_finish_sm80.cu", "attnc_backward_finish", finish, Grid::QTiles, oneWalkParameters);
+  plan.workspace.push_back({.use = Use::DqSums, .bytes = oneWalkSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  return plan;
+}
+
+} // namespace attnc::plan

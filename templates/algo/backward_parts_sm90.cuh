@@ -1,0 +1,180 @@
+// What the backward kernels of Hopper share: tiles and rings of Q, dO, K and V, the producer that fills them, and gradients
+// on their way out.
+//
+// A CTA owns kBlockN rows of K and V, which stay in shared memory, and walks Q in steps of kBlockM rows, of all query heads
+// of its KV head (and of all batches where K and V are broadcast).
+//
+// Messages, with Q: the step's start, StepFlags, b, h; b < 0: no more steps.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/q_walk.cuh"
+#include "algo/transposed_scores.cuh"
+#include "params_sm90.cuh"
+#include "ptx/stmatrix.cuh"
+#include "tile/request_tile.cuh"
+#include "tile/ring.cuh"
+#include "tile/store_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
+using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
+using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
+using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
+using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
+using Table = RowTable<Mod, kBlockM>;
+
+struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
+struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
+struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
+struct ORing : RingParts<ORing, OTile, kStages, 0> {};
+struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
+struct KvFull : BarrierParts<KvFull, 1> {};
+
+template <class Memory> ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
+  return {shared + Memory::template offset_of<Rows>() + slot * Table::kBytes};
+}
+template <class Memory> ATTNC_DEVICE KTile k_tile_of(unsigned shared) {
+  return {shared + Memory::template offset_of<KPart>()};
+}
+template <class Memory> ATTNC_DEVICE VTile v_tile_of(unsigned shared) {
+  return {shared + Memory::template offset_of<VPart>()};
+}
+
+/// One lane of each warp passes a slot on once the warp is done with it.
+ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
+  __syncwarp();
+  if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+/// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of
+/// all heads come first, since most rows of Q tend to see these.
+struct KvTilePlace {
+  int b, head, start;
+
+  ATTNC_DEVICE explicit KvTilePlace(const BackwardParamsSm90& p) {
+    const ForwardParams& f = p.base.forward;
+    const int tiles = (f.kv_len + kBlockN - 1) / kBlockN, heads = f.kv_heads * p.base.kv_batch;
+    const int per_section = tiles * p.section, first = int(blockIdx.x) / per_section * p.section;
+    const int within = int(blockIdx.x) % per_section, section = min(p.section, heads - first);
+    const int at = first + within % section;
+    b = at / f.kv_heads;
+    head = at % f.kv_heads;
+    start = within / section * kBlockN;
+  }
+};
+
+/// The tile of kBlockM rows of Q, counted over all heads.
+ATTNC_DEVICE int q_tile_of(const ForwardParams& f, int b, int h, int q_start) {
+  return (b * f.q_heads + h) * ((f.q_len + kBlockM - 1) / kBlockM) + q_start / kBlockM;
+}
+
+/// Writes the dS^T of a warpgroup, 64 rows, to `tile` from its row `first` on.
+ATTNC_DEVICE void write_gradients(STile tile, int first, const PackedFragment<Element, 1, kBlockM>& d_s) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const unsigned at = tile.base + (first + 16 * warp + lane % 16) * STile::kRowBytes;
+#pragma unroll
+  for (int n = 0; n < kBlockM / 8; n += 2) {
+    const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
+    ptx::stmatrix_x4(at + n / 8 * STile::kSlabBytes + chunk * 16, d_s.a[0][n / 2]);
+  }
+}
+
+/// dK or dV of a warpgroup, `Columns` of them, times `factor`: its rows lie `row_of_tile` rows from the tile's first on.
+template <int Columns, class Out>
+ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Strides& stride, const KvTilePlace& tile,
+                                 int row_of_tile, int kv_len) {
+  Element* base = (Element*)to + tile.b * stride.batch + tile.head * stride.head;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = tile.start + row_of_tile + 8 * r;
+    wgmma::store_row<Columns>(base + row * stride.row, x, r, factor, row < kv_len);
+  }
+}
+
+/// The producer's part of the barriers and rings. One thread, before fence_mbarrier_init(). `users`: warps that pass a slot
+/// on.
+template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsSm90& p, unsigned shared, int users) {
+  Ring<Memory, QRing>{shared}.initialise(1, users);
+  Ring<Memory, ORing>{shared}.initialise(1, users);
+  Barriers<Memory, KvFull>{shared}.initialise(1);
+  ptx::prefetch_tensor_map(p.q);
+  ptx::prefetch_tensor_map(p.k);
+  ptx::prefetch_tensor_map(p.v);
+  ptx::prefetch_tensor_map(p.d_out);
+}
+
+/// A warp that requests K and V, then Q and dO of each step, and fills the table of rows.
+template <class Memory> struct Producer {
+  const BackwardParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  const bool leads = threadIdx.x == 0;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+
+  ATTNC_DEVICE void request_kv(const KvTilePlace& tile) {
+    if (!leads) return;
+    const unsigned full = Barriers<Memory, KvFull>{shared}[0];
+    ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
+    request_tile(k_tile_of<Memory>(shared), p.k, full, tile.start, tile.head, tile.b * p.k_batch_step);
+    request_tile(v_tile_of<Memory>(shared), p.v, full, tile.start, tile.head, tile.b * p.v_batch_step);
+  }
+
+  ATTNC_DEVICE void request_step(Step step, const Mod::Head& head, int b, int h, int origin) {
+    const ForwardParams& f = p.base.forward;
+    constexpr int kEach = kBlockM / 32; // rows of a lane
+    float lse[kEach], delta[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const long long index = row_of_all(f, b, h, min(step.start + 32 * i + int(threadIdx.x), f.q_len - 1));
+      lse[i] = f.lse[index];
+      delta[i] = p.base.delta[index];
+    }
+    q.wait_empty();
+    if (leads) {
+      q.tell({step.start, step.flags, b, h});
+      ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
+      request_tile(q.tile(), p.q, q.full(), step.start, h, b * p.q_batch_step);
+    }
+    o.wait_empty();
+    if (leads) {
+      ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
+      request_tile(o.tile(), p.d_out, o.full(), step.start, h, b * p.d_out_batch_step);
+    }
+    const Table table = table_of<Memory>(shared, q.slot);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      table.fill(f, args, head, b, h, step, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
+    __syncwarp();
+    if (leads) ptx::mbarrier_arrive(q.full());
+    q.advance();
+    o.advance();
+  }
+
+  ATTNC_DEVICE void run() {
+    const ForwardParams& f = p.base.forward;
+    const KvTilePlace tile(p);
+    request_kv(tile);
+    const int origin = Mod::kAnyOrigin ? tile.start : 0;
+    const int batches = p.base.kv_batch == f.batch ? 1 : f.batch;
+#pragma unroll 1
+    for (int i = 0; i < batches * f.group; ++i) {
+      const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
+      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+      const int kv_end = min(tile.start + kBlockN, f.kv_len);
+      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
+#pragma unroll 1
+      for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
+    }
+    q.wait_empty();
+    if (leads) {
+      q.tell({0, 0, -1, 0});
+      ptx::mbarrier_arrive(q.full());
+    }
+  }
+};
+
+} // namespace attnc::sm90

@@ -1,0 +1,36 @@
+// After backward_sm80.cu: dQ from its fp32 sums, times the softmax scale. sm_80 and later.
+//
+// A CTA takes a tile of kBlockM rows of Q: each warp its fragments, as a CTA of backward_sm80.cu added them up; through
+// shared memory, so that whole rows are stored. Grid: q tiles * q_heads * batch, in one dimension. Threads: 32 kWarps.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/d_q_sums_mma.cuh"
+#include "params_backward_sm80.cuh"
+#include "tile/copy_tile.cuh"
+#include "tile/store_packed.cuh"
+
+namespace attnc::sm80 {
+
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    attnc_backward_finish(const __grid_constant__ BackwardParamsSm80 p, const __grid_constant__ ModArgs) {
+  using Tile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+  __shared__ __align__(16) unsigned char memory[Tile::kBytes];
+  const Tile tile = {ptx::shared_address(memory)};
+  const ForwardParams& f = p.base.forward;
+  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
+  const int q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
+  const mma::DqSums sums = {int(threadIdx.x) / 32};
+  mma::DqSums::Part d_q;
+  sums.load(d_q, p.d_q_sums, blockIdx.x);
+  mma::write_scaled(tile, sums.first_row(), sums.first_column(), d_q, f.scale);
+  __syncthreads();
+  constexpr int kRows = kBlockM / kWarps;
+  const int first = sums.warp * kRows;
+  const Strides& stride = p.base.d_q_stride;
+  Element* to = (Element*)p.base.d_q + head / f.q_heads * stride.batch + head % f.q_heads * stride.head;
+  copy_out(tile.rows<kRows>(first), to, stride.row, q_start + first, f.q_len, f.vectors);
+}
+
+} // namespace attnc::sm80

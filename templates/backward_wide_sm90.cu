@@ -1,0 +1,370 @@
+// Backward attention with wgmma and TMA, for sm_90a, where dK and dV of a row are too wide for the registers of one
+// warpgroup: head dims up to 256. dK and dV, and sums of dQ.
+//
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
+//   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
+//
+// A CTA owns kBlockN = 64 rows of K and V, which stay in shared memory, and walks Q in steps of kBlockM = 64 rows, of all
+// query heads of its KV head (and of all batches where K and V are broadcast). Two warpgroups share the products:
+//
+//   weigher         S^T = K Q^T, P^T, dV += P^T dO      the mod is its alone
+//   differentiator  dP^T = V dO^T, dS^T, dK += dS^T Q
+//
+// dS = P mod' (dP - delta), so the differentiator needs the rates P mod' alone. The weigher hands them over, rounded, in the
+// order of fragments: each lane reads what the same lane of the other warpgroup wrote. dS goes to shared memory, and each
+// warpgroup computes half of the columns of dQ, which are added to fp32 sums in global memory out of registers, in two
+// pieces, since a warpgroup has few registers beside dK or dV.
+//
+//   weigher, step j                           differentiator, step j
+//   dQ(j-1), first piece and second           dQ(j-1), first piece and second
+//   first piece to memory while S(j) runs     first piece to memory while dP(j) runs
+//   second piece to memory                    second piece to memory
+//   P(j), rates                              dS(j), once rates are there
+//   dV += P(j) dO(j), ..                      dK += dS(j) Q(j), ..
+//
+//   role            threads         registers   what
+//   producer        warp 0          24          walks steps, requests Q, dO; fills the table of rows
+//   weigher         warpgroup 1     240         as above
+//   differentiator  warpgroup 2     240
+//
+//   shared memory   bytes                                      lifetime
+//   KPart, VPart    kBlockN rows of K, of V                    whole kernel
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
+//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
+//   Rates          a tile of kBlockN x kBlockM                until dS of the step is written
+//   Gradients       2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
+//   Rows            kQStages RowTables                         as the slot of Q
+//   control words   messages and barriers
+//
+//   barrier           completed by                                          arrivals     waited for by
+//   kv_full           producer: K and V requested; their bytes              1            both
+//   q.full            producer: Q requested, message told, rows written;    1            both
+//                     its bytes
+//   q.empty           both: S, dK and what reads the rows are done          kWarps       producer
+//   o.full            producer: dO requested; its bytes                     1            both
+//   o.empty           both: dP and dV are there                             kWarps       producer
+//   rates_full       weigher: rates are written                           kWarps / 2   differentiator
+//   gradients_full    differentiator: dS is written                         kWarps / 2   both
+//
+// Slots of rates and gradients need no barrier to fall empty. The weigher writes rates of step j after it has seen
+// gradients_full of j-1, which follows the reading of rates j-1. A warp of the differentiator writes dS(j) over dS(j-2): it
+// has seen gradients_full of j-1, which all its warps complete after their dQ(j-2), and rates of j, which follow the
+// weigher's dQ(j-1).
+//
+// Tiles, the rings of Q and dO and their producer: algo/backward_parts_sm90.cuh.
+//
+// The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
+// dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
+// runs after.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/backward_parts_sm90.cuh"
+#include "algo/d_q_sums.cuh"
+#include "ptx/red.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/tma.cuh"
+#include "tile/gemm_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+static_assert(kWarps == 8 && kBlockN == 64 && kBlockM == 64, "two warpgroups share the products of 64 x 64 scores");
+constexpr int kThreads = 32 * (4 + kWarps);
+constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+
+using Scores = Fragment<1, kBlockM>;
+using Packed = PackedFragment<Element, 1, kBlockM>;
+constexpr int kGroups = Scores::kGroups;
+
+struct Rates : SharedPart<Rates, STile::kBytes, 16> {};
+struct Gradients : SharedPart<Gradients, 2 * STile::kBytes, 1024> {};
+struct RatesFull : BarrierParts<RatesFull, 1> {};
+struct GradientsFull : BarrierParts<GradientsFull, 2> {};
+using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, Gradients, Rates, QRing::Control, ORing::Control,
+                            KvFull, RatesFull, GradientsFull, Rows>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+/// Where a lane's rates of 16 rows of Q lie.
+ATTNC_DEVICE unsigned rates_at(unsigned shared, int step) {
+  return shared + Memory::offset_of<Rates>() + 2048 * step + threadIdx.x % 128 * 16;
+}
+
+/// What both consumers do: half of the columns of dQ, of the step before. `Group`: which half.
+template <int Group> struct QueryGradient {
+  // In pieces of a slab of K or half of one; the halves meet within a slab where it has an odd number.
+  static constexpr int kColumns = DqSums::kColumns;
+  static constexpr int kFirst = kColumns % 64 && (Group == 1 || kColumns < 64) ? 32 : 64;
+  static constexpr int kSecond = kColumns - kFirst; // may be 0
+  using First = Fragment<1, kFirst>;
+  using Second = Fragment<1, kSecond ? kSecond : kFirst>;
+
+  const BackwardParamsSm90& p;
+  unsigned shared;
+  int step = -1;       // the last one; below 0: none
+  float* to = nullptr; // of the sums, this lane's in the tile of the last step
+
+  ATTNC_DEVICE bool has_step() const { return step >= 0; }
+  ATTNC_DEVICE STile gradients(int of_step) const {
+    return {shared + Memory::offset_of<Gradients>() + (of_step & 1) * STile::kBytes};
+  }
+  ATTNC_DEVICE unsigned full(int of_step) const { return Barriers<Memory, GradientsFull>{shared}[of_step & 1]; }
+
+  template <int Begin, int Columns> ATTNC_DEVICE void start_piece(Fragment<1, Columns>& d_q) const {
+    constexpr int kBegin = Group * kColumns + Begin;
+    const KTile k = k_tile_of<Memory>(shared);
+    wgmma::start_gemm(d_q, transposed(gradients(step)),
+                      SwizzledTile<Element, kBlockN, Columns>{k.slab(kBegin / 64) + kBegin % 64 * 2}, 0);
+  }
+  /// Two groups of products. Without a step it gets garbage, which must not be added.
+  ATTNC_DEVICE void start(First& first, Second& second) const {
+    ptx::mbarrier_wait(full(step), step >> 1 & 1); // of step -1: passed
+    ptx::wgmma_fence();
+    start_piece<0>(first);
+    ptx::wgmma_commit_group();
+    if constexpr (kSecond) start_piece<kFirst>(second);
+    ptx::wgmma_commit_group();
+  }
+  template <int Begin, int Columns> ATTNC_DEVICE void add(Fragment<1, Columns>& d_q) const {
+    wgmma::touch(d_q);
+    if (!has_step()) return;
+#pragma unroll
+    for (int n = 0; n < Columns / 8; ++n) {
+      const float(&x)[4] = d_q.x[0][n];
+      ptx::red_add4(to + 512 * (Begin / 8 + n), x[0], x[1], x[2], x[3]);
+    }
+  }
+  ATTNC_DEVICE void add_first(First& d_q) const { add<0>(d_q); }
+  ATTNC_DEVICE void add_second(Second& d_q) const {
+    if constexpr (kSecond) add<kFirst>(d_q);
+  }
+
+  ATTNC_DEVICE void advance(const int (&message)[4]) {
+    to = DqSums::part(p.d_q_sums, q_tile_of(p.base.forward, message[2], message[3], message[0]), Group) +
+         threadIdx.x % 128 * 4;
+    ++step;
+  }
+};
+
+// ----------------------------------------------------------------------------------------------------------- weigher
+
+/// Stands for gradients of weights of 1, and for deltas of 0.
+struct Unit {
+  ATTNC_DEVICE float at(int, int, int) const { return 1.f; }
+};
+struct Nothing {
+  ATTNC_DEVICE float at(int, int) const { return 0.f; }
+};
+
+struct Weigher {
+  static constexpr bool kRatesAreWeights = Mod::Exponents::kGradientIsOne && Mod::kPassesGradient;
+  using Weights = PackedWeights<Element, kBlockM>;
+
+  const BackwardParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+
+  template <class M> ATTNC_DEVICE static bool are_small(const KvPlace<M>& place, const Scores& s) {
+    return place.exponents.are_small(s);
+  }
+
+  /// Weights of a step, and their rates to shared memory: groups [Begin, kGroups) of 8 rows of Q, two at a time, so that
+  /// little is kept between the two.
+  template <bool Small, int Begin = 0, class Bias>
+  ATTNC_DEVICE void weigh(const Scores& s, Weights& weights, const KvPlace<Mod>& place, Table table, Bias bias, Step step,
+                          bool masked) const {
+    const ForwardParams& f = p.base.forward;
+    constexpr int kEnd = Begin + 2;
+    to_weights<Begin, kEnd, Small>(s, weights, f, args, place, table, bias, step);
+    if (masked) drop_dead<Begin, kEnd>(weights.weights, f, args, place, table, step);
+    if constexpr (kRatesAreWeights) {
+      hand_over<Begin>(weights.weights);
+    } else {
+      Packed rates;
+      to_gradients<Begin, kEnd>(Unit(), s, weights, rates, f, args, place, table, Nothing(), step);
+      if (masked) drop_dead<Begin, kEnd>(rates, weights.weights);
+      hand_over<Begin>(rates);
+    }
+    if constexpr (kEnd < kGroups) weigh<Small, kEnd>(s, weights, place, table, bias, step, masked);
+  }
+  template <int Begin> ATTNC_DEVICE void hand_over(const Packed& rates) const {
+    ptx::st_shared(rates_at(shared, Begin / 2), (const int(&)[4])rates.a[0][Begin / 2]);
+  }
+
+  ATTNC_DEVICE void run() {
+    const ForwardParams& f = p.base.forward;
+    const KvTilePlace tile(p);
+    const int row_of_tile = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
+    const bool tail = tile.start + kBlockN > f.kv_len;
+    QueryGradient<0> d_q = {p, shared};
+    Fragment<1, VTile::kColumns> d_v;
+    Scores s;
+    Weights weights;
+    KvPlace<Mod> place;
+    d_v.fill(0.f);
+    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+#pragma unroll 1
+    while (true) {
+      // Under way: dV of the last step.
+      QueryGradient<0>::First first;
+      QueryGradient<0>::Second second;
+      d_q.start(first, second);
+      q.wait_full();
+      int message[4];
+      q.hear(message);
+      ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are there
+      wgmma::touch(d_v);
+      pass_slot(o.empty_before(), d_q.has_step());
+      d_q.add_first(first);
+      wgmma::touch(s);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(s, k_tile_of<Memory>(shared), transposed(q.tile()), 0); // S^T = K Q^T; garbage after the last step
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();
+      d_q.add_second(second);
+      const bool ends = message[2] < 0;
+      if (!ends && (message[2] != place.b || message[3] != place.h || !d_q.has_step())) [[unlikely]]
+        place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
+      const Step step = {message[0], message[1]};
+      const Table table = table_of<Memory>(shared, q.slot);
+      const auto bias = table.template bias<0, kGroups>();
+      ptx::wgmma_wait_group<0>(); // S is there
+      wgmma::touch(s);
+      if (ends) break;
+      const bool masked = tail || step.flags & kStepMasked;
+      bool small = false;
+      if constexpr (kKeepsExponents) small = are_small(place, s);
+      if (kKeepsExponents && small)
+        weigh<kKeepsExponents>(s, weights, place, table, bias, step, masked);
+      else
+        weigh<false>(s, weights, place, table, bias, step, masked);
+      pass_slot(Barriers<Memory, RatesFull>{shared}[0]);
+      pass_slot(q.empty());
+      o.wait_full();
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_v, weights.weights, o.tile(), d_q.has_step()); // dV += P^T dO
+      ptx::wgmma_commit_group();
+      d_q.advance(message);
+      q.advance();
+      o.advance();
+    }
+    if (!d_q.has_step()) d_v.fill(0.f);
+    store_gradient<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile, f.kv_len);
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------- differentiator
+
+struct Differentiator {
+  const BackwardParamsSm90& p;
+  unsigned shared;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+
+  /// dS = rate (dP - delta). `masked`: where rates are 0, dP may be anything.
+  ATTNC_DEVICE static void differentiate(const Scores& d_p, const Packed& rates, Packed& d_s, const Table::Values<>& delta,
+                                         bool masked) {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float x[2];
+        unpack2<Element>(rates.a[0][n / 2][n % 2 * 2 + r], x[0], x[1]);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) x[e] *= d_p.at(r, n, e) - delta.at(n, e);
+        d_s.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(x[0], x[1]);
+      }
+    if (masked) drop_dead<0, kGroups>(d_s, rates);
+  }
+
+  ATTNC_DEVICE void run() {
+    const ForwardParams& f = p.base.forward;
+    const bool tail = KvTilePlace(p).start + kBlockN > f.kv_len;
+    QueryGradient<1> d_q = {p, shared};
+    Fragment<1, KTile::kColumns> d_k;
+    Scores d_p;
+    Packed d_s;
+    d_k.fill(0.f);
+    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+#pragma unroll 1
+    while (true) {
+      // Under way: dK of the last step.
+      QueryGradient<1>::First first;
+      QueryGradient<1>::Second second;
+      d_q.start(first, second);
+      q.wait_full();
+      int message[4];
+      q.hear(message);
+      const bool ends = message[2] < 0;
+      if (!ends) o.wait_full();
+      Table::Values<> delta;
+      table_of<Memory>(shared, q.slot).load_delta(delta);
+      ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are there
+      wgmma::touch(d_k);
+      pass_slot(q.empty_before(), d_q.has_step());
+      d_q.add_first(first);
+      wgmma::touch(d_p);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_p, v_tile_of<Memory>(shared), transposed(o.tile()), 0); // dP^T = V dO^T; garbage after the last step
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<1>();
+      d_q.add_second(second);
+      ptx::wgmma_wait_group<0>(); // dP is there
+      wgmma::touch(d_p);
+      if (ends) break;
+      pass_slot(o.empty());
+      const int now = d_q.step + 1;
+      ptx::mbarrier_wait(Barriers<Memory, RatesFull>{shared}[0], now & 1);
+      Packed rates;
+#pragma unroll
+      for (int i = 0; i < kBlockM / 16; ++i) ptx::ld_shared((int(&)[4])rates.a[0][i], rates_at(shared, i));
+      differentiate(d_p, rates, d_s, delta, tail || message[1] & kStepMasked);
+      write_gradients(d_q.gradients(now), 0, d_s);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_k, d_s, q.tile(), d_q.has_step()); // dK += dS^T Q
+      ptx::wgmma_commit_group();
+      ptx::fence_proxy_async();
+      pass_slot(d_q.full(now));
+      d_q.advance(message);
+      q.advance();
+      o.advance();
+    }
+    if (!d_q.has_step()) d_k.fill(0.f);
+    const int row_of_tile = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
+    const KvTilePlace tile(p);
+    store_gradient<kHeadDimQk>(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile, f.kv_len);
+  }
+};
+
+ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
+  if (threadIdx.x == 0) {
+    initialise_rings<Memory>(p, shared, kWarps);
+    Barriers<Memory, RatesFull>{shared}.initialise(kWarps / 2);
+    Barriers<Memory, GradientsFull>{shared}.initialise(kWarps / 2);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_backward(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
+  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  initialise(p, shared);
+  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (group == 0) {
+    ptx::setmaxnreg_dec<kProducerRegisters>();
+    if (__shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0) Producer<Memory>{p, args, shared}.run();
+  } else {
+    ptx::setmaxnreg_inc<kConsumerRegisters>();
+    if (group == 1)
+      Weigher{p, args, shared}.run();
+    else
+      Differentiator{p, shared}.run();
+  }
+}
+
+} // namespace attnc::sm90
