@@ -242,7 +242,7 @@ ResultGradients drawGradients(const Problem& problem, bool withLse) {
 }
 
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
-                      Family family, std::optional<float> scale, const BlockMask* mask) {
+                      Family family, std::optional<float> scale, const BlockMask* mask, bool deterministic) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
@@ -270,8 +270,11 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     take(dLse.upload(given.dLse->bytes.data(), given.dLse->bytes.size()));
     inputs.dLse = TensorView::contiguous(dLse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
   }
-  KernelOptions options{
-      .family = family, .dtype = problem.dtype, .headDim = problem.headDim, .headDimV = problem.headDimV};
+  KernelOptions options{.family = family,
+                        .dtype = problem.dtype,
+                        .headDim = problem.headDim,
+                        .headDimV = problem.headDimV,
+                        .deterministic = deterministic};
   DeviceLists lists;
   if (mask) {
     lists = upload(*mask);
