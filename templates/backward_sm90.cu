@@ -21,7 +21,8 @@
 //
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
-//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by the copy engine
+//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by the copy engine; if
+//                                                            kDeterministic, when it is its turn
 //   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
@@ -30,6 +31,7 @@
 //   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
 //   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
 //   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the copy engine has read it
+//   Turns           if kDeterministic, 8 numbers               until dQ of the step is added
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
@@ -53,6 +55,8 @@
 // The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
 // dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
 // runs after.
+//
+// If kDeterministic, CTAs add to a tile of dQ in the order of algo/turns.cuh.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2.
 #include "attnc_config.cuh"
@@ -91,7 +95,7 @@ struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, cou
 struct DqFull : BarrierParts<DqFull, 2> {};
 struct DqEmpty : BarrierParts<DqEmpty, 2> {};
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control,
-                            ORing::Control, SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Rows>;
+                            ORing::Control, SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 // ---------------------------------------------------------------------------------------------------------- consumer
@@ -301,6 +305,7 @@ struct Storer {
 
   ATTNC_DEVICE void run() {
     unsigned parity = 0;
+    int step = 0;
     const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
@@ -308,10 +313,25 @@ struct Storer {
       int message[2];
       ptx::ld_shared(message, shared + Memory::offset_of<DqTile>() + 8 * group);
       if (message[0] < 0) break;
-      ptx::bulk_add(DqSums::part(p.d_q_sums, message[0], group), from, DqSums::kPartBytes);
-      ptx::bulk_commit_group();
-      ptx::bulk_wait_read();
+      int* done = p.turns + 2 * (long long)message[0] + group; // how many tiles of KV have added to this part of dQ
+      int turn = 0;
+      if constexpr (kDeterministic) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
+      if (turn >= 0) {
+        if constexpr (kDeterministic) {
+          while (ptx::load_acquire(done) != turn)
+            ;
+          ptx::fence_proxy_async_global();
+        }
+        ptx::bulk_add(DqSums::part(p.d_q_sums, message[0], group), from, DqSums::kPartBytes);
+        ptx::bulk_commit_group();
+        ptx::bulk_wait_read();
+      }
       ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
+      if (kDeterministic && turn >= 0) {
+        ptx::bulk_wait();
+        ptx::fence_proxy_async_global();
+        ptx::store_release(done, turn + 1);
+      }
     }
     ptx::bulk_wait();
   }

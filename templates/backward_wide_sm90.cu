@@ -69,6 +69,7 @@
 
 namespace attnc::sm90 {
 
+static_assert(!kDeterministic, "sums of dQ are added to in any order");
 static_assert(kWarps == 8 && kBlockN == 64 && kBlockM == 64, "two warpgroups share the products of 64 x 64 scores");
 constexpr int kThreads = 32 * (4 + kWarps);
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;

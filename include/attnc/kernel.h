@@ -146,8 +146,9 @@ public:
   /// Bytes of device memory that a launch needs:
   ///
   ///   Sm80, Sm90         4 a row of q: f32 [B, H, Q_LEN]
-  ///   Sm90               4 an element of q beside: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to 64
-  ///                      or 128
+  ///                      4 an element of q: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to one of 64;
+  ///                      Sm80 without, if it walks twice: deterministic, of f32, or with head dims beyond 128
+  ///   Sm90               8 for 64 rows of q with KernelOptions::deterministic
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
   ///                      KernelOptions::deterministic, unless each element is written once
   ///

@@ -29,7 +29,8 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     2 * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
-  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * rowTableBytes(config.blockM, mod);
+  const int turns = *config.deterministic ? 4 * 8 : 0;
+  return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
 /// Without shared memory.
@@ -42,6 +43,7 @@ codegen::Config backwardConfig(const Request& request) {
   config.kvStages = 2;
   config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
+  config.deterministic = options.deterministic;
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   return config;
 }
@@ -50,8 +52,8 @@ std::string unservedByBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
-  if (options.deterministic) return "adds up the gradient of q in any order";
   const bool wide = isWide(options.headDim, options.headDimV);
+  if (wide && options.deterministic) return "adds up the gradient of q in any order at head dims beyond 128";
   if (!wide && options.blockSparse && options.maskKvBlock < 128)
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
   if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
@@ -69,6 +71,12 @@ size_t sumBytes(const LaunchOperands& operands) {
          size_t(columns);
 }
 
+/// Two counters a tile: algo/turns.cuh.
+size_t turnBytes(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  return 2 * sizeof(int) * size_t(problem.batch * problem.qHeads) * llvm::divideCeil(uint64_t(problem.qLen), 64);
+}
+
 /// Tensor maps must describe what is read, and gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
@@ -84,6 +92,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   BackwardParamsSm90 params{};
   params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
+  if (*stage.config.deterministic) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
@@ -128,6 +137,8 @@ Plan planBackwardSm90(const Request& request) {
                          .grid = Grid::QTiles,
                          .parameters = backwardParametersSm90});
   plan.workspace.push_back({.use = Use::DqSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  if (options.deterministic)
+    plan.workspace.push_back({.use = Use::DqTurns, .bytes = turnBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
 

@@ -11,6 +11,7 @@
 
 #include "algo/q_walk.cuh"
 #include "algo/transposed_scores.cuh"
+#include "algo/turns.cuh"
 #include "params_sm90.cuh"
 #include "ptx/stmatrix.cuh"
 #include "tile/request_tile.cuh"
@@ -32,6 +33,12 @@ struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
 struct ORing : RingParts<ORing, OTile, kStages, 0> {};
 struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
 struct KvFull : BarrierParts<KvFull, 1> {};
+/// When dQ of a step may be added: turn_of(). A ring without barriers: whoever adds dQ(j) is done before step j + 5 is
+/// requested.
+struct Turns : SharedPart<Turns, kDeterministic ? 4 * 8 : 0, 16> {};
+template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step) {
+  return shared + Memory::template offset_of<Turns>() + step % 8 * 4;
+}
 
 template <class Memory> ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {shared + Memory::template offset_of<Rows>() + slot * Table::kBytes};
@@ -114,6 +121,7 @@ template <class Memory> struct Producer {
   const bool leads = threadIdx.x == 0;
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
+  int steps = 0;
 
   ATTNC_DEVICE void request_kv(const KvTilePlace& tile) {
     if (!leads) return;
@@ -123,7 +131,7 @@ template <class Memory> struct Producer {
     request_tile(v_tile_of<Memory>(shared), p.v, full, tile.start, tile.head, tile.b * p.v_batch_step);
   }
 
-  ATTNC_DEVICE void request_step(Step step, const Mod::Head& head, int b, int h, int origin) {
+  ATTNC_DEVICE void request_step(Step step, const Mod::Head& head, int b, int h, int kv_start) {
     const ForwardParams& f = p.base.forward;
     constexpr int kEach = kBlockM / 32; // rows of a lane
     float lse[kEach], delta[kEach];
@@ -133,7 +141,10 @@ template <class Memory> struct Producer {
       lse[i] = f.lse[index];
       delta[i] = p.base.delta[index];
     }
+    int turn = 0;
+    if constexpr (kDeterministic) turn = turn_of<Mod, kBlockM, kBlockSparse>(p.base, args, head, b, h, step.start, kv_start);
     q.wait_empty();
+    if (kDeterministic && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {
       q.tell({step.start, step.flags, b, h});
       ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
@@ -145,6 +156,7 @@ template <class Memory> struct Producer {
       request_tile(o.tile(), p.d_out, o.full(), step.start, h, b * p.d_out_batch_step);
     }
     const Table table = table_of<Memory>(shared, q.slot);
+    const int origin = Mod::kAnyOrigin ? kv_start : 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
       table.fill(f, args, head, b, h, step, 32 * i + int(threadIdx.x), origin, lse[i], delta[i]);
@@ -152,13 +164,13 @@ template <class Memory> struct Producer {
     if (leads) ptx::mbarrier_arrive(q.full());
     q.advance();
     o.advance();
+    ++steps;
   }
 
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
     const KvTilePlace tile(p);
     request_kv(tile);
-    const int origin = Mod::kAnyOrigin ? tile.start : 0;
     const int batches = p.base.kv_batch == f.batch ? 1 : f.batch;
 #pragma unroll 1
     for (int i = 0; i < batches * f.group; ++i) {
@@ -167,7 +179,7 @@ template <class Memory> struct Producer {
       const int kv_end = min(tile.start + kBlockN, f.kv_len);
       const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
 #pragma unroll 1
-      for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, origin);
+      for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, tile.start);
     }
     q.wait_empty();
     if (leads) {

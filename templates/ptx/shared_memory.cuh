@@ -18,6 +18,11 @@ ATTNC_DEVICE void ld_shared(int (&x)[4], unsigned shared) {
                : "r"(shared)
                : "memory");
 }
+ATTNC_DEVICE int ld_shared_int(unsigned shared) {
+  int x;
+  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(shared) : "memory");
+  return x;
+}
 ATTNC_DEVICE float ld_shared_float(unsigned shared) {
   float x;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(shared) : "memory");
@@ -31,6 +36,7 @@ ATTNC_DEVICE float2 ld_shared_float2(unsigned shared) {
 ATTNC_DEVICE void st_shared(unsigned shared, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory");
 }
+ATTNC_DEVICE void st_shared(unsigned shared, int x) { asm volatile("st.shared.s32 [%0], %1;" ::"r"(shared), "r"(x) : "memory"); }
 ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[2]) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared), "r"(x[0]), "r"(x[1]) : "memory");
 }

@@ -21,8 +21,8 @@ const Family kFamilies[] = {Family::Naive, Family::Sm80, Family::Sm90};
 /// Whether the family has a backward kernel for this on the device at hand.
 bool serves(Family family, DType dtype, int headDim, int headDimV, bool deterministic) {
   if (family != Family::Sm90) return true;
-  return gpu()->context.info().arch == "sm_90a" && dtype != DType::F32 && !deterministic &&
-         std::max(headDim, headDimV) <= 128 && (headDim > 64 || headDimV <= 64);
+  const bool wide = std::max(headDim, headDimV) > 128 || (headDim <= 64 && headDimV > 64);
+  return gpu()->context.info().arch == "sm_90a" && dtype != DType::F32 && !(deterministic && wide);
 }
 
 using CaptureValues = std::map<std::string, std::vector<double>>;

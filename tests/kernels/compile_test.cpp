@@ -184,10 +184,16 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
       const bool spills = headDim == 128 ? name == "document" || name == "global_local" || name == "neighborhood2d" ||
                                                name == "latent_rope" || name == "learned_bias" || name == "relative_bias"
                                          : name == "softcap" || name == "softcap_approx";
-      if (spills) continue;
-      jobs.push_back({fmt::format("{} d{}", name, headDim),
-                      mod,
-                      {.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .headDim = headDim}});
+      for (bool deterministic : {false, true}) {
+        if (spills || (deterministic && name != "causal" && name != "noop")) continue;
+        jobs.push_back({fmt::format("{} d{}{}", name, headDim, deterministic ? " deterministic" : ""),
+                        mod,
+                        {.kind = KernelKind::Backward,
+                         .family = Family::Sm90,
+                         .arch = "sm_90a",
+                         .headDim = headDim,
+                         .deterministic = deterministic}});
+      }
     }
   CHECK(text(findings(jobs)) == "");
 }

@@ -1,0 +1,43 @@
+// An order among the tiles of KV that add to a tile of dQ, so that equal launches give equal bits: by their index, the
+// first of KV first. Each tile of dQ counts who has added to it; a tile of KV waits until all before it have.
+//
+// Only CTAs of lower index are waited for, which have been launched before, so no wait is for ever. Walks go down along Q
+// (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/q_walk.cuh"
+#include "ptx/turn.cuh"
+
+namespace attnc {
+
+/// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start`; below 0:
+/// none may, since the step lies past the end. The same for all lanes of a warp, which calls it as a whole.
+///
+/// Of bounds: walk_q() visits a tile of Q if four conditions hold, each of an edge that moves in one direction along KV. So
+/// the tiles of KV that visit a tile of Q are an interval, and the edge that moves towards 0 tells the first of them.
+template <class M, int Size, bool Lists, class Args>
+ATTNC_DEVICE int turn_of(const BackwardParams& p, const Args& args, const typename M::Head& head, int b, int h, int q_start,
+                         int kv_start) {
+  const ForwardParams& f = p.forward;
+  if (q_start >= f.q_len) return -1;
+  const int tile = kv_start / kBlockN;
+  if constexpr (Lists) {
+    const BlockRow row(f.lists, b, h, q_start / f.lists.q_block, f.lists.kv_block);
+    const int block = kv_start / f.lists.kv_block, tiles_of_block = f.lists.kv_block / kBlockN;
+    int before = 0;
+    for (int i = threadIdx.x % 32; i < row.partial_count; i += 32) before += row.partial_index[i] < block;
+    for (int i = threadIdx.x % 32; i < row.full_count; i += 32) before += row.full_index[i] < block;
+    before = __reduce_add_sync(0xffffffffu, before);
+    return before * tiles_of_block + tile % tiles_of_block;
+  } else if constexpr (M::kHasBounds) {
+    const int q_idx = M::kBeginFalls ? q_start + Size - 1 : q_start;
+    if (q_idx >= f.q_len) return tile;
+    return tile - max(M::bounds(args, head, b, h, q_idx, q_idx + 1).begin, 0) / kBlockN; // SEAM(bounds)
+  } else {
+    return tile;
+  }
+}
+
+} // namespace attnc
