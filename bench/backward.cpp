@@ -80,24 +80,25 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   operands.lse = lse.view;
   operands.dOut = dOut.view;
   const Outputs results{.out = out.view, .lse = lse.view};
-  KernelOptions options{.family = bench.family, .dtype = c.dtype, .headDim = c.headDim};
 
-  // The forward is the GPU's best, whatever family the backward is: its results serve all of them alike.
   const Clock::time_point start = Clock::now();
-  const Prepared forward = take(bench.compiler.prepare(work.mod.mod, work.operands, results));
-  const device::Buffer forwardWorkspace = take(device::Buffer::allocate(forward.workspaceBytes()));
-  take(forward.initialise(work.operands, forwardWorkspace.data(), bench.stream.get()));
-  take(forward.launch(work.operands, results, forwardWorkspace.data(), bench.stream.get()));
-  const BackwardKernel backward = take(bench.compiler.loadBackward(work.mod.mod, options));
-  const device::Buffer workspace = take(device::Buffer::allocate(take(backward.workspaceBytes(operands))));
-  const auto run = [&] { take(backward.launch(operands, gradients.outputs, workspace.data(), bench.stream.get())); };
+  const Prepared prepared = take(bench.compiler.prepareTraining(work.mod.mod, operands, results, gradients.outputs,
+                                                                {.family = bench.family}));
+  const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+  const auto initialise = [&] { take(prepared.initialise(operands, workspace.data(), bench.stream.get())); };
+  const auto run = [&] {
+    take(prepared.launchBackward(operands, gradients.outputs, workspace.data(), bench.stream.get()));
+  };
+  initialise();
+  take(prepared.launch(work.operands, results, workspace.data(), bench.stream.get()));
   run();
   take(bench.stream.synchronize());
   nlohmann::json row{{"first_call_s", rounded(secondsSince(start), 3)}};
 
   const GradientTensors expected(work);
-  options.family = Family::Naive;
-  const BackwardKernel naive = take(bench.compiler.loadBackward(work.mod.mod, options));
+  // The oracle evaluates mask_mod everywhere.
+  const BackwardKernel naive = take(bench.compiler.loadBackward(
+      work.mod.mod, {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim}));
   const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
   take(naive.launch(operands, expected.outputs, naiveWorkspace.data(), bench.stream.get()));
   take(bench.stream.synchronize());
@@ -110,12 +111,13 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   row["tflops"] = rounded(10 * work.pairs(c) * double(c.headDim) / ms / 1e9, 1);
   row["workspace_bytes"] = workspace.bytes();
   int registers = 0, spillBytes = 0;
-  for (const auto& stage : backward.compiled()) {
+  for (const auto& stage : prepared.backwardKernel()->compiled()) {
     registers = std::max(registers, stage->registers);
     spillBytes += stage->spillBytes;
   }
   row["registers"] = registers; // the most of a stage
   row["spill_bytes"] = spillBytes;
+  if (prepared.blockMaskKernel()) row["block_mask_ms"] = rounded(bench.medianMs(initialise), 4);
   return row;
 }
 

@@ -1,4 +1,4 @@
-// After backward_sm90.cu: dQ from its fp32 sums, times the softmax scale. sm_90a.
+// After backward_sm90.cu or backward_wide_sm90.cu: dQ from its fp32 sums, times the softmax scale. sm_90a.
 //
 // A CTA of two warpgroups takes a tile of kBlockM rows of Q: each thread its fragment, as backward_sm90.cu left it. Grid: q
 // tiles * q_heads * batch, in one dimension. Threads: 256. d_q has 16-byte aligned rows.
@@ -18,10 +18,11 @@ extern "C" __global__ void __launch_bounds__(256)
   const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, group = threadIdx.x / 128;
   const int q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
   const float* from = DqSums::part(p.d_q_sums, blockIdx.x, group) + threadIdx.x % 128 * 4;
+  const bool holds = !kTakesTurns || p.turns[2 * blockIdx.x + group] > 0;
   DqSums::Part x;
 #pragma unroll
   for (int n = 0; n < DqSums::kColumns / 8; ++n) {
-    const float4 sums = *(const float4*)(from + 512 * n);
+    const float4 sums = holds ? *(const float4*)(from + 512 * n) : float4{};
     x.x[0][n][0] = sums.x, x.x[0][n][1] = sums.y, x.x[0][n][2] = sums.z, x.x[0][n][3] = sums.w;
   }
   Element* to = (Element*)p.base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;

@@ -125,30 +125,30 @@ struct KvGradients {
     shared = ptx::opaque(shared);
     Scores s, d_p;
     PackedWeights<Element, kStepRows, kGroups> packed;
-    Weights d_s, &weights = packed.weights;
+    Weights d_s;
     s.fill(0.f);
     mma::gemm(s, k_tile().template rows<kOwned>(warp_row), // S^T = K Q^T
               transposed(q_tile(slot).template rows<kStepRows>(part * kStepRows)));
     // NOTE: a branch with the same work on both sides keeps ptxas from moving it into the products around it, which takes
     // registers.
     if (masked) {
-      to_weights<0, kRowGroups, false, true>(s, packed, f, args, place, rows, rows.bias(), mine);
-      drop_dead<0, kRowGroups>(weights, f, args, place, rows, mine);
+      to_weights<0, kRowGroups, false>(s, packed, f, args, place, rows, rows.bias(), mine);
+      drop_dead<0, kRowGroups>(packed, f, args, place, rows, mine);
     } else {
-      to_weights<0, kRowGroups, false, true>(s, packed, f, args, place, rows, rows.bias(), mine);
+      to_weights<0, kRowGroups, false>(s, packed, f, args, place, rows, rows.bias(), mine);
     }
-    if constexpr (kSplit > 1) mma::write_packed(p_tile(), warp_row, part * kStepRows, weights);
-    if constexpr (kSplit == 1) mma::gemm(d_v, weights, mma::columns<kVPart>(o_tile(slot), 0)); // dV += P^T dO
+    if constexpr (kSplit > 1) mma::write_packed(p_tile(), warp_row, part * kStepRows, packed.weights);
+    if constexpr (kSplit == 1) mma::gemm(d_v, packed.weights, mma::columns<kVPart>(o_tile(slot), 0)); // dV += P^T dO
     d_p.fill(0.f);
     mma::gemm(d_p, v_tile().template rows<kOwned>(warp_row), // dP^T = V dO^T
               transposed(o_tile(slot).template rows<kStepRows>(part * kStepRows)));
     typename Table::Values<> delta;
     rows.load_delta(delta);
     if (masked) {
-      to_gradients<0, kRowGroups, true>(d_p, s, packed, d_s, f, args, place, rows, delta, mine);
-      drop_dead<0, kRowGroups>(d_s, weights);
+      to_gradients<0, kRowGroups>(d_p, packed.rates(), d_s, delta);
+      drop_dead<0, kRowGroups>(d_s, packed.rates());
     } else {
-      to_gradients<0, kRowGroups, true>(d_p, s, packed, d_s, f, args, place, rows, delta, mine);
+      to_gradients<0, kRowGroups>(d_p, packed.rates(), d_s, delta);
     }
     mma::write_packed(s_tile(), warp_row, part * kStepRows, d_s);
 

@@ -10,7 +10,7 @@
 // to shared memory, since dQ takes that of both consumers; dQ is added to fp32 sums in global memory.
 //
 //   a consumer's loop            tensor cores, in this order          other units
-//   dS(j-1) from dP(j-1)         dV += P(j-1) dO(j-1)                 first quarter of dS
+//   dS(j-1) from dP(j-1)         dV += P(j-1) dO(j-1)                 first quarter of dS, or all
 //   S(j), once registers allow   S(j)                                 the rest of dS, to shared memory
 //   dK, dQ of j-1                dK += dS(j-1) Q(j-1), dQ(j-1)        first quarter of P(j)
 //   dP(j)                        dP(j)                                dQ(j-1) to shared memory, the rest of P(j)
@@ -21,8 +21,7 @@
 //
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
-//   storer i      a thread of warp 1, 2          24 or 40    adds dQ of consumer i to the sums, by the copy engine; if
-//                                                            kDeterministic, when it is its turn
+//   storer i      a thread of warp 1, 2          24 or 40    brings dQ of consumer i to the sums, by the copy engine
 //   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
@@ -31,7 +30,7 @@
 //   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
 //   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
 //   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the copy engine has read it
-//   Turns           if kDeterministic, 8 numbers               until dQ of the step is added
+//   Turns           if kTakesTurns, 8 numbers                  until dQ of the step is added
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
 //
@@ -52,11 +51,9 @@
 // Tiles, the rings of Q and dO and their producer: algo/backward_parts_sm90.cuh. Messages, with dQ: its tile of Q; < 0: no
 // more.
 //
-// The host provides: tensor maps, d_q_sums zeroed; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
+// The host provides: tensor maps; turns zeroed, or, unless kTakesTurns, d_q_sums; grid kv tiles * kv_heads * kv_batch, 384 threads, kSharedBytes of
 // dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_finish_sm90.cu
 // runs after.
-//
-// If kDeterministic, CTAs add to a tile of dQ in the order of algo/turns.cuh.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2.
 #include "attnc_config.cuh"
@@ -73,9 +70,10 @@ namespace attnc::sm90 {
 
 static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K and V each");
 constexpr int kThreads = 32 * (4 + kWarps);
-// Groups of 8 rows of Q after which the registers of their dP are free enough for S of the next step: a quarter, or all.
-constexpr bool kShortOfRegisters = kKeepsProducts || kKeepsExponents;
-constexpr int kSplit = kBlockM == 64 && !kShortOfRegisters ? 4 : 1;
+// Whether a score takes registers, or much time, beside the products: then dS is complete before S of the next step begins.
+constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
+// Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
+constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
 // Registers a thread; all together not more than the CTA is launched with, 168 a thread. The consumers' first need: beyond
 // head dim 64 each of them holds 64 x 128 of dK and of dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
@@ -144,7 +142,7 @@ struct Consumer {
   }
   /// Of soft caps: whether they may take the way of small scores.
   template <class M> ATTNC_DEVICE static bool small_scores(const KvPlace<M>& place, const Scores& s) {
-    if constexpr (kKeepsExponents)
+    if constexpr (kHasSmall)
       return place.exponents.are_small(s);
     else
       return false;
@@ -156,15 +154,15 @@ struct Consumer {
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
                           Bias bias, Step step, bool masked, bool small) const {
     const ForwardParams& f = p.base.forward;
-    if constexpr (kKeepsExponents) {
+    if constexpr (kHasSmall) {
       if (small)
         to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
       else
         to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-      if (masked) drop_dead<Begin, End>(weights.weights, f, args, place, table, step);
+      if (masked) drop_dead<Begin, End>(weights, f, args, place, table, step);
     } else if (masked) {
       to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
-      drop_dead<Begin, End>(weights.weights, f, args, place, table, step);
+      drop_dead<Begin, End>(weights, f, args, place, table, step);
     } else {
       to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, step);
     }
@@ -192,7 +190,7 @@ struct Consumer {
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    DeltaOf<kShortOfRegisters>::Type delta; // of the last step
+    DeltaOf<kTight>::Type delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     table_of<Memory>(shared, 0).load_delta(delta); // of nothing; but an address must be one
@@ -201,22 +199,18 @@ struct Consumer {
     while (true) {
       // Under way: dP and dV of the last step.
       const bool has_last = last_tile >= 0;
-      const Table last_table = table_of<Memory>(shared, q.slot_before());
       const bool last_masked = tail || step.flags & kStepMasked;
       constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
-      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2; // whose weights are formed beside dQ
+      // Groups whose weights are formed beside dQ, the others beside dP.
+      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
       DqSums::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);
-      // NOTE: where there is no step, numbers are garbage and harm nobody, but addresses in the table of rows would.
-      const bool has_rows = !Mod::Exponents::kCallsScore || has_last;
-      if (!has_rows) [[unlikely]]
-        ;
-      else if (last_masked) {
-        to_gradients<0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-        drop_dead<0, kFirst>(d_s, weights.weights);
+      if (last_masked) {
+        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+        drop_dead<0, kFirst>(d_s, weights.rates());
       } else {
-        to_gradients<0, kFirst>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
       }
       ptx::wgmma_wait_group<0>(); // dV is there
       wgmma::touch(d_v);
@@ -226,22 +220,26 @@ struct Consumer {
       q.hear(message);
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
-      if constexpr (kSplit == 1) write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
+      if constexpr (kSplit == 1) {
+        write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
+        ptx::fence_proxy_async();
+        pass_slot(s_ring.full());
+      }
       start_scores(s); // of the next step; garbage where there is none
-      if (!has_rows) [[unlikely]]
-        ;
-      else if (last_masked) {
-        to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
-        drop_dead<kFirst, kGroups>(d_s, weights.weights);
+      if (last_masked) {
+        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+        drop_dead<kFirst, kGroups>(d_s, weights.rates());
       } else {
-        to_gradients<kFirst, kGroups>(d_p, s, weights, d_s, f, args, place, last_table, delta, step);
+        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
       }
       if constexpr (kSplit > 1) write_gradients(s_ring.tile(), 64 * group, d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
-      ptx::fence_proxy_async();
-      pass_slot(s_ring.full());
+      if constexpr (kSplit > 1) {
+        ptx::fence_proxy_async();
+        pass_slot(s_ring.full());
+      }
       s_ring.wait_full();
       ptx::wgmma_fence();
       start_d_q(d_q, s_ring.tile());
@@ -290,8 +288,10 @@ struct Consumer {
       d_k.fill(0.f);
       d_v.fill(0.f);
     }
-    store_gradient<kHeadDimQk>(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile, f.kv_len);
-    store_gradient<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile, f.kv_len);
+    const KvTilePlace to(p);
+    const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
+    store_gradient<kHeadDimQk>(d_k, f.scale, p.base.d_k, p.base.d_k_stride, to, row, f.kv_len);
+    store_gradient<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, to, row, f.kv_len);
   }
 };
 
@@ -303,35 +303,42 @@ struct Storer {
   unsigned shared;
   int group;
 
+  ATTNC_DEVICE void bring(int tile, int turn) const {
+    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
+    int* const next = p.turns + 2 * (long long)tile + group; // whose turn it is
+    if (kTakesTurns && turn > 0) {
+      for (int now = 0; kDeterministic ? now != turn : now == 0;) now = ptx::load_acquire(next);
+      ptx::fence_proxy_async_global();
+    }
+    if (turn >= 0) {
+      float* const to = DqSums::part(p.d_q_sums, tile, group);
+      if (turn > 0)
+        ptx::bulk_add(to, from, DqSums::kPartBytes);
+      else
+        ptx::bulk_store(to, from, DqSums::kPartBytes);
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_read();
+    }
+    ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
+    if (turn == 0 || (kDeterministic && turn > 0)) {
+      ptx::bulk_wait();
+      ptx::fence_proxy_async_global();
+      ptx::store_release(next, turn + 1);
+    }
+  }
+
   ATTNC_DEVICE void run() {
     unsigned parity = 0;
     int step = 0;
-    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
     while (true) {
       ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
       parity ^= 1;
       int message[2];
       ptx::ld_shared(message, shared + Memory::offset_of<DqTile>() + 8 * group);
       if (message[0] < 0) break;
-      int* done = p.turns + 2 * (long long)message[0] + group; // how many tiles of KV have added to this part of dQ
-      int turn = 0;
-      if constexpr (kDeterministic) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
-      if (turn >= 0) {
-        if constexpr (kDeterministic) {
-          while (ptx::load_acquire(done) != turn)
-            ;
-          ptx::fence_proxy_async_global();
-        }
-        ptx::bulk_add(DqSums::part(p.d_q_sums, message[0], group), from, DqSums::kPartBytes);
-        ptx::bulk_commit_group();
-        ptx::bulk_wait_read();
-      }
-      ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
-      if (kDeterministic && turn >= 0) {
-        ptx::bulk_wait();
-        ptx::fence_proxy_async_global();
-        ptx::store_release(done, turn + 1);
-      }
+      int turn = 1;
+      if constexpr (kTakesTurns) turn = ptx::ld_shared_int(turn_at<Memory>(shared, step++));
+      bring(message[0], turn);
     }
     ptx::bulk_wait();
   }

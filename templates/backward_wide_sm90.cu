@@ -69,7 +69,7 @@
 
 namespace attnc::sm90 {
 
-static_assert(!kDeterministic, "sums of dQ are added to in any order");
+static_assert(!kTakesTurns, "sums of dQ are zero before, and added to in any order");
 static_assert(kWarps == 8 && kBlockN == 64 && kBlockM == 64, "two warpgroups share the products of 64 x 64 scores");
 constexpr int kThreads = 32 * (4 + kWarps);
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
@@ -149,16 +149,7 @@ template <int Group> struct QueryGradient {
 
 // ----------------------------------------------------------------------------------------------------------- weigher
 
-/// Stands for gradients of weights of 1, and for deltas of 0.
-struct Unit {
-  ATTNC_DEVICE float at(int, int, int) const { return 1.f; }
-};
-struct Nothing {
-  ATTNC_DEVICE float at(int, int) const { return 0.f; }
-};
-
 struct Weigher {
-  static constexpr bool kRatesAreWeights = Mod::Exponents::kGradientIsOne && Mod::kPassesGradient;
   using Weights = PackedWeights<Element, kBlockM>;
 
   const BackwardParamsSm90& p;
@@ -179,19 +170,9 @@ struct Weigher {
     const ForwardParams& f = p.base.forward;
     constexpr int kEnd = Begin + 2;
     to_weights<Begin, kEnd, Small>(s, weights, f, args, place, table, bias, step);
-    if (masked) drop_dead<Begin, kEnd>(weights.weights, f, args, place, table, step);
-    if constexpr (kRatesAreWeights) {
-      hand_over<Begin>(weights.weights);
-    } else {
-      Packed rates;
-      to_gradients<Begin, kEnd>(Unit(), s, weights, rates, f, args, place, table, Nothing(), step);
-      if (masked) drop_dead<Begin, kEnd>(rates, weights.weights);
-      hand_over<Begin>(rates);
-    }
+    if (masked) drop_dead<Begin, kEnd>(weights, f, args, place, table, step);
+    ptx::st_shared(rates_at(shared, Begin / 2), (const int(&)[4])weights.rates().a[0][Begin / 2]);
     if constexpr (kEnd < kGroups) weigh<Small, kEnd>(s, weights, place, table, bias, step, masked);
-  }
-  template <int Begin> ATTNC_DEVICE void hand_over(const Packed& rates) const {
-    ptx::st_shared(rates_at(shared, Begin / 2), (const int(&)[4])rates.a[0][Begin / 2]);
   }
 
   ATTNC_DEVICE void run() {
@@ -236,9 +217,9 @@ struct Weigher {
       if (ends) break;
       const bool masked = tail || step.flags & kStepMasked;
       bool small = false;
-      if constexpr (kKeepsExponents) small = are_small(place, s);
-      if (kKeepsExponents && small)
-        weigh<kKeepsExponents>(s, weights, place, table, bias, step, masked);
+      if constexpr (kHasSmall) small = are_small(place, s);
+      if (kHasSmall && small)
+        weigh<kHasSmall>(s, weights, place, table, bias, step, masked);
       else
         weigh<false>(s, weights, place, table, bias, step, masked);
       pass_slot(Barriers<Memory, RatesFull>{shared}[0]);
@@ -263,22 +244,6 @@ struct Differentiator {
   unsigned shared;
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
-
-  /// dS = rate (dP - delta). `masked`: where rates are 0, dP may be anything.
-  ATTNC_DEVICE static void differentiate(const Scores& d_p, const Packed& rates, Packed& d_s, const Table::Values<>& delta,
-                                         bool masked) {
-#pragma unroll
-    for (int n = 0; n < kGroups; ++n)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float x[2];
-        unpack2<Element>(rates.a[0][n / 2][n % 2 * 2 + r], x[0], x[1]);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) x[e] *= d_p.at(r, n, e) - delta.at(n, e);
-        d_s.a[0][n / 2][n % 2 * 2 + r] = pack2<Element>(x[0], x[1]);
-      }
-    if (masked) drop_dead<0, kGroups>(d_s, rates);
-  }
 
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
@@ -321,7 +286,8 @@ struct Differentiator {
       Packed rates;
 #pragma unroll
       for (int i = 0; i < kBlockM / 16; ++i) ptx::ld_shared((int(&)[4])rates.a[0][i], rates_at(shared, i));
-      differentiate(d_p, rates, d_s, delta, tail || message[1] & kStepMasked);
+      to_gradients<0, kGroups>(d_p, rates, d_s, delta);
+      if (tail || message[1] & kStepMasked) drop_dead<0, kGroups>(d_s, rates);
       write_gradients(d_q.gradients(now), 0, d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile(), d_q.has_step()); // dK += dS^T Q

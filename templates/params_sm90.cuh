@@ -36,13 +36,14 @@ struct ForwardParamsSm90 {
 
 /// Backward pass. Maps as those of the forward: box rows are kBlockM for q and d_out, kBlockN for k and v.
 ///
-/// The gradient of q is summed in fp32 in `d_q_sums`, zero before the launch, tile by tile of kBlockM rows of q:
-/// [batch, q_heads, q_tiles][2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments.
+/// The gradient of q is summed in fp32 in `d_q_sums`, tile by tile of kBlockM rows of q: [batch, q_heads, q_tiles]
+/// [2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments. Zero before the launch, unless
+/// kTakesTurns: then parts of tiles whose turn is 0 afterwards hold nothing, and stand for 0.
 struct BackwardParamsSm90 {
   TensorMap q, k, v, d_out;
   BackwardParams base; // q, k, v, d_out and their strides are not used
   float* d_q_sums;
-  int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kDeterministic
+  int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
   int section; // KV heads (of all batches) of a section: see TileOrder
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
 };

@@ -80,6 +80,7 @@ ModFacts modFacts(const ir::Module& module) {
   facts.masks = mask && !(module.isConst(*mask) && module.integer(*mask));
   const std::optional<Value> dScore = module.output(ir::kDScore);
   facts.passesGradient = dScore && !(module.isConst(*dScore) && module.f32(*dScore) == 0);
+  facts.keepsGradient = dScore && module.isParam(*dScore, ir::ParamKind::Grad);
   facts.kvEdges = edgesOf(module);
   return facts;
 }

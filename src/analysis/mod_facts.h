@@ -41,6 +41,7 @@ struct ModFacts {
   bool masks = false;             ///< there is a mask_mod, and it is not constantly true
   std::optional<KvEdges> kvEdges; ///< iff the live columns of a row are exactly those from kv_begin to before kv_end
   bool passesGradient = false;    ///< there is a d_score, and it is not constantly 0
+  bool keepsGradient = false;     ///< it is the gradient that comes in, as where score_mod adds to the score
   std::array<bool, 5> loads{};    ///< whether captured tensors are read, by level
 
   bool loadsAt(ir::Level level) const { return loads[size_t(level)]; }

@@ -269,6 +269,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   }
   addFlag("kColumnsLoad", columnsLoad);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
+  if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";

@@ -29,7 +29,7 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     2 * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
-  const int turns = *config.deterministic ? 4 * 8 : 0;
+  const int turns = *config.takesTurns ? 4 * 8 : 0;
   return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
@@ -44,6 +44,8 @@ codegen::Config backwardConfig(const Request& request) {
   config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   config.deterministic = options.deterministic;
+  // What turns save of memory's time they take of the storers', and of the producer's where it must look them up in lists.
+  config.takesTurns = options.deterministic || (longSteps && !options.blockSparse);
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
   return config;
 }
@@ -92,7 +94,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   BackwardParamsSm90 params{};
   params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
-  if (*stage.config.deterministic) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
+  if (*stage.config.takesTurns) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
@@ -108,8 +110,12 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   const ForwardParams& forward = params.base.forward;
   const int64_t rowBytes = int64_t(stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype) +
                            4 * int64_t(stage.config.headDimQk);
-  params.section = int(sectionOf(int64_t(params.base.kv_batch) * forward.kv_heads,
-                                 rowBytes * forward.group * forward.q_len, device.l2Bytes));
+  // Of few tiles the longest of all heads must come first, or the last heads' begin too late.
+  const int64_t heads = int64_t(params.base.kv_batch) * forward.kv_heads;
+  const int64_t tiles = heads * llvm::divideCeil(uint64_t(forward.kv_len), blockN);
+  params.section = tiles <= 4 * device.multiprocessors
+                       ? int(std::max<int64_t>(1, heads))
+                       : int(sectionOf(heads, rowBytes * forward.group * forward.q_len, device.l2Bytes));
   return ParameterBlock(params);
 }
 
@@ -136,9 +142,11 @@ Plan planBackwardSm90(const Request& request) {
                          .threads = 256,
                          .grid = Grid::QTiles,
                          .parameters = backwardParametersSm90});
-  plan.workspace.push_back({.use = Use::DqSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
-  if (options.deterministic)
-    plan.workspace.push_back({.use = Use::DqTurns, .bytes = turnBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  using Zeroed = WorkspaceUse::Zeroed;
+  const bool takesTurns = *config.takesTurns;
+  plan.workspace.push_back(
+      {.use = Use::DqSums, .bytes = sumBytes, .zeroed = takesTurns ? Zeroed::Never : Zeroed::EveryLaunch});
+  if (takesTurns) plan.workspace.push_back({.use = Use::DqTurns, .bytes = turnBytes, .zeroed = Zeroed::EveryLaunch});
   return plan;
 }
 

@@ -16,7 +16,7 @@ enum class Use {
   Lists,    ///< of a block mask
   Delta,    ///< of a backward pass: an f32 a row of q
   DqSums,   ///< of a backward pass: gradients of q, in f32
-  DqTurns,  ///< of a deterministic one: who is to add to them next
+  DqTurns,  ///< who may add to them
   CaptureSums, ///< of gradients of captures
 };
 

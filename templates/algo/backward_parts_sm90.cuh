@@ -33,9 +33,9 @@ struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
 struct ORing : RingParts<ORing, OTile, kStages, 0> {};
 struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
 struct KvFull : BarrierParts<KvFull, 1> {};
-/// When dQ of a step may be added: turn_of(). A ring without barriers: whoever adds dQ(j) is done before step j + 5 is
-/// requested.
-struct Turns : SharedPart<Turns, kDeterministic ? 4 * 8 : 0, 16> {};
+/// If kTakesTurns, turn_of() steps, of step j in slot j % 8. A ring without barriers: who adds dQ(j) has read it before step
+/// j + 5 is requested.
+struct Turns : SharedPart<Turns, kTakesTurns ? 4 * 8 : 0, 16> {};
 template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step) {
   return shared + Memory::template offset_of<Turns>() + step % 8 * 4;
 }
@@ -61,11 +61,13 @@ ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
 struct KvTilePlace {
   int b, head, start;
 
+  // NOTE: formed anew wherever it is called, since registers are scarce between.
   ATTNC_DEVICE explicit KvTilePlace(const BackwardParamsSm90& p) {
     const ForwardParams& f = p.base.forward;
+    const int index = ptx::opaque(blockIdx.x);
     const int tiles = (f.kv_len + kBlockN - 1) / kBlockN, heads = f.kv_heads * p.base.kv_batch;
-    const int per_section = tiles * p.section, first = int(blockIdx.x) / per_section * p.section;
-    const int within = int(blockIdx.x) % per_section, section = min(p.section, heads - first);
+    const int per_section = tiles * p.section, first = index / per_section * p.section;
+    const int within = index % per_section, section = min(p.section, heads - first);
     const int at = first + within % section;
     b = at / f.kv_heads;
     head = at % f.kv_heads;
@@ -113,6 +115,8 @@ template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsS
   ptx::prefetch_tensor_map(p.d_out);
 }
 
+constexpr int kStepsOfHead = 1536 / kBlockM; // more than windows of 1024 take
+
 /// A warp that requests K and V, then Q and dO of each step, and fills the table of rows.
 template <class Memory> struct Producer {
   const BackwardParamsSm90& p;
@@ -142,9 +146,9 @@ template <class Memory> struct Producer {
       delta[i] = p.base.delta[index];
     }
     int turn = 0;
-    if constexpr (kDeterministic) turn = turn_of<Mod, kBlockM, kBlockSparse>(p.base, args, head, b, h, step.start, kv_start);
+    if constexpr (kTakesTurns) turn = turn_of<Mod, kBlockM, kBlockSparse>(p.base, args, head, b, h, step.start, kv_start);
     q.wait_empty();
-    if (kDeterministic && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
+    if (kTakesTurns && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {
       q.tell({step.start, step.flags, b, h});
       ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
@@ -171,15 +175,35 @@ template <class Memory> struct Producer {
     const ForwardParams& f = p.base.forward;
     const KvTilePlace tile(p);
     request_kv(tile);
-    const int batches = p.base.kv_batch == f.batch ? 1 : f.batch;
+    const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+    const int kv_end = min(tile.start + kBlockN, f.kv_len);
+    // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
+    // another, so that what they read and add to is in L2.
+    const int most = heads == 1 ? f.q_len : kStepsOfHead;
+    bool more = true;
 #pragma unroll 1
-    for (int i = 0; i < batches * f.group; ++i) {
-      const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
-      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      const int kv_end = min(tile.start + kBlockN, f.kv_len);
-      const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
+    for (int first = 0; more; first += most) {
+      more = false;
 #pragma unroll 1
-      for (int j = 0; j < walk.count; ++j) request_step(walk.at(j), head, b, h, tile.start);
+      for (int i = 0; i < heads; ++i) {
+        const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
+        const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+        const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
+        more = more || walk.count - first > most;
+        const int end = walk.count - first > most ? first + most : walk.count;
+        Step step = {};
+        if constexpr (kBlockSparse) step = walk.at(first);
+#pragma unroll 1
+        for (int j = first; j < end; ++j) {
+          if constexpr (kBlockSparse) {
+            const Step next = walk.at(j + 1); // early, since it is loaded
+            request_step(step, head, b, h, tile.start);
+            step = next;
+          } else {
+            request_step(walk.at(j), head, b, h, tile.start);
+          }
+        }
+      }
     }
     q.wait_empty();
     if (leads) {

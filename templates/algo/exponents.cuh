@@ -11,6 +11,7 @@
 //
 //   exponent(x, bias, kv_float)
 //                            the same of one element, for kernels whose fragments are transposed
+//   kIsLinear                a term grows with the position: LinearExponents
 //   kGradientIsOne           the score is the product times the scale plus what does not depend on it. Else, without
 //                            kCallsScore:
 //   capped(x), gradient(y)   y: the exponent without bias; the derivative of the score by the product times the scale
@@ -31,6 +32,7 @@ template <bool CallsScore, bool IsLinear> struct AffineExponents {
   static constexpr bool kCallsScore = CallsScore;
   static constexpr bool kKeepsDead = true;
   static constexpr bool kGradientIsOne = !CallsScore;
+  static constexpr bool kIsLinear = IsLinear;
 
   float score_scale; // of products before score()
   float factor;      // of what is left, so that it counts in powers of two

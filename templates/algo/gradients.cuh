@@ -27,7 +27,7 @@ template <class M>
 ATTNC_DEVICE float score_gradient(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, const Mod::Row& row,
                                   const Mod::Col& col, Coord at, float product, float weight, float d_weight, float delta) {
   float g = weight * (d_weight - delta);
-  if constexpr (!Mod::Exponents::kGradientIsOne || !Mod::kPassesGradient)
+  if constexpr (!Mod::kKeepsGradient)
     g = M::d_score(args, head, row, col, at, product * p.scale, g); // SEAM(d_score)
   return weight == 0.f ? 0.f : g;
 }

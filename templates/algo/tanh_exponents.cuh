@@ -39,6 +39,7 @@ template <bool Accurate> struct TanhExponents {
   static constexpr bool kCallsScore = false;
   static constexpr bool kKeepsDead = false;
   static constexpr bool kGradientIsOne = false;
+  static constexpr bool kIsLinear = false;
   using Fit = TanhFit<Accurate>;
   float in, out;
   float small; // scores up to this size are small; negative: none is

@@ -1,7 +1,7 @@
-// Where a mod meets transposed fragments, those of S^T = K Q^T: from products to weights, and from gradients of weights to
-// gradients of products. For kernels whose tiles own KV columns and walk Q (backward).
+// Where a mod meets transposed fragments, those of S^T = K Q^T: from products to weights and rates, and from gradients of
+// weights to gradients of products. For kernels whose tiles own KV columns and walk Q (backward).
 //
-//   P = 2^y, y = log2(e) (mod(s) - lse);  G = P (dP - delta);  dS = mod'(s) G
+//   P = 2^y, y = log2(e) (mod(s) - lse);  R = P mod'(s);  dS = R (dP - delta)
 //
 // A lane holds 2 RowGroups KV columns (rows of the fragment) and, of each group of 8 rows of Q, two. What a row of Q is known by is
 // computed once a step for all lanes, in shared memory: RowTable.
@@ -122,62 +122,60 @@ template <class M, int RowGroups = 1> struct KvPlace {
   }
 };
 
-/// Whether to_gradients() needs the products: then `s` must stay as it is. Weights it takes as they are packed, rounded as
-/// those that dV takes, so that the registers of `s` are free otherwise.
-constexpr bool kKeepsProducts = Mod::Exponents::kCallsScore;
-/// Whether it needs exponents; these are kept packed, too.
-constexpr bool kKeepsExponents = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
+/// Whether the gradient of a product is another one than that of its score.
+constexpr bool kHasRates = !Mod::kKeepsGradient;
+/// Whether small products have a faster way (TanhExponents).
+constexpr bool kHasSmall = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
 
-/// What to_weights() leaves for to_gradients().
+/// What to_weights() leaves: P for dV, and the rates P mod' for to_gradients(), both rounded. Rates are formed with the
+/// weights, since what score and derivative share is computed once then, and products need not be kept.
 template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
-  PackedFragment<Element, RowGroups, Rows> weights, exponents;
+  using Packed = PackedFragment<Element, RowGroups, Rows>;
+  Packed weights, own_rates; ///< own_rates: if kHasRates
+  ATTNC_DEVICE Packed& rates() {
+    if constexpr (kHasRates) return own_rates;
+    return weights;
+  }
 };
 
-/// d_score() of the element whose product is `x`.
-template <class M, int RowGroups, int Rows>
-ATTNC_DEVICE float d_score_of(const ForwardParams& p, const ModArgs& args, const KvPlace<M, RowGroups>& place,
-                              RowTable<M, Rows> table, Coord at, int row, int r, float x, float grad) {
-  return M::d_score(args, place.head, table.row(row), place.col[r], at, x * p.scale, grad); // SEAM(d_score)
-}
-
-/// Turns products, groups [Begin, End) of 8 rows of Q, to weights. Those of dead elements may be anything. Small: they are
-/// all small (TanhExponents). Slopes: where score() is called, `s` gets the derivative of the score by the product times the
-/// scale in place of the product: what score() and d_score() share is computed once, and needs no registers beside those of
-/// the gradients.
-template <int Begin, int End, bool Small, bool Slopes = false, class Scores, class Element, class M, int RowGroups, int Rows,
-          class Bias>
-ATTNC_DEVICE void to_weights(Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
+/// Turns products, groups [Begin, End) of 8 rows of Q, to weights and rates. Those of dead elements may be anything. Small:
+/// they are all small (TanhExponents).
+template <int Begin, int End, bool Small, class Scores, class Element, class M, int RowGroups, int Rows, class Bias>
+ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
                              const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Bias bias,
                              Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
-    float weight[2 * RowGroups][2], exponent[2 * RowGroups][2];
+    float weight[2 * RowGroups][2], rate[2 * RowGroups][2];
 #pragma unroll
     for (int e = 0; e < 2; ++e)
 #pragma unroll
       for (int r = 0; r < 2 * RowGroups; ++r) {
         const float x = s.at(r, n, e), b = bias.at(n, e);
-        float y;
         if constexpr (Mod::Exponents::kCallsScore) {
           const int row = s.column(n, e);
           const Coord at = place.coord(p, step, row, r);
-          const float score =
-              M::score(args, place.head, table.row(row), place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
-          y = place.exponents.exponent(score, b, place.kv_float(r));
-          if constexpr (Slopes) s.at(r, n, e) = d_score_of(p, args, place, table, at, row, r, x, 1.f);
-        } else if constexpr (kKeepsExponents) {
-          exponent[r][e] = Small ? place.exponents.capped_small(x) : place.exponents.capped(x);
-          y = exponent[r][e] + b;
+          const Mod::Row& of_row = table.row(row);
+          const float score = M::score(args, place.head, of_row, place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
+          const float w = ptx::ex2(place.exponents.exponent(score, b, place.kv_float(r)));
+          weight[r][e] = w;
+          if constexpr (M::kPassesGradient) {
+            const float grad = M::d_score(args, place.head, of_row, place.col[r], at, x * p.scale, w); // SEAM(d_score)
+            rate[r][e] = w == 0.f ? 0.f : grad;
+          }
+        } else if constexpr (kHasRates) {
+          const float y = Small ? place.exponents.capped_small(x) : place.exponents.capped(x);
+          weight[r][e] = ptx::ex2(y + b);
+          rate[r][e] = weight[r][e] * place.exponents.gradient(y);
         } else {
-          y = place.exponents.exponent(x, b, place.kv_float(r));
+          weight[r][e] = ptx::ex2(place.exponents.exponent(x, b, place.kv_float(r)));
         }
-        weight[r][e] = ptx::ex2(y);
+        if constexpr (!M::kPassesGradient) rate[r][e] = 0.f;
       }
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
       out.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(weight[r][0], weight[r][1]);
-      if constexpr (kKeepsExponents)
-        out.exponents.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(exponent[r][0], exponent[r][1]);
+      if constexpr (kHasRates) out.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(rate[r][0], rate[r][1]);
     }
   }
 }
@@ -187,10 +185,10 @@ ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
   return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
 }
 
-/// Sets the weights of dead elements to 0: those that mask_mod or the end of KV says so of.
+/// Sets weights and rates of dead elements to 0: those that mask_mod or the end of KV says so of.
 template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
-ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& weights, const ForwardParams& p,
-                            const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
+ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p, const ModArgs& args,
+                            const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
     bool live[2 * RowGroups][2];
@@ -214,58 +212,43 @@ ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& weights, c
     }
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
-      unsigned& pair = weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
-      pair = keep_halves(pair, live[r][0], live[r][1]);
+      unsigned& weight = packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      weight = keep_halves(weight, live[r][0], live[r][1]);
+      if constexpr (kHasRates) {
+        unsigned& rate = packed.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+        rate = keep_halves(rate, live[r][0], live[r][1]);
+      }
     }
   }
 }
 
 /// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
-/// `s`: the products, or, with the same `Slopes`, what to_weights() made of them; `packed` as to_weights() and drop_dead()
-/// left it.
-template <int Begin, int End, bool Slopes = false, class Gradients, class Element, class M, int RowGroups, int Rows, class Delta>
-ATTNC_DEVICE void to_gradients(const Gradients& d_weight, const Fragment<RowGroups, Rows>& s,
-                               const PackedWeights<Element, Rows, RowGroups>& packed,
-                               PackedFragment<Element, RowGroups, Rows>& out, const ForwardParams& p, const ModArgs& args,
-                               const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Delta delta, Step step) {
+template <int Begin, int End, class Element, int RowGroups, int Rows, class Delta>
+ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const PackedFragment<Element, RowGroups, Rows>& rates,
+                               PackedFragment<Element, RowGroups, Rows>& out, const Delta& delta) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
-      float weight[2], exponent[2], g[2];
-      unpack2<Element>(packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2], weight[0], weight[1]);
-      if constexpr (kKeepsExponents)
-        unpack2<Element>(packed.exponents.a[r / 2][n / 2][n % 2 * 2 + r % 2], exponent[0], exponent[1]);
+      float rate[2];
+      unpack2<Element>(rates.a[r / 2][n / 2][n % 2 * 2 + r % 2], rate[0], rate[1]);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        g[e] = weight[e] * (d_weight.at(r, n, e) - delta.at(n, e));
-        if constexpr (!M::kPassesGradient) {
-          g[e] = 0.f;
-        } else if constexpr (Mod::Exponents::kCallsScore) {
-          const int row = s.column(n, e);
-          const Coord at = place.coord(p, step, row, r);
-          const float x = s.at(r, n, e);
-          g[e] = Slopes ? g[e] * x : d_score_of(p, args, place, table, at, row, r, x, g[e]);
-          g[e] = weight[e] == 0.f ? 0.f : g[e];
-        } else if constexpr (kKeepsExponents) {
-          g[e] *= place.exponents.gradient(exponent[e]);
-        }
-      }
-      out.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(g[0], g[1]);
+      for (int e = 0; e < 2; ++e) rate[e] *= d_weight.at(r, n, e) - delta.at(n, e);
+      out.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(rate[0], rate[1]);
     }
 }
 
-/// Sets gradients of elements of weight 0 to 0, all dead ones among them, whatever mod' and V are there.
+/// Sets gradients of elements of rate 0 to 0, all dead ones among them, whatever V is there.
 template <int Begin, int End, class Element, int RowGroups, int Rows>
 ATTNC_DEVICE void drop_dead(PackedFragment<Element, RowGroups, Rows>& gradients,
-                            const PackedFragment<Element, RowGroups, Rows>& weights) {
+                            const PackedFragment<Element, RowGroups, Rows>& rates) {
 #pragma unroll
   for (int n = Begin; n < End; ++n)
 #pragma unroll
     for (int r = 0; r < 2 * RowGroups; ++r) {
-      const unsigned weight = weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      const unsigned rate = rates.a[r / 2][n / 2][n % 2 * 2 + r % 2];
       unsigned& pair = gradients.a[r / 2][n / 2][n % 2 * 2 + r % 2];
-      pair = keep_halves(pair, weight & 0xffffu, weight >> 16);
+      pair = keep_halves(pair, rate & 0xffffu, rate >> 16);
     }
 }
 

@@ -1,5 +1,5 @@
-// An order among the tiles of KV that add to a tile of dQ, so that equal launches give equal bits: by their index, the
-// first of KV first. Each tile of dQ counts who has added to it; a tile of KV waits until all before it have.
+// An order among the tiles of KV that visit a tile of Q, by their index. The first of them stores what it has for dQ, so that
+// no one needs to zero sums before; the others add, after it. If equal launches must give equal bits, they add in this order.
 //
 // Only CTAs of lower index are waited for, which have been launched before, so no wait is for ever. Walks go down along Q
 // (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
@@ -13,7 +13,7 @@
 namespace attnc {
 
 /// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start`; below 0:
-/// none may, since the step lies past the end. The same for all lanes of a warp, which calls it as a whole.
+/// there is nothing to add, since the step lies past the end. The same for all lanes of a warp, which calls it as a whole.
 ///
 /// Of bounds: walk_q() visits a tile of Q if four conditions hold, each of an edge that moves in one direction along KV. So
 /// the tiles of KV that visit a tile of Q are an interval, and the edge that moves towards 0 tells the first of them.

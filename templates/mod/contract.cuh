@@ -17,6 +17,7 @@
 //                                                never rises; else it never falls
 //     static constexpr bool kEndFalls            likewise their end
 //     static constexpr bool kPassesGradient      only in mods with gradients: d_score() is not always 0
+//     static constexpr bool kKeepsGradient       likewise: d_score() is `grad`, so need not be called
 //     static constexpr bool kColumnsLoad         col() reads memory: worth calling once a column of a tile, for all rows
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     struct Head         what is known once b and h are

@@ -36,6 +36,10 @@ ATTNC_DEVICE void bulk_add(float* to, unsigned shared, int bytes) {
                "r"(bytes)
                : "memory");
 }
+/// The same, but stores them.
+ATTNC_DEVICE void bulk_store(float* to, unsigned shared, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared), "r"(bytes) : "memory");
+}
 /// Waits until this thread's bulk groups are complete.
 ATTNC_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 /// Waits until this thread's bulk groups have read their shared memory.

@@ -180,9 +180,8 @@ TEST_CASE("backward kernels of Hopper draw no advisory, and spill only where a s
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (int headDim : {64, 128}) {
-      // At head dim 128 dK and dV leave no registers for these; they spill up to 300 bytes.
-      const bool spills = headDim == 128 ? name == "document" || name == "global_local" || name == "neighborhood2d" ||
-                                               name == "latent_rope" || name == "learned_bias" || name == "relative_bias"
+      // These spill up to 100 bytes: dK, dV and a score that reads memory, at head dim 64 the rates of 128 rows.
+      const bool spills = headDim == 128 ? name == "learned_bias" || name == "relative_bias"
                                          : name == "softcap" || name == "softcap_approx";
       for (bool deterministic : {false, true}) {
         if (spills || (deterministic && name != "causal" && name != "noop")) continue;
