@@ -24,8 +24,11 @@ struct PrepareOptions {
   std::string arch;                    ///< empty: that of the current CUDA context's device
   bool tf32 = false;                   ///< as KernelOptions::tf32
   std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
+  /// As KernelOptions::offsets; unset: Tensor if qOffsets are given, else FromLengths if kvLengths are, else None.
+  std::optional<QueryOffsets> offsets;
   bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
-  /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score.
+  /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
+  /// queries have offsets, which a launch may change.
   bool buildBlockMask = true;
 };
 
