@@ -51,7 +51,7 @@ Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options
   auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask)
                            : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
   if (!operands) return operands;
-  shapes = fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target);
+  shapes = fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target, options.run.sequences);
   return operands;
 }
 
@@ -71,6 +71,16 @@ std::string valuesText(const Captures& captures) {
     if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
   }
   return text.empty() ? text : text + "\n";
+}
+
+/// What the counts of blocks do not know.
+std::string sequencesText(const KernelOptions& kernel) {
+  if (passes::SequenceForm{kernel.lengths, kernel.offsets}.isPlain()) return {};
+  std::string text = kernel.lengths ? "KV lengths" : "";
+  if (kernel.offsets != QueryOffsets::None)
+    text += fmt::format("{}positions of queries {}", text.empty() ? "" : ", ",
+                        kernel.offsets == QueryOffsets::Tensor ? "from a tensor" : "from lengths");
+  return fmt::format("sequences   {}; below: full lengths, queries from position 0\n", text);
 }
 
 /// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
@@ -120,12 +130,13 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
-         problemText(problem) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
+         problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
          operationsText(derived->module()) + scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
 }
 
 int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
+  options.run.sequences.check(!options.isBackward());
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return report(arch.error());
@@ -164,6 +175,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
+  options.run.sequences.addTo(command, "Forward: the kernel takes a KV length for each sequence");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }
