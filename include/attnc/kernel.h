@@ -42,7 +42,7 @@ struct KernelOptions {
   int maskKvBlock = 128;        ///< the same; else both are not read
   bool columnLists = false;     ///< BlockMask: launches fill lists by column, too, and must be given such
   bool rowMax = false;          ///< launches may ask for the row maximum
-  bool lengths = false;         ///< Forward: launches pass a KV length for each sequence (Operands::kvLengths), and must
+  bool lengths = false; ///< Forward: launches pass a KV length for each sequence (Operands::kvLengths), and must
   /// Forward: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
   /// pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;

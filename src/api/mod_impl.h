@@ -45,8 +45,8 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
 Expected<Mod> forwardMod(const Mod& mod);
 
-/// The mod for sequences with lengths and offsets: with the outputs kv_length and q_offset (src/ir/outputs.h). All passes
-/// run anew, since most of them rely on where q_idx may lie; with `pins`, which the mod may have already. Errors
+/// The mod for sequences with lengths and offsets: with the outputs kv_length and q_offset (src/ir/outputs.h). All
+/// passes run anew, since most of them rely on where q_idx may lie; with `pins`, which the mod may have already. Errors
 /// (environment): a capture with a name of attnc's own; those of Mod::pinned().
 Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins);
 

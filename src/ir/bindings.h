@@ -39,9 +39,10 @@ struct SequenceTensors {
   const TensorView* qOffsets = nullptr;
 };
 
-/// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Errors are Blame::Environment and name the capture: missing, of the
-/// wrong kind, dtype, rank or extent, out of int32's range, without data, or not declared by the mod. Free dims take
-/// the extent of the first tensor that names them; all others must agree. An integer is accepted for a float scalar.
+/// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Errors
+/// are Blame::Environment and name the capture: missing, of the wrong kind, dtype, rank or extent, out of int32's
+/// range, without data, or not declared by the mod. Free dims take the extent of the first tensor that names them; all
+/// others must agree. An integer is accepted for a float scalar.
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
                         const SequenceTensors& sequences = {});
 

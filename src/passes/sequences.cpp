@@ -10,8 +10,8 @@
 //   %3 = sub i32 %2, #Q_LEN
 //   output q_offset(b) -> %3
 //
-// A captured tensor has, along an axis of extent Q_LEN, an entry for each row of q. Where %q_idx moves the index there, the
-// offset is taken off again:
+// A captured tensor has, along an axis of extent Q_LEN, an entry for each row of q. Where %q_idx moves the index there,
+// the offset is taken off again:
 //
 //   %4 = load f32 bias[%q_idx]           =>   %4 = sub i32 %q_idx, %3;  %5 = load f32 bias[%4]
 #include "passes/pass.h"
@@ -20,6 +20,7 @@
 #include "ir/walk.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 
 namespace attnc::passes {
 namespace {
@@ -70,9 +71,7 @@ Status declare(ir::Module& module, llvm::StringRef name) {
   return {};
 }
 
-bool isAlongRows(const ir::Extent& extent) {
-  return extent.isNamed && extent.value == int64_t(ir::BuiltinDim::QLen);
-}
+bool isAlongRows(const ir::Extent& extent) { return extent.isNamed && extent.value == int64_t(ir::BuiltinDim::QLen); }
 
 } // namespace
 

@@ -61,7 +61,8 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
 /// kv_lengths or q_offset: i32 [batch].
 Status checkSequences(std::string_view name, const TensorView& tensor, int64_t batch) {
   if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == batch) return {};
-  return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)), fmt::format("i32 [{}]", batch));
+  return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
+               fmt::format("i32 [{}]", batch));
 }
 
 /// Lists that a kernel walks. Addresses are not looked at.

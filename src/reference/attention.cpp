@@ -40,7 +40,7 @@ struct Sequence {
 
 std::vector<Sequence> sequencesIn(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem) {
   std::vector<Sequence> sequences(size_t(problem.batch), {problem.kvLen, 0});
-  const auto read = [&](const ir::OutputRole& role, int64_t Sequence::* field) {
+  const auto read = [&](const ir::OutputRole& role, int64_t Sequence::*field) {
     const std::optional<ir::Value> value = module.output(role);
     if (!value) return;
     const ir::Evaluator evaluator(module, bindings, *value);

@@ -472,7 +472,8 @@ TEST_CASE("sequences with lengths and offsets are settled by what is given", "[a
     CHECK(errorOf(causal, c) == "the kernel was compiled for q_offset, which is not given");
     c.options.offsets.reset();
     c.operands.qOffsets = ofBatch;
-    const Mod taken = mod("attnc_q_offset: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < attnc_q_offset\n");
+    const Mod taken =
+        mod("attnc_q_offset: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < attnc_q_offset\n");
     CHECK(errorOf(taken, c) == "the mod captures 'attnc_q_offset', a name that attnc needs for itself");
   }
 }
@@ -495,6 +496,19 @@ TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]
   auto training = Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options);
   REQUIRE_FALSE(training);
   CHECK(training.error().message == "backward kernels take no lengths and offsets of sequences");
+}
+
+TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]") {
+  // Of rows it always holds, and is folded when the mod is parsed.
+  const Mod inside = mod("(q_idx < Q_LEN) & (q_idx >= kv_idx)");
+  const auto textOf = [&](QueryOffsets offsets) {
+    auto source = Compiler().source(inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets});
+    REQUIRE(source);
+    return source->front().flattened();
+  };
+  CHECK(textOf(QueryOffsets::None).find("args.d_Q_LEN") == std::string::npos);
+  const std::string text = textOf(QueryOffsets::Tensor), mask = text.substr(text.rfind("static bool mask("));
+  CHECK(mask.substr(0, mask.find("ScoreFactors")).find("row.") != std::string::npos);
 }
 
 TEST_CASE("pins of a mod stay where sequences have offsets", "[api]") {

@@ -19,7 +19,8 @@ namespace {
 
 const std::string kCausal = "--expr 'q_idx >= kv_idx' ";
 
-/// Three sequences of 2 queries and up to 6 keys with equal scores: out is the mean of the live kv, and NaN lies behind.
+/// Three sequences of 2 queries and up to 6 keys with equal scores: out is the mean of the live kv, and NaN lies
+/// behind.
 NamedTensors operands() {
   static constexpr int64_t kLengths[] = {6, 0, 3};
   NamedTensors tensors;

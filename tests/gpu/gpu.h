@@ -90,8 +90,8 @@ struct RunOptions {
 Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options);
 
 /// The same by the fp64 reference on the CPU.
-Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands, std::optional<float> scale = {},
-                     std::optional<QueryOffsets> offsets = {});
+Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands,
+                     std::optional<float> scale = {}, std::optional<QueryOffsets> offsets = {});
 
 /// Gradients of q, k and v as doubles, dense.
 struct Gradients {

@@ -1,5 +1,5 @@
-// KV lengths and positions of queries, sequence by sequence: every family against the fp64 reference, with NaN in the rows
-// of K and V that no sequence has.
+// KV lengths and positions of queries, sequence by sequence: every family against the fp64 reference, with NaN in the
+// rows of K and V that no sequence has.
 #include "gpu.h"
 
 #include "ir/element.h"

@@ -139,7 +139,8 @@ TEST_CASE("kernels with lengths and offsets compile without spills or advisories
     for (auto [arch, family] : {std::pair("sm_80", Family::Sm80), {"sm_90a", Family::Sm90}, {"sm_80", Family::Naive}})
       for (int dim : {64, 128, 256})
         for (bool sparse : {false, true}) {
-          if ((family == Family::Naive && (dim > 64 || sparse)) || (sparse && (dim > 128 || !mod.hasMaskMod()))) continue;
+          if ((family == Family::Naive && (dim > 64 || sparse)) || (sparse && (dim > 128 || !mod.hasMaskMod())))
+            continue;
           jobs.push_back({fmt::format("{} {} d{}{}", name, familyName(family), dim, sparse ? " lists" : ""),
                           mod,
                           {.family = family,

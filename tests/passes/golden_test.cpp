@@ -44,8 +44,8 @@ SequenceForm sequencesOf(const std::string& text) {
   const auto says = [&](const char* word) { return line.find(word) != std::string::npos; };
   if (!says("; sequences")) return {};
   return {says("; sequences lengths"), says(" tensor")         ? QueryOffsets::Tensor
-                            : says(" from lengths") ? QueryOffsets::FromLengths
-                                                    : QueryOffsets::None};
+                                       : says(" from lengths") ? QueryOffsets::FromLengths
+                                                               : QueryOffsets::None};
 }
 
 /// Holds files without captures to the interpreter at the largest extents, where sums come closest to wrapping around.

@@ -100,9 +100,10 @@ TEST_CASE("what is known of rows is not taken for positions", "[sequences]") {
 }
 
 TEST_CASE("positions take the short ways of rows: bounds, terms of the distance", "[sequences]") {
-  const std::string alibi = "slopes: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
-                            "    return score + slopes[h] * (kv_idx - q_idx)\n"
-                            "def mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < 64)\n";
+  const std::string alibi =
+      "slopes: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
+      "    return score + slopes[h] * (kv_idx - q_idx)\n"
+      "def mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (q_idx - kv_idx < 64)\n";
   for (SequenceForm form : kForms) {
     ir::Module module = withSequences(traced(alibi), form);
     REQUIRE(passes::deriveForKernels(module, {.scale = true, .rowShift = true}));

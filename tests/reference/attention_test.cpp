@@ -1,6 +1,6 @@
-#include "reference/attention.h"
 #include "ir/element.h"
 #include "passes/pass.h"
+#include "reference/attention.h"
 
 #include <catch2/catch.hpp>
 
@@ -323,8 +323,8 @@ TEST_CASE("rows of K and V behind a sequence take no part, and queries stand whe
                                     {false, QueryOffsets::Tensor},
                                     {false, QueryOffsets::FromLengths}}) {
     Module module = alibiModule();
-    module.setOutput(
-        kMask, module.make(Op::Le, Type::Bool, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)}));
+    module.setOutput(kMask,
+                     module.make(Op::Le, Type::Bool, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)}));
     REQUIRE(passes::sequences(module, {.sequences = form}));
     const auto lengthOf = [&](int64_t b) { return form.lengths ? int64_t(lengths[size_t(b)]) : c.kvLen; };
     const auto position = [&](int64_t b, int64_t row) {

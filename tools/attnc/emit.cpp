@@ -41,7 +41,6 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
   auto arch = options.target.archAsked();
   if (!arch) return std::move(arch).error();
   const PrepareOptions flags = options.kernel.toOptions();
-  const passes::SequenceForm sequences = options.sequences.form();
   std::set<std::string> gradients;
   if (kindOf(options.kind) == KernelKind::Backward) {
     auto wanted = options.gradients.wanted(mod);
@@ -55,8 +54,8 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .headDim = options.target.headDim,
                        .headDimV = options.target.headDimV,
                        .blockSparse = options.blockSparse,
-                       .lengths = sequences.lengths,
-                       .offsets = sequences.offsets,
+                       .lengths = options.sequences.kvLengths,
+                       .offsets = options.sequences.settledOffsets(),
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
@@ -105,8 +104,10 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") {
-    if (const auto form = options.sequences.form(); !form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
-    return mod ? Expected<std::string>(mod->irText()) : std::move(mod).error();
+    const passes::SequenceForm form{options.sequences.kvLengths, options.sequences.settledOffsets()};
+    if (!form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
+    if (!mod) return std::move(mod).error();
+    return mod->irText();
   }
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 

@@ -51,7 +51,8 @@ Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options
   auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask)
                            : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
   if (!operands) return operands;
-  shapes = fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target, options.run.sequences);
+  shapes =
+      fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target, options.run.sequences);
   return operands;
 }
 
@@ -130,8 +131,9 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
-         problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
-         operationsText(derived->module()) + scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
+         problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
+         workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
+         scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
 }
 
 int runExplain(const ExplainOptions& options) {

@@ -190,9 +190,10 @@ std::string namesText(const std::vector<std::string>& names) {
 }
 
 /// The tensors of sequences that the mod does not capture itself, and where they go.
-std::vector<std::pair<const char*, std::optional<HostTensor>*>> sequenceTensors(const Mod& mod, HostOperands& operands) {
+std::vector<std::pair<const char*, std::optional<HostTensor>*>> sequenceTensors(const Mod& mod,
+                                                                                HostOperands& operands) {
   std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
-                                                                         {"q_offset", &operands.qOffset}};
+                                                                          {"q_offset", &operands.qOffset}};
   std::erase_if(tensors, [&](const auto& tensor) {
     return std::any_of(mod.captures().begin(), mod.captures().end(),
                        [&](const CaptureInfo& capture) { return capture.name == tensor.first; });

@@ -227,8 +227,9 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command.add_flag("--backward", options.backward,
                    "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
-  options.sequences.addTo(command, "Forward: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
-                                   "file has\nthat tensor. --random draws it");
+  options.sequences.addTo(command,
+                          "Forward: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
+                          "file has\nthat tensor. --random draws it");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");

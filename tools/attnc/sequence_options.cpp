@@ -20,8 +20,8 @@ std::optional<QueryOffsets> SequenceOptions::offsets() const {
   return qOffset == "lengths" ? QueryOffsets::FromLengths : QueryOffsets::None;
 }
 
-passes::SequenceForm SequenceOptions::form() const {
-  return {kvLengths, offsets().value_or(kvLengths ? QueryOffsets::FromLengths : QueryOffsets::None)};
+QueryOffsets SequenceOptions::settledOffsets() const {
+  return offsets().value_or(kvLengths ? QueryOffsets::FromLengths : QueryOffsets::None);
 }
 
 void SequenceOptions::check(bool isForward) const {

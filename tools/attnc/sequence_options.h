@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attnc/problem.h"
-#include "passes/pass.h"
 
 #include <CLI/CLI.hpp>
 
@@ -18,8 +17,8 @@ struct SequenceOptions {
   void addTo(CLI::App& command, const char* helpOfLengths);
   /// As PrepareOptions::offsets.
   std::optional<QueryOffsets> offsets() const;
-  /// Of a kernel for which nothing else says it.
-  passes::SequenceForm form() const;
+  /// The same, and by kvLengths where it is not said.
+  QueryOffsets settledOffsets() const;
   /// Throws CLI::ValidationError where one of the options is given and the kernel is no forward one.
   void check(bool isForward) const;
 };

@@ -44,9 +44,8 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV);
   shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV);
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
-  const passes::SequenceForm form = sequences.form();
-  if (form.lengths) shapes.operands.kvLengths = ofBatch;
-  if (form.offsets == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
+  if (sequences.kvLengths) shapes.operands.kvLengths = ofBatch;
+  if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
   addBackward(shapes, problem);
   return shapes;
 }
