@@ -14,10 +14,12 @@
 // the offset is taken off again:
 //
 //   %4 = load f32 bias[%q_idx]           =>   %4 = sub i32 %q_idx, %3;  %5 = load f32 bias[%4]
-#include "passes/pass.h"
+#include "passes/sequences.h"
 
 #include "ir/bindings.h"
 #include "ir/walk.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -106,6 +108,36 @@ Status sequences(ir::Module& module, const PassContext& context) {
   if (offsets) out.setOutput(ir::kQOffset, values.qOffset());
   module = std::move(out);
   return {};
+}
+
+ir::Module byRows(const ir::Module& module) {
+  ir::Module out = module.declarations();
+  out.offsetsQueries = false;
+  std::vector<Value> now(module.size());
+  const auto write = [&](uint32_t id) {
+    ir::Node node = module[{id}];
+    for (Value& operand : node.operands) operand = now[operand.id];
+    now[id] = keep(out, node);
+  };
+  std::optional<Value> position;
+  if (const std::optional<Value> offset = module.output(ir::kQOffset)) {
+    const std::vector<bool> needed = ir::neededBy(module, *offset); // not q_idx: the batch entry alone
+    for (uint32_t id = 0; id <= offset->id; ++id)
+      if (needed[id]) write(id);
+    position = out.make(Op::Add, Type::I32, {now[offset->id], out.param(ParamKind::QIdx)});
+  }
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (position && module.isParam({id}, ParamKind::QIdx))
+      now[id] = *position;
+    else
+      write(id);
+  for (const ir::Output& output : module.outputs()) {
+    ir::ParamSet params = output.params;
+    params |= {ParamKind::B};
+    if (output.name != ir::kKvLength.name && output.name != ir::kQOffset.name)
+      out.setOutput(output.name, params, now[output.value.id]);
+  }
+  return out;
 }
 
 } // namespace attnc::passes

@@ -120,6 +120,21 @@ TEST_CASE("emit and explain show what lengths and offsets make of a mod") {
   }
 }
 
+TEST_CASE("explain counts the blocks of queries at the last keys") {
+  const auto explain = [](const std::string& options) {
+    Outcome outcome = test::attnc("explain --arch sm_80 --head-dim 64 --shape 1,1,1,128,4096 " + kCausal + options);
+    if (outcome.exitCode != 0) WARN("SKIPPED: " << outcome.err);
+    return outcome.out;
+  };
+  const std::string plain = explain(""), lengths = explain("--kv-lengths"), tensor = explain("--q-offset tensor");
+  if (plain.empty()) return;
+  CHECK_THAT(plain, Contains("live               1 ") && !Contains("sequences "));
+  CHECK_THAT(lengths, Contains("live              32 ") && Contains("full              31 ") &&
+                          Contains("sequences   KV lengths, counted below as full; the last query at the last key\n"));
+  CHECK_THAT(tensor,
+             Contains("live               1 ") && Contains("sequences   positions of queries, counted below from 0\n"));
+}
+
 TEST_CASE("random operands have lengths and offsets where these are asked for") {
   const std::string shape = "run --device cpu --random 8,1,1,4,64,8 " + kCausal;
   const std::string plain = test::attnc(shape).out, lengths = test::attnc(shape + "--kv-lengths").out,

@@ -5,8 +5,10 @@
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
+#include "ir/verifier.h"
 #include "passes/derive.h"
 #include "passes/pipeline.h"
+#include "passes/sequences.h"
 #include "support/derived_by.h"
 #include "support/random_mask.h"
 #include "support/random_module.h"
@@ -146,6 +148,29 @@ TEST_CASE("passes change no result at positions outside of the rows", "[sequence
           CHECK((want == got || (std::isnan(want) && (std::isnan(got) || isMasked))));
         }
     }
+  }
+}
+
+TEST_CASE("by rows a module gives what it gives at their positions", "[sequences]") {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    test::RandomModule random(seed + 80000);
+    const SequenceForm form = kForms[seed % std::size(kForms)];
+    const ir::Module module = withSequences(random.module, form), rows = passes::byRows(module);
+    CHECK_FALSE(rows.offsetsQueries);
+    CHECK_FALSE(ir::verify(rows).has_value());
+    const ProblemShape& problem = random.problem;
+    const Launch launch{{{5, 17}}, {{-4, 90}}};
+    const ir::Bindings bindings = launch.bind(module, random.captures, problem),
+                       same = launch.bind(rows, random.captures, problem);
+    const ir::Interpreter x(module, bindings), y(rows, same);
+    INFO("seed " << seed << "\n" << ir::print(module) << ir::print(rows));
+    for (int64_t b = 0; b < problem.batch; ++b)
+      for (int64_t row = 0; row < problem.qLen; row += 3)
+        for (int64_t kv = 0; kv < problem.kvLen; kv += 5) {
+          const int64_t q = valueOf(module, bindings, ir::kQOffset, b) + row;
+          CHECK(x.mask(b, 2, q, kv) == y.mask(b, 2, row, kv));
+          CHECK(test::sameNumber(x.score(0.5, b, 2, q, kv), y.score(0.5, b, 2, row, kv)));
+        }
   }
 }
 

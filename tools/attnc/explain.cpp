@@ -7,6 +7,7 @@
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
+#include "passes/sequences.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
@@ -74,14 +75,21 @@ std::string valuesText(const Captures& captures) {
   return text.empty() ? text : text + "\n";
 }
 
-/// What the counts of blocks do not know.
+/// What kernels are told of sequences, and what the counts of blocks take for it.
 std::string sequencesText(const KernelOptions& kernel) {
-  if (passes::SequenceForm{kernel.lengths, kernel.offsets}.isPlain()) return {};
-  std::string text = kernel.lengths ? "KV lengths" : "";
-  if (kernel.offsets != QueryOffsets::None)
-    text += fmt::format("{}positions of queries {}", text.empty() ? "" : ", ",
-                        kernel.offsets == QueryOffsets::Tensor ? "from a tensor" : "from lengths");
-  return fmt::format("sequences   {}; below: full lengths, queries from position 0\n", text);
+  std::string text = kernel.lengths ? "KV lengths, counted below as full" : "";
+  const auto add = [&](const char* more) { text += (text.empty() ? "" : "; ") + std::string(more); };
+  if (kernel.offsets == QueryOffsets::FromLengths) add("the last query at the last key");
+  if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
+  return text.empty() ? text : fmt::format("sequences   {}\n", text);
+}
+
+/// The module whose mask is counted.
+Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
+  if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
+  auto atLastKeys = sequencesMod(mod, {.offsets = kernel.offsets}, kernel.pins);
+  if (!atLastKeys) return std::move(atLastKeys).error();
+  return passes::byRows(atLastKeys->module());
 }
 
 /// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
@@ -125,10 +133,12 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!plan) return std::move(plan).error();
   auto inKernel = kernelModOf(*derived, plan->stages.front().algebra);
   if (!inKernel) return std::move(inKernel).error();
-  auto bindings = ir::bind(mod.module(), operands->captures, problem);
+  auto counted = countedModule(mod, kernel);
+  if (!counted) return std::move(counted).error();
+  auto bindings = ir::bind(*counted, operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
-  const BlockMaskShape blocks = plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
-  const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
+  const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
+  const MaskCensus census = takeCensus(*counted, *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
          problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
