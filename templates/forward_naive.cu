@@ -18,6 +18,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
 #include "tile/element.cuh"
@@ -40,13 +41,13 @@ ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base
   __syncthreads();
 }
 
-/// All columns or those of the lists: the oracle does not trust a mod's bounds.
-ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start) {
+/// All columns before kv_len or those of the lists: the oracle does not trust a mod's bounds.
+ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start, int kv_len) {
   if constexpr (kBlockSparse)
     return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
-        p.kv_len, BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
+        kv_len, BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
   else
-    return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(p.kv_len);
+    return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(kv_len);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
@@ -65,25 +66,26 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
   for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
 
-  const Mod::Head head = Mod::head(args, b, h);                                // SEAM(head)
-  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));        // SEAM(row)
+  const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+  const int position = q_offset<Mod>(args, head) + q_idx;
+  const Mod::Row row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
   float out[(kHeadDimV + 31) / 32] = {}; // lane l: columns l, l + 32, ...
   float row_max = negative_infinity(), row_sum = 0.f;
 
-  const auto walk = walk_of(p, b, h, q_start);
+  const auto walk = walk_of(p, b, h, q_start, kv_length<Mod>(p, args, head));
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
     const int kv_idx = min(step.start + lane, p.kv_len - 1);
 
     // S = mod(scale q k^T)
-    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride.row, step.start, p.kv_len);
+    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride.row, step.start, kv_length<Mod>(p, args, head));
     float score = 0.f;
     for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
     const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);     // SEAM(col)
-    const Coord at = {b, h, q_idx, kv_idx};
+    const Coord at = {b, h, position, kv_idx};
     score = Mod::score(args, head, row, col, at, score * p.scale);             // SEAM(score)
     if ((step.flags & kStepMasked) && !Mod::mask(args, head, row, col, at)) score = negative_infinity(); // SEAM(mask)
-    if (step.start + lane >= p.kv_len) score = negative_infinity();
+    if (step.start + lane >= kv_length<Mod>(p, args, head)) score = negative_infinity();
 
     // P = exp(S - max), O = O exp(old max - max) + P V
     float new_max = fmaxf(row_max, score);
@@ -92,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const float rescale = expf(row_max - reference), weight = expf(score - reference);
     row_max = new_max;
     row_sum = row_sum * rescale + weight; // this lane's part
-    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride.row, step.start, p.kv_len);
+    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride.row, step.start, kv_length<Mod>(p, args, head));
     for (float& x : out) x *= rescale;
     for (int j = 0; j < kChunk; ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);

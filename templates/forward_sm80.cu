@@ -88,16 +88,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   // NOTE: where S and O take most registers, and lists some more, the addresses of heads are formed anew for each tile:
   // kept, they would make the main loop spill. Elsewhere that costs up to 7 %.
   constexpr bool kFormAnew = kAccumulators > (kBlockSparse ? 128 : __CUDA_ARCH__ < 900 ? 160 : 180);
-  const int kv_head = h / p.group;
+  const int kv_head = h / p.group, live_rows = kv_length_of<Mod>(p, args, b, h);
+  const auto kv_len = [&] { return kHasLengths<Mod> ? live_rows : p.kv_len; }; // NOTE: a variable costs registers
   const auto load_k = [&](int start) {
     const Element* head =
         kFormAnew ? (const Element*)p.k + b * p.k_stride.batch + ptx::opaque(kv_head) * p.k_stride.head : k;
-    copy_in<kThreads>(k_tile, head, p.k_stride.row, start, p.kv_len, p.vectors);
+    copy_in<kThreads>(k_tile, head, p.k_stride.row, start, kv_len(), p.vectors);
   };
   const auto load_v = [&](int start) {
     const Element* head =
         kFormAnew ? (const Element*)p.v + b * p.v_stride.batch + ptx::opaque(kv_head) * p.v_stride.head : v;
-    copy_in<kThreads>(v_tile, head, p.v_stride.row, start, p.kv_len, p.vectors);
+    copy_in<kThreads>(v_tile, head, p.v_stride.row, start, kv_len(), p.vectors);
   };
 
   const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(p, args, b, h, q_start, min(q_start + kBlockM, p.q_len));

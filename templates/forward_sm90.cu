@@ -187,7 +187,7 @@ struct Producer {
       at.b = tile.head / p.base.q_heads;
       at.h = tile.head % p.base.q_heads;
       at.kv_head = at.h / p.base.group;
-      at.origin = Place<1>::origin_of(q_start);
+      at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
       const auto walk =
           walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, p.base.q_len));
       // V one step behind K. Q comes after both, since its slot falls free last: with the O of a tile before.
@@ -315,6 +315,19 @@ struct Consumer {
     store_row_outputs(base, args, place, row);
   }
 
+  /// Zeros in the rows of V behind the sequence, where the copy engine has put what the tensor holds there: a weight of 0
+  /// does not undo NaN. Each warpgroup writes all of them, and so needs to wait for no other; the turn that it takes
+  /// before it hands out products makes them seen by its warps.
+  ATTNC_DEVICE void clear_dead_rows(const Place<1>& place, Step step) {
+    const int live = max(kv_length<Mod>(p.base, args, place.head) - step.start, 0);
+    const VTile tile = v.tile();
+#pragma unroll
+    for (int slab = 0; slab < VTile::kSlabs; ++slab)
+      for (int at = live * VTile::kRowBytes + threadIdx.x % 128 * 16; at < VTile::kSlabBytes; at += 128 * 16)
+        ptx::st_shared(tile.slab(slab) + at, {0, 0, 0, 0});
+    ptx::fence_proxy_async();
+  }
+
   ATTNC_DEVICE void run() {
     const int row_of_tile = 64 * group + threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     Scores s;
@@ -391,6 +404,9 @@ struct Consumer {
       sums.store(row);
       if (!v_ready) [[unlikely]]
         v.wait_full();
+      if constexpr (kHasLengths<Mod>)
+        if (step.flags & kStepTail) [[unlikely]]
+          clear_dead_rows(place, step);
     }
   }
 };

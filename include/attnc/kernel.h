@@ -42,6 +42,10 @@ struct KernelOptions {
   int maskKvBlock = 128;        ///< the same; else both are not read
   bool columnLists = false;     ///< BlockMask: launches fill lists by column, too, and must be given such
   bool rowMax = false;          ///< launches may ask for the row maximum
+  bool lengths = false; ///< Forward: launches pass a KV length for each sequence (Operands::kvLengths), and must
+  /// Forward: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
+  /// pass Operands::qOffsets, and must.
+  QueryOffsets offsets = QueryOffsets::None;
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
   /// -> 8192. A launch that gives another value is an error.

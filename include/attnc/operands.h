@@ -19,10 +19,18 @@ struct Operands {
   TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
   TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1
   std::optional<float> scale; ///< of q k^T; default 1 / sqrt(D)
+  /// i32 [B]: how many rows of k and v each sequence has; below 0 counts as 0, above KV_LEN as KV_LEN. What lies behind
+  /// them never reaches a result, NaN neither; it must be memory all the same. A sequence without rows gives out 0 and
+  /// lse -inf. A mod's KV_LEN stays the extent of k. For forward kernels with KernelOptions::lengths.
+  std::optional<TensorView> kvLengths;
+  /// i32 [B]: the position of the first query of each sequence, which mods see as q_idx; -2^24 to 2^24 - Q_LEN,
+  /// clamped. For forward kernels with QueryOffsets::Tensor.
+  std::optional<TensorView> qOffsets;
   /// All that the mod captures; tensors in device memory. Null: nothing.
   const Captures* captures = nullptr;
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its
-  /// lengths are those of q and k, its batch and heads B and H, or 1. Backward kernels need its lists by column, too.
+  /// lengths are those of q and k, its batch and heads B and H, or 1. Blocks are of rows of q, not of positions;
+  /// columns behind kvLengths do not live, whatever is listed. Backward kernels need its lists by column, too.
   const BlockMaskView* blockMask = nullptr;
 };
 

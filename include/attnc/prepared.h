@@ -24,8 +24,11 @@ struct PrepareOptions {
   std::string arch;                    ///< empty: that of the current CUDA context's device
   bool tf32 = false;                   ///< as KernelOptions::tf32
   std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
+  /// As KernelOptions::offsets; unset: Tensor if qOffsets are given, else FromLengths if kvLengths are, else None.
+  std::optional<QueryOffsets> offsets;
   bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
-  /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score.
+  /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
+  /// queries have offsets, which a launch may change.
   bool buildBlockMask = true;
 };
 
@@ -80,9 +83,10 @@ public:
   Status initialise(const Operands& operands, void* workspace, Stream stream) const;
 
   /// Enqueues. Operands and outputs may lie elsewhere than those given to prepare() and have other strides, as long as
-  /// the family takes them; shapes and dtypes, which outputs are asked for beside out and lse, and whether a block mask
-  /// is given, are those that were prepared. All else as ForwardKernel::launch(); only that a workspace is needed where
-  /// workspaceBytes() is not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
+  /// the family takes them; shapes and dtypes, which outputs are asked for beside out and lse, and whether a block
+  /// mask, lengths and offsets are given, are those that were prepared. All else as ForwardKernel::launch(); only that
+  /// a workspace is needed where workspaceBytes() is not 0: one that initialise() was enqueued for before, on this
+  /// stream or one that it waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
   /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k,

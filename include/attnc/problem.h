@@ -12,4 +12,11 @@ struct ProblemShape {
   friend bool operator==(const ProblemShape&, const ProblemShape&) = default;
 };
 
+/// Where the first query of a sequence stands: what mods see as q_idx of row i of q is that position plus i.
+enum class QueryOffsets {
+  None,        ///< at 0
+  FromLengths, ///< so that the last query stands at the last of the sequence's keys: its KV length - Q_LEN
+  Tensor,      ///< where a tensor of the launch says (Operands::qOffsets)
+};
+
 } // namespace attnc

@@ -101,6 +101,10 @@ Bounds Intervals::leaf(const Node& node) const {
   case Leaf::Param:
     std::optional<ir::BuiltinDim> extent = ir::extentOf(ir::ParamKind(node.attr));
     if (!extent) break;
+    if (module.offsetsQueries && node.attr == int64_t(ir::ParamKind::QIdx)) { // a position: see ir::kQOffset
+      result.range = Range::integers(Type::I32, -ir::kMaxExtent, ir::kMaxExtent - 1);
+      return result;
+    }
     result.range = Range::integers(Type::I32, 0, std::max<int64_t>(dimsWithColumn[size_t(*extent)].hi, 1) - 1);
     result.upper = {lastOf(*extent)};
     return result;

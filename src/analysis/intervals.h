@@ -3,7 +3,8 @@
 // Known beforehand: 0 <= b < B, 0 <= h < H, 0 <= q_idx < Q_LEN, 0 <= kv_idx < KV_LEN; extents up to ir::kMaxExtent; B,
 // H, HKV, Q_LEN >= 1, since otherwise no coordinate exists; KV_LEN >= 1 for whatever depends on kv_idx or score, since
 // the kernels evaluate head and row values even where there is no column; H is a multiple of HKV. Run-time scalars and
-// captured data are anything their types hold.
+// captured data are anything their types hold. Where queries have offsets (ir::kQOffset), of q_idx no more is known
+// than -kMaxExtent <= q_idx < kMaxExtent.
 //
 // A value has a numeric range, and bounds that are linear forms over extents: q_idx <= Q_LEN - 1. Both are sound for
 // the value as it is computed, wrap-around included. Operands of select are refined by the condition.

@@ -3,6 +3,8 @@
 #include "analysis/monotony.h"
 #include "ir/walk.h"
 
+#include <llvm/ADT/STLExtras.h>
+
 namespace attnc::analysis {
 namespace {
 
@@ -55,7 +57,8 @@ Weight weightOf(const ModFacts& facts, const Contents& contents, const ir::Modul
   if (facts.loadsAt(Level::Column)) return Weight::Gather;
   constexpr size_t kLightMask = 12; // operations, leaves included: causal, window, prefix
   const bool hasMask = module.output(ir::kMask).has_value();
-  const bool maskIsLight = !hasMask || (module.tensors.empty() && contents.size <= kLightMask);
+  const bool capturesTensors = !llvm::all_of(module.tensors, ir::isOfSequences);
+  const bool maskIsLight = !hasMask || (!capturesTensors && contents.size <= kLightMask);
   if (facts.form != ScoreForm::Identity || !maskIsLight) return Weight::Medium;
   return hasMask ? Weight::Light : Weight::None;
 }

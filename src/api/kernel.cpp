@@ -17,7 +17,8 @@ namespace attnc {
 namespace {
 
 /// ModArgs at their largest: an address, and of each axis a stride, a size and a free extent.
-constexpr size_t kMaxArgWords = ir::kBuiltinDims + ir::kMaxCaptures * (1 + 3 * TensorView::kMaxRank);
+constexpr size_t kMaxArgWords =
+    ir::kBuiltinDims + (ir::kMaxCaptures + ir::kSequenceTensors) * (1 + 3 * TensorView::kMaxRank);
 /// What ptxas allows on every arch from sm_70 on.
 constexpr size_t kMaxParameterBytes = 32'764;
 static_assert(8 * kMaxArgWords + sizeof(plan::ParameterBlock) <= kMaxParameterBytes);
@@ -75,7 +76,8 @@ Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* 
     if (!params) return params.error();
     if (!bindings) {
       const ir::Module& module = built->mod.module();
-      Expected<ir::Bindings> bound = ir::bind(module, captures ? *captures : kNoCaptures, operands.problem);
+      Expected<ir::Bindings> bound =
+          ir::bind(module, captures ? *captures : kNoCaptures, operands.problem, plan::sequencesOf(operands));
       if (!bound) return bound.error();
       if (Status status = checkPins(module, *bound, plan.options.pins); !status) return status;
       bindings = *std::move(bound);

@@ -65,9 +65,9 @@ bool isIrPath(const std::string& path) { return std::filesystem::path(path).exte
 
 } // namespace
 
-Mod::Impl::Impl(ir::Module simplified, std::string source, ir::CaptureGradients outputs)
-    : module(std::move(simplified)), text(std::move(source)), hash(ir::canonicalHash(module)),
-      gradients(std::move(outputs)) {
+Mod::Impl::Impl(ir::Module simplified, ir::Module traced, std::string source, ir::CaptureGradients outputs)
+    : module(std::move(simplified)), traced(std::move(traced)), text(std::move(source)),
+      hash(ir::canonicalHash(module)), gradients(std::move(outputs)) {
   for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
 }
@@ -87,8 +87,9 @@ Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
   dsl::FrontendOptions frontend{options.name, options.defines};
   auto module = dsl::trace(text, frontend);
   if (!module) return std::move(module).error();
+  ir::Module traced = *module;
   if (auto status = passes::runPipeline(*module); !status) return status.error();
-  return Mod(std::make_shared<const Impl>(std::move(*module), std::string(text)));
+  return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::string(text)));
 }
 
 Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
@@ -108,14 +109,15 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
     if (module->output(*role))
       return Error::mod(
           fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", name, role->name), {});
+  ir::Module traced = *module;
   if (auto status = passes::runPipeline(*module); !status) return status.error();
-  return Mod(std::make_shared<const Impl>(std::move(*module), ""));
+  return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ""));
 }
 
 Mod Mod::identity() {
   ir::Module module;
   module.sourceName = "<identity>";
-  return Mod(std::make_shared<const Impl>(std::move(module), ""));
+  return Mod(std::make_shared<const Impl>(module, module, ""));
 }
 
 const std::string& Mod::name() const { return impl->module.sourceName; }
@@ -139,7 +141,13 @@ struct ModAccess {
     if (!passes::hasGradientStops(mod.module())) return mod;
     ir::Module module = mod.module();
     if (auto status = passes::removeGradientStops(module); !status) return status.error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->text));
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->text));
+  }
+
+  static Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const ir::Pins& pins) {
+    ir::Module module = mod.impl->traced;
+    if (auto status = passes::runPipeline(module, {.pins = pins, .sequences = form}); !status) return status.error();
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->text));
   }
 
   static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
@@ -152,7 +160,7 @@ struct ModAccess {
             floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
     auto gradients = passes::differentiate(mod.module(), wanted);
     if (!gradients) return std::move(gradients).error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->text,
+    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->traced, mod.impl->text,
                                                  ir::CaptureGradients{wanted, std::move(gradients->captures)}));
   }
 };
@@ -168,13 +176,19 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
 
 Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
   ir::Module module = this->module();
+  ir::Module traced = impl->traced;
   passes::PipelineOptions options;
   options.pins = pins;
   if (auto status = passes::runPipeline(module, options); !status) return status.error();
-  return Mod(std::make_shared<const Impl>(std::move(module), impl->text));
+  if (auto status = passes::pin(traced, {.pins = pins}); !status) return status.error();
+  return Mod(std::make_shared<const Impl>(std::move(module), std::move(traced), impl->text));
 }
 
 Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
+
+Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins) {
+  return ModAccess::sequencesMod(mod, form, pins);
+}
 
 Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
   return ModAccess::gradientMod(mod, captures);
@@ -207,6 +221,9 @@ Expected<std::string> gradientIrText(const Mod& mod) {
 
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
   Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
+  if (!pinned) return pinned;
+  const passes::SequenceForm sequences{options.lengths, options.offsets};
+  if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
   if (!pinned) return pinned;
   return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);
 }

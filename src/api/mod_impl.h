@@ -2,9 +2,11 @@
 #pragma once
 
 #include "attnc/mod.h"
+#include "attnc/prepared.h"
 #include "ir/bindings.h"
 #include "ir/capture_gradient.h"
 #include "ir/ir.h"
+#include "passes/pass.h"
 #include "plan/catalog.h"
 
 #include <map>
@@ -17,12 +19,13 @@ namespace attnc {
 
 struct Mod::Impl {
   ir::Module module; ///< after all passes
+  ir::Module traced; ///< before them, but with pins
   std::string text;  ///< as parsed; empty for a mod read as IR
   std::string hash;
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
   ir::CaptureGradients gradients;    ///< outputs of the module
 
-  Impl(ir::Module module, std::string text, ir::CaptureGradients gradients = {});
+  Impl(ir::Module module, ir::Module traced, std::string text, ir::CaptureGradients gradients = {});
 
   /// Made when it is first asked for.
   Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(plan::ModForm form) const;
@@ -41,6 +44,14 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 /// The mod as forward kernels and block masks are made of it: without stop_gradient, which would stand in the way of
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
 Expected<Mod> forwardMod(const Mod& mod);
+
+/// The mod for sequences with lengths and offsets: with the outputs kv_length and q_offset (src/ir/outputs.h). All
+/// passes run anew, since most of them rely on where q_idx may lie; with `pins`, which the mod may have already. Errors
+/// (environment): a capture with a name of attnc's own; those of Mod::pinned().
+Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins);
+
+/// The form of sequences that operands and options ask for.
+passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options);
 
 /// The mod as backward kernels are made of it: with the gradient of its score and of the captures that are named, and
 /// without stop_gradient then. Errors (environment): a name that is no captured float tensor or scalar.

@@ -12,16 +12,26 @@
 #include <llvm/Support/MathExtras.h>
 
 namespace attnc {
+passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options) {
+  const QueryOffsets otherwise = operands.qOffsets    ? QueryOffsets::Tensor
+                                 : operands.kvLengths ? QueryOffsets::FromLengths
+                                                      : QueryOffsets::None;
+  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise)};
+}
+
 namespace {
 
 /// The options that the operands themselves give. What is too large for an int is refused with the shape.
 KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
+  const passes::SequenceForm sequences = sequenceForm(operands, options);
   KernelOptions kernel{.family = options.family,
                        .arch = options.arch,
                        .dtype = operands.q.dtype,
                        .headDim = int(operands.q.shape[3]),
                        .headDimV = int(operands.v.shape[3]),
                        .rowMax = outputs.rowMax.has_value(),
+                       .lengths = sequences.lengths,
+                       .offsets = sequences.offsets,
                        .tf32 = options.tf32,
                        .pins = options.pins};
   if (const BlockMaskView* mask = operands.blockMask) {
@@ -64,9 +74,9 @@ KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
-Status checkCaptures(const Mod& mod, const Captures& captures, const ProblemShape& problem,
+Status checkCaptures(const Mod& mod, const Captures& captures, const plan::LaunchOperands& operands,
                      const std::map<std::string, int64_t>& pins) {
-  auto bindings = ir::bind(mod.module(), captures, problem);
+  auto bindings = ir::bind(mod.module(), captures, operands.problem, plan::sequencesOf(operands));
   return bindings ? checkPins(mod.module(), *bindings, pins) : bindings.error();
 }
 
@@ -74,14 +84,16 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
                             bool buildBlockMask, BlockMask::Lists lists) {
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
+  if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
   if (operands.captures)
-    if (Status status = checkCaptures(derived, *operands.captures, layout->problem, options.pins); !status)
+    if (Status status = checkCaptures(derived, *operands.captures, *layout, options.pins); !status)
       return status.error();
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
   if (!kernelMod) return kernelMod.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
-  const bool buildsMask = buildBlockMask && !options.blockSparse && plan::wantsBlockMask((*kernelMod)->facts, *plan);
+  const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
+                          plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
     options.blockSparse = true;
     plan = plan::choosePlan(**kernelMod, options, &*layout);

@@ -164,6 +164,9 @@ std::string hooksText(const Program& program, llvm::ArrayRef<std::string> bodies
   const Hook* shift = hookOf(program, ir::kRowShift);
   text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)",
                        shift ? bodyOf(shift) : "    return 0.f;\n");
+  for (const ir::OutputRole& role : {ir::kKvLength, ir::kQOffset})
+    if (const Hook* hook = hookOf(program, role))
+      text += returnerText("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), bodyOf(hook));
   if (!edges) return text;
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }
@@ -270,6 +273,8 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   addFlag("kColumnsLoad", columnsLoad);
   if (dScore) addFlag("kPassesGradient", facts.passesGradient);
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
+  if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);
+  if (hookOf(program, ir::kQOffset)) addFlag("kHasOffsets", true);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";

@@ -91,11 +91,21 @@ Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis
                                         actual, module.dims[extent.value], bound));
 }
 
-Status bindTensor(const Module& module, const TensorCapture& tensor, const Captures& captures, Bindings& bindings) {
-  const Captures::Item* given = captures.find(tensor.name);
-  if (!given) return missing(tensor.name, declarationOf(module, tensor));
-  const TensorView* view = std::get_if<TensorView>(given);
-  if (!view) return wrongKind(tensor.name, "a tensor", *given);
+/// Null: the tensor is a capture.
+const TensorView* viewIn(const SequenceTensors& sequences, const TensorCapture& tensor) {
+  if (tensor.name == kKvLengthsTensor) return sequences.kvLengths;
+  return tensor.name == kQOffsetsTensor ? sequences.qOffsets : nullptr;
+}
+
+Status bindTensor(const Module& module, const TensorCapture& tensor, const TensorView* view, const Captures& captures,
+                  Bindings& bindings) {
+  const bool isCapture = !view; // addresses of other tensors are their givers' business
+  if (isCapture) {
+    const Captures::Item* given = captures.find(tensor.name);
+    if (!given) return missing(tensor.name, declarationOf(module, tensor));
+    view = std::get_if<TensorView>(given);
+    if (!view) return wrongKind(tensor.name, "a tensor", *given);
+  }
   if (view->dtype != tensor.dtype)
     return Error::environment(fmt::format("capture '{}' has dtype {}, but the mod declares {}", tensor.name,
                                           dtypeName(view->dtype), dtypeName(tensor.dtype)));
@@ -104,7 +114,7 @@ Status bindTensor(const Module& module, const TensorCapture& tensor, const Captu
                                           view->rank, tensor.shape.size(), declarationOf(module, tensor)));
   for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
     if (Status ok = bindExtent(module, tensor, axis, view->shape[axis], bindings); !ok) return ok;
-  if (!view->data && view->elements() != 0)
+  if (isCapture && !view->data && view->elements() != 0)
     return Error::environment(fmt::format("capture '{}' has no data: its pointer is null", tensor.name));
   bindings.tensors.push_back(*view);
   return {};
@@ -155,18 +165,23 @@ Error undeclared(const Module& module, const Captures& captures) {
 
 } // namespace
 
-Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem) {
+Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
+                        const SequenceTensors& sequences) {
   Bindings bindings;
   if (Status ok = bindProblem(problem, bindings); !ok) return std::move(ok).error();
   bindings.dims.resize(module.dims.size(), kUnknown);
-  for (const TensorCapture& tensor : module.tensors)
-    if (Status ok = bindTensor(module, tensor, captures, bindings); !ok) return std::move(ok).error();
+  size_t captured = module.scalars.size();
+  for (const TensorCapture& tensor : module.tensors) {
+    const TensorView* view = viewIn(sequences, tensor);
+    if (Status ok = bindTensor(module, tensor, view, captures, bindings); !ok) return std::move(ok).error();
+    captured += !view;
+  }
   for (const ScalarCapture& scalar : module.scalars)
     if (Status ok = bindScalar(scalar, captures, bindings); !ok) return std::move(ok).error();
   for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim)
     if (bindings.dims[dim] == kUnknown)
       return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
-  if (captures.all().size() != module.tensors.size() + module.scalars.size()) return undeclared(module, captures);
+  if (captures.all().size() != captured) return undeclared(module, captures);
   return bindings;
 }
 

@@ -33,9 +33,17 @@ struct Bindings {
   llvm::SmallVector<int64_t, 16> dims;       ///< in the order of Module::dims
 };
 
-/// Matches captures with the module's declarations. Errors are Blame::Environment and name the capture: missing, of the
-/// wrong kind, dtype, rank or extent, out of int32's range, without data, or not declared by the mod. Free dims take
-/// the extent of the first tensor that names them; all others must agree. An integer is accepted for a float scalar.
-Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem);
+/// What a launch tells of the sequences of its batch: the tensors that the pass `sequences` declared. Null: not given.
+struct SequenceTensors {
+  const TensorView* kvLengths = nullptr;
+  const TensorView* qOffsets = nullptr;
+};
+
+/// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Errors
+/// are Blame::Environment and name the capture: missing, of the wrong kind, dtype, rank or extent, out of int32's
+/// range, without data, or not declared by the mod. Free dims take the extent of the first tensor that names them; all
+/// others must agree. An integer is accepted for a float scalar.
+Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
+                        const SequenceTensors& sequences = {});
 
 } // namespace attnc::ir

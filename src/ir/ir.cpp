@@ -31,6 +31,7 @@ Module Module::declarations() const {
   Module result;
   result.sourceName = sourceName;
   result.liftsMasks = liftsMasks;
+  result.offsetsQueries = offsetsQueries;
   result.dims = dims;
   result.tensors = tensors;
   result.scalars = scalars;
@@ -52,10 +53,12 @@ void Module::setOutput(llvm::StringRef name, ParamSet params, Value value) {
   if (at == allOutputs.end() || at->name != name) at = allOutputs.insert(at, Output{name.str(), {}, {}});
   at->params = params;
   at->value = value;
+  offsetsQueries = offsetsQueries || name == kQOffset;
 }
 
 void Module::dropOutput(llvm::StringRef name) {
   llvm::erase_if(allOutputs, [&](const Output& output) { return output.name == name; });
+  if (name == kQOffset) offsetsQueries = false;
 }
 
 Value Module::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t attr, uint32_t line) {

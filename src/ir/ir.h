@@ -76,6 +76,15 @@ Type loadedType(DType dtype);
 /// launch then fits into the parameters of a kernel.
 constexpr size_t kMaxCaptures = 128;
 
+/// Tensors that the pass `sequences` declares beside those of the mod, [B] i32 each: operands of a launch, no captures.
+inline constexpr llvm::StringLiteral kKvLengthsTensor = "attnc_kv_lengths";
+inline constexpr llvm::StringLiteral kQOffsetsTensor = "attnc_q_offset";
+constexpr size_t kSequenceTensors = 2;
+/// Whether a tensor is one of these.
+inline bool isOfSequences(const TensorCapture& tensor) {
+  return tensor.name == kKvLengthsTensor || tensor.name == kQOffsetsTensor;
+}
+
 class Module {
 public:
   Module();
@@ -87,6 +96,8 @@ public:
   std::vector<ScalarCapture> scalars;
   /// A pass has moved masks from score_mod to mask_mod; for messages, not part of the identity.
   bool liftsMasks = false;
+  /// There is an output q_offset, also while a pass is still writing the module: q_idx counts from there.
+  bool offsetsQueries = false;
 
   /// The same declarations, without nodes and outputs.
   Module declarations() const;

@@ -60,9 +60,16 @@ inline constexpr OutputRole kKvTerm = {"kv_term", Type::F32, {ParamKind::B, Para
 inline constexpr OutputRole kKvBegin = {"kv_begin", Type::I32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
 inline constexpr OutputRole kKvEnd = {"kv_end", Type::I32, {ParamKind::B, ParamKind::H, ParamKind::QIdx}};
 
+// Of sequences of a batch that differ in length and place (the pass `sequences`).
+/// Rows of K and V that a batch entry has, 0 to KV_LEN: no column behind them lives.
+inline constexpr OutputRole kKvLength = {"kv_length", Type::I32, {ParamKind::B}};
+/// The position of the first query of a batch entry, -kMaxExtent to kMaxExtent - Q_LEN. In a module that has it, q_idx
+/// is the position of a query, q_offset plus its row of q; it may be negative.
+inline constexpr OutputRole kQOffset = {"q_offset", Type::I32, {ParamKind::B}};
+
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,    kMask,    kDScore, kScaleIn, kScaleOut,
-                                        kRowShift, kKvSlope, kKvTerm, kKvBegin, kKvEnd};
+inline constexpr OutputRole kRoles[] = {kScore,   kMask,   kDScore,  kScaleIn, kScaleOut, kRowShift,
+                                        kKvSlope, kKvTerm, kKvBegin, kKvEnd,   kKvLength, kQOffset};
 /// Those that passes derive for kernels.
 inline constexpr const OutputRole* kDerivedRoles = kRoles + 3;
 /// The role of this name; null if the name is not well known.

@@ -9,8 +9,8 @@
 //   clamped first to one beyond what the other side can reach, which no comparison sees:
 //     q_idx - kv_idx <= window                  =>  q_idx - min(max(window, -2^24), 2^24) <= kv_idx
 //     |q_idx - kv_idx| <= 64                    =>  q_idx - 64 <= kv_idx and q_idx + 64 >= kv_idx
-// * A cast of an integer sum becomes a sum of casts where all numbers are at most 2^24 in size and thus exact in f32;
-//   kernels run with indices below 2^24 (ir::kMaxExtent):
+// * A cast of an integer sum becomes a sum of casts where all numbers are at most 2^24 in size and thus exact in f32, but
+//   for the last sum, which is rounded once; kernels run with indices below 2^24 (ir::kMaxExtent):
 //     f32(kv_idx - q_idx)                       =>  f32(kv_idx) - f32(q_idx)
 //
 // Not: placing values. Codegen computes a value at the outermost level that knows it.
@@ -259,10 +259,19 @@ private:
 
   // ---- Casts ----
 
+  /// Whether the value is a sum that is rounded once, as an integer that is cast or as a sum of f32, if its operands
+  /// are exact in f32.
+  bool roundsOnce(Value value) {
+    const Op op = out[value].op;
+    return levelOf(value) == Level::Element && (op == Op::Add || op == Op::Sub) && intervals.isExact(value);
+  }
+
   /// f32(value) without a cast per element; nothing where that cannot be or would not be exact.
   std::optional<Value> castOutside(Value value, const Node& like, int depth) {
     constexpr int kMaxDepth = 16;
-    if (!isInt(out[value].type) || !intervals.range(value).within(-kExactInF32, kExactInF32)) return std::nullopt;
+    if (!isInt(out[value].type)) return std::nullopt;
+    if (!intervals.range(value).within(-kExactInF32, kExactInF32) && !(depth == 0 && roundsOnce(value)))
+      return std::nullopt;
     if (levelOf(value) != Level::Element) return out.make(Op::Cast, Type::F32, {value}, 0, like.line);
     const Node node = out[value];
     bool isKnown =

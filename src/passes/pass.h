@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attnc/error.h"
+#include "attnc/problem.h"
 #include "ir/ir.h"
 #include "ir/pins.h"
 
@@ -12,12 +13,21 @@ namespace attnc::passes {
 
 using ir::Pins;
 
-struct PassContext {
-  Pins pins;
+/// What is known of the sequences of a batch one by one.
+struct SequenceForm {
+  bool lengths = false; ///< each has a KV length of its own
+  QueryOffsets offsets = QueryOffsets::None;
+  bool isPlain() const { return !lengths && offsets == QueryOffsets::None; }
 };
 
-/// A pass takes a verified module and leaves a verified one with the same declarations (order-captures alone permutes
-/// them). Only `pin` can fail, by Blame::Environment: a pin that names nothing or does not fit.
+struct PassContext {
+  Pins pins;
+  SequenceForm sequences = {};
+};
+
+/// A pass takes a verified module and leaves a verified one with the same declarations (`sequences` adds some,
+/// order-captures permutes them). By Blame::Environment `pin` can fail, for a pin that names nothing or does not fit,
+/// and `sequences`, for a name that is taken.
 struct Pass {
   std::string_view name;    ///< as users type it: "fold-constants"
   std::string_view summary; ///< one sentence

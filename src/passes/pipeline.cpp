@@ -28,7 +28,7 @@ Error brokenBy(std::string_view pass, const std::string& finding, const std::str
 Status runOne(ir::Module& module, const Pass& pass, const PipelineOptions& options) {
   std::string before = options.verify ? ir::print(module) : std::string();
   auto start = std::chrono::steady_clock::now();
-  if (Status ok = pass.run(module, PassContext{options.pins}); !ok) return ok;
+  if (Status ok = pass.run(module, PassContext{options.pins, options.sequences}); !ok) return ok;
   std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
   if (options.time && options.sink)
     options.sink(fmt::format("{:<16} {:8.1f} us {:6} nodes\n", pass.name, taken.count(), module.size()));
@@ -62,6 +62,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
     return Error::environment(fmt::format("there is no pass '{}'", options.printAfter));
   std::vector<Pass> order;
   for (const char* name : {
+           "sequences",      // before all that relies on where q_idx may lie
            "pin",            // from here on, a pinned name is a constant
            "fold-constants", // no operation on constants alone
            "gradient-stops", // they stand in the way of the rules of simplify

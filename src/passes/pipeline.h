@@ -21,6 +21,7 @@ struct PipelineOptions {
   std::string printAfter;                     ///< "all", or the name of a pass: the IR after it goes to `sink`
   std::function<void(std::string_view)> sink; ///< gets whole lines of text; called on the calling thread
   Pins pins;
+  SequenceForm sequences = {};
 };
 
 /// Runs all passes on a verified module. Errors: a pin that does not fit (Blame::Environment), an unknown name in

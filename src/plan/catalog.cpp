@@ -69,6 +69,10 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 }
 
 Status checkOptions(const KernelOptions& options) {
+  if (options.kind != KernelKind::Forward && (options.lengths || options.offsets != QueryOffsets::None))
+    return Error::environment(
+        fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
+        "forward kernels do");
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),

@@ -58,6 +58,13 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
   return {};
 }
 
+/// kv_lengths or q_offset: i32 [batch].
+Status checkSequences(std::string_view name, const TensorView& tensor, int64_t batch) {
+  if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == batch) return {};
+  return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
+               fmt::format("i32 [{}]", batch));
+}
+
 /// Lists that a kernel walks. Addresses are not looked at.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
   if (Status status = checkServes(mask.shape, problem); !status) return status;
@@ -115,11 +122,27 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   all.rowMax = outputs.rowMax ? static_cast<float*>(outputs.rowMax->data) : nullptr;
   all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
   all.problem = {q[0], q[1], k[1], q[2], k[2]};
+  all.kvLengths = operands.kvLengths;
+  all.qOffsets = operands.qOffsets;
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
+    if (*tensor)
+      if (Status status = checkSequences(name, **tensor, q[0]); !status) return status.error();
   if (operands.blockMask && options.blockSparse) {
     if (Status status = checkWalked(*operands.blockMask, all.problem, options); !status) return status.error();
     all.lists = *operands.blockMask;
   }
   return all;
+}
+
+Status checkSequencesGiven(const Operands& operands, const KernelOptions& options) {
+  for (auto [name, isMeant, isGiven, option] :
+       {std::tuple("kv_lengths", options.lengths, operands.kvLengths.has_value(), "lengths"),
+        {"q_offset", options.offsets == QueryOffsets::Tensor, operands.qOffsets.has_value(), "offsets"}})
+    if (isMeant != isGiven)
+      return Error::environment(isMeant ? fmt::format("the kernel was compiled for {}, which is not given", name)
+                                        : fmt::format("{} is given to a kernel that was compiled without", name),
+                                fmt::format("KernelOptions::{} says which", option));
+  return {};
 }
 
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
@@ -129,8 +152,11 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
                               "KernelOptions::blockSparse says which");
   if (outputs.rowMax && !options.rowMax)
     return Error::environment("row_max is asked for, but the kernel was compiled without", "set KernelOptions::rowMax");
+  if (Status status = checkSequencesGiven(operands, options); !status) return status.error();
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets}})
+    if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;

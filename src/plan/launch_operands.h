@@ -5,6 +5,7 @@
 #include "attnc/kernel.h"
 #include "attnc/operands.h"
 #include "attnc/problem.h"
+#include "ir/bindings.h"
 #include "ir/ir.h"
 #include "templates/params.cuh"
 
@@ -29,6 +30,7 @@ struct LaunchOperands {
   float* lse = nullptr;    ///< null: not asked for
   float* rowMax = nullptr; ///< null: not asked for
   float scale = 1;
+  std::optional<TensorView> kvLengths, qOffsets; ///< i32 [batch]
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0
@@ -42,8 +44,11 @@ struct LaunchOperands {
 /// dtypes, extents, strides. Addresses may be null. Errors are Blame::Environment and name the tensor.
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// The same for a launch of a forward kernel: nothing is null that would be touched, and row maxima and lists are given
-/// as the kernel was compiled for.
+/// Whether lengths and offsets of sequences are given as the kernel was compiled for.
+Status checkSequencesGiven(const Operands& operands, const KernelOptions& options);
+
+/// checkLayout() for a launch of a forward kernel: nothing is null that would be touched, and row maxima, lists,
+/// lengths and offsets are given as the kernel was compiled for.
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
 /// checkLayout() for backward kernels: gradients and what flows back are checked as well.
@@ -57,6 +62,11 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
 /// For a launch of a block-mask kernel of the module's mask_mod.
 Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMaskView& mask,
                                         const ProblemShape& problem, const KernelOptions& options);
+
+/// What bind() needs of them.
+inline ir::SequenceTensors sequencesOf(const LaunchOperands& operands) {
+  return {operands.kvLengths ? &*operands.kvLengths : nullptr, operands.qOffsets ? &*operands.qOffsets : nullptr};
+}
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and
 /// become 0.

@@ -33,12 +33,30 @@ std::vector<float> decode(const TensorView& tensor) {
   return values;
 }
 
+/// What a module says of a batch entry.
+struct Sequence {
+  int64_t kvLength, qOffset;
+};
+
+std::vector<Sequence> sequencesIn(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem) {
+  std::vector<Sequence> sequences(size_t(problem.batch), {problem.kvLen, 0});
+  const auto read = [&](const ir::OutputRole& role, int64_t Sequence::*field) {
+    const std::optional<ir::Value> value = module.output(role);
+    if (!value) return;
+    const ir::Evaluator evaluator(module, bindings, *value);
+    for (int64_t b = 0; b < problem.batch; ++b) sequences[size_t(b)].*field = evaluator.evaluate(0, b, 0, 0, 0).integer;
+  };
+  read(ir::kKvLength, &Sequence::kvLength);
+  read(ir::kQOffset, &Sequence::qOffset);
+  return sequences;
+}
+
 /// Computes rows; each thread has its own, with its own scratch and interpreter.
 class Rows {
 public:
   Rows(const AttentionArgs& args, const std::vector<float>& k, const std::vector<float>& v,
-       const ir::Interpreter& interpreter, AttentionResult& result)
-      : args(args), k(k), v(v), interpreter(interpreter), result(result),
+       const ir::Interpreter& interpreter, const std::vector<Sequence>& sequences, AttentionResult& result)
+      : args(args), k(k), v(v), interpreter(interpreter), sequences(sequences), result(result),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
 
   /// `row` counts over [B, H, Q_LEN].
@@ -62,9 +80,12 @@ private:
     live.clear();
     scores.clear();
     listColumns(args.blockMask, result.problem, b, h, q, ranges);
-    for (const ColumnRange& range : ranges) addColumns(b, h, q, firstKv, range.begin, range.end, range.full);
+    const auto [length, offset] = sequences[size_t(b)];
+    for (const ColumnRange& range : ranges)
+      addColumns(b, h, offset + q, firstKv, range.begin, std::min(range.end, length), range.full);
   }
 
+  /// `q`: the position of the query.
   void addColumns(int64_t b, int64_t h, int64_t q, int64_t firstKv, int64_t begin, int64_t end, bool full) {
     for (int64_t kv = begin; kv < end; ++kv) {
       if (!full && !interpreter.mask(b, h, q, kv)) continue;
@@ -106,6 +127,7 @@ private:
   const std::vector<float>& k;
   const std::vector<float>& v;
   ir::Interpreter interpreter;
+  const std::vector<Sequence>& sequences; // by batch entry
   AttentionResult& result;
   double scale;
   std::vector<double> query, scores;
@@ -118,7 +140,8 @@ private:
 Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const AttentionArgs& args) {
   auto problem = problemOf(args.q, args.k, args.v);
   if (!problem) return std::move(problem).error();
-  auto bindings = ir::bind(module, captures, *problem);
+  auto bindings = ir::bind(module, captures, *problem,
+                           {args.kvLengths ? &*args.kvLengths : nullptr, args.qOffsets ? &*args.qOffsets : nullptr});
   if (!bindings) return std::move(bindings).error();
   if (auto status = checkBlockMask(args.blockMask, *problem); !status) return status.error();
 
@@ -130,8 +153,9 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
 
   const std::vector<float> k = decode(args.k), v = decode(args.v);
   const ir::Interpreter interpreter(module, *bindings);
+  const std::vector<Sequence> sequences = sequencesIn(module, *bindings, *problem);
   parallelFor(rows, [&](int64_t begin, int64_t end) {
-    Rows worker(args, k, v, interpreter, result);
+    Rows worker(args, k, v, interpreter, sequences, result);
     for (int64_t row = begin; row < end; ++row) worker.compute(row);
   });
   return result;

@@ -30,6 +30,8 @@ struct AttentionArgs {
   /// Host memory. Blocks that are not listed do not live; full ones skip mask_mod. Its batch and heads are B and H, or
   /// 1, and its lengths are those of q and k.
   const BlockMaskView* blockMask = nullptr;
+  /// i32 [B], for modules with the outputs kv_length and q_offset.
+  std::optional<TensorView> kvLengths, qOffsets;
 };
 
 /// Dense results. A row whose live scores are all -inf, or that has none, has out 0, lse -inf and rowMax -inf. A row

@@ -6,6 +6,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/exponents.cuh"
+#include "algo/sequence.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tanh_exponents.cuh"
 #include "params.cuh"
@@ -27,18 +28,23 @@ template <int RowGroups> struct Place {
   ATTNC_DEVICE Place(const ForwardParams& p, const ModArgs& args, int b, int h, int q_start, int first)
       : b(b), h(h), q_first(q_start + first), origin(origin_of(q_start)), head(Mod::head(args, b, h)), // SEAM(head)
         exponents(p.scale, Mod::factors(args, head)) {                                                  // SEAM(factors)
-    const float q_float = float(q_first - origin);
+    if constexpr (kHasOffsets<Mod>) origin = origin_of(q_offset<Mod>(args, head) + q_start);
+    const float q_float = float(q_offset<Mod>(args, head) + q_first - origin);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      row[r] = Mod::row(args, head, b, h, q_idx(p, r), q_float + float(offset(r))); // SEAM(row)
+      row[r] = Mod::row(args, head, b, h, position(p, args, r), q_float + float(offset(r))); // SEAM(row)
   }
 
+  /// Of the lane's row r: its position, which the mod takes as q_idx, and its row of Q.
+  ATTNC_DEVICE int position(const ForwardParams& p, const ModArgs& args, int r) const {
+    return q_offset<Mod>(args, head) + q_idx(p, r);
+  }
   ATTNC_DEVICE int q_idx(const ForwardParams& p, int r) const { return min(q_first + offset(r), p.q_len - 1); }
   ATTNC_DEVICE static constexpr int offset(int r) { return Fragment<RowGroups, 8>::row_offset(r); }
 
-  /// What positions count from as floats: the first row of a tile if the mod allows, which keeps the row terms that
+  /// What positions count from as floats: that of a tile's first row if the mod allows, which keeps the row terms that
   /// row_shift() takes out of the scores small, and so exact enough.
-  ATTNC_DEVICE static int origin_of(int q_start) { return Mod::kAnyOrigin ? q_start : 0; }
+  ATTNC_DEVICE static int origin_of(int first_position) { return Mod::kAnyOrigin ? first_position : 0; }
 
   /// The lane's first column of a step, and the same as the mod counts it.
   ATTNC_DEVICE int kv_first(Step step) const { return step.start + Fragment<RowGroups, 8>::first_column(); }
@@ -91,7 +97,7 @@ ATTNC_DEVICE void at_each_score(Fragment<RowGroups, Columns>& x, const ForwardPa
         col = Mod::col(args, place.head, place.b, place.h, kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
 #pragma unroll
       for (int r = 0; r < 2 * RowGroups; ++r) {
-        const Coord at = {place.b, place.h, place.q_idx(p, r), kv_idx};
+        const Coord at = {place.b, place.h, place.position(p, args, r), kv_idx};
         if constexpr (requires { function(x.at(r, n, e), place.row[r], col, at, r, n, e); })
           function(x.at(r, n, e), place.row[r], col, at, r, n, e);
         else
@@ -115,12 +121,12 @@ ATTNC_DEVICE void mask_scores(Fragment<RowGroups, Columns>& x, const ForwardPara
   const int kv_first = place.kv_first(step);
 #pragma unroll
   for (int r = 0; r < 2 * RowGroups; ++r) {
-    int begin = kv_first, end = p.kv_len;
+    int begin = kv_first, end = kv_length<M>(p, args, place.head);
     if constexpr (M::kRowsAreIntervals) {
       if (step.flags & kStepMasked) {
-        const int q_idx = place.q_idx(p, r);
+        const int q_idx = place.position(p, args, r);
         const auto live = M::bounds(args, place.head, place.b, place.h, q_idx, q_idx + 1); // SEAM(bounds)
-        begin = live.begin, end = min(live.end, p.kv_len);
+        begin = live.begin, end = min(live.end, kv_length<M>(p, args, place.head));
       }
     }
     keep_columns(x, r, columns_before(begin - kv_first), columns_before(end - kv_first), dead);

@@ -6,6 +6,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/sequence.cuh"
 #include "algo/step_walk.cuh"
 
 namespace attnc {
@@ -20,12 +21,13 @@ template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE KvWalk<M, Size, Lists> walk_kv(const ForwardParams& p, const Args& args, int b, int h, int q_start, int q_end) {
   using Walk = KvWalk<M, Size, Lists>;
   if constexpr (Lists) {
-    return Walk(p.kv_len, BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
+    return Walk(kv_length_of<M>(p, args, b, h), BlockRow(p.lists, b, h, q_start / p.lists.q_block, p.lists.kv_block));
   } else if constexpr (M::kHasBounds) {
-    const auto head = M::head(args, b, h);                                // SEAM(head)
-    return Walk(p.kv_len, M::bounds(args, head, b, h, q_start, q_end)); // SEAM(bounds)
+    const auto head = M::head(args, b, h); // SEAM(head)
+    const int first = q_offset<M>(args, head) + q_start, end = q_offset<M>(args, head) + q_end;
+    return Walk(kv_length<M>(p, args, head), M::bounds(args, head, b, h, first, end)); // SEAM(bounds)
   } else {
-    return Walk(p.kv_len);
+    return Walk(kv_length_of<M>(p, args, b, h));
   }
 }
 

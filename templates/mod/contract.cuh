@@ -20,6 +20,8 @@
 //     static constexpr bool kKeepsGradient       likewise: d_score() is `grad`, so need not be called
 //     static constexpr bool kColumnsLoad         col() reads memory: worth calling once a column of a tile, for all rows
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
+//     static constexpr bool kHasLengths          kv_length() is there; else this is not
+//     static constexpr bool kHasOffsets          q_offset() is there; likewise
 //     struct Head         what is known once b and h are
 //     struct Row          what is known once b, h and q_idx are
 //     struct Col          what is known once b, h and kv_idx are
@@ -34,6 +36,8 @@
 //     static ScoreFactors factors(const ModArgs&, const Head&)
 //     static float row_shift(const ModArgs&, const Head&, const Row&)
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
+//     static int kv_length(const ModArgs&, const Head&)
+//     static int q_offset(const ModArgs&, const Head&)
 //
 // and, written for kernels that compute gradients of captures, of each place where one is read:
 //
@@ -62,6 +66,7 @@
 //   head        algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
+//               algo/sequence.cuh                          2
 //               forward_sm90.cu                            1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
@@ -119,6 +124,8 @@
 //               algo/kv_walk.cuh                           1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
+//   kv_length   algo/sequence.cuh                          1
+//   q_offset    algo/sequence.cuh                          1
 //
 //   head   once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
 //   row    once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin; the kernel forms
@@ -143,8 +150,12 @@
 //          of attention speaks for all.
 //   row_shift   what is to be added to all scores of the row: it changes lse and row max, nothing else.
 //   bounds of the rows [q_begin, q_end), at least one.
-//   b, h, q_idx, kv_idx: h is the query head. The kernel clamps q_idx to [0, q_len) and kv_idx to [0, kv_len) first, so
-//          that gathers stay inside; what comes back for a clamped element is not used.
+//   kv_length   rows of K and V that the batch entry has, 0 to KV_LEN: columns behind them do not live, and what they hold
+//          reaches no result.
+//   q_offset    q_idx of row 0 of q, negative ones included: with it all hooks take the position of a query as q_idx, and
+//          q_float counts positions. Without, that is the row.
+//   b, h, q_idx, kv_idx: h is the query head. The kernel clamps the row of q to [0, q_len) and kv_idx to [0, kv_len) first,
+//          so that gathers stay inside; what comes back for a clamped element is not used.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.
 //
 // Indices of gathers are clamped into the tensor unless they are proved to lie inside, given the ranges above. A tensor

@@ -244,3 +244,45 @@ TEST_CASE("a problem without batch entries takes a block mask of none", "[api]")
   CHECK(plan::checkBlockMask(ir::Module(), mask, {0, 8, 2, 100, 300}, {}));
   CHECK_FALSE(plan::checkBlockMask(ir::Module(), mask, {2, 8, 2, 100, 300}, {}));
 }
+
+TEST_CASE("lengths and offsets of sequences are held against the kernel and the batch", "[api]") {
+  Arguments args = arguments();
+  KernelOptions o = options();
+  args.kvLengths = args.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {2});
+  o.lengths = true;
+  o.offsets = QueryOffsets::Tensor;
+  SECTION("as it should be") {
+    auto checked = plan::checkForward(args, args, o);
+    REQUIRE(checked);
+    CHECK(plan::sequencesOf(*checked).kvLengths->data == kSomewhere);
+    CHECK(plan::sequencesOf(*checked).qOffsets->shape[0] == 2);
+  }
+  SECTION("a stride of 0") {
+    args.kvLengths->stride[0] = 0;
+    CHECK(plan::checkForward(args, args, o));
+  }
+  SECTION("dtype") {
+    args.kvLengths->dtype = DType::I64;
+    CHECK(errorOf(args, o) == "kv_lengths is i64 [2], expected i32 [2]");
+  }
+  SECTION("shape") {
+    args.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {3});
+    CHECK(errorOf(args, o) == "q_offset is i32 [3], expected i32 [2]");
+  }
+  SECTION("rank") {
+    args.qOffsets = TensorView::contiguous(kSomewhere, DType::I32, {2, 1});
+    CHECK(errorOf(args, o) == "q_offset is i32 [2, 1], expected i32 [2]");
+  }
+  SECTION("null") {
+    args.kvLengths->data = nullptr;
+    CHECK(errorOf(args, o) == "kv_lengths is null, expected device memory");
+  }
+  SECTION("missing") {
+    args.kvLengths.reset();
+    CHECK(errorOf(args, o) == "the kernel was compiled for kv_lengths, which is not given");
+  }
+  SECTION("not asked for") {
+    o.offsets = QueryOffsets::FromLengths;
+    CHECK(errorOf(args, o) == "q_offset is given to a kernel that was compiled without");
+  }
+}

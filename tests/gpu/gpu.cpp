@@ -107,6 +107,19 @@ DeviceLists upload(const BlockMask& mask) {
   return lists;
 }
 
+/// i32 numbers in device memory; no view of none.
+struct DeviceNumbers {
+  device::Buffer buffer;
+  std::optional<TensorView> view;
+
+  explicit DeviceNumbers(const std::vector<int32_t>& values) {
+    if (values.empty()) return;
+    buffer = take(device::Buffer::allocate(values.size() * 4));
+    take(buffer.upload(values.data(), values.size() * 4));
+    view = TensorView::contiguous(buffer.data(), DType::I32, {int64_t(values.size())});
+  }
+};
+
 /// A device buffer of NaNs.
 device::Buffer poisoned(size_t bytes) {
   device::Buffer buffer = take(device::Buffer::allocate(bytes));
@@ -198,6 +211,9 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   Outputs outputs{.out = out.view, .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
   if (options.rowMax) outputs.rowMax = TensorView::contiguous(rowMax.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
 
+  const DeviceNumbers lengths(operands.kvLengths), offsets(operands.qOffsets);
+  inputs.kvLengths = lengths.view;
+  inputs.qOffsets = offsets.view;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   device::Buffer lists;
   BlockMaskView mask;
@@ -209,7 +225,8 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     inputs.blockMask = &mask;
   }
   const Prepared prepared = take(device.compiler.prepare(
-      mod, inputs, outputs, {.family = options.family, .tf32 = options.tf32, .buildBlockMask = false}));
+      mod, inputs, outputs,
+      {.family = options.family, .tf32 = options.tf32, .offsets = options.offsets, .buildBlockMask = false}));
   const device::Buffer workspace = poisoned(prepared.workspaceBytes());
   take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
   if (options.workspace)
@@ -327,10 +344,20 @@ void checkGradients(const Gradients& actual, const Gradients& expected, const Pr
   checkValues("dV", actual.dV, expected.dV, tolerance.dV(expected.dV));
 }
 
-Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale) {
+Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operands, std::optional<float> scale,
+                     std::optional<QueryOffsets> offsets) {
   reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
   if (scale) args.scale = *scale;
-  auto result = take(reference::attention(mod.module(), operands.captures, args));
+  const auto viewOf = [](const std::vector<int32_t>& values) -> std::optional<TensorView> {
+    if (values.empty()) return std::nullopt;
+    return TensorView::contiguous(const_cast<int32_t*>(values.data()), DType::I32, {int64_t(values.size())});
+  };
+  args.kvLengths = viewOf(operands.kvLengths);
+  args.qOffsets = viewOf(operands.qOffsets);
+  const Operands given{.kvLengths = args.kvLengths, .qOffsets = args.qOffsets};
+  const passes::SequenceForm form = sequenceForm(given, {.offsets = offsets});
+  const Mod whole = form.isPlain() ? mod : take(sequencesMod(mod, form, {}));
+  auto result = take(reference::attention(whole.module(), operands.captures, args));
   return {std::move(result.out), std::move(result.lse), std::move(result.rowMax)};
 }
 

@@ -59,6 +59,7 @@ struct HostOperands {
   cli::HostTensor q, k, v;
   cli::NamedTensors tensors;
   Captures captures; ///< views into `tensors`
+  std::vector<int32_t> kvLengths, qOffsets; ///< of each sequence; empty: not given
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 
@@ -82,13 +83,15 @@ struct RunOptions {
   bool tf32 = false;
   std::optional<float> scale;
   bool workspace = true; ///< give the kernel what it asks for
+  std::optional<QueryOffsets> offsets; ///< as PrepareOptions::offsets
 };
 
 /// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.
 Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& operands, const RunOptions& options);
 
 /// The same by the fp64 reference on the CPU.
-Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands, std::optional<float> scale = {});
+Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands& operands,
+                     std::optional<float> scale = {}, std::optional<QueryOffsets> offsets = {});
 
 /// Gradients of q, k and v as doubles, dense.
 struct Gradients {

@@ -132,6 +132,28 @@ TEST_CASE("no library mod spills or draws an advisory of ptxas, in any template,
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("kernels with lengths and offsets compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (auto [arch, family] : {std::pair("sm_80", Family::Sm80), {"sm_90a", Family::Sm90}, {"sm_80", Family::Naive}})
+      for (int dim : {64, 128, 256})
+        for (bool sparse : {false, true}) {
+          if ((family == Family::Naive && (dim > 64 || sparse)) || (sparse && (dim > 128 || !mod.hasMaskMod())))
+            continue;
+          jobs.push_back({fmt::format("{} {} d{}{}", name, familyName(family), dim, sparse ? " lists" : ""),
+                          mod,
+                          {.family = family,
+                           .arch = arch,
+                           .headDim = dim,
+                           .blockSparse = sparse,
+                           .lengths = true,
+                           .offsets = QueryOffsets::FromLengths}});
+        }
+  REQUIRE(jobs.size() > 100);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");

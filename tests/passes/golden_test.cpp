@@ -1,6 +1,6 @@
 // Golden files: tests/passes/golden/<pass>/<behaviour>.ir holds a sentence, the module before, `; =>`, and the module
 // after the pass and dce. ATTNC_UPDATE_GOLDEN=1 rewrites the second half. A first line `; pin NAME=VALUE ...` sets
-// pins.
+// pins, `; sequences lengths tensor` the form of sequences.
 #include "ir/printer.h"
 #include "ir/reader.h"
 #include "passes/pass.h"
@@ -39,10 +39,19 @@ Pins pinsOf(const std::string& text) {
   return pins;
 }
 
+SequenceForm sequencesOf(const std::string& text) {
+  const std::string line = text.substr(0, text.find('\n'));
+  const auto says = [&](const char* word) { return line.find(word) != std::string::npos; };
+  if (!says("; sequences")) return {};
+  return {says("; sequences lengths"), says(" tensor")         ? QueryOffsets::Tensor
+                                       : says(" from lengths") ? QueryOffsets::FromLengths
+                                                               : QueryOffsets::None};
+}
+
 /// Holds files without captures to the interpreter at the largest extents, where sums come closest to wrapping around.
 /// What passes take out of the score has tests of its own.
 void checkMeaning(const Pass& pass, const ir::Module& before, const ir::Module& after) {
-  if (pass.name == "derive-scale" || pass.name == "derive-row-shift") return;
+  if (pass.name == "derive-scale" || pass.name == "derive-row-shift" || pass.name == "sequences") return;
   if (!before.tensors.empty() || !before.scalars.empty()) return;
   auto sameness = pass.name == "lift-masks" ? test::Sameness::Attention : test::Sameness::Exact;
   test::requireSameMeaning(before, after, {}, {.qLen = ir::kMaxExtent, .kvLen = ir::kMaxExtent}, 200, sameness);
@@ -55,7 +64,7 @@ void checkFile(const Pass& pass, const fs::path& path) {
   REQUIRE(arrow != std::string::npos);
   auto module = ir::read(text.substr(0, arrow), path.string());
   if (!module) FAIL(module.error().message);
-  PassContext context{pinsOf(text)};
+  PassContext context{pinsOf(text), sequencesOf(text)};
   ir::Module before = *module;
   REQUIRE(pass.run(*module, context));
   checkMeaning(pass, before, *module);

@@ -1,5 +1,6 @@
-#include "reference/attention.h"
 #include "ir/element.h"
+#include "passes/pass.h"
+#include "reference/attention.h"
 
 #include <catch2/catch.hpp>
 
@@ -305,4 +306,51 @@ TEST_CASE("a score beyond the range of f32 is infinite, as in kernels") {
   REQUIRE(got);
   CHECK(std::isnan(got->lse[0])); // 1e60 and 1e30
   CHECK(got->lse[1] == Approx(1e30));
+}
+
+TEST_CASE("rows of K and V behind a sequence take no part, and queries stand where their offset says") {
+  const Case c{3, 2, 1, 5, 9, 4, 4, 3};
+  const std::vector<int32_t> lengths = {7, 0, 3}, offsets = {2, 4, 1};
+  std::vector<int32_t> given = lengths, positions = offsets;
+  const TensorView lengthsView = TensorView::contiguous(given.data(), DType::I32, {3}),
+                   offsetsView = TensorView::contiguous(positions.data(), DType::I32, {3});
+  std::vector<float> slopes = {0.5f, -0.25f};
+  Captures captures;
+  captures.set("slopes", TensorView::contiguous(slopes.data(), DType::F32, {2}));
+  for (passes::SequenceForm form : {passes::SequenceForm{true, QueryOffsets::Tensor},
+                                    {true, QueryOffsets::FromLengths},
+                                    {true, QueryOffsets::None},
+                                    {false, QueryOffsets::Tensor},
+                                    {false, QueryOffsets::FromLengths}}) {
+    Module module = alibiModule();
+    module.setOutput(kMask,
+                     module.make(Op::Le, Type::Bool, {module.param(ParamKind::KvIdx), module.param(ParamKind::QIdx)}));
+    REQUIRE(passes::sequences(module, {.sequences = form}));
+    const auto lengthOf = [&](int64_t b) { return form.lengths ? int64_t(lengths[size_t(b)]) : c.kvLen; };
+    const auto position = [&](int64_t b, int64_t row) {
+      if (form.offsets == QueryOffsets::Tensor) return offsets[size_t(b)] + row;
+      return form.offsets == QueryOffsets::None ? row : lengthOf(b) - c.qLen + row;
+    };
+    std::mt19937 random(5);
+    Tensor q({3, 2, 5, 4}, random), k({3, 1, 9, 4}, random), v({3, 1, 9, 4}, random);
+    const Expectation want = bruteForce(
+        c, q, k, v, 0.5,
+        [&](double score, int64_t b, int64_t h, int64_t row, int64_t kv) {
+          return double(float(score) + slopes[size_t(h)] * float(kv - position(b, row)));
+        },
+        [&](int64_t b, int64_t, int64_t row, int64_t kv) { return kv < lengthOf(b) && kv <= position(b, row); });
+    for (Tensor* tensor : {&k, &v}) // what lies behind is NaN
+      for (int64_t b = 0; b < 3; ++b)
+        for (int64_t i = lengthOf(b) * 4; i < 9 * 4; ++i)
+          tensor->values[size_t(b * 9 * 4 + i)] = std::numeric_limits<double>::quiet_NaN();
+    Strided qMemory(q, DType::F32), kMemory(k, DType::F32), vMemory(v, DType::F32);
+    AttentionArgs args{.q = qMemory.view, .k = kMemory.view, .v = vMemory.view};
+    if (form.lengths) args.kvLengths = lengthsView;
+    if (form.offsets == QueryOffsets::Tensor) args.qOffsets = offsetsView;
+    const auto got = reference::attention(module, captures, args);
+    if (!got) FAIL(got.error().message);
+    checkClose("out", got->out, want.out);
+    checkClose("lse", got->lse, want.lse);
+    checkClose("row max", got->rowMax, want.rowMax);
+  }
 }

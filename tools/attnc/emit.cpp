@@ -3,6 +3,7 @@
 #include "gradient_options.h"
 #include "options.h"
 #include "output_file.h"
+#include "sequence_options.h"
 
 #include "api/mod_impl.h"
 #include "ir/printer.h"
@@ -24,6 +25,7 @@ struct EmitOptions {
   TargetOptions target{.arch = "sm_90a"};
   KernelFlags kernel;
   GradientOptions gradients;
+  SequenceOptions sequences;
   std::string stage, kind = "forward", output;
   std::optional<int> launch; ///< counted from 1
   bool blockSparse = false;
@@ -52,6 +54,8 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .headDim = options.target.headDim,
                        .headDimV = options.target.headDimV,
                        .blockSparse = options.blockSparse,
+                       .lengths = options.sequences.kvLengths,
+                       .offsets = options.sequences.settledOffsets(),
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
@@ -99,7 +103,12 @@ Expected<std::string> emit(const EmitOptions& options) {
   }
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
-  if (options.stage == "ir") return mod->irText();
+  if (options.stage == "ir") {
+    const passes::SequenceForm form{options.sequences.kvLengths, options.sequences.settledOffsets()};
+    if (!form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
+    if (!mod) return std::move(mod).error();
+    return mod->irText();
+  }
   if (options.stage == "grad-ir") return gradientIrText(*mod);
 
   auto complete = kernelOptions(*mod, options);
@@ -125,6 +134,7 @@ Expected<std::string> emit(const EmitOptions& options) {
 
 int runEmit(const EmitOptions& options) {
   options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
+  options.sequences.check(kindOf(options.kind) == KernelKind::Forward && options.stage != "grad-ir");
   if (options.launch && options.stage != "cu" && options.stage != "ptx" && options.stage != "cubin")
     throw CLI::ValidationError("--launch", options.stage + " is of the whole kernel");
   bool toStdout = options.output.empty() || options.output == "-";
@@ -170,6 +180,7 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
+  options->sequences.addTo(*command, "Forward: the kernel takes a KV length for each sequence; ir shows what of it");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);
   command

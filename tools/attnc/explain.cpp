@@ -7,6 +7,7 @@
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
+#include "passes/sequences.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
@@ -51,7 +52,8 @@ Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options
   auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask)
                            : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
   if (!operands) return operands;
-  shapes = fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target);
+  shapes =
+      fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target, options.run.sequences);
   return operands;
 }
 
@@ -71,6 +73,23 @@ std::string valuesText(const Captures& captures) {
     if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
   }
   return text.empty() ? text : text + "\n";
+}
+
+/// What kernels are told of sequences, and what the counts of blocks take for it.
+std::string sequencesText(const KernelOptions& kernel) {
+  std::string text = kernel.lengths ? "KV lengths, counted below as full" : "";
+  const auto add = [&](const char* more) { text += (text.empty() ? "" : "; ") + std::string(more); };
+  if (kernel.offsets == QueryOffsets::FromLengths) add("the last query at the last key");
+  if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
+  return text.empty() ? text : fmt::format("sequences   {}\n", text);
+}
+
+/// The module whose mask is counted.
+Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
+  if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
+  auto atLastKeys = sequencesMod(mod, {.offsets = kernel.offsets}, kernel.pins);
+  if (!atLastKeys) return std::move(atLastKeys).error();
+  return passes::byRows(atLastKeys->module());
 }
 
 /// An error of options that do not fit each other: wrong usage, unless a file has a say in it.
@@ -114,18 +133,22 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!plan) return std::move(plan).error();
   auto inKernel = kernelModOf(*derived, plan->stages.front().algebra);
   if (!inKernel) return std::move(inKernel).error();
-  auto bindings = ir::bind(mod.module(), operands->captures, problem);
+  auto counted = countedModule(mod, kernel);
+  if (!counted) return std::move(counted).error();
+  auto bindings = ir::bind(*counted, operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
-  const BlockMaskShape blocks = plan::smallestMask(mod.module(), problem, kernel.maskQBlock, kernel.maskKvBlock);
-  const MaskCensus census = takeCensus(mod.module(), *bindings, blocks);
+  const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
+  const MaskCensus census = takeCensus(*counted, *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
-         problemText(problem) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
-         operationsText(derived->module()) + scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
+         problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
+         workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
+         scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
 }
 
 int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
+  options.run.sequences.check(!options.isBackward());
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return report(arch.error());
@@ -164,6 +187,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
+  options.run.sequences.addTo(command, "Forward: the kernel takes a KV length for each sequence");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }

@@ -152,6 +152,13 @@ private:
       if (!uploaded) return uploaded.error();
       *view = *uploaded;
     }
+    for (auto [host, view] :
+         {std::pair(&operands.kvLengths, &inputs.kvLengths), std::pair(&operands.qOffset, &inputs.qOffsets)}) {
+      if (!*host) continue;
+      auto uploaded = memory.upload(**host);
+      if (!uploaded) return uploaded.error();
+      *view = *uploaded;
+    }
     TensorView out, lse, rowMax;
     for (auto [host, view] :
          {std::pair(&result.out, &out), std::pair(&result.lse, &lse), std::pair(&result.rowMax, &rowMax)}) {

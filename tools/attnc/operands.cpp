@@ -189,6 +189,18 @@ std::string namesText(const std::vector<std::string>& names) {
   return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
+/// The tensors of sequences that the mod does not capture itself, and where they go.
+std::vector<std::pair<const char*, std::optional<HostTensor>*>> sequenceTensors(const Mod& mod,
+                                                                                HostOperands& operands) {
+  std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
+                                                                          {"q_offset", &operands.qOffset}};
+  std::erase_if(tensors, [&](const auto& tensor) {
+    return std::any_of(mod.captures().begin(), mod.captures().end(),
+                       [&](const CaptureInfo& capture) { return capture.name == tensor.first; });
+  });
+  return tensors;
+}
+
 Status readOperands(const Mod& mod, const RunOptions& options, const Needed& needed, Elements elements,
                     NamedTensors& file, HostOperands& operands) {
   const std::map<std::string, std::string> given = assignments("--set", options.sets);
@@ -198,6 +210,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
   for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
+  for (auto [name, target] : sequenceTensors(mod, operands)) wants[name] = Want::Data;
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
     auto found = wants.find(name);
@@ -214,6 +227,11 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
                                 namesText(read->names));
     *target = std::move(node.mapped());
   }
+  for (auto [name, target] : sequenceTensors(mod, operands))
+    if (auto node = file.extract(name); !node.empty()) *target = std::move(node.mapped());
+  if (options.sequences.kvLengths && !operands.kvLengths)
+    return Error::environment(fmt::format("{}: no tensor 'kv_lengths'", inQuotes(options.input)),
+                              namesText(read->names));
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
   return {};
 }
@@ -224,6 +242,8 @@ void drawOperands(const RunOptions& options, Generator& generator, HostOperands&
   operands.q = generator.normal(dtype, {shape.batch, shape.qHeads, shape.qLen, headDim});
   operands.k = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
   operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
+  if (options.sequences.kvLengths) operands.kvLengths = generator.positions(shape.kvLen);
+  if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffset = generator.positions(shape.kvLen);
 }
 
 std::vector<int64_t> rowsOf(const ProblemShape& problem) { return {problem.batch, problem.qHeads, problem.qLen}; }
@@ -279,6 +299,7 @@ PrepareOptions prepareOptions(const RunOptions& options) {
   PrepareOptions prepare = options.kernel.toOptions();
   prepare.buildBlockMask = !options.noBlockMask;
   prepare.deterministic = options.gradients.deterministic;
+  prepare.offsets = options.sequences.offsets();
   return prepare;
 }
 

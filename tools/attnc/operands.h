@@ -21,6 +21,7 @@ enum class Elements {
 /// Host memory, checked against each other and against the mod.
 struct HostOperands {
   HostTensor q, k, v;
+  std::optional<HostTensor> kvLengths, qOffset; ///< i32 [B], where they are given
   HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name

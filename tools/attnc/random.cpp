@@ -56,6 +56,13 @@ HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   return tensor;
 }
 
+HostTensor Generator::positions(int64_t most) {
+  HostTensor tensor = HostTensor::make(DType::I32, {problem.batch});
+  for (int64_t b = 0; b < problem.batch; ++b)
+    ir::writeElement(tensor.bytes.data(), DType::I32, b, double(uniform(0, most)));
+  return tensor;
+}
+
 void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
   bool alongSequence =
       !capture.extent.empty() && (capture.extent.back() == "Q_LEN" || capture.extent.back() == "KV_LEN");

@@ -26,6 +26,9 @@ public:
   /// Normally distributed, mean 0, variance 1; f32, f16 or bf16.
   HostTensor normal(DType dtype, std::vector<int64_t> shape);
 
+  /// i32, one for each batch entry: 0 to `most`.
+  HostTensor positions(int64_t most);
+
   /// The shape of a tensor as declared. `freeDims` gives extents for dims that are not built in, and receives those
   /// that it lacks.
   std::vector<int64_t> shapeOf(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) const;

@@ -47,7 +47,7 @@ RandomProblem parseRandom(const std::string& text) {
 /// Without --backward the forward's results alone.
 Expected<reference::GradientResult> runReference(const Mod& mod, const HostOperands& operands,
                                                  const RunOptions& options) {
-  const reference::AttentionArgs args{
+  reference::AttentionArgs args{
       .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
   if (options.backward) {
     std::set<std::string> wanted;
@@ -58,7 +58,13 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
     if (operands.dLse) all.dLse = operands.dLse->view();
     return reference::gradients(derived->module(), operands.captures, all, captureGradients(*derived));
   }
-  auto forward = reference::attention(mod.module(), operands.captures, args);
+  const Shapes shapes = shapesOf(operands, options);
+  args.kvLengths = shapes.operands.kvLengths;
+  args.qOffsets = shapes.operands.qOffsets;
+  const passes::SequenceForm form = sequenceForm(shapes.operands, prepareOptions(options));
+  auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
+  if (!sequences) return std::move(sequences).error();
+  auto forward = reference::attention(sequences->module(), operands.captures, args);
   if (!forward) return std::move(forward).error();
   reference::GradientResult result;
   result.forward = *std::move(forward);
@@ -184,6 +190,7 @@ int runRun(const RunOptions& options) {
   if (options.device == "cpu" && options.verify)
     throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
   options.gradients.check(options.backward);
+  options.sequences.check(!options.backward);
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
     throw CLI::ValidationError("--out", "safetensors are binary: give a file, or redirect stdout");
@@ -220,6 +227,9 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command.add_flag("--backward", options.backward,
                    "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
+  options.sequences.addTo(command,
+                          "Forward: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
+                          "file has\nthat tensor. --random draws it");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");

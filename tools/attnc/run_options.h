@@ -3,6 +3,7 @@
 
 #include "gradient_options.h"
 #include "options.h"
+#include "sequence_options.h"
 
 #include "attnc/prepared.h"
 
@@ -23,6 +24,7 @@ struct RunOptions {
   ModOptions mod;
   KernelFlags kernel;
   GradientOptions gradients;
+  SequenceOptions sequences;
   std::string input, output;
   std::optional<RandomProblem> random;
   std::string dtype = "bf16"; ///< of random operands

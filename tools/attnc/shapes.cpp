@@ -17,6 +17,8 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   shapes.operands.q = operands.q.view();
   shapes.operands.k = operands.k.view();
   shapes.operands.v = operands.v.view();
+  if (operands.kvLengths) shapes.operands.kvLengths = operands.kvLengths->view();
+  if (operands.qOffset) shapes.operands.qOffsets = operands.qOffset->view();
   shapes.operands.captures = &operands.captures;
   const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
   shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
@@ -28,7 +30,7 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   return shapes;
 }
 
-Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target) {
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences) {
   const DType dtype = dtypeOf(target.dtype);
   const int headDimV = target.headDimV ? target.headDimV : target.headDim;
   const auto view = [&](int64_t heads, int64_t length, int64_t dim) {
@@ -41,6 +43,9 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target) {
   shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim);
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV);
   shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV);
+  const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
+  if (sequences.kvLengths) shapes.operands.kvLengths = ofBatch;
+  if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
   addBackward(shapes, problem);
   return shapes;
 }

@@ -17,6 +17,6 @@ struct Shapes {
 /// `operands` must live as long.
 Shapes shapesOf(const HostOperands& operands, const RunOptions& options);
 /// The same for a problem without tensors, laid out as every family takes them.
-Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target);
+Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences);
 
 } // namespace attnc::cli

@@ -1,0 +1,143 @@
+// In: a module as it was traced, and what is known of the sequences of a batch one by one. Out: the same with the
+// outputs kv_length, if they have lengths, and q_offset, if their queries have positions: %q_idx, until then the row of
+// q, is the position of the query from here on. Values come from tensors that this pass declares.
+//
+//   tensor attnc_kv_lengths: i32[B]
+//   %0 = load i32 attnc_kv_lengths[%b]
+//   %1 = max i32 %0, 0
+//   %2 = min i32 %1, #KV_LEN
+//   output kv_length(b) -> %2
+//   %3 = sub i32 %2, #Q_LEN
+//   output q_offset(b) -> %3
+//
+// A captured tensor has, along an axis of extent Q_LEN, an entry for each row of q. Where %q_idx moves the index there,
+// the offset is taken off again:
+//
+//   %4 = load f32 bias[%q_idx]           =>   %4 = sub i32 %q_idx, %3;  %5 = load f32 bias[%4]
+#include "passes/sequences.h"
+
+#include "ir/bindings.h"
+#include "ir/walk.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+/// Writes the values of a batch entry into a module that declares the tensors it needs.
+class SequenceValues {
+public:
+  SequenceValues(ir::Module& out, const SequenceForm& form) : out(out), form(form) {}
+
+  Value kvLength() {
+    const Value extent = dim(ir::BuiltinDim::KvLen);
+    return form.lengths ? within(element(ir::kKvLengthsTensor), number(0), extent) : extent;
+  }
+
+  Value qOffset() {
+    const Value rows = dim(ir::BuiltinDim::QLen);
+    if (form.offsets == QueryOffsets::FromLengths) return make(Op::Sub, kvLength(), rows);
+    return within(element(ir::kQOffsetsTensor), number(-ir::kMaxExtent), make(Op::Sub, number(ir::kMaxExtent), rows));
+  }
+
+private:
+  Value number(int64_t value) { return out.constInt(Type::I32, value); }
+  Value dim(ir::BuiltinDim dim) { return out.dim(unsigned(dim)); }
+  Value make(Op op, Value x, Value y) { return out.make(op, Type::I32, {x, y}); }
+  Value within(Value value, Value lo, Value hi) { return make(Op::Min, make(Op::Max, value, lo), hi); }
+  Value element(llvm::StringRef tensor) {
+    for (size_t i = 0; i < out.tensors.size(); ++i)
+      if (out.tensors[i].name == tensor) return out.make(Op::Load, Type::I32, {out.param(ParamKind::B)}, int64_t(i));
+    return number(0);
+  }
+
+  ir::Module& out;
+  const SequenceForm& form;
+};
+
+Status declare(ir::Module& module, llvm::StringRef name) {
+  const auto isNamed = [&](const auto& capture) { return capture.name == name; };
+  if (llvm::any_of(module.tensors, isNamed) || llvm::any_of(module.scalars, isNamed))
+    return Error::environment(fmt::format("the mod captures '{}', a name that attnc needs for itself", name.str()),
+                              "rename the capture");
+  const ir::Extent batch{.isNamed = true, .value = int64_t(ir::BuiltinDim::B)};
+  module.tensors.push_back({name.str(), DType::I32, {batch}});
+  return {};
+}
+
+bool isAlongRows(const ir::Extent& extent) { return extent.isNamed && extent.value == int64_t(ir::BuiltinDim::QLen); }
+
+} // namespace
+
+Status sequences(ir::Module& module, const PassContext& context) {
+  const SequenceForm& form = context.sequences;
+  if (form.isPlain() || module.output(ir::kKvLength) || module.output(ir::kQOffset)) return {};
+  ir::Module out = module.declarations();
+  if (form.lengths)
+    if (Status ok = declare(out, ir::kKvLengthsTensor); !ok) return ok;
+  if (form.offsets == QueryOffsets::Tensor)
+    if (Status ok = declare(out, ir::kQOffsetsTensor); !ok) return ok;
+
+  SequenceValues values(out, form);
+  const bool offsets = form.offsets != QueryOffsets::None;
+  const std::vector<ir::ParamSet> params = ir::paramsOf(module);
+  std::vector<Value> now;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    ir::Node node = module[{id}];
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const bool moves = offsets && params[node.operands[i].id].contains(ParamKind::QIdx);
+      node.operands[i] = now[node.operands[i].id];
+      if (!moves || node.op != Op::Load || !isAlongRows(out.tensors[node.attr].shape[i])) continue;
+      const Type type = out[node.operands[i]].type;
+      Value offset = values.qOffset();
+      if (type != Type::I32) offset = out.make(Op::Cast, type, {offset}, 0, node.line);
+      node.operands[i] = out.make(Op::Sub, type, {node.operands[i], offset}, 0, node.line);
+    }
+    now.push_back(out.make(node.op, node.type, node.operands, node.attr, node.line));
+  }
+  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
+  if (form.lengths) out.setOutput(ir::kKvLength, values.kvLength());
+  if (offsets) out.setOutput(ir::kQOffset, values.qOffset());
+  module = std::move(out);
+  return {};
+}
+
+ir::Module byRows(const ir::Module& module) {
+  ir::Module out = module.declarations();
+  out.offsetsQueries = false;
+  std::vector<Value> now(module.size());
+  const auto write = [&](uint32_t id) {
+    ir::Node node = module[{id}];
+    for (Value& operand : node.operands) operand = now[operand.id];
+    now[id] = keep(out, node);
+  };
+  std::optional<Value> position;
+  if (const std::optional<Value> offset = module.output(ir::kQOffset)) {
+    const std::vector<bool> needed = ir::neededBy(module, *offset); // not q_idx: the batch entry alone
+    for (uint32_t id = 0; id <= offset->id; ++id)
+      if (needed[id]) write(id);
+    position = out.make(Op::Add, Type::I32, {now[offset->id], out.param(ParamKind::QIdx)});
+  }
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (position && module.isParam({id}, ParamKind::QIdx))
+      now[id] = *position;
+    else
+      write(id);
+  for (const ir::Output& output : module.outputs()) {
+    ir::ParamSet params = output.params;
+    params |= {ParamKind::B};
+    if (output.name != ir::kKvLength.name && output.name != ir::kQOffset.name)
+      out.setOutput(output.name, params, now[output.value.id]);
+  }
+  return out;
+}
+
+} // namespace attnc::passes

@@ -1,0 +1,145 @@
+// KV lengths and positions of queries on the command line: run on the CPU, emit, and what is refused.
+#include "command.h"
+#include "tensors.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+using namespace attnc;
+using namespace attnc::cli;
+using attnc::test::at;
+using attnc::test::Folder;
+using attnc::test::Outcome;
+using attnc::test::tensor;
+using Catch::Contains;
+
+namespace {
+
+const std::string kCausal = "--expr 'q_idx >= kv_idx' ";
+
+/// Three sequences of 2 queries and up to 6 keys with equal scores: out is the mean of the live kv, and NaN lies
+/// behind.
+NamedTensors operands() {
+  static constexpr int64_t kLengths[] = {6, 0, 3};
+  NamedTensors tensors;
+  const auto zero = [](int64_t) { return 0.0; };
+  const auto behind = [](int64_t i, double value) {
+    return i / 8 % 6 < kLengths[i / 48] ? value : std::numeric_limits<double>::quiet_NaN();
+  };
+  tensors["q"] = tensor(DType::F32, {3, 1, 2, 8}, zero);
+  tensors["k"] = tensor(DType::F32, {3, 1, 6, 8}, [&](int64_t i) { return behind(i, 0); });
+  tensors["v"] = tensor(DType::F32, {3, 1, 6, 8}, [&](int64_t i) { return behind(i, double(i / 8 % 6)); });
+  tensors["kv_lengths"] = tensor(DType::I32, {3}, [](int64_t b) { return double(kLengths[b]); });
+  return tensors;
+}
+
+Outcome run(const NamedTensors& tensors, const std::string& arguments, std::vector<double>* out = nullptr) {
+  Folder folder;
+  REQUIRE(writeSafetensors(folder / "in.safetensors", tensors));
+  Outcome outcome = test::attnc("run --device cpu --in " + folder / "in.safetensors" + " --out " +
+                                folder / "out.safetensors" + " --lse " + arguments);
+  INFO(outcome.err);
+  if (!out) return outcome;
+  REQUIRE(outcome.exitCode == 0);
+  NamedTensors result = test::readTensors(folder / "out.safetensors");
+  for (int64_t row = 0; row < 6; ++row) out->push_back(at(result["out"], row * 8));
+  CHECK(at(result["lse"], 2) == -INFINITY);
+  return outcome;
+}
+
+std::vector<double> rowsOf(const NamedTensors& tensors, const std::string& arguments) {
+  std::vector<double> rows;
+  run(tensors, arguments, &rows);
+  return rows;
+}
+
+} // namespace
+
+TEST_CASE("run takes kv_lengths and q_offset from the file") {
+  NamedTensors tensors = operands();
+  // The last query stands at the last key: it sees all, the one before it all but one.
+  CHECK(rowsOf(tensors, kCausal) == std::vector<double>{2, 2.5, 0, 0, 0.5, 1});
+  CHECK(rowsOf(tensors, kCausal + "--kv-lengths --q-offset lengths") == rowsOf(tensors, kCausal));
+  CHECK(rowsOf(tensors, kCausal + "--q-offset none") == std::vector<double>{0, 0.5, 0, 0, 0, 0.5});
+  tensors["q_offset"] = tensor(DType::I32, {3}, [](int64_t b) { return double(3 * b) - 1; });
+  CHECK(rowsOf(tensors, kCausal) == std::vector<double>{0, 0, 0, 0, 1, 1});
+  tensors.erase("kv_lengths");
+  tensors["k"] = tensor(DType::F32, {3, 1, 6, 8}, [](int64_t) { return 0.0; });
+  tensors["v"] = tensor(DType::F32, {3, 1, 6, 8}, [](int64_t i) { return double(i / 8 % 6); });
+  Folder folder;
+  REQUIRE(writeSafetensors(folder / "in.safetensors", tensors));
+  REQUIRE(test::attnc("run --device cpu " + kCausal + "--in " + folder / "in.safetensors" + " --out " +
+                      folder / "out.safetensors")
+              .exitCode == 0);
+  NamedTensors result = test::readTensors(folder / "out.safetensors");
+  CHECK(at(result["out"], 4 * 8) == Approx(2.5)); // the third sequence's first query, at position 5
+}
+
+TEST_CASE("a capture of that name is the mod's, and no lengths") {
+  Folder folder;
+  test::writeFile(folder / "m.py",
+                  "kv_lengths: i32[B]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < kv_lengths[b]\n");
+  // Queries stand at their rows, so nothing but the mask is heard.
+  CHECK(rowsOf(operands(), folder / "m.py") == std::vector<double>{2.5, 2.5, 0, 0, 1, 1});
+}
+
+TEST_CASE("lengths that do not fit, or are not there, are refused by name") {
+  const auto refused = [](NamedTensors tensors, const std::string& arguments, const std::string& message) {
+    const Outcome outcome = run(tensors, kCausal + arguments);
+    INFO(arguments << " -> " << message);
+    CHECK(outcome.exitCode == 3);
+    CHECK_THAT(outcome.err, Contains(message));
+  };
+  NamedTensors tensors = operands();
+  tensors["kv_lengths"] = tensor(DType::I64, {3}, [](int64_t) { return 1.0; });
+  refused(tensors, "", "kv_lengths is i64 [3], expected i32 [3]");
+  tensors["kv_lengths"] = tensor(DType::I32, {2}, [](int64_t) { return 1.0; });
+  refused(tensors, "", "kv_lengths is i32 [2], expected i32 [3]");
+  tensors.erase("kv_lengths");
+  refused(tensors, "--kv-lengths", "no tensor 'kv_lengths'");
+  refused(tensors, "--q-offset tensor", "the kernel was compiled for q_offset, which is not given");
+  tensors = operands();
+  tensors["dout"] = tensor(DType::F32, {3, 1, 2, 8}, [](int64_t) { return 1.0; });
+  refused(tensors, "--backward", "backward kernels take no lengths and offsets of sequences");
+}
+
+TEST_CASE("emit and explain show what lengths and offsets make of a mod") {
+  const std::string ir = test::attnc("emit --stage ir --kv-lengths " + kCausal).out;
+  CHECK_THAT(ir, Contains("output kv_length(b)") && Contains("output q_offset(b)") &&
+                     Contains("tensor attnc_kv_lengths: i32[B]"));
+  CHECK_THAT(test::attnc("emit --stage ir --kv-lengths --q-offset none " + kCausal).out, !Contains("q_offset"));
+  CHECK_THAT(test::attnc("emit --stage ir --kv-lengths --pin KV_LEN=4096 " + kCausal).out,
+             Contains("4096") && !Contains("#KV_LEN"));
+  CHECK_THAT(test::attnc("emit --stage cu --q-offset tensor " + kCausal).out, Contains("kHasOffsets = true"));
+  for (const char* wrong : {"emit --stage cu --kernel backward --kv-lengths ", "emit --stage grad-ir --q-offset none ",
+                            "emit --stage ir --q-offset here ", "run --random 1,1,1,4,4,8 --backward --kv-lengths "}) {
+    INFO(wrong);
+    CHECK(test::attnc(wrong + kCausal).exitCode == 2);
+  }
+}
+
+TEST_CASE("explain counts the blocks of queries at the last keys") {
+  const auto explain = [](const std::string& options) {
+    Outcome outcome = test::attnc("explain --arch sm_80 --head-dim 64 --shape 1,1,1,128,4096 " + kCausal + options);
+    if (outcome.exitCode != 0) WARN("SKIPPED: " << outcome.err);
+    return outcome.out;
+  };
+  const std::string plain = explain(""), lengths = explain("--kv-lengths"), tensor = explain("--q-offset tensor");
+  if (plain.empty()) return;
+  CHECK_THAT(plain, Contains("live               1 ") && !Contains("sequences "));
+  CHECK_THAT(lengths, Contains("live              32 ") && Contains("full              31 ") &&
+                          Contains("sequences   KV lengths, counted below as full; the last query at the last key\n"));
+  CHECK_THAT(tensor,
+             Contains("live               1 ") && Contains("sequences   positions of queries, counted below from 0\n"));
+}
+
+TEST_CASE("random operands have lengths and offsets where these are asked for") {
+  const std::string shape = "run --device cpu --random 8,1,1,4,64,8 " + kCausal;
+  const std::string plain = test::attnc(shape).out, lengths = test::attnc(shape + "--kv-lengths").out,
+                    both = test::attnc(shape + "--kv-lengths --q-offset tensor").out;
+  for (const std::string& text : {plain, lengths, both}) CHECK_THAT(text, Contains("lse "));
+  CHECK(plain.substr(plain.find("lse ")) != lengths.substr(lengths.find("lse ")));
+  CHECK(lengths.substr(lengths.find("lse ")) != both.substr(both.find("lse ")));
+}

@@ -1,0 +1,26 @@
+// What is told of the sequences of a batch one by one: KV lengths, and where queries stand.
+#pragma once
+
+#include "attnc/problem.h"
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+namespace attnc::cli {
+
+struct SequenceOptions {
+  bool kvLengths = false;
+  std::string qOffset; ///< "none", "lengths", "tensor"; empty: not said
+
+  void addTo(CLI::App& command, const char* helpOfLengths);
+  /// As PrepareOptions::offsets.
+  std::optional<QueryOffsets> offsets() const;
+  /// The same, and by kvLengths where it is not said.
+  QueryOffsets settledOffsets() const;
+  /// Throws CLI::ValidationError where one of the options is given and the kernel is no forward one.
+  void check(bool isForward) const;
+};
+
+} // namespace attnc::cli
