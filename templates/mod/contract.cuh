@@ -123,6 +123,7 @@
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               algo/q_walk.cuh                            1
+//               algo/turns.cuh                             1
 //               backward_kv_sm80.cu                        1
 //   kv_length   algo/sequence.cuh                          1
 //   q_offset    algo/sequence.cuh                          1
