@@ -31,6 +31,9 @@ ATTNC_DEVICE float2 ld_shared_float2(unsigned shared) {
 ATTNC_DEVICE void st_shared(unsigned shared, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(x) : "memory");
 }
+ATTNC_DEVICE void st_shared(unsigned shared, const float (&x)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared), "f"(x[0]), "f"(x[1]) : "memory");
+}
 ATTNC_DEVICE void st_shared(unsigned shared, const int (&x)[2]) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared), "r"(x[0]), "r"(x[1]) : "memory");
 }
