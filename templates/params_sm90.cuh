@@ -38,12 +38,22 @@ struct ForwardParamsSm90 {
 ///
 /// The gradient of q is summed in fp32 in `d_q_sums`, zero before the launch, tile by tile of kBlockM rows of q:
 /// [batch, q_heads, q_tiles][2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments.
+///
+/// `diagonals`, zero before the launch too: the gradient of what score_mod returned, summed along diagonals, element
+/// kv_len - 1 + q_idx - kv_idx of [batch, q_heads, q_len + kv_len]; of kernels with kSumsDiagonals alone.
 struct BackwardParamsSm90 {
   TensorMap q, k, v, d_out;
   BackwardParams base; // q, k, v, d_out and their strides are not used
   float* d_q_sums;
   int section; // KV heads (of all batches) of a section: see TileOrder
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
+  float* diagonals;
+};
+
+/// Gradients of captures from the sums along diagonals.
+struct DiagonalParams {
+  CaptureParams captures;
+  const float* diagonals; // BackwardParamsSm90::diagonals
 };
 
 } // namespace attnc

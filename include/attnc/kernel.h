@@ -148,6 +148,8 @@ public:
   ///   Sm80, Sm90         4 a row of q: f32 [B, H, Q_LEN]
   ///   Sm90               4 an element of q beside: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to 64
   ///                      or 128
+  ///                      with gradients of captures that come of q_idx - kv_idx alone, 4 a diagonal: f32 [B, H,
+  ///                      Q_LEN + KV_LEN]
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
   ///                      KernelOptions::deterministic, unless each element is written once
   ///

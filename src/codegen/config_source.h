@@ -23,6 +23,7 @@ struct Config {
   int kvStages = 0;             ///< slots of the K and V rings; 0: the template has none
   int qStages = 0;              ///< slots of the Q ring, likewise
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
+  std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any
 };
 

@@ -4,6 +4,7 @@
 #include "plan/row_table.h"
 #include "plan/tensor_maps.h"
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ bool isWide(int headDim, int headDimV) {
 }
 
 /// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
-/// words, tables of rows. Of templates/backward_wide_sm90.cu: a tile of rates instead of dQ.
+/// words, tables of rows; and scratch of the adder, if there is one. Of templates/backward_wide_sm90.cu: a tile
+/// of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const bool wide = isWide(config.headDimQk, config.headDimV);
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
@@ -29,7 +31,8 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     2 * tileBytes(config.blockN, config.blockM) +
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
-  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * rowTableBytes(config.blockM, mod);
+  const int adder = config.sumsDiagonals.value_or(false) ? 8 * 200 * 4 + 16 : 0; // as DiagonalSums, SumsOrigin
+  return int(llvm::alignTo(tiles + control, 16)) + config.qStages * rowTableBytes(config.blockM, mod) + adder;
 }
 
 /// Without shared memory.
@@ -43,7 +46,19 @@ codegen::Config backwardConfig(const Request& request) {
   config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
+  if (!wide) config.sumsDiagonals = false;
   return config;
+}
+
+/// Whether the gradients of captures that are asked for, if any, come of sums along diagonals, which fit in.
+bool diagonalsSuffice(const Request& request, codegen::Config config) {
+  const KernelMod& mod = request.mod;
+  if (!config.sumsDiagonals || mod.captures.empty()) return false;
+  config.sumsDiagonals = true;
+  return backwardSharedBytes(config, mod) <= request.arch.sharedBytesPerCta() &&
+         llvm::all_of(mod.captures, [](const CaptureAccess& capture) {
+           return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
+         });
 }
 
 std::string unservedByBackwardSm90(const Request& request) {
@@ -69,6 +84,11 @@ size_t sumBytes(const LaunchOperands& operands) {
          size_t(columns);
 }
 
+size_t diagonalBytes(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  return sizeof(float) * size_t(problem.batch * problem.qHeads * (problem.qLen + problem.kvLen));
+}
+
 /// Tensor maps must describe what is read, and gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
@@ -84,6 +104,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   BackwardParamsSm90 params{};
   params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
+  params.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
@@ -108,15 +129,19 @@ Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
   const passes::Algebra algebra = algebraFor(options.dtype);
+  const bool sums = diagonalsSuffice(request, config);
   Plan plan;
   addDelta(plan, request);
   codegen::Config finish = config;
+  finish.sumsDiagonals.reset();
+  if (sums) config.sumsDiagonals = true;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
   const bool wide = isWide(options.headDim, options.headDimV);
   plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
                          .entry = "attnc_backward",
                          .config = config,
                          .algebra = algebra,
+                         .forCaptures = sums,
                          .threads = 384,
                          .grid = Grid::KvTiles,
                          .parameters = backwardParametersSm90});
@@ -128,6 +153,9 @@ Plan planBackwardSm90(const Request& request) {
                          .grid = Grid::QTiles,
                          .parameters = backwardParametersSm90});
   plan.workspace.push_back({.use = Use::DqSums, .bytes = sumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  if (sums)
+    plan.workspace.push_back(
+        {.use = Use::DiagonalSums, .bytes = diagonalBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
 
