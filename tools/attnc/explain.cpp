@@ -121,7 +121,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
          problemText(problem) + valuesText(operands->captures) + workText(census, *settled, mod.hasMaskMod()) +
-         operationsText(derived->module()) + scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
+         operationsText(derived->module()) + scoreText((*inKernel)->module, kvLoop) +
+         gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
 
 int runExplain(const ExplainOptions& options) {
