@@ -39,6 +39,9 @@ struct ForwardParamsSm90 {
 /// The gradient of q is summed in fp32 in `d_q_sums`, tile by tile of kBlockM rows of q: [batch, q_heads, q_tiles]
 /// [2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments. Zero before the launch, unless
 /// kTakesTurns: then parts of tiles whose turn is 0 afterwards hold nothing, and stand for 0.
+///
+/// `diagonals`, zero before the launch too: the gradient of what score_mod returned, summed along diagonals, element
+/// kv_len - 1 + q_idx - kv_idx of [batch, q_heads, q_len + kv_len]; of kernels with kSumsDiagonals alone.
 struct BackwardParamsSm90 {
   TensorMap q, k, v, d_out;
   BackwardParams base; // q, k, v, d_out and their strides are not used
@@ -46,6 +49,13 @@ struct BackwardParamsSm90 {
   int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
   int section; // KV heads (of all batches) of a section: see TileOrder
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
+  float* diagonals;
+};
+
+/// Gradients of captures from the sums along diagonals.
+struct DiagonalParams {
+  CaptureParams captures;
+  const float* diagonals; // BackwardParamsSm90::diagonals
 };
 
 } // namespace attnc

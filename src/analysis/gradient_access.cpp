@@ -15,17 +15,26 @@ using ir::Op;
 using ir::ParamKind;
 using ir::Value;
 
+constexpr int64_t kMaxExactFloat = int64_t(1) << 24;
+
 /// How values change from (q_idx, kv_idx) to (q_idx + 1, kv_idx + 1).
 class AlongDiagonal {
 public:
   explicit AlongDiagonal(const ir::Module& module) : module(module), params(ir::paramsOf(module)), intervals(module) {
-    for (uint32_t id = 0; id < module.size(); ++id) growths.push_back(of({id}));
+    for (uint32_t id = 0; id < module.size(); ++id) {
+      growths.push_back(of({id}));
+      rates.push_back(rateOf({id}));
+    }
   }
 
   bool isConstant(Value value) const { return growths[value.id] && growths[value.id]->by == 0; }
 
+  /// Whether the value is `grad` times something constant, which depends on no score.
+  bool isRateOfGrad(Value value) const { return rates[value.id] == Rate::OfGrad; }
+
 private:
-  /// By how much an integer grows, the same everywhere; 0 for what does not change, of any type.
+  /// By how much a number grows, the same everywhere; 0 for what does not change, of any type. An f32 that grows is an
+  /// integer, exactly.
   struct Growth {
     int64_t by = 0;
     bool wraps = false; ///< it may do so modulo 2^32 or 2^64
@@ -44,9 +53,15 @@ private:
       return Growth{int64_t(by), by != 0 && (wraps || !intervals.isExact(value))};
     };
     const bool isOfInts = ir::isInt(module[node.operands[0]].type);
-    if (ir::info(node.op).rule == ir::TypeRule::Compare && isOfInts) {
+    const bool isCompare = ir::info(node.op).rule == ir::TypeRule::Compare;
+    // What two exact numbers that grow alike differ by is the same, and so is what that is rounded to.
+    if (isCompare || (node.op == Op::Sub && node.type == ir::Type::F32)) {
       if (operand(0).by == operand(1).by && !operand(0).wraps && !operand(1).wraps) return Growth{};
       return std::nullopt;
+    }
+    if (node.op == Op::Cast && node.type == ir::Type::F32 && isOfInts) {
+      const bool isExact = intervals.range(node.operands[0]).within(-kMaxExactFloat, kMaxExactFloat);
+      return isExact && !operand(0).wraps ? std::optional(operand(0)) : std::nullopt;
     }
     if (!ir::isInt(node.type) || !isOfInts) return std::nullopt;
     switch (node.op) {
@@ -62,11 +77,50 @@ private:
     }
   }
 
+  enum class Rate {
+    None,   ///< not known
+    Zero,   ///< the constant 0
+    Factor, ///< constant, and of no score and no gradient
+    OfGrad, ///< `grad` times a factor
+  };
+
+  Rate rateOf(Value value) const {
+    const ir::ParamSet& on = params[value.id];
+    if (module.isParam(value, ParamKind::Grad)) return Rate::OfGrad;
+    if (module.isConst(value) && module[value].type == ir::Type::F32 && module.f32(value) == 0) return Rate::Zero;
+    if (!on.contains(ParamKind::Grad))
+      return !on.contains(ParamKind::Score) && isConstant(value) ? Rate::Factor : Rate::None;
+    const Node& node = module[value];
+    const auto is = [&](size_t i, Rate rate) { return rates[node.operands[i].id] == rate; };
+    const auto isGradOrZero = [&](size_t i) { return is(i, Rate::OfGrad) || is(i, Rate::Zero); };
+    bool isOfGrad = false;
+    switch (node.op) {
+    case Op::Neg: isOfGrad = is(0, Rate::OfGrad); break;
+    case Op::Mul:
+      isOfGrad = (is(0, Rate::OfGrad) && is(1, Rate::Factor)) || (is(0, Rate::Factor) && is(1, Rate::OfGrad));
+      break;
+    case Op::Div: isOfGrad = is(0, Rate::OfGrad) && is(1, Rate::Factor); break;
+    case Op::Add:
+    case Op::Sub: isOfGrad = isGradOrZero(0) && isGradOrZero(1); break;
+    case Op::Select: isOfGrad = is(0, Rate::Factor) && isGradOrZero(1) && isGradOrZero(2); break;
+    default: break;
+    }
+    return isOfGrad ? Rate::OfGrad : Rate::None;
+  }
+
   const ir::Module& module;
   const std::vector<ir::ParamSet> params;
   Intervals intervals;
   std::vector<std::optional<Growth>> growths; // by Value::id
+  std::vector<Rate> rates;                    // likewise
 };
+
+/// GradientAccess::ofDiagonals.
+bool isOfDiagonals(const ir::Module& module, const ir::CaptureGradient& place, Reach reach) {
+  const std::optional<Value> dScore = module.output(ir::kDScore), value = module.output(place.output);
+  if (!dScore || !module.isParam(*dScore, ParamKind::Grad) || !value) return false;
+  return (reach == Reach::Head || reach == Reach::Diagonal) && AlongDiagonal(module).isRateOfGrad(*value);
+}
 
 } // namespace
 
@@ -79,7 +133,10 @@ bool isPositionAlong(const ir::Module& module, Value value, const ir::Extent& ex
 GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradient& place) {
   GradientAccess access{.reach = Reach::Head};
   const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
-  if (tensor == module.tensors.end()) return access; // a scalar
+  if (tensor == module.tensors.end()) { // a scalar
+    access.ofDiagonals = isOfDiagonals(module, place, access.reach);
+    return access;
+  }
   ir::ParamSet params, positions;
   for (size_t axis = 0; axis < place.indices.size(); ++axis) {
     const Value index = *module.output(place.indices[axis]);
@@ -102,6 +159,7 @@ GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradien
   } else if (ofRow || ofColumn) {
     access.reach = ofRow ? Reach::Row : Reach::Column;
   }
+  access.ofDiagonals = isOfDiagonals(module, place, access.reach);
   return access;
 }
 

@@ -24,6 +24,10 @@ struct GradientAccess {
   /// No two elements of attention read the same element, in no round, if all of these hold: the place is the only one
   /// of its capture; there is one batch entry, or `oneBatch` is false; there is one query head, or `oneHead` is false.
   bool once = false, oneBatch = false, oneHead = false;
+  /// The gradient comes of sums along diagonals of what score_mod's result got: d_score passes that on unchanged, so that
+  /// kernels have it; the gradient is that times something, of no score, and this and the index are the same wherever
+  /// q_idx - kv_idx is.
+  bool ofDiagonals = false;
 };
 
 /// Whether the value is b, h, q_idx or kv_idx itself, and the extent is the one along which it counts: it is never

@@ -36,6 +36,7 @@ std::string emitConfig(const Config& config) {
   if (config.qStages) add("int", "kQStages", config.qStages);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
+  if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);
   text += "\n} // namespace attnc\n";
   if (config.wgmmaShapes.empty()) return text;
   text += "\n#define ATTNC_WGMMA_SHAPES(shape)";

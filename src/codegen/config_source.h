@@ -24,6 +24,7 @@ struct Config {
   int qStages = 0;              ///< slots of the Q ring, likewise
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::optional<bool> takesTurns;    ///< whether it does as templates/algo/turns.cuh says, likewise
+  std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any
 };
 

@@ -31,14 +31,24 @@ CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, b
   return sum;
 }
 
-Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operands, const Device&,
-                                      const WorkspaceView& workspace) {
+CaptureParams captureParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
   CaptureParams p{};
   p.backward = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
   for (size_t i = 0; i < operands.captures.size(); ++i)
     p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
   p.loops_batches = operands.loopsBatches;
-  return ParameterBlock(p);
+  return p;
+}
+
+Expected<ParameterBlock> captureBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                      const WorkspaceView& workspace) {
+  return ParameterBlock(captureParams(operands, workspace));
+}
+
+Expected<ParameterBlock> diagonalBlock(const Stage&, const LaunchOperands& operands, const Device&,
+                                       const WorkspaceView& workspace) {
+  return ParameterBlock(DiagonalParams{captureParams(operands, workspace),
+                                       static_cast<const float*>(workspace.at(Use::DiagonalSums))});
 }
 
 Expected<ParameterBlock> captureOutputBlock(const Stage& stage, const LaunchOperands& operands, const Device&,
@@ -125,6 +135,13 @@ void addCaptureGradients(Plan& plan, const Request& request, Family family) {
              .forCaptures = true,
              .grid = isNaive ? Grid::QRows : Grid::CaptureTiles,
              .parameters = captureBlock};
+  if (sumsDiagonals(plan)) {
+    sums.templateName = "backward_diagonals.cu";
+    sums.entry = "attnc_backward_diagonals";
+    sums.config = configOf(options, {0, 0, 4});
+    sums.grid = Grid::Diagonals;
+    sums.parameters = diagonalBlock;
+  }
   // Without row shifts: the derivatives may count positions by themselves, which must then begin at 0.
   if (!isNaive) sums.algebra = {.scale = algebraFor(options.dtype).scale};
   sums.threads = 32 * sums.config.warps;

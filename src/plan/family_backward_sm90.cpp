@@ -4,6 +4,7 @@
 #include "plan/row_table.h"
 #include "plan/tensor_maps.h"
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ bool isWide(int headDim, int headDimV) {
 }
 
 /// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
-/// words, tables of rows. Of templates/backward_wide_sm90.cu: a tile of rates instead of dQ.
+/// words, tables of rows; and scratch of the adder, if there is one. Of templates/backward_wide_sm90.cu: a tile
+/// of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const bool wide = isWide(config.headDimQk, config.headDimV);
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
@@ -30,7 +32,8 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
   const int turns = *config.takesTurns ? 4 * 8 : 0;
-  return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
+  const int adder = config.sumsDiagonals.value_or(false) ? 8 * 200 * 4 + 16 : 0; // as DiagonalSums, SumsOrigin
+  return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod) + adder;
 }
 
 /// Without shared memory.
@@ -47,7 +50,20 @@ codegen::Config backwardConfig(const Request& request) {
   // What turns save of memory's time they take of the storers', and of the producer's where it must look them up in lists.
   config.takesTurns = options.deterministic || (longSteps && !options.blockSparse);
   config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
+  if (!wide) config.sumsDiagonals = false;
   return config;
+}
+
+/// Whether the gradients of captures that are asked for, if any, come of sums along diagonals, which fit in; and may be added
+/// up in any order.
+bool diagonalsSuffice(const Request& request, codegen::Config config) {
+  const KernelMod& mod = request.mod;
+  if (!config.sumsDiagonals || request.options.deterministic || mod.captures.empty()) return false;
+  config.sumsDiagonals = true;
+  return backwardSharedBytes(config, mod) <= request.arch.sharedBytesPerCta() &&
+         llvm::all_of(mod.captures, [](const CaptureAccess& capture) {
+           return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
+         });
 }
 
 std::string unservedByBackwardSm90(const Request& request) {
@@ -79,6 +95,11 @@ size_t turnBytes(const LaunchOperands& operands) {
   return 2 * sizeof(int) * size_t(problem.batch * problem.qHeads) * llvm::divideCeil(uint64_t(problem.qLen), 64);
 }
 
+size_t diagonalBytes(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  return sizeof(float) * size_t(problem.batch * problem.qHeads * (problem.qLen + problem.kvLen));
+}
+
 /// Tensor maps must describe what is read, and gradients are stored 16 bytes at a time.
 Status checkBackwardSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
@@ -95,6 +116,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
   if (*stage.config.takesTurns) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
+  params.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
@@ -123,15 +145,19 @@ Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
   const passes::Algebra algebra = algebraFor(options.dtype);
+  const bool sums = diagonalsSuffice(request, config);
   Plan plan;
   addDelta(plan, request);
   codegen::Config finish = config;
+  finish.sumsDiagonals.reset();
+  if (sums) config.sumsDiagonals = true;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
   const bool wide = isWide(options.headDim, options.headDimV);
   plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
                          .entry = "attnc_backward",
                          .config = config,
                          .algebra = algebra,
+                         .forCaptures = sums,
                          .threads = 384,
                          .grid = Grid::KvTiles,
                          .parameters = backwardParametersSm90});
@@ -147,6 +173,9 @@ Plan planBackwardSm90(const Request& request) {
   plan.workspace.push_back(
       {.use = Use::DqSums, .bytes = sumBytes, .zeroed = takesTurns ? Zeroed::Never : Zeroed::EveryLaunch});
   if (takesTurns) plan.workspace.push_back({.use = Use::DqTurns, .bytes = turnBytes, .zeroed = Zeroed::EveryLaunch});
+  if (sums)
+    plan.workspace.push_back(
+        {.use = Use::DiagonalSums, .bytes = diagonalBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
   return plan;
 }
 

@@ -4,6 +4,11 @@
 
 namespace attnc::plan {
 
+bool sumsDiagonals(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const Stage& stage) { return stage.config.sumsDiagonals.value_or(false); });
+}
+
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device) {
   const auto tiles = [&] {
     const ProblemShape& problem = operands.problem;
@@ -23,6 +28,10 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);
   case Grid::QTiles: return tiles();
   case Grid::CaptureTiles: return operands.loopsBatches ? tiles() / problem.batch : tiles();
+  case Grid::Diagonals:
+    return problem.qLen == 0 || problem.kvLen == 0
+               ? 0
+               : problem.batch * problem.qHeads * ceilDiv(problem.qLen + problem.kvLen, stage.threads);
   case Grid::CaptureElements: {
     const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
     return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);

@@ -33,6 +33,7 @@ enum class Grid {
   QRows,      ///< one for each `warps` rows of q
   KvRows,     ///< one for each `warps` rows of k
   CaptureTiles,    ///< as QTiles; of one batch entry alone where LaunchOperands::loopsBatches
+  Diagonals,       ///< one for each `threads` diagonals of each (batch, head)
   CaptureElements, ///< one for each `threads` elements of a capture whose sums lie apart from its gradient
   MaskRows,   ///< one for each row of blocks of the lists
   MaskColumns, ///< one for each `warps` columns of blocks of the lists
@@ -41,7 +42,7 @@ enum class Grid {
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
     std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
-                 BlockMaskParams, CaptureParams, CaptureOutputParams>;
+                 BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout
@@ -77,5 +78,8 @@ struct Plan {
   std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
   std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
 };
+
+/// Whether a stage adds gradients up along diagonals, which those of all captures then come of.
+bool sumsDiagonals(const Plan& plan);
 
 } // namespace attnc::plan

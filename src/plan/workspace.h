@@ -17,6 +17,7 @@ enum class Use {
   Delta,    ///< of a backward pass: an f32 a row of q
   DqSums,   ///< of a backward pass: gradients of q, in f32
   DqTurns,  ///< who may add to them
+  DiagonalSums, ///< of a backward pass: gradients of scores, by q_idx - kv_idx, in f32
   CaptureSums, ///< of gradients of captures
 };
 

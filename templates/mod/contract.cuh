@@ -76,6 +76,7 @@
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
 //               backward_captures_naive.cu                 1
+//               backward_diagonals.cu                      1
 //   row         algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -84,6 +85,7 @@
 //               block_mask.cu                              1
 //               algo/capture_reduction.cuh                 1
 //               backward_captures_naive.cu                 1
+//               backward_diagonals.cu                      1
 //   col         algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               forward_sm90.cu                            1
@@ -93,6 +95,7 @@
 //               block_mask.cu                              1
 //               algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
+//               backward_diagonals.cu                      1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -119,6 +122,7 @@
 //               backward_naive.cu                          1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
+//               backward_diagonals.cu                      1
 //   bounds      algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1

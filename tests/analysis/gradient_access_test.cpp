@@ -11,10 +11,10 @@ using analysis::Reach;
 
 namespace {
 
-/// Of the first place where `bias` is read.
-analysis::GradientAccess accessOf(const std::string& declaration, const std::string& index) {
-  const std::string text = "import torch\n" + declaration +
-                           "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[" + index + "]\n";
+/// Of the first place where a score reads `bias`.
+analysis::GradientAccess accessIn(const std::string& declaration, const std::string& score) {
+  const std::string text =
+      "import torch\n" + declaration + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return " + score + "\n";
   INFO(text);
   auto module = dsl::trace(text, {});
   if (!module) FAIL(module.error().message);
@@ -23,6 +23,10 @@ analysis::GradientAccess accessOf(const std::string& declaration, const std::str
   if (!gradients) FAIL(gradients.error().message);
   REQUIRE(gradients->captures.size() == 1);
   return analysis::gradientAccess(gradients->module, gradients->captures[0]);
+}
+
+analysis::GradientAccess accessOf(const std::string& declaration, const std::string& index) {
+  return accessIn(declaration, "score + bias[" + index + "]");
 }
 
 } // namespace
@@ -62,4 +66,34 @@ TEST_CASE("what has an element for each element of attention is known", "[gradie
   CHECK_FALSE(accessOf("bias: f32[N, KV_LEN]", "q_idx, kv_idx").once); // may be clamped
   CHECK_FALSE(accessOf("bias: f32[Q_LEN, KV_LEN]", "q_idx, kv_idx // 2").once);
   CHECK_FALSE(accessOf("bias: f32[Q_LEN]", "q_idx").once);
+}
+
+TEST_CASE("sums along diagonals suffice where all that matters is q_idx - kv_idx", "[gradient-access]") {
+  const auto suffice = [](const char* score, const char* bias = "f32[H, N]") {
+    return accessIn(std::string("bias: ") + bias + "\nother: f32[N]\nn: int\ncap: float", score).ofDiagonals;
+  };
+  // Biases by distance, T5's buckets, ALiBi.
+  CHECK(suffice("score + bias[h, q_idx - kv_idx]"));
+  CHECK(suffice("score + bias[h, torch.clamp(kv_idx - q_idx, min=-9, max=9) + 9]"));
+  CHECK(suffice("score - 2.0 * bias[h, torch.abs(q_idx - kv_idx)] / cap"));
+  CHECK(suffice("score + bias[h] * (kv_idx - q_idx)", "f32[H]"));
+  CHECK(suffice("score + bias[h] * (q_idx - kv_idx).to(torch.float32)", "f32[H]"));
+  CHECK(suffice("score + bias[h] * other[q_idx - kv_idx] + torch.log(bias[h])", "f32[H]"));
+  CHECK(suffice("torch.where(q_idx >= kv_idx, score + bias[h], score)", "f32[H]"));
+  CHECK(suffice("score + bias * (kv_idx - q_idx)", "f32"));
+  CHECK(suffice("score + bias[b]", "f32[B]"));
+
+  // The gradient of the score is not that of the result.
+  CHECK_FALSE(suffice("2.0 * score + bias[h, q_idx - kv_idx]"));
+  CHECK_FALSE(suffice("torch.tanh(score + bias[h, q_idx - kv_idx])"));
+  CHECK_FALSE(suffice("torch.where(q_idx >= kv_idx, score + bias[h], 0.0)", "f32[H]"));
+  // The place, or what it gets, depends on more.
+  CHECK_FALSE(suffice("score + bias[h, q_idx]"));
+  CHECK_FALSE(suffice("score + bias[q_idx, kv_idx]", "f32[Q_LEN, KV_LEN]"));
+  CHECK_FALSE(suffice("score + bias[h] * q_idx", "f32[H]"));
+  CHECK_FALSE(suffice("score + bias[h] * other[kv_idx]", "f32[H]"));
+  CHECK_FALSE(suffice("score + torch.exp(bias[h]) * kv_idx", "f32[H]"));
+  CHECK_FALSE(suffice("score + bias[h] * (q_idx * 0.1 - kv_idx * 0.1)", "f32[H]")); // rounded apart
+  CHECK_FALSE(suffice("score + bias[h] * ((q_idx + n) * 1.0 - (kv_idx + n) * 1.0)", "f32[H]")); // beyond 2^24
+  CHECK_FALSE(suffice("score + bias[h] * score.detach()", "f32[H]"));
 }

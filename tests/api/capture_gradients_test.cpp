@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <tuple>
+
 using namespace attnc;
 
 namespace {
@@ -223,4 +225,66 @@ TEST_CASE("workspace of gradients of captures is what cannot be summed in place"
   CHECK(launch.workspaceBytes(perHead, options) == 0);
   options.family = Family::Naive; // which does not
   CHECK(launch.workspaceBytes(perHead, options) == 4 * 100 * 60 * 80);
+}
+
+TEST_CASE("on Hopper gradients of relative biases come of sums along diagonals", "[api][captures]") {
+  const auto isByDiagonals = [](const Mod& mod, std::set<std::string> gradients, int headDim = 128,
+                                bool deterministic = false) {
+    KernelOptions options = optionsFor(std::move(gradients), Family::Auto);
+    options.arch = "sm_90a";
+    options.headDim = options.headDimV = headDim;
+    options.deterministic = deterministic;
+    const plan::Plan plan = planOf(mod, options);
+    bool runs = false;
+    for (const plan::Stage& stage : plan.stages) {
+      runs |= stage.templateName == "backward_diagonals.cu";
+      CHECK_FALSE((plan::sumsDiagonals(plan) && stage.templateName == "backward_captures.cu"));
+    }
+    CHECK(runs == plan::sumsDiagonals(plan));
+    return runs;
+  };
+  const Mod bias = modOf("bias: f32[H, N]\nother: f32[KV_LEN]", "score + bias[h, q_idx - kv_idx] + other[kv_idx]");
+  CHECK(isByDiagonals(bias, {"bias"}));
+  CHECK(isByDiagonals(bias, {"bias"}, 64));
+  CHECK_FALSE(isByDiagonals(bias, {"bias", "other"})); // all or none
+  CHECK_FALSE(isByDiagonals(bias, {}));
+  CHECK_FALSE(isByDiagonals(bias, {"bias"}, 128, /*deterministic=*/true));
+  CHECK_FALSE(isByDiagonals(bias, {"bias"}, 256));
+  for (auto [name, capture, expected] : {std::tuple("alibi", "slopes", true), {"relative_bias", "bias", true},
+                                         {"learned_bias", "bias", false}}) {
+    INFO(name);
+    CHECK(isByDiagonals(*Mod::load(std::string(ATTNC_SOURCE_DIR "/dsl/mods/") + name + ".py"), {capture}) == expected);
+  }
+}
+
+TEST_CASE("sums along diagonals take workspace, and run for captures alone", "[api][captures]") {
+  const Mod mod = modOf("bias: f32[H, N]", "score + bias[h, q_idx - kv_idx]");
+  KernelOptions options = optionsFor({"bias"}, Family::Sm90);
+  options.arch = "sm_90a";
+  const plan::Plan plan = planOf(mod, options);
+  Launch launch;
+  launch.captures.set("bias", tensor(DType::F32, {4, 200}));
+  launch.gradients.set("bias", tensor(DType::F32, {4, 200}));
+  launch.outputs.dQ.reset();
+  launch.outputs.dK.reset();
+  launch.outputs.dV.reset();
+  auto checked = launch.check(mod, options);
+  REQUIRE(checked);
+  for (const plan::Stage& stage : plan.stages) {
+    INFO(stage.templateName);
+    const bool runs = stage.templateName == "backward_delta.cu" || stage.templateName == "backward_sm90.cu" ||
+                      stage.templateName == "backward_diagonals.cu";
+    CHECK((plan::ctasOf(stage, *checked, {}) > 0) == runs);
+    if (stage.templateName == "backward_diagonals.cu") CHECK(plan::ctasOf(stage, *checked, {}) == 2 * 4 * 2);
+  }
+  size_t bytes = 0;
+  for (const plan::WorkspaceUse& use : plan.workspace)
+    if (use.use == plan::Use::DiagonalSums) {
+      bytes = use.bytes(*checked);
+      CHECK(use.zeroed == plan::WorkspaceUse::Zeroed::EveryLaunch);
+    }
+  CHECK(bytes == 4 * 2 * 4 * (100 + 60));
+  checked->problem.kvLen = 0; // nothing to add up
+  for (const plan::Stage& stage : plan.stages)
+    if (stage.templateName == "backward_diagonals.cu") CHECK(plan::ctasOf(stage, *checked, {}) == 0);
 }

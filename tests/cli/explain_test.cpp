@@ -151,6 +151,11 @@ TEST_CASE("explain says how gradients of captures are added up") {
                              "            d_f: one addition to memory a score\n"
                              "            d_g: one addition to memory a row of a tile, for each term of a sum\n"));
   CHECK_THAT(*text, Contains("            d_unread: 0: no gradient arrives\n"));
+  auto hopper = explain("--kernel backward --arch sm_90a --head-dim 64 --shape 1,2,2,256,256 " + kMods + "alibi.py");
+  REQUIRE(hopper);
+  CHECK_THAT(*hopper,
+             Contains("of backward_diagonals.cu") && !Contains("backward_captures.cu") &&
+                 Contains("\ngradients   d_slopes: from sums along diagonals, which the kernel of dk and dv makes\n"));
 }
 
 TEST_CASE("explain takes the problem from a file") {

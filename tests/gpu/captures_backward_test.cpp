@@ -69,8 +69,9 @@ CaptureValues run(const Mod& mod, const Problem& problem, const HostOperands& op
   const ProblemShape& s = problem.shape;
   const device::Buffer q = uploaded(operands.q), k = uploaded(operands.k), v = uploaded(operands.v),
                        dOut = uploaded(given.dOut), dLse = uploaded(*given.dLse);
+  const int64_t kvBatch = problem.kvBatchOne ? 1 : s.batch;
   const std::array<int64_t, 4> shapeQ{s.batch, s.qHeads, s.qLen, problem.headDim},
-      shapeK{s.batch, s.kvHeads, s.kvLen, problem.headDim}, shapeV{s.batch, s.kvHeads, s.kvLen, problem.headDimV},
+      shapeK{kvBatch, s.kvHeads, s.kvLen, problem.headDim}, shapeV{kvBatch, s.kvHeads, s.kvLen, problem.headDimV},
       shapeOut{s.batch, s.qHeads, s.qLen, problem.headDimV};
   const device::Buffer out = poisoned(dOut.bytes()), lse = poisoned(dLse.bytes());
   const DeviceCaptures captures = uploadCaptures(operands.captures);
@@ -255,6 +256,60 @@ TEST_CASE("gradients of captures at every kind of head dim agree with the refere
       checkAll(access.text, access.gradients, {{1, 4, 2, 130, 150}, qk, v, dtype});
 }
 
+TEST_CASE("gradients of captures from sums along diagonals agree with the reference", "[gpu][backward][captures]") {
+  ATTNC_NEED_GPU();
+  const std::string captures = "import torch\nbias: f32[H, 1500]\nslopes: f32[H]\ngain: float", causal = "q_idx >= kv_idx";
+  const Access accesses[] = {
+      {scoreOf(captures, "score + bias[h, q_idx - kv_idx + 700]", "True"), {"bias"}},
+      {scoreOf(captures, "score + bias[h, torch.clamp(kv_idx - q_idx, min=-40, max=40) + 40]", causal), {"bias"}},
+      {scoreOf(captures, "score + slopes[h] * (0.05 * (kv_idx - q_idx))", causal), {"slopes"}},
+      {scoreOf(captures, "score + 0.05 * (slopes[h] * (kv_idx - q_idx))", "q_idx - kv_idx < 90"), {"slopes"}},
+      {scoreOf(captures, "score + bias[h, torch.abs(q_idx - kv_idx)] * gain + slopes[h] / gain"), {"bias", "slopes", "gain"}},
+      // no interval of columns
+      {scoreOf(captures, "score + bias[h, q_idx - kv_idx + 700]", "(q_idx + kv_idx) % 5 != 0"), {"bias"}},
+  };
+  // No step, one, two and many; tails on both sides; heads and batches that follow each other in a tile of K and V.
+  const ProblemShape shapes[] = {{2, 4, 2, 130, 190}, {1, 2, 2, 64, 128}, {1, 3, 1, 1, 200},
+                                 {1, 2, 2, 200, 1},   {1, 2, 2, 128, 256}, {1, 2, 1, 1000, 700}};
+  for (size_t i = 0; i < std::size(accesses); ++i)
+    for (int headDim : {64, 128})
+      for (DType dtype : {DType::BF16, DType::F16})
+        for (const ProblemShape& shape : shapes)
+          if (dtype == DType::BF16 || i % 2 == 0)
+            checkAll(accesses[i].text, accesses[i].gradients, {shape, headDim, headDim, dtype});
+  for (int headDim : {64, 128})
+    checkAll(accesses[0].text, accesses[0].gradients,
+             {{3, 4, 2, 150, 300}, headDim, headDim, DType::BF16, /*kvBatchOne=*/true});
+  checkAll(accesses[0].text, accesses[0].gradients, {{2, 4, 2, 130, 190}, 40, 56, DType::F16});
+  checkAll(accesses[0].text, accesses[0].gradients, {{2, 4, 2, 130, 190}, 128, 64, DType::BF16});
+
+  // Alone, and beside nothing: without dq, dk and dv, in the capture's strides, again and again.
+  const Problem problem{{2, 4, 2, 130, 190}, 128, 128, DType::BF16};
+  const Mod mod = take(Mod::parse(accesses[0].text));
+  const HostOperands operands = draw(mod, problem);
+  const ResultGradients given = drawGradients(problem, true);
+  for (bool spaced : {false, true})
+    if (serves(Family::Sm90, DType::BF16, 128, 128, false))
+      check(run(mod, problem, operands, given, {{"bias"}, Family::Sm90, false, /*operandsToo=*/false, spaced}, 3),
+            expectedOf(mod, operands, given, {"bias"}), problem, DType::F32);
+}
+
+TEST_CASE("gradients from sums along diagonals by the lists of a block mask agree with the reference",
+          "[gpu][backward][captures]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = take(Mod::parse(scoreOf("bias: f32[H, 1024]", "score + bias[h, q_idx - kv_idx + 512]",
+                                          "(q_idx // 200 == kv_idx // 200) & ((q_idx + kv_idx) % 7 != 0)")));
+  for (int headDim : {64, 128}) {
+    const Problem problem{{2, 4, 2, 500, 450}, headDim, headDim, DType::BF16};
+    if (!serves(Family::Sm90, DType::BF16, headDim, headDim, false)) continue;
+    const HostOperands operands = draw(mod, problem);
+    const ResultGradients given = drawGradients(problem, true);
+    Asked asked{{"bias"}, Family::Sm90};
+    asked.prepared = true;
+    check(run(mod, problem, operands, given, asked, 2), expectedOf(mod, operands, given, {"bias"}), problem, DType::F32);
+  }
+}
+
 TEST_CASE("only the bias wants a gradient, in its own dtype and strides", "[gpu][backward][captures]") {
   ATTNC_NEED_GPU();
   const Mod mod = take(Mod::parse(scoreOf("bias: bf16[H, KV_LEN]", "score + bias[h, kv_idx]")));
@@ -304,6 +359,7 @@ TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][capt
   ATTNC_NEED_GPU();
   const Mod mod = take(
       Mod::parse("bias: f32[H, 40]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h, kv_idx]\n"));
+  const Mod byDiagonals = take(Mod::parse(scoreOf("bias: f32[H, 40]", "score + bias[h, q_idx - kv_idx]")));
   for (const ProblemShape& shape : {ProblemShape{1, 2, 2, 0, 5}, {1, 2, 2, 5, 0}, {0, 2, 2, 5, 5}}) {
     const Problem problem{shape, 64, 64, DType::BF16};
     const HostOperands operands = draw(mod, problem);
@@ -311,7 +367,8 @@ TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][capt
     for (Family family : kFamilies)
       for (bool deterministic : {false, true})
         if (serves(family, DType::BF16, 64, 64, deterministic))
-          CHECK(run(mod, problem, operands, given, {{"bias"}, family, deterministic}).at("bias") ==
-                std::vector<double>(80, 0.0));
+          for (const Mod* each : {&mod, &byDiagonals})
+            CHECK(run(*each, problem, operands, given, {{"bias"}, family, deterministic}).at("bias") ==
+                  std::vector<double>(80, 0.0));
   }
 }

@@ -65,5 +65,21 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
         for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
       }
   }
+  // With sums along diagonals, unless there is no room for these.
+  for (int captures : {1, 4, 8}) {
+    auto mod = Mod::parse("slopes: f32[H]\n" + manyColumns(captures) +
+                          "def score_mod(s, b, h, q_idx, kv_idx):\n    return s + slopes[h] * (kv_idx - q_idx)\n");
+    REQUIRE(mod);
+    for (int headDim = 8; headDim <= 128; headDim += 8) {
+      const KernelOptions options{.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim, .gradients = {"slopes"}};
+      auto derived = derive(*mod, options);
+      REQUIRE(derived);
+      auto plan = choosePlan(*derived, options);
+      REQUIRE(plan);
+      INFO(captures << " captures, head dim " << headDim);
+      if (captures == 1) CHECK(plan::sumsDiagonals(*plan));
+      for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+    }
+  }
   CHECK(refused > 0); // what is known of a row takes more than there is
 }

@@ -51,6 +51,7 @@ private:
 };
 
 inline void __syncthreads() { HostCta::cta().wait(); }
+inline void __syncwarp() { HostCta::cta().wait(); } // of a CTA of one warp
 inline float __shfl_sync(unsigned, float x, int lane) { return HostCta::cta().shuffle(x, unsigned(lane) % 32); }
 inline float __shfl_xor_sync(unsigned, float x, int lanes) {
   return HostCta::cta().shuffle(x, (threadIdx.x ^ unsigned(lanes)) % 32);

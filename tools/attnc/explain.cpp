@@ -143,7 +143,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
          problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
          workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
-         scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures);
+         scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
 
 int runExplain(const ExplainOptions& options) {

@@ -185,7 +185,9 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
   return text + gradient();
 }
 
-std::string gradientsText(const std::vector<plan::CaptureAccess>& captures) {
+static constexpr const char* kByDiagonals = "from sums along diagonals, which the kernel of dk and dv makes";
+
+std::string gradientsText(const std::vector<plan::CaptureAccess>& captures, bool byDiagonals) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& how) {
     text += fmt::format("{:12}d_{}: {}\n", text.empty() ? "gradients" : "", name, how);
@@ -193,7 +195,7 @@ std::string gradientsText(const std::vector<plan::CaptureAccess>& captures) {
   for (const plan::CaptureAccess& capture : captures) {
     for (const analysis::GradientAccess& access : capture.places)
       add(capture.name,
-          fmt::format("{}{}", additionsText(access), access.roundMoves ? ", for each term of a sum" : ""));
+          fmt::format("{}{}", byDiagonals ? kByDiagonals : additionsText(access), access.roundMoves ? ", for each term of a sum" : ""));
     if (capture.places.empty()) add(capture.name, "0: no gradient arrives");
   }
   return text;

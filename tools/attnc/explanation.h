@@ -36,6 +36,7 @@ std::string workText(const MaskCensus& census, const Preparation& preparation, b
 std::string scoreText(const ir::Module& module, KvLoop loop);
 
 /// Lines "gradients": how the gradient of each capture is added up, place by place; empty where none wants one.
-std::string gradientsText(const std::vector<plan::CaptureAccess>& captures);
+/// `byDiagonals`: plan::sumsDiagonals().
+std::string gradientsText(const std::vector<plan::CaptureAccess>& captures, bool byDiagonals);
 
 } // namespace attnc::cli
