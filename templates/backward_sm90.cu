@@ -22,47 +22,38 @@
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks steps, requests Q, dO; fills the table of rows
 //   storer i      a thread of warp 1, 2          24 or 40    brings dQ of consumer i to the sums, by the copy engine
-//   adder         warp 3; kSumsDiagonals alone   24 or 40    adds dS up along diagonals, and that to sums
 //   consumer i    a warpgroup, 64 rows of K, V   240 or 232  products, mod, gradients
 //
 //   shared memory   bytes                                      lifetime
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
 //   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
 //   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
-//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there and the adder is done
+//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
 //   DqPart          kBlockM x kHeadDimQk of fp32               a half: until the copy engine has read it
 //   Turns           if kTakesTurns, 8 numbers                  until dQ of the step is added
 //   Rows            kQStages RowTables                         as the slot of Q
-//   SumsPart, SumsOrigin  of the adder: scratch, a number      whole kernel
 //   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
 //   kv_full           producer: K and V requested; their bytes              1            consumers
 //   q.full            producer: Q requested, message told, rows written;    1            consumers
 //                     its bytes
-//   q.empty           consumers: dK of the step is there; adder: has added  kWarps,      producer
-//                     up its dS                                             1 more
+//   q.empty           consumers: dK of the step is there                    kWarps       producer
 //   o.full            producer: dO requested; its bytes                     1            consumers
 //   o.empty           consumers: dV of the step is there                    kWarps       producer
-//   s.full            consumers: dS is written                              kWarps       consumers, adder
-//   s.empty           adder: has added up dS (kSumsDiagonals alone)         1            consumers
+//   s.full            consumers: dS is written                              kWarps       consumers
 //   dq_full[i]        consumer i: dQ is written, message told               4            storer i
 //   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
 //
-// Consumers need not wait for each other to write to a slot of SRing: who writes dS(j) has seen s.full of j - 1, to which
-// the other consumer arrived after its dQ(j-2). They wait for the adder, if there is one: each dS is one phase of s.full and
-// one of s.empty, the one before the first step among them, and the first two find their slots empty. Who writes dS(j) has
-// heard message j + 1, so after s.full of j the adder may hear messages j and j + 1 without waits: what dS(j) is of, and
-// whether it is the last. They stay as they are, since it passes the slot of message j on when it is done with dS(j).
-// Nobody waits until the last one is.
+// No one waits for a slot of SRing to fall free: who writes dS(j) has seen s.full of j - 1, to which the other consumer
+// arrived after its dQ(j-2).
 //
 // Tiles, the rings of Q and dO and their producer: algo/backward_parts_sm90.cuh. Messages, with dQ: its tile of Q; < 0: no
 // more.
 //
-// The adder takes dS as it is rounded for dQ and dK, P rounded likewise, and adds in fp32: a sum is off by what these
-// roundings leave in it, some 2^-9 of the root of the sum of its squares in bf16. What it adds is the gradient of what
-// score_mod returned where that is d_score()'s, unchanged (src/analysis/gradient_access.h); backward_diagonals.cu makes
-// gradients of captures of it.
+// If kSumsDiagonals, consumers add dS up along diagonals, too, as it is rounded for dQ and dK, P rounded likewise: a sum is
+// off by what these roundings leave in it. It is the gradient of what score_mod returned where that is d_score()'s, unchanged
+// (src/analysis/gradient_access.h); backward_diagonals.cu makes gradients of captures of it.
 //
 // The host provides: tensor maps; turns zeroed, or, unless kTakesTurns, d_q_sums; diagonals zeroed; grid kv tiles * kv_heads *
 // kv_batch, 384 threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has
@@ -77,8 +68,6 @@
 #include "algo/backward_parts_sm90.cuh"
 #include "algo/d_q_sums.cuh"
 #include "algo/diagonal_sums.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/opaque.cuh"
 #include "ptx/red.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
@@ -110,17 +99,8 @@ struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
 struct DqTile : SharedPart<DqTile, 2 * 8, 8> {}; // messages: the tile of q, counted over all heads
 struct DqFull : BarrierParts<DqFull, 2> {};
 struct DqEmpty : BarrierParts<DqEmpty, 2> {};
-/// The instructions of DiagonalSums.
-struct SumsAccess {
-  ATTNC_DEVICE static void load_matrices(unsigned (&pairs)[4], unsigned from) { ptx::ldmatrix_x4(pairs, from); }
-  ATTNC_DEVICE static float load(unsigned from) { return ptx::ld_shared_float(from); }
-  template <int N> ATTNC_DEVICE static void store(unsigned to, const float (&x)[N]) { ptx::st_shared(to, x); }
-};
-using Sums = DiagonalSums<STile, SumsAccess>;
-struct SumsPart : SharedPart<SumsPart, kSumsDiagonals ? Sums::kScratchBytes : 0> {};
-struct SumsOrigin : SharedPart<SumsOrigin, kSumsDiagonals ? 16 : 0> {};
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
-                            SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Turns, Rows, SumsPart, SumsOrigin>;
+                            SRing::Control, KvFull, DqTile, DqFull, DqEmpty, Turns, Rows>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 // ---------------------------------------------------------------------------------------------------------- consumer
@@ -153,11 +133,21 @@ struct Consumer {
     }
   }
 
-  /// dS of a step to shared memory.
-  ATTNC_DEVICE void write_d_s(const PackedFragment<Element, 1, kBlockM>& d_s) const {
-    if constexpr (kSumsDiagonals) s_ring.wait_empty();
-    write_gradients(s_ring.tile(), 64 * group, d_s);
+  /// dS of a step, beginning at row `q_start` of Q and `kv_row`, the warp's first of KV, to the sums along diagonals.
+  ATTNC_DEVICE void add_diagonals(const PackedFragment<Element, 1, kBlockM>& d_s, const KvPlace<Mod>& place, int q_start,
+                                  int kv_row, bool really) const {
+    const ForwardParams& f = p.base.forward;
+    const int count = f.q_len + f.kv_len, first = f.kv_len - 1 + q_start - kv_row;
+    float* const sums = p.diagonals + (long long)(place.b * f.q_heads + place.h) * count;
+    const unsigned limit = really ? count : 0;
+#pragma unroll
+    for (int part = 0; part < kBlockM / 64; ++part)
+      sum_diagonals(d_s, part, [&](int d, float sum) {
+        const int i = first + 64 * part + d;
+        if (unsigned(i) < limit) ptx::red_add(sums + i, sum);
+      });
   }
+
   /// dQ of a step to shared memory, for the storer.
   ATTNC_DEVICE void write_d_q(const DqSums::Part& d_q, int tile) {
     ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
@@ -253,18 +243,22 @@ struct Consumer {
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
-        write_d_s(d_s); // ahead of products that it would wait for
+        write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
         ptx::fence_proxy_async();
         pass_slot(s_ring.full());
       }
       start_scores(s); // of the next step; garbage where there is none
+      if constexpr (kSumsDiagonals) {
+        static_assert(kSplit == 1, "dS is complete");
+        add_diagonals(d_s, place, step.start, tile.start + row_of_tile - Scores::row(0), has_last);
+      }
       if (last_masked) {
         to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
         drop_dead<kFirst, kGroups>(d_s, weights.rates());
       } else {
         to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
       }
-      if constexpr (kSplit > 1) write_d_s(d_s);
+      if constexpr (kSplit > 1) write_gradients(s_ring.tile(), 64 * group, d_s);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
       ptx::wgmma_commit_group();
@@ -377,61 +371,10 @@ struct Storer {
   }
 };
 
-// -------------------------------------------------------------------------------------------------------------- adder
-
-/// Adds dS of each step up along diagonals, and that to the sums in memory: little beside dQ, so sums of steps that
-/// overlap are not kept together.
-struct Adder {
-  const BackwardParamsSm90& p;
-  unsigned shared;
-
-  ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const unsigned scratch = shared + Memory::offset_of<SumsPart>();
-    const int diagonals = f.q_len + f.kv_len;
-    Sums{scratch, ptx::lane_id()}.initialise();
-    // NOTE: nothing is kept in registers from step to step but its number, since spills here bring spills to the consumers.
-    const unsigned origin = shared + Memory::offset_of<SumsOrigin>(); // of the first diagonal of the first rows of Q
-    ptx::st_shared(origin, {f.kv_len - 1 - KvTilePlace(p).start - Sums::kFirst, 0});
-    __syncwarp();
-#pragma unroll 1
-    for (unsigned n = 0;; ++n) { // dS(n - 1)
-      s_ring(n).wait_full();
-#pragma unroll 1
-      for (int part = 0; part < Sums::kParts && n > 0; ++part) {
-        Sums{scratch, ptx::lane_id()}.gather(s_ring(n).tile(), part);
-        __syncwarp(); // scratch is written
-        ptx::forget(n);
-        int message[4], first[2];
-        q_ring(n - 1).hear(message);
-        ptx::ld_shared(first, origin);
-        float* to = p.diagonals + (long long)(message[2] * f.q_heads + message[3]) * diagonals;
-        first[0] += message[0] + part * Sums::kColumns;
-        Sums{scratch, ptx::lane_id()}.sum([&](int y, float sum) {
-          if (unsigned(first[0] + y) < unsigned(diagonals)) ptx::red_add(to + first[0] + y, sum);
-        });
-        __syncwarp(); // scratch is used up
-        ptx::forget(n);
-      }
-      pass_slot(s_ring(n).empty());
-      if (n > 0) pass_slot(q_ring(n - 1).empty());
-      int message[4];
-      q_ring(n).hear(message);
-      if (message[2] < 0) break;
-    }
-  }
-
-private:
-  ATTNC_DEVICE Ring<Memory, SRing> s_ring(unsigned n) const {
-    return {shared, int(n % SRing::kCount), n / SRing::kCount % 2};
-  }
-  ATTNC_DEVICE Ring<Memory, QRing> q_ring(unsigned n) const { return {shared, int(n % QRing::kCount)}; }
-};
-
 ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
   if (threadIdx.x == 0) {
-    initialise_rings<Memory>(p, shared, kWarps + kSumsDiagonals, kWarps);
-    Ring<Memory, SRing>{shared}.initialise(kWarps, kSumsDiagonals ? 1 : kWarps);
+    initialise_rings<Memory>(p, shared, kWarps);
+    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
     Barriers<Memory, DqFull>{shared}.initialise(4);
     Barriers<Memory, DqEmpty>{shared}.initialise(1);
     ptx::fence_mbarrier_init();
@@ -453,8 +396,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       Producer<Memory>{p, args, shared}.run();
     else if (warp < 3 && threadIdx.x % 32 == 0)
       Storer{p, shared, warp - 1}.run();
-    else if (kSumsDiagonals && warp == 3)
-      Adder{p, shared}.run();
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();
     Consumer{p, args, shared, group - 1}.run();

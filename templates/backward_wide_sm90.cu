@@ -307,7 +307,7 @@ struct Differentiator {
 
 ATTNC_DEVICE void initialise(const BackwardParamsSm90& p, unsigned shared) {
   if (threadIdx.x == 0) {
-    initialise_rings<Memory>(p, shared, kWarps, kWarps);
+    initialise_rings<Memory>(p, shared, kWarps);
     Barriers<Memory, RatesFull>{shared}.initialise(kWarps / 2);
     Barriers<Memory, GradientsFull>{shared}.initialise(kWarps / 2);
     ptx::fence_mbarrier_init();

@@ -20,8 +20,7 @@ bool isWide(int headDim, int headDimV) {
 }
 
 /// As `Memory` of templates/backward_sm90.cu: K and V, rings of Q and dO, two tiles of dS, dQ on its way out, control
-/// words, tables of rows; and scratch of the adder, if there is one. Of templates/backward_wide_sm90.cu: a tile
-/// of rates instead of dQ.
+/// words, tables of rows. Of templates/backward_wide_sm90.cu: a tile of rates instead of dQ.
 int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const bool wide = isWide(config.headDimQk, config.headDimV);
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * slabs(dim); };
@@ -32,8 +31,7 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
                     (wide ? tileBytes(config.blockN, config.blockM) : 2 * 64 * columns * 4);
   const int control = config.qStages * 32 + config.kvStages * 16 + (wide ? 4 * 8 : 2 * 16 + 8 + 3 * 16);
   const int turns = *config.takesTurns ? 4 * 8 : 0;
-  const int adder = config.sumsDiagonals.value_or(false) ? 8 * 200 * 4 + 16 : 0; // as DiagonalSums, SumsOrigin
-  return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod) + adder;
+  return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
 /// Without shared memory.
@@ -54,14 +52,12 @@ codegen::Config backwardConfig(const Request& request) {
   return config;
 }
 
-/// Whether the gradients of captures that are asked for, if any, come of sums along diagonals, which fit in; and may be added
-/// up in any order.
-bool diagonalsSuffice(const Request& request, codegen::Config config) {
-  const KernelMod& mod = request.mod;
-  if (!config.sumsDiagonals || request.options.deterministic || mod.captures.empty()) return false;
-  config.sumsDiagonals = true;
-  return backwardSharedBytes(config, mod) <= request.arch.sharedBytesPerCta() &&
-         llvm::all_of(mod.captures, [](const CaptureAccess& capture) {
+/// Whether the gradients of captures that are asked for, if any, come of sums along diagonals, and may be added up in any
+/// order.
+bool diagonalsSuffice(const Request& request) {
+  const KernelOptions& options = request.options;
+  return !isWide(options.headDim, options.headDimV) && !options.deterministic && !request.mod.captures.empty() &&
+         llvm::all_of(request.mod.captures, [](const CaptureAccess& capture) {
            return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
          });
 }
@@ -145,7 +141,7 @@ Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
   const passes::Algebra algebra = algebraFor(options.dtype);
-  const bool sums = diagonalsSuffice(request, config);
+  const bool sums = diagonalsSuffice(request);
   Plan plan;
   addDelta(plan, request);
   codegen::Config finish = config;

@@ -103,12 +103,11 @@ ATTNC_DEVICE void store_gradient(const Out& x, float factor, void* to, const Str
   }
 }
 
-/// The producer's part of the barriers and rings. One thread, before fence_mbarrier_init(). `q_users`, `o_users`: warps that
-/// pass a slot on.
-template <class Memory>
-ATTNC_DEVICE void initialise_rings(const BackwardParamsSm90& p, unsigned shared, int q_users, int o_users) {
-  Ring<Memory, QRing>{shared}.initialise(1, q_users);
-  Ring<Memory, ORing>{shared}.initialise(1, o_users);
+/// The producer's part of the barriers and rings. One thread, before fence_mbarrier_init(). `users`: warps that pass a slot
+/// on.
+template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsSm90& p, unsigned shared, int users) {
+  Ring<Memory, QRing>{shared}.initialise(1, users);
+  Ring<Memory, ORing>{shared}.initialise(1, users);
   Barriers<Memory, KvFull>{shared}.initialise(1);
   ptx::prefetch_tensor_map(p.q);
   ptx::prefetch_tensor_map(p.k);

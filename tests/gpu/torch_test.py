@@ -64,12 +64,13 @@ class Job:
 
     def limits(self, expected):
         """Of the error of each result. A gradient of a capture may be as coarse as the dtype that it is stored in. In
-        bf16 delta is that of rounded weights, and its error does not cancel in sums such as those over distances."""
+        bf16 rounded weights do not sum up to 1, so a row of dS not to 0: over distances, as for a slope, that does not
+        cancel. Rounding P alone leaves 0.077 of ALiBi's here."""
         limits = {name: self.tolerance for name in expected}
         for name in expected:
             capture = self.tensors.get(name.removeprefix("d_")) if name.startswith("d_") else None
             if capture is not None and torch.bfloat16 in (capture.dtype, self.tensors["q"].dtype):
-                limits[name] = 5e-2 if self.tensors["q"].dtype == torch.bfloat16 else 5e-3
+                limits[name] = 1e-1 if self.tensors["q"].dtype == torch.bfloat16 else 5e-3
         return limits
 
     def run(self):
