@@ -81,6 +81,7 @@ constexpr int kThreads = 32 * (4 + kWarps);
 constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
 // Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
 constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
+static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
 // Registers a thread; all together not more than the CTA is launched with, 168 a thread. The consumers' first need: beyond
 // head dim 64 each of them holds 64 x 128 of dK and of dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
@@ -248,10 +249,8 @@ struct Consumer {
         pass_slot(s_ring.full());
       }
       start_scores(s); // of the next step; garbage where there is none
-      if constexpr (kSumsDiagonals) {
-        static_assert(kSplit == 1, "dS is complete");
+      if constexpr (kSumsDiagonals)
         add_diagonals(d_s, place, step.start, tile.start + row_of_tile - Scores::row(0), has_last);
-      }
       if (last_masked) {
         to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
         drop_dead<kFirst, kGroups>(d_s, weights.rates());

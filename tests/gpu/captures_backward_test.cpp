@@ -16,7 +16,7 @@ using namespace attnc::gputest;
 
 namespace {
 
-const Family kFamilies[] = {Family::Naive, Family::Sm80, Family::Sm90};
+const std::vector<Family> kFamilies = {Family::Naive, Family::Sm80, Family::Sm90};
 
 /// Whether the family has a backward kernel for this on the device at hand.
 bool serves(Family family, DType dtype, int headDim, int headDimV, bool deterministic) {
@@ -177,12 +177,12 @@ void check(const CaptureValues& got, const CaptureValues& want, const Problem& p
 }
 
 void checkAll(const std::string& text, const std::set<std::string>& gradients, const Problem& problem,
-              const HostOperands* drawn = nullptr) {
+              const std::vector<Family>& families = kFamilies, const HostOperands* drawn = nullptr) {
   const Mod mod = take(Mod::parse(text));
   const HostOperands operands = drawn ? *drawn : draw(mod, problem);
   const ResultGradients given = drawGradients(problem, /*withLse=*/true);
   const CaptureValues expected = expectedOf(mod, operands, given, gradients);
-  for (Family family : kFamilies)
+  for (Family family : families)
     for (bool deterministic : {false, true}) {
       if (!serves(family, problem.dtype, problem.headDim, problem.headDimV, deterministic)) continue;
       INFO(text << "\n" << familyName(family) << ", " << problem.text() << (deterministic ? ", deterministic" : ""));
@@ -201,6 +201,20 @@ struct Access {
   std::string text;
   std::set<std::string> gradients;
 };
+/// Both passes, for compileAhead().
+void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Access& access, Family family, DType dtype, int headDim) {
+  const Mod mod = take(Mod::parse(access.text));
+  jobs.push_back({mod, {.family = family, .dtype = dtype, .headDim = headDim}});
+  for (bool deterministic : {false, true})
+    if (serves(family, dtype, headDim, headDim, deterministic))
+      jobs.push_back({mod, {.kind = KernelKind::Backward,
+                            .family = family,
+                            .dtype = dtype,
+                            .headDim = headDim,
+                            .gradients = access.gradients,
+                            .deterministic = deterministic}});
+}
+
 const Access kAccesses[] = {
     {scoreOf("bias: f32[H]", "score * bias[h]"), {"bias"}},
     {scoreOf("bias: f32[Q_LEN]", "score * bias[q_idx]"), {"bias"}},
@@ -230,16 +244,7 @@ TEST_CASE("gradients of captures agree with the reference, however they are read
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   for (const Access& access : kAccesses)
     for (Family family : kFamilies)
-      for (DType dtype : {DType::BF16, DType::F32})
-        for (bool deterministic : {false, true}) {
-          if (!serves(family, dtype, 64, 64, deterministic)) continue;
-          const KernelOptions options{.family = family, .dtype = dtype, .headDim = 64};
-          jobs.push_back({take(Mod::parse(access.text)), options});
-          jobs.push_back({take(Mod::parse(access.text)), options});
-          jobs.back().second.kind = KernelKind::Backward;
-          jobs.back().second.gradients = access.gradients;
-          jobs.back().second.deterministic = deterministic;
-        }
+      for (DType dtype : {DType::BF16, DType::F32}) addJobs(jobs, access, family, dtype, 64);
   compileAhead(jobs);
   for (const Access& access : kAccesses)
     for (DType dtype : {DType::BF16, DType::F32})
@@ -271,12 +276,17 @@ TEST_CASE("gradients of captures from sums along diagonals agree with the refere
   // No step, one, two and many; tails on both sides; heads and batches that follow each other in a tile of K and V.
   const ProblemShape shapes[] = {{2, 4, 2, 130, 190}, {1, 2, 2, 64, 128}, {1, 3, 1, 1, 200},
                                  {1, 2, 2, 200, 1},   {1, 2, 2, 128, 256}, {1, 2, 1, 1000, 700}};
-  for (size_t i = 0; i < std::size(accesses); ++i)
+  if (!serves(Family::Sm90, DType::BF16, 128, 128, false)) return;
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (const Access& access : accesses)
+    for (int headDim : {64, 128})
+      for (DType dtype : {DType::BF16, DType::F16}) addJobs(jobs, access, Family::Sm90, dtype, headDim);
+  compileAhead(jobs);
+  for (const Access& access : accesses)
     for (int headDim : {64, 128})
       for (DType dtype : {DType::BF16, DType::F16})
         for (const ProblemShape& shape : shapes)
-          if (dtype == DType::BF16 || i % 2 == 0)
-            checkAll(accesses[i].text, accesses[i].gradients, {shape, headDim, headDim, dtype});
+          checkAll(access.text, access.gradients, {shape, headDim, headDim, dtype}, {Family::Sm90});
   for (int headDim : {64, 128})
     checkAll(accesses[0].text, accesses[0].gradients,
              {{3, 4, 2, 150, 300}, headDim, headDim, DType::BF16, /*kvBatchOne=*/true});
@@ -289,9 +299,8 @@ TEST_CASE("gradients of captures from sums along diagonals agree with the refere
   const HostOperands operands = draw(mod, problem);
   const ResultGradients given = drawGradients(problem, true);
   for (bool spaced : {false, true})
-    if (serves(Family::Sm90, DType::BF16, 128, 128, false))
-      check(run(mod, problem, operands, given, {{"bias"}, Family::Sm90, false, /*operandsToo=*/false, spaced}, 3),
-            expectedOf(mod, operands, given, {"bias"}), problem, DType::F32);
+    check(run(mod, problem, operands, given, {{"bias"}, Family::Sm90, false, /*operandsToo=*/false, spaced}, 3),
+          expectedOf(mod, operands, given, {"bias"}), problem, DType::F32);
 }
 
 TEST_CASE("gradients from sums along diagonals by the lists of a block mask agree with the reference",
@@ -352,7 +361,7 @@ TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whate
   std::vector<float> bias;
   for (int i = 0; i < 90; ++i) bias.push_back(i < 40 ? 1 + float(i) / 8 : float(40 - i));
   operands.captures.set("bias", TensorView::contiguous(bias.data(), DType::F32, {90}));
-  checkAll(text, {"bias"}, problem, &operands);
+  checkAll(text, {"bias"}, problem, kFamilies, &operands);
 }
 
 TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][captures]") {
