@@ -4,8 +4,8 @@
   python3 bench/report.py attnc.jsonl peers.jsonl --date 2026-11-20 --command "..." --table bench/README.md \\
       --plot bench/throughput.svg
 
-The tables replace what stands between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file;
-without --table they are printed. The best (lowest) ms of each case and peer counts; only files of one run on one GPU
+The tables replace what stands between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file, or, with
+--name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`; without --table they are printed. The best (lowest) ms of each case and peer counts; only files of one run on one GPU
 may be given.
 Exit codes: 0 done; 1 a file is malformed or cannot be read or written (nothing is written then); 2 wrong usage.
 """
@@ -220,9 +220,10 @@ def report(results, date, command, with_first_call=False):
     return "\n".join(lines) + "\n"
 
 
-def between_markers(text, path, body):
+def between_markers(text, path, body, name=""):
     """The text with what stands between the markers replaced. A marker is a line of its own, and stands there once."""
-    begin, end = "<!-- results -->", "<!-- /results -->"
+    marked = " ".join(["results", *name.split()])
+    begin, end = f"<!-- {marked} -->", f"<!-- /{marked} -->"
     lines = text.split("\n")
     if lines.count(begin) != 1 or lines.count(end) != 1 or lines.index(begin) > lines.index(end):
         raise ResultError(f"{path}: expected one line `{begin}` and after it one line `{end}`")
@@ -254,6 +255,7 @@ def main(arguments=None):
     args.add_argument("--only", type=re.compile, default="", help="regular expression on the case id")
     args.add_argument("--first-call", action="store_true", help="add columns with the best time of a first call")
     args.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
+    args.add_argument("--name", default="", help="of the markers, where the file has tables of several runs")
     args.add_argument("--plot", metavar="FILE.svg", help="bar chart of the cases that have TFLOP/s")
     args = args.parse_args(arguments)
     try:
@@ -264,7 +266,7 @@ def main(arguments=None):
         svg = chart(results, args.date.isoformat()) if args.plot else ""
         if args.table:
             with open(args.table, encoding="utf-8") as file:
-                page = between_markers(file.read(), args.table, text)
+                page = between_markers(file.read(), args.table, text, args.name)
             write(args.table, page)
         else:
             print(text, end="")

@@ -243,6 +243,15 @@ class ReportTest(unittest.TestCase):
             self.assertEqual(text.count("| noop, 2 x 16 x 8192, d 128 | 500.0 |"), 1)
             self.assertNotIn("old", text)
 
+    def test_tables_of_a_name_replace_those_of_that_name_alone(self):
+        page = self.file("page.md", PAGE + "<!-- results again -->\nold, too\n<!-- /results again -->\n")
+        path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 500.0)])
+        self.assertEqual(self.run_report(path, "--table", page, "--name", "again"), (0, "", ""))
+        text = pathlib.Path(page).read_text(encoding="utf-8")
+        self.assertTrue(text.startswith(PAGE + "<!-- results again -->\n"))
+        self.assertIn("| 500.0 |", text)
+        self.assertNotIn("old, too", text)
+
     def test_a_page_without_both_markers_is_refused_and_nothing_is_written(self):
         path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 500.0)])
         plot = self.folder / "plot.svg"
@@ -255,8 +264,9 @@ class ReportTest(unittest.TestCase):
     def test_the_page_of_the_benchmarks_takes_the_tables(self):
         page = self.file("page.md", (BENCH / "README.md").read_text(encoding="utf-8"))
         path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 123.4)])
-        self.assertEqual(self.run_report(path, "--table", page), (0, "", ""))
-        self.assertIn("| 123.4 |", pathlib.Path(page).read_text(encoding="utf-8"))
+        for name in ("", "backward"):
+            self.assertEqual(self.run_report(path, "--table", page, "--name", name), (0, "", ""))
+        self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8").count("| 123.4 |"), 2)
 
     def plot(self, *rows):
         plot = self.folder / "plot.svg"
