@@ -36,4 +36,7 @@ std::vector<FamilyInfo> forwardFamilies();
 /// The same of backward kernels. A pass has its families to itself: not every name has kernels of both.
 std::vector<FamilyInfo> backwardFamilies();
 
+/// The same of decode kernels.
+std::vector<FamilyInfo> decodeFamilies();
+
 } // namespace attnc

@@ -25,8 +25,8 @@ namespace attnc {
 using Stream = CUstream_st*;
 
 /// What a kernel computes: out from q, k and v, or gradients of these and of captures, or the lists of a
-/// block mask from mask_mod.
-enum class KernelKind { Forward, Backward, BlockMask };
+/// block mask from mask_mod. Decode: as Forward, for few queries over long KV; it serves any lengths.
+enum class KernelKind { Forward, Backward, BlockMask, Decode };
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and
 /// the captures' values are given at launch and never compile.
@@ -42,8 +42,11 @@ struct KernelOptions {
   int maskKvBlock = 128;        ///< the same; else both are not read
   bool columnLists = false;     ///< BlockMask: launches fill lists by column, too, and must be given such
   bool rowMax = false;          ///< launches may ask for the row maximum
-  bool lengths = false; ///< Forward: launches pass a KV length for each sequence (Operands::kvLengths), and must
-  /// Forward: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
+  /// Decode: rows of a tile, each a query token in one of the heads that share a KV head: 16, 32 or 64. K and V are read
+  /// once for a tile's rows. Else not read.
+  int packedRows = 16;
+  bool lengths = false; ///< Forward, Decode: launches pass a KV length for each sequence (Operands::kvLengths), and must
+  /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
   /// pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
@@ -104,7 +107,7 @@ constexpr size_t kWorkspaceAlignment = 256;
 /// A loaded kernel and its plan (src/api).
 struct LoadedPlan;
 
-/// A forward kernel, loaded on one device. Immutable; copies share; any number of threads may launch it on any streams
+/// A forward or a decode kernel, loaded on one device. Immutable; copies share; any number of threads may launch it on any streams
 /// of that device. Its code stays loaded as long as a copy or the Compiler that made it lives; one of them must outlive
 /// the work that was launched.
 class ForwardKernel {
@@ -118,7 +121,7 @@ public:
   /// the next synchronisation.
   ///
   /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment. A forward kernel runs without
-  /// one, too (null), only its work is dealt less evenly. The caller zeroes it once, before the first launch; a launch
+  /// one, too (null), only its work is dealt less evenly: a decode kernel's is then not divided along KV. The caller zeroes it once, before the first launch; a launch
   /// leaves what must be zero zero, and two launches that may overlap need a workspace each.
   ///
   /// Empty problems (an extent 0) are legal: KV_LEN 0 gives out 0 and lse -inf.

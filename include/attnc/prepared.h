@@ -26,6 +26,9 @@ struct PrepareOptions {
   std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
   /// As KernelOptions::offsets; unset: Tensor if qOffsets are given, else FromLengths if kvLengths are, else None.
   std::optional<QueryOffsets> offsets;
+  /// Take a decode kernel (KernelKind::Decode), or do not; unset: where that is faster, for few queries over long KV.
+  /// Family must then be Auto or Sm80. Not with block masks, and not for training.
+  std::optional<bool> decode;
   bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
   /// queries have offsets, which a launch may change.

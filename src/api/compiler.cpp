@@ -247,7 +247,7 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
 }
 
 Expected<ForwardKernel> Compiler::loadForward(const Mod& mod, KernelOptions options) const {
-  options.kind = KernelKind::Forward;
+  if (options.kind != KernelKind::Decode) options.kind = KernelKind::Forward;
   options.gradients.clear();
   options.deterministic = false;
   Expected<KernelOptions> complete = withArch(std::move(options));

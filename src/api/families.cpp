@@ -16,4 +16,6 @@ std::vector<FamilyInfo> forwardFamilies() { return familiesOf(KernelKind::Forwar
 
 std::vector<FamilyInfo> backwardFamilies() { return familiesOf(KernelKind::Backward); }
 
+std::vector<FamilyInfo> decodeFamilies() { return familiesOf(KernelKind::Decode); }
+
 } // namespace attnc

@@ -69,6 +69,19 @@ plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands o
   return {uses, operands};
 }
 
+/// Where few rows share long KV, a decode kernel reads K and V once, and divides them among CTAs: as long as one tile takes
+/// all rows of a KV head, or forward kernels would leave most of a GPU idle.
+bool suitsDecode(const ProblemShape& problem, DType dtype) {
+  if (dtype == DType::F32 || problem.qLen < 1 || problem.qLen > 127 || problem.kvLen < 512 || problem.kvHeads == 0) return false;
+  return problem.qLen * (problem.qHeads / problem.kvHeads) <= 64 || problem.batch * problem.qHeads <= 64;
+}
+
+/// The least tile that takes all rows of a KV head, or the largest.
+int packedRowsFor(const ProblemShape& problem) {
+  const int64_t rows = problem.kvHeads ? problem.qLen * (problem.qHeads / problem.kvHeads) : 0;
+  return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
 KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   if (plan.options.blockSparse) return KvLoop::BlockMask;
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
@@ -81,7 +94,7 @@ Status checkCaptures(const Mod& mod, const Captures& captures, const plan::Launc
 }
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
-                            bool buildBlockMask, BlockMask::Lists lists) {
+                            bool buildBlockMask, bool mayDecode, BlockMask::Lists lists) {
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
@@ -92,8 +105,15 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   if (!kernelMod) return kernelMod.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
-  const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
+  const bool isDecode = options.kind == KernelKind::Decode;
+  const bool buildsMask = buildBlockMask && !isDecode && !options.blockSparse && options.offsets == QueryOffsets::None &&
                           plan::wantsBlockMask((*kernelMod)->facts, *plan);
+  if (mayDecode && !buildsMask && suitsDecode(layout->problem, options.dtype)) {
+    KernelOptions few = options;
+    few.kind = KernelKind::Decode;
+    few.packedRows = packedRowsFor(layout->problem);
+    if (Expected<plan::Plan> divided = plan::choosePlan(**kernelMod, few, &*layout)) plan = std::move(divided);
+  }
   if (buildsMask) {
     options.blockSparse = true;
     plan = plan::choosePlan(**kernelMod, options, &*layout);
@@ -243,10 +263,16 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
                                          const PrepareOptions& options, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
+  if (options.decode.value_or(false)) {
+    if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
+    kernel->kind = KernelKind::Decode;
+    kernel->packedRows = packedRowsFor(problemIn(operands));
+  }
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, lists);
+  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask,
+                                          !options.decode && !training && options.family == Family::Auto && !kernel->blockSparse, lists);
   if (!settled || !training) return settled;
   if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
   kernel->kind = KernelKind::Backward;

@@ -10,7 +10,7 @@ namespace attnc::plan {
 namespace {
 
 const FamilyRow* const kFamilies[] = {&kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
-                                      &kBackwardSm80, &kBackwardNaive, &kBlockMask};
+                                      &kBackwardSm80, &kBackwardNaive, &kDecodeSm80,   &kBlockMask};
 
 /// The plan of a family that serves the request.
 Plan planOf(const FamilyRow& row, const Request& request) {
@@ -36,6 +36,7 @@ const char* kindName(KernelKind kind) {
   case KernelKind::Forward: return "forward";
   case KernelKind::Backward: return "backward";
   case KernelKind::BlockMask: return "block-mask";
+  case KernelKind::Decode: return "decode";
   }
   return "?";
 }
@@ -69,10 +70,11 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 }
 
 Status checkOptions(const KernelOptions& options) {
-  if (options.kind != KernelKind::Forward && (options.lengths || options.offsets != QueryOffsets::None))
+  const bool isForward = options.kind == KernelKind::Forward || options.kind == KernelKind::Decode;
+  if (!isForward && (options.lengths || options.offsets != QueryOffsets::None))
     return Error::environment(
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
-        "forward kernels do");
+        "forward and decode kernels do");
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
@@ -80,6 +82,8 @@ Status checkOptions(const KernelOptions& options) {
   for (int dim : {options.headDim, options.headDimV})
     if (dim < 8 || dim > 256 || dim % 8)
       return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
+  if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 && options.packedRows != 64)
+    return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows), "16, 32 and 64 are");
   if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
   return options.blockSparse ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }

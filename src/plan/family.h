@@ -38,7 +38,8 @@ struct FamilyRow {
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
-extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kBlockMask;
+extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kDecodeSm80,
+    kBlockMask;
 
 /// All of them. Of a kind, the one that is faster where it serves comes first.
 llvm::ArrayRef<const FamilyRow*> families();

@@ -10,6 +10,7 @@
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
 #include "templates/params_backward_sm80.cuh"
+#include "templates/params_decode_sm80.cuh"
 #include "templates/params_sm90.cuh"
 
 #include <string>
@@ -27,6 +28,7 @@ struct Device {
 /// How many CTAs a stage has.
 enum class Grid {
   QTiles,     ///< one for each tile of q rows of each (batch, head)
+  Parts,      ///< those that run at once and find work, which they divide along KV
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
   KvTilesTwice, ///< two for each
@@ -41,7 +43,7 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
+    std::variant<ForwardParams, DecodeParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 struct Stage;
@@ -60,6 +62,7 @@ struct Stage {
   bool forCaptures = false;  ///< of a backward plan: also runs where captures alone want gradients
   int capture = 0;           ///< of Grid::CaptureElements: which, in the order of Plan::captures
   int threads = 0;           ///< of a CTA
+  int ctasAtOnce = 1;        ///< of Grid::Parts: on one multiprocessor
   Grid grid = Grid::QTiles;
   MakeParameters parameters = nullptr;
 };

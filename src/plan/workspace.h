@@ -13,6 +13,7 @@ namespace attnc::plan {
 /// What a part of a workspace holds.
 enum class Use {
   Counters, ///< by which CTAs take tiles
+  Parts,    ///< of items that several CTAs share: sums of V, and states of rows, in f32
   Lists,    ///< of a block mask
   Delta,    ///< of a backward pass: an f32 a row of q
   DqSums,   ///< of a backward pass: gradients of q, in f32

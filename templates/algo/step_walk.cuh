@@ -84,6 +84,12 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
     count = int((long long)all * (part + 1) / parts) - skipped;
   }
 
+  /// Keeps the steps [begin, end), as far as there are any.
+  ATTNC_DEVICE void keep_steps(int begin, int end) {
+    skipped = begin;
+    count = max(min(end, all) - begin, 0);
+  }
+
   /// Step i < count. A tile without steps has one past the end, 0, so that its rows come out as fully masked.
   ATTNC_DEVICE Step at(int i) const {
     if (i >= count) return {(max(length, 1) + Size - 1) / Size * Size, kStepTail | kStepFirst | kStepLast};

@@ -77,6 +77,8 @@
 //               block_mask.cu                              1
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
+//               algo/packed_rows.cuh                       1
+//               algo/decode_work.cuh                       1
 //   row         algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -86,6 +88,7 @@
 //               algo/capture_reduction.cuh                 1
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
+//               algo/packed_rows.cuh                       1
 //   col         algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               forward_sm90.cu                            1
@@ -96,12 +99,14 @@
 //               algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
+//               algo/packed_rows.cuh                       1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               backward_captures_naive.cu                 1
+//               algo/packed_rows.cuh                       1
 //   mask        algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -109,14 +114,17 @@
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
 //               backward_captures_naive.cu                 1
+//               algo/packed_rows.cuh                       1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
+//               algo/packed_rows.cuh                       1
 //   row_shift   algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               backward_q_sm80.cu                         1
 //               backward_captures.cu                       1
+//               algo/packed_rows.cuh                       1
 //   d_score     algo/gradients.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_naive.cu                          1
@@ -129,6 +137,8 @@
 //               algo/q_walk.cuh                            1
 //               algo/turns.cuh                             1
 //               backward_kv_sm80.cu                        1
+//               algo/packed_rows.cuh                       1
+//               algo/decode_work.cuh                       1
 //   kv_length   algo/sequence.cuh                          1
 //   q_offset    algo/sequence.cuh                          1
 //

@@ -11,17 +11,18 @@
 namespace attnc {
 
 /// Rows [row_start, row_start + tile's rows) of a [length, Columns] matrix to shared memory. All `Threads` threads of the
-/// CTA. Asynchronous if `vectors`: the caller commits and waits. `base` points to row 0.
+/// CTA, or of a part of it that calls with `thread`, its number within. Asynchronous if `vectors`: the caller commits and
+/// waits. `base` points to row 0.
 template <int Threads, class Element, int Rows, int Columns>
 ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element* base, long long row_stride,
-                          int row_start, int length, bool vectors) {
+                          int row_start, int length, bool vectors, unsigned thread = threadIdx.x) {
   using Tile = PaddedTile<Element, Rows, Columns>;
   constexpr int kDim = Tile::kColumns;
   constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = kDim / kPerChunk;
   if (vectors) {
     constexpr int kStep = Threads / kChunks;
     if constexpr (Threads % kChunks == 0 && Rows % kStep == 0) { // a thread keeps its column and steps through the rows
-      const int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
+      const int row = thread / kChunks, chunk = thread % kChunks;
       const unsigned shared = tile.row(row) + chunk * 16;
       const Element* source = base + (row_start + row) * row_stride + chunk * kPerChunk;
       const int rows_left = kDim == Columns || chunk * kPerChunk < Columns ? length - row_start - row : 0;
@@ -30,7 +31,7 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element
         ptx::cp_async_16(shared + i * kStep * Tile::kRowBytes, source, i * kStep < rows_left ? 16 : 0);
     } else {
 #pragma unroll 4
-      for (int linear = threadIdx.x; linear < Rows * kChunks; linear += Threads) {
+      for (int linear = thread; linear < Rows * kChunks; linear += Threads) {
         const int row = linear / kChunks, chunk = linear % kChunks;
         const bool inside = row_start + row < length && (kDim == Columns || chunk * kPerChunk < Columns);
         const Element* source = base + (row_start + row) * row_stride + chunk * kPerChunk;
@@ -41,7 +42,7 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element
     // NOTE: opaque, so that the address arithmetic of this rare path is not hoisted out of the caller's main loop, where
     // it costs registers that the fast path spills for.
 #pragma unroll 1
-    for (int linear = ptx::opaque(threadIdx.x); linear < Rows * kDim; linear += Threads) {
+    for (int linear = ptx::opaque(thread); linear < Rows * kDim; linear += Threads) {
       const int row = linear / kDim, d = linear % kDim;
       const bool inside = row_start + row < length && d < Columns;
       tile.elements(row)[d] = inside ? base[(row_start + row) * row_stride + d] : from_float<Element>(0.f);

@@ -154,6 +154,28 @@ TEST_CASE("kernels with lengths and offsets compile without spills or advisories
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
+    options.kind = KernelKind::Decode;
+    jobs.push_back({fmt::format("{} {} d{}/{} rows {}", name, options.arch, options.headDim, options.headDimV,
+                                options.packedRows),
+                    mod, options});
+  };
+  for (const auto& [name, mod] : library()) {
+    for (int dim : {64, 128})
+      add(name, mod, {.arch = "sm_90a", .headDim = dim, .lengths = true, .offsets = QueryOffsets::FromLengths});
+    add(name, mod, {.arch = "sm_80", .dtype = DType::F16, .headDim = 128, .rowMax = true, .packedRows = 64});
+    if (name == "alibi" || name == "document" || name == "causal")
+      for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
+        for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {8, 256}, {192, 128}, {256, 256}})
+          add(name, mod, {.arch = arch, .headDim = qk, .headDimV = v, .packedRows = 32, .lengths = true});
+  }
+  REQUIRE(jobs.size() > 60);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");

@@ -48,6 +48,24 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
   }
 }
 
+TEST_CASE("decode kernels serve every head dim with tiles that fit, of 64 rows wherever there is room", "[kernels]") {
+  for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
+    for (int rows : {16, 32, 64})
+      for (int headDim = 8; headDim <= 256; headDim += 8)
+        for (int headDimV : {8, headDim, 256}) {
+          INFO(arch << ", " << rows << " rows, head dims " << headDim << ", " << headDimV);
+          const KernelOptions options{.kind = KernelKind::Decode, .arch = arch, .headDim = headDim,
+                                      .headDimV = headDimV, .packedRows = rows};
+          auto plan = choosePlan(Mod::identity(), options);
+          REQUIRE(plan);
+          const plan::Stage& stage = plan->stages.front();
+          const int64_t limit = plan::parseArch(arch)->sharedBytesPerCta();
+          CHECK(stage.config.sharedBytes + 64 <= limit);
+          CHECK(stage.ctasAtOnce * (stage.config.sharedBytes + 64 + 1024) <= limit + 1024);
+          CHECK(stage.config.kvStages >= 2);
+        }
+}
+
 TEST_CASE("backward on Hopper serves what its shared memory holds, at every head dim", "[kernels]") {
   const int64_t limit = plan::parseArch("sm_90a")->sharedBytesPerCta();
   int refused = 0;

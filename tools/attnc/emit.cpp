@@ -33,6 +33,7 @@ struct EmitOptions {
 
 KernelKind kindOf(std::string_view name) {
   if (name == "backward") return KernelKind::Backward;
+  if (name == "decode") return KernelKind::Decode;
   return name == "block-mask" ? KernelKind::BlockMask : KernelKind::Forward;
 }
 
@@ -134,7 +135,8 @@ Expected<std::string> emit(const EmitOptions& options) {
 
 int runEmit(const EmitOptions& options) {
   options.gradients.check(kindOf(options.kind) == KernelKind::Backward);
-  options.sequences.check(kindOf(options.kind) == KernelKind::Forward && options.stage != "grad-ir");
+  const KernelKind kind = kindOf(options.kind);
+  options.sequences.check((kind == KernelKind::Forward || kind == KernelKind::Decode) && options.stage != "grad-ir");
   if (options.launch && options.stage != "cu" && options.stage != "ptx" && options.stage != "cubin")
     throw CLI::ValidationError("--launch", options.stage + " is of the whole kernel");
   bool toStdout = options.output.empty() || options.output == "-";
@@ -170,17 +172,18 @@ void addEmit(CLI::App& app, int& exitCode) {
                          {"cubin", {}}}));
   command
       ->add_option("--kernel", options->kind,
-                   "Which kernel: forward, backward (gradients), or block-mask (evaluates mask_mod by tiles)")
+                   "Which kernel: forward, backward (gradients), decode (few queries over long KV), or block-mask (evaluates\n"
+                   "mask_mod by tiles)")
       ->type_name("KERNEL")
       ->capture_default_str()
-      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"block-mask", {"blockmask"}}}));
+      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
   command
       ->add_option("--launch", options->launch,
                    "cu, ptx, cubin: this launch alone of a kernel of several, counted from 1; explain lists them")
       ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
-  options->sequences.addTo(*command, "Forward: the kernel takes a KV length for each sequence; ir shows what of it");
+  options->sequences.addTo(*command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);
   command

@@ -115,6 +115,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   Compiler compiler(options.run.kernel.toCompilerOptions());
   PrepareOptions prepare = prepareOptions(options.run);
   prepare.arch = arch;
+  if (options.kind == "decode") prepare.decode = true;
   auto settled = options.isBackward()
                      ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
                      : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
@@ -165,10 +166,11 @@ int runExplain(const ExplainOptions& options) {
 
 void addOptions(CLI::App& command, ExplainOptions& options) {
   options.run.mod.addTo(command);
-  command.add_option("--kernel", options.kind, "Which kernel: forward, or backward (gradients)")
+  command.add_option("--kernel", options.kind, "Which kernel: forward, backward (gradients), or decode (few queries over long KV). forward is what prepare() picks,\n"
+                  "a decode kernel where few queries meet long KV")
       ->type_name("KERNEL")
       ->capture_default_str()
-      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}}));
+      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}}));
   options.target.addTo(command);
   command
       .add_option_function<std::string>(

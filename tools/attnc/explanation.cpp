@@ -94,7 +94,8 @@ std::string stageText(const KernelSource& source, const CompiledKernel& compiled
                         source.tileColumns, source.warps, source.threads);
   else
     text += fmt::format("tile        none; {} threads", source.threads);
-  if (source.kvStages) text += fmt::format("; {} stages of K and V, {} of Q", source.kvStages, source.qStages);
+  if (source.kvStages) text += fmt::format("; {} stages of K and V", source.kvStages);
+  if (source.qStages) text += fmt::format(", {} of Q", source.qStages);
   text += fmt::format("\nresources   {} registers, {} bytes spilled, {} bytes of shared memory\n", compiled.registers,
                       compiled.spillBytes, compiled.staticSharedBytes + compiled.dynamicSharedBytes);
   std::vector<std::string> all = compiled.advisories;
@@ -130,8 +131,9 @@ std::string kernelText(const Kernel& kernel, Family asked) {
                           sources[i].templateName);
     text += stageText(sources[i], *compiled[i]);
   }
-  const std::vector<FamilyInfo> families =
-      options.kind == KernelKind::Backward ? backwardFamilies() : forwardFamilies();
+  const std::vector<FamilyInfo> families = options.kind == KernelKind::Backward ? backwardFamilies()
+                                           : options.kind == KernelKind::Decode ? decodeFamilies()
+                                                                                : forwardFamilies();
   const auto own = std::find_if(families.begin(), families.end(),
                                 [&](const FamilyInfo& info) { return info.family == options.family; });
   text += fmt::format("layouts     {}", own->layouts);

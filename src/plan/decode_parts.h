@@ -1,0 +1,26 @@
+// The parts that decode kernels divide their work into, as far as shapes tell.
+#pragma once
+
+#include "plan/launch_operands.h"
+
+#include <algorithm>
+
+namespace attnc::plan {
+
+/// More CTAs than that are not started: GPUs run no more at once, and parts take memory.
+constexpr int64_t kMostParts = 512;
+
+/// Tiles of `rows` packed rows, of all (batch, KV head).
+inline int64_t packedTiles(const LaunchOperands& operands, int rows) {
+  const ProblemShape& problem = operands.problem;
+  if (problem.kvHeads == 0) return 0;
+  const int64_t packed = problem.qLen * (problem.qHeads / problem.kvHeads);
+  return problem.batch * problem.kvHeads * ((packed + rows - 1) / rows);
+}
+
+/// CTAs that may find work: no more than one for 32 columns of KV.
+inline int64_t mostParts(const LaunchOperands& operands, int rows) {
+  return std::min(packedTiles(operands, rows) * std::max<int64_t>((operands.problem.kvLen + 31) / 32, 1), kMostParts);
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,96 @@
+// Tiles whose rows are query tokens times the query heads that share a KV head, so that K and V are read once for all of
+// them: row i is token i / group, head i % group of the group. What the mod sees is as in any tile: the query head of the
+// row, and the position of its token.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/apply_mod.cuh"
+
+namespace attnc {
+
+/// Which rows a tile has.
+struct PackedTile {
+  int b, kv_head;
+  int first; ///< of the rows of (b, kv_head)
+  int rows;  ///< at least one
+
+  ATTNC_DEVICE int token(const ForwardParams& p, int row) const { return (first + row) / p.group; }
+  ATTNC_DEVICE int head(const ForwardParams& p, int row) const { return kv_head * p.group + (first + row) % p.group; }
+  /// Of batch, head and token, in lse and row_max.
+  ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int row) const {
+    return ((long long)b * p.q_heads + head(p, row)) * p.q_len + token(p, row);
+  }
+};
+
+/// What a lane knows of its two rows, of as many heads.
+template <class M> struct PackedPlace {
+  int b, origin[2]; // origin: what q_float and kv_float count from
+  int h[2], position[2];
+  typename M::Head head[2];
+  typename M::Row row[2];
+  typename M::Exponents exponents[2];
+
+  /// `first`: the lane's row 0 of the tile. Rows past the end repeat the last one.
+  ATTNC_DEVICE PackedPlace(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int first) : b(tile.b) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = min(first + Fragment<1, 8>::row_offset(r), tile.rows - 1);
+      h[r] = tile.head(p, i);
+      head[r] = M::head(args, b, h[r]); // SEAM(head)
+      const int offset = q_offset<M>(args, head[r]);
+      position[r] = offset + tile.token(p, i);
+      origin[r] = Place<1>::origin_of(offset + tile.token(p, 0));
+      row[r] = M::row(args, head[r], b, h[r], position[r], float(position[r] - origin[r])); // SEAM(row)
+      exponents[r] = typename M::Exponents(p.scale, M::factors(args, head[r]));                     // SEAM(factors)
+    }
+  }
+
+  ATTNC_DEVICE float shift(const ModArgs& args, int r) const {
+    return M::row_shift(args, head[r], row[r]); // SEAM(row_shift)
+  }
+};
+
+/// As the other apply_mod(): from products q k^T to exponents of two.
+template <class M, int Columns>
+ATTNC_DEVICE void apply_mod(Fragment<1, Columns>& x, const ForwardParams& p, const ModArgs& args,
+                            const PackedPlace<M>& place, Step step, const float (&bias)[2]) {
+  const int kv_first = step.start + Fragment<1, Columns>::first_column();
+  constexpr bool kEvaluates = M::kHasMaskMod && !M::kRowsAreIntervals;
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int kv_idx = min(kv_first + 8 * n + e, max(p.kv_len, 1) - 1);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float kv_float = float(kv_first - place.origin[r]);
+        const typename M::Col col =
+            M::col(args, place.head[r], place.b, place.h[r], kv_idx, kv_float, float(8 * n + e)); // SEAM(col)
+        const Coord at = {place.b, place.h[r], place.position[r], kv_idx};
+        float& s = x.at(r, n, e);
+        if constexpr (M::Exponents::kCallsScore)
+          s = M::score(args, place.head[r], place.row[r], col, at, s * place.exponents[r].score_scale); // SEAM(score)
+        s = place.exponents[r].exponent(s, bias[r], kv_float + float(8 * n + e));
+        if constexpr (kEvaluates)
+          if ((step.flags & kStepMasked) && !M::mask(args, place.head[r], place.row[r], col, at)) // SEAM(mask)
+            s = negative_infinity();
+      }
+    }
+  const bool is_clipped = step.flags & (kEvaluates ? kStepTail : kStepTail | kStepMasked);
+  if (!is_clipped) return;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    int begin = kv_first, end = kv_length<M>(p, args, place.head[r]);
+    if constexpr (M::kRowsAreIntervals) {
+      if (step.flags & kStepMasked) {
+        const int q_idx = place.position[r];
+        const auto live = M::bounds(args, place.head[r], place.b, place.h[r], q_idx, q_idx + 1); // SEAM(bounds)
+        begin = live.begin, end = min(live.end, end);
+      }
+    }
+    keep_columns(x, r, columns_before(begin - kv_first), columns_before(end - kv_first), negative_infinity());
+  }
+}
+
+} // namespace attnc

@@ -1,0 +1,21 @@
+// Kernel parameters of decode_sm80.cu, one definition for kernels and host. Plain types only.
+#pragma once
+
+#include "params.cuh"
+
+namespace attnc {
+
+/// Forward pass of few queries over long KV, divided along KV. Work is what algo/decode_work.cuh deals: items, one for
+/// each tile of packed rows of a (batch, KV head). A CTA leaves at most two parts of items, in places of its own.
+/// `part_rows`: rows of a part, those of a tile or all of a (batch, KV head) if these are fewer.
+///
+/// Null `part_out`: an item is never divided.
+struct DecodeParams {
+  ForwardParams forward; // its lists are not looked at
+  float* part_out;       // [CTAs, 2, part_rows, head_dim_v]: not normalised
+  float* part_state;     // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
+  int* arrived;          // by item: parts that are there; 0 before and after a launch
+  int part_rows;
+};
+
+} // namespace attnc

@@ -1,0 +1,20 @@
+// One function, one instruction: loads and stores in global memory by which CTAs exchange.
+#pragma once
+
+#include "mod/contract.cuh"
+
+namespace attnc::ptx {
+
+/// Past the L1 cache, which does not see what other SMs have stored. `from`: a multiple of 16 bytes.
+ATTNC_DEVICE void ld_global_cg(float (&x)[4], const float* from) {
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "l"(from)
+               : "memory");
+}
+ATTNC_DEVICE void st_global_cg(float* to, const float (&x)[4]) {
+  asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+
+} // namespace attnc::ptx
