@@ -42,8 +42,8 @@ struct KernelOptions {
   int maskKvBlock = 128;        ///< the same; else both are not read
   bool columnLists = false;     ///< BlockMask: launches fill lists by column, too, and must be given such
   bool rowMax = false;          ///< launches may ask for the row maximum
-  /// Decode: rows of a tile, each a query token in one of the heads that share a KV head: 16, 32 or 64. K and V are read
-  /// once for a tile's rows. Else not read.
+  /// Decode: rows of a tile, each a query token in one of the heads that share a KV head: 16, 32 or 64, or fewer
+  /// where wide heads leave no room. K and V are read once for a tile's rows. Else not read.
   int packedRows = 16;
   bool lengths = false; ///< Forward, Decode: launches pass a KV length for each sequence (Operands::kvLengths), and must
   /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches

@@ -27,17 +27,18 @@ struct DecodeTile {
   int stages, sharedBytes;
 };
 
-/// Steps of 64 columns, of 32 where these do not fit twice; as many stages as leave room for a second CTA, at least two
+/// As many rows as asked for, fewer where these do not fit. Steps of 64 columns, of 32 where these do not fit twice; as many stages as leave room for a second CTA, at least two
 /// and no more than four, which are more bytes under way than memory needs. nullopt: it does not fit.
 std::optional<DecodeTile> decodeTile(const KernelOptions& options, const Arch& arch) {
   const int64_t most = arch.sharedBytesPerCta();
-  for (int columns : {64, 32}) {
-    const Tile tile{options.packedRows, columns, std::min(4, options.packedRows / 16 * (columns / 16))};
-    for (int64_t bytes : {(most - kReservedBytes) / 2, most})
-      for (int stages = 4; stages >= (bytes == most ? 2 : 3); --stages)
-        if (const int shared = decodeSharedBytes(tile, stages, options); shared + kStaticBytes <= bytes)
-          return DecodeTile{tile, stages, shared};
-  }
+  for (int rows = options.packedRows; rows >= 16; rows /= 2)
+    for (int columns : {64, 32}) {
+      const Tile tile{rows, columns, std::min(4, rows / 16 * (columns / 16))};
+      for (int64_t bytes : {(most - kReservedBytes) / 2, most})
+        for (int stages = 4; stages >= (bytes == most ? 2 : 3); --stages)
+          if (const int shared = decodeSharedBytes(tile, stages, options); shared + kStaticBytes <= bytes)
+            return DecodeTile{tile, stages, shared};
+    }
   return std::nullopt;
 }
 
@@ -95,7 +96,7 @@ Plan planDecode(const Request& request) {
   const auto add = [&](Use use, size_t (*bytes)(const LaunchOperands&), WorkspaceUse::Zeroed zeroed) {
     plan.workspace.push_back({.use = use, .bytes = bytes, .zeroed = zeroed, .isOptional = true});
   };
-  const int rows = options.packedRows;
+  const int rows = tile.tile.blockM;
   using Zeroed = WorkspaceUse::Zeroed;
   add(Use::Counters, rows == 16 ? arrivedBytes<16> : rows == 32 ? arrivedBytes<32> : arrivedBytes<64>, Zeroed::Once);
   add(Use::Parts, rows == 16 ? partBytes<16> : rows == 32 ? partBytes<32> : partBytes<64>, Zeroed::Never);

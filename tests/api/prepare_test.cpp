@@ -71,6 +71,39 @@ TEST_CASE("operands say what is static in a kernel", "[api]") {
                                   c.operands.q.shape[2], c.operands.k.shape[2]});
 }
 
+TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
+  const auto of = [](int64_t qLen, int64_t kvLen) {
+    Case c;
+    c.operands = {.q = tensor(64, 8, qLen, 64), .k = tensor(64, 2, kvLen, 64), .v = tensor(64, 2, kvLen, 64)};
+    c.outputs = {.out = tensor(64, 8, qLen, 64)};
+    return c;
+  };
+  const Mod causal = mod("q_idx >= kv_idx");
+  for (auto [qLen, rows] : {std::pair{1, 16}, {4, 16}, {5, 32}, {9, 64}, {16, 64}}) {
+    const Preparation p = settled(causal, of(qLen, 4096));
+    INFO(qLen << " queries");
+    CHECK(p.options.kind == KernelKind::Decode);
+    CHECK(p.options.family == Family::Sm80);
+    CHECK(p.options.packedRows == rows);
+    // A counter for each of 128 items, and two parts for each of 512 CTAs: out and four numbers a row.
+    const size_t parts = 2 * 512 * size_t(4 * qLen) * (64 + 4) * sizeof(float);
+    CHECK(p.workspaceBytes == 128 * sizeof(int) + parts);
+  }
+  for (const Case& c : {of(17, 4096), of(1, 511), of(128, 4096)})
+    CHECK(settled(causal, c).options.kind == KernelKind::Forward);
+  Case c = of(1, 4096);
+  c.options.decode = false;
+  CHECK(settled(causal, c).options.kind == KernelKind::Forward);
+  c = of(17, 4096);
+  c.options.decode = true;
+  CHECK(settled(causal, c).options.kind == KernelKind::Decode);
+  c.options.family = Family::Sm90;
+  CHECK(errorOf(causal, c) == "the sm90 family has no decode kernels");
+  // A mask without bounds has lists built, which decode kernels do not walk.
+  c = of(1, 4096);
+  CHECK(settled(mod("(kv_idx < 4) | (q_idx % 3 == 0)"), c).options.blockSparse);
+}
+
 TEST_CASE("a family that is passed over is told with the reason", "[api]") {
   Case c;
   SECTION("a layout") {

@@ -226,11 +226,13 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   }
   const Prepared prepared = take(device.compiler.prepare(
       mod, inputs, outputs,
-      {.family = options.family, .tf32 = options.tf32, .offsets = options.offsets, .buildBlockMask = false}));
+      {.family = options.family, .tf32 = options.tf32, .offsets = options.offsets, .decode = options.decode,
+       .buildBlockMask = false}));
   const device::Buffer workspace = poisoned(prepared.workspaceBytes());
   take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
   if (options.workspace)
-    take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
+    for (int i = 0; i < options.launches; ++i)
+      take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
   else
     take(prepared.kernel().launch(inputs, outputs, nullptr, device.stream.get()));
   take(device.stream.synchronize());

@@ -84,6 +84,8 @@ struct RunOptions {
   std::optional<float> scale;
   bool workspace = true; ///< give the kernel what it asks for
   std::optional<QueryOffsets> offsets; ///< as PrepareOptions::offsets
+  std::optional<bool> decode;          ///< as PrepareOptions::decode
+  int launches = 1;                    ///< in one workspace, one behind the other
 };
 
 /// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.
