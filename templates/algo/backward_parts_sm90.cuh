@@ -171,38 +171,46 @@ template <class Memory> struct Producer {
     ++steps;
   }
 
+  /// Of query head i of those that share the KV head, `most` steps from step `first` on. Returns whether there are more.
+  ATTNC_DEVICE bool request_steps(const KvTilePlace& tile, int i, int first, int most) {
+    const ForwardParams& f = p.base.forward;
+    const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
+    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    const int kv_end = min(tile.start + kBlockN, f.kv_len);
+    const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
+    const int end = min(walk.count, first + most);
+    if constexpr (kBlockSparse && kBlockN == 128) {
+      Step step = walk.at(first);
+#pragma unroll 1
+      for (int j = first; j < end; ++j) {
+        const Step next = walk.at(j + 1); // early, since it is loaded
+        request_step(step, head, b, h, tile.start);
+        step = next;
+      }
+    } else {
+#pragma unroll 1
+      for (int j = first; j < end; ++j) request_step(walk.at(j), head, b, h, tile.start);
+    }
+    return walk.count > end;
+  }
+
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
     const KvTilePlace tile(p);
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
-    const int kv_end = min(tile.start + kBlockN, f.kv_len);
-    // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
-    // another, so that what they read and add to is in L2.
-    const int most = heads == 1 ? f.q_len : kStepsOfHead;
-    bool more = true;
+    if (kBlockN < 128 || heads == 1) { // NOTE: with 64 columns pieces take registers that the producer does not have
 #pragma unroll 1
-    for (int first = 0; more; first += most) {
-      more = false;
+      for (int i = 0; i < heads; ++i) request_steps(tile, i, 0, f.q_len);
+    } else {
+      // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
+      // another, so that what they read and add to is in L2.
+      bool more = true;
 #pragma unroll 1
-      for (int i = 0; i < heads; ++i) {
-        const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
-        const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-        const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
-        more = more || walk.count - first > most;
-        const int end = walk.count - first > most ? first + most : walk.count;
-        Step step = {};
-        if constexpr (kBlockSparse) step = walk.at(first);
+      for (int first = 0; more; first += kStepsOfHead) {
+        more = false;
 #pragma unroll 1
-        for (int j = first; j < end; ++j) {
-          if constexpr (kBlockSparse) {
-            const Step next = walk.at(j + 1); // early, since it is loaded
-            request_step(step, head, b, h, tile.start);
-            step = next;
-          } else {
-            request_step(walk.at(j), head, b, h, tile.start);
-          }
-        }
+        for (int i = 0; i < heads; ++i) more |= request_steps(tile, i, first, kStepsOfHead);
       }
     }
     q.wait_empty();
