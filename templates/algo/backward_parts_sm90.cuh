@@ -197,7 +197,8 @@ template <class Memory> struct Producer {
         for (int j = first; j < end; ++j) {
           if constexpr (kBlockSparse) {
             const Step next = walk.at(j + 1); // early, since it is loaded
-            request_step(step, head, b, h, tile.start);
+            // A listed block may reach past the end by whole steps, for which there are no sums of dQ.
+            if (step.start < f.q_len) request_step(step, head, b, h, tile.start);
             step = next;
           } else {
             request_step(walk.at(j), head, b, h, tile.start);
