@@ -170,7 +170,9 @@ struct KvGradients {
     mma::gemm(d_q, transposed(mma::columns<mma::DqSums::kRows>(s_tile(), sums.first_row())),
               mma::columns<mma::DqSums::kColumns>(k_tile(), sums.first_column()));
     const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-    sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
+    // A listed block may reach past the end by whole steps, for which there are no sums.
+    if (!kBlockSparse || step.start < f.q_len)
+      sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
   }
 
   /// A query head that shares the KV head, and its steps.
@@ -213,7 +215,7 @@ struct KvGradients {
         __syncthreads();
         float lse = 0.f, delta = 0.f;
         if (i < heads) request(slot ^ 1, j, lse, delta);
-        if (has_step) add_step(place, step, slot, tail || step.flags & kStepMasked);
+        if (has_step) add_step(place, step, slot, tail || step.flags & kStepHasDead);
         if (i == heads) break;
         // NOTE: read again, since registers are scarce while a step is computed.
         step = walk().steps.at(j);

@@ -5,15 +5,16 @@
 // (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
 #pragma once
 
+#include "attnc_config.cuh"
+
 #include "attnc_mod.cuh"
 
 #include "algo/q_walk.cuh"
-#include "ptx/turn.cuh"
 
 namespace attnc {
 
-/// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start`; below 0:
-/// there is nothing to add, since the step lies past the end. The same for all lanes of a warp, which calls it as a whole.
+/// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start` < q_len. The
+/// same for all lanes of a warp, which calls it as a whole.
 ///
 /// Of bounds: walk_q() visits a tile of Q if four conditions hold, each of an edge that moves in one direction along KV. So
 /// the tiles of KV that visit a tile of Q are an interval, and the edge that moves towards 0 tells the first of them.
@@ -21,7 +22,6 @@ template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE int turn_of(const BackwardParams& p, const Args& args, const typename M::Head& head, int b, int h, int q_start,
                          int kv_start) {
   const ForwardParams& f = p.forward;
-  if (q_start >= f.q_len) return -1;
   const int tile = kv_start / kBlockN;
   if constexpr (Lists) {
     const BlockRow row(f.lists, b, h, q_start / f.lists.q_block, f.lists.kv_block);
