@@ -67,7 +67,7 @@ std::string unservedByBackwardSm90(const Request& request) {
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   const bool wide = isWide(options.headDim, options.headDimV);
-  if (wide && options.deterministic) return "adds up the gradient of q in any order at head dims beyond 128";
+  if (wide && options.deterministic) return "adds up the gradient of q in any order where dk and dv of a row are wide: a head dim beyond 128, or 64 with a wider v";
   if (!wide && options.blockSparse && options.maskKvBlock < 128)
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
   if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)

@@ -1,7 +1,8 @@
 // An order among the tiles of KV that visit a tile of Q, by their index. The first of them stores what it has for dQ, so that
 // no one needs to zero sums before; the others add, after it. If equal launches must give equal bits, they add in this order.
 //
-// Only CTAs of lower index are waited for, which have been launched before, so no wait is for ever. Walks go down along Q
+// Only CTAs of lower index are waited for. GPUs launch CTAs in that order, which CUDA does not promise, but on which all rely
+// who let CTAs take turns; so no wait is for ever. Walks go down along Q
 // (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
 #pragma once
 
