@@ -170,9 +170,7 @@ struct KvGradients {
     mma::gemm(d_q, transposed(mma::columns<mma::DqSums::kRows>(s_tile(), sums.first_row())),
               mma::columns<mma::DqSums::kColumns>(k_tile(), sums.first_column()));
     const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-    // A listed block may reach past the end by whole steps, for which there are no sums.
-    if (!kBlockSparse || step.start < f.q_len)
-      sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
+    sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
   }
 
   /// A query head that shares the KV head, and its steps.
@@ -222,7 +220,7 @@ struct KvGradients {
         slot ^= 1;
         fill_table(slot, step, lse, delta);
         if (j == 0) place = Place(f, args, walk().b, walk().h, kv_start, warp_row + Scores::row(0));
-        has_step = true;
+        has_step = !kBlockSparse || step.start < f.q_len; // a listed block may reach past the end by whole steps
       }
     }
     __syncthreads();
