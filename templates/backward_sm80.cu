@@ -213,14 +213,14 @@ struct KvGradients {
         __syncthreads();
         float lse = 0.f, delta = 0.f;
         if (i < heads) request(slot ^ 1, j, lse, delta);
-        if (has_step) add_step(place, step, slot, tail || step.flags & kStepMasked);
+        if (has_step) add_step(place, step, slot, tail || step.flags & kStepHasDead);
         if (i == heads) break;
         // NOTE: read again, since registers are scarce while a step is computed.
         step = walk().steps.at(j);
         slot ^= 1;
         fill_table(slot, step, lse, delta);
         if (j == 0) place = Place(f, args, walk().b, walk().h, kv_start, warp_row + Scores::row(0));
-        has_step = true;
+        has_step = !kBlockSparse || step.start < f.q_len; // a listed block may reach past the end by whole steps
       }
     }
     __syncthreads();

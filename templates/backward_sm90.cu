@@ -71,6 +71,7 @@
 #include "ptx/red.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
+#include "ptx/turn.cuh"
 #include "tile/gemm_wgmma.cuh"
 
 namespace attnc::sm90 {
@@ -274,7 +275,7 @@ struct Consumer {
       if (!ends && (message[2] != place.b || message[3] != place.h || !has_last)) [[unlikely]]
         place = KvPlace<Mod>(f, args, message[2], message[3], tile.start, row_of_tile);
       step = {message[0], message[1]};
-      const bool masked = tail || step.flags & kStepMasked;
+      const bool masked = tail || step.flags & kStepHasDead;
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
       const bool small = small_scores(place, s);
@@ -336,17 +337,15 @@ struct Storer {
       for (int now = 0; kDeterministic ? now != turn : now == 0;) now = ptx::load_acquire(next);
       ptx::fence_proxy_async_global();
     }
-    if (turn >= 0) {
-      float* const to = DqSums::part(p.d_q_sums, tile, group);
-      if (turn > 0)
-        ptx::bulk_add(to, from, DqSums::kPartBytes);
-      else
-        ptx::bulk_store(to, from, DqSums::kPartBytes);
-      ptx::bulk_commit_group();
-      ptx::bulk_wait_read();
-    }
+    float* const to = DqSums::part(p.d_q_sums, tile, group);
+    if (turn > 0)
+      ptx::bulk_add(to, from, DqSums::kPartBytes);
+    else
+      ptx::bulk_store(to, from, DqSums::kPartBytes);
+    ptx::bulk_commit_group();
+    ptx::bulk_wait_read();
     ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
-    if (turn == 0 || (kDeterministic && turn > 0)) {
+    if (turn == 0 || kDeterministic) {
       ptx::bulk_wait();
       ptx::fence_proxy_async_global();
       ptx::store_release(next, turn + 1);

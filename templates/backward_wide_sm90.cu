@@ -31,7 +31,7 @@
 //   KPart, VPart    kBlockN rows of K, of V                    whole kernel
 //   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
 //   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
-//   Rates          a tile of kBlockN x kBlockM                until dS of the step is written
+//   Rates           a tile of kBlockN x kBlockM                until dS of the step is written
 //   Gradients       2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
 //   Rows            kQStages RowTables                         as the slot of Q
 //   control words   messages and barriers
@@ -43,7 +43,7 @@
 //   q.empty           both: S, dK and what reads the rows are done          kWarps       producer
 //   o.full            producer: dO requested; its bytes                     1            both
 //   o.empty           both: dP and dV are there                             kWarps       producer
-//   rates_full       weigher: rates are written                           kWarps / 2   differentiator
+//   rates_full        weigher: rates are written                           kWarps / 2   differentiator
 //   gradients_full    differentiator: dS is written                         kWarps / 2   both
 //
 // Slots of rates and gradients need no barrier to fall empty. The weigher writes rates of step j after it has seen
@@ -215,7 +215,7 @@ struct Weigher {
       ptx::wgmma_wait_group<0>(); // S is there
       wgmma::touch(s);
       if (ends) break;
-      const bool masked = tail || step.flags & kStepMasked;
+      const bool masked = tail || step.flags & kStepHasDead;
       bool small = false;
       if constexpr (kHasSmall) small = are_small(place, s);
       if (kHasSmall && small)

@@ -51,7 +51,7 @@ struct BlockMaskView {
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
   int64_t indexStride = 0; ///< of rows of indices, in elements; smaller than kvBlocks(): compacted lists
-  /// Must list the same blocks; only backward kernels look at them.
+  /// Must list the same blocks, or else a deterministic backward launch may never end; only backward kernels look at them.
   BlockMaskColumns columns = {};
 };
 

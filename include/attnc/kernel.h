@@ -155,7 +155,7 @@ public:
   ///   Sm80, Sm90         4 a row of q: f32 [B, H, Q_LEN]
   ///                      4 an element of q: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to one of 64;
   ///                      Sm80 without, if it walks twice: deterministic, of f32, or with head dims beyond 128
-  ///   Sm90               8 for 64 rows of q
+  ///   Sm90               at most 8 for 64 rows of q
   ///                      4 a diagonal with gradients of captures that come of q_idx - kv_idx alone: f32 [B, H,
   ///                      Q_LEN + KV_LEN]
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with

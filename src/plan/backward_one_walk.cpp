@@ -38,12 +38,18 @@ bool takesAngles(const analysis::ModFacts& facts) {
   return facts.weight == Weight::Heavy && !facts.loadsAt(ir::Level::Element);
 }
 
+/// So do rates of soft caps where sums of dQ are added to one by one, before sm_90.
+bool takesRates(const Request& request) {
+  const analysis::ScoreForm form = request.mod.facts.form;
+  return request.arch.capability < 90 && (form == analysis::ScoreForm::Tanh || form == analysis::ScoreForm::TanhApprox);
+}
+
 /// The first tile that fits into registers, into shared memory and into the blocks of lists.
 const Tile* oneWalkTile(const Request& request) {
   const KernelOptions& options = request.options;
   const bool isNarrow = std::max(options.headDim, options.headDimV) <= 64;
   for (const Tile& tile : isNarrow ? kNarrowTiles : kWideTiles) {
-    if (takesAngles(request.mod.facts) && tile.blockN > 64) continue;
+    if ((takesAngles(request.mod.facts) || takesRates(request)) && tile.blockN > 64) continue;
     if (options.blockSparse && options.maskKvBlock < tile.blockN) continue;
     if (oneWalkSharedBytes(tile, request) <= request.arch.sharedBytesPerCta()) return &tile;
   }

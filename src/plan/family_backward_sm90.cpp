@@ -37,7 +37,7 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
 /// Without shared memory.
 codegen::Config backwardConfig(const Request& request) {
   const KernelOptions& options = request.options;
-  // Steps of 128 rows at head dim 64, unless products must be kept until their gradients are there.
+  // Steps of 128 rows at head dim 64, unless score() is called for each score: that takes registers.
   const bool wide = isWide(options.headDim, options.headDimV);
   const bool longSteps = !wide && options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General;
   codegen::Config config = configOf(options, {longSteps ? 128 : 64, wide ? 64 : 128, 8});
@@ -67,7 +67,8 @@ std::string unservedByBackwardSm90(const Request& request) {
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   const bool wide = isWide(options.headDim, options.headDimV);
-  if (wide && options.deterministic) return "adds up the gradient of q in any order at head dims beyond 128";
+  if (wide && options.deterministic)
+    return "adds up the gradient of q in any order with head dims beyond 128, or up to 64 with a wider v";
   if (!wide && options.blockSparse && options.maskKvBlock < 128)
     return "takes block masks with kv blocks of 128 or 256 at head dims up to 128";
   if (!wide && options.blockSparse && options.headDim <= 64 && options.maskQBlock < 128)
@@ -93,7 +94,8 @@ size_t turnBytes(const LaunchOperands& operands) {
 
 size_t diagonalBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
-  return sizeof(float) * size_t(problem.batch * problem.qHeads * (problem.qLen + problem.kvLen));
+  // Unsigned: problems that no memory holds may be asked about, and overflow.
+  return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen + problem.kvLen);
 }
 
 /// Tensor maps must describe what is read, and gradients are stored 16 bytes at a time.

@@ -12,14 +12,14 @@ namespace attnc::plan {
 
 /// What a part of a workspace holds.
 enum class Use {
-  Counters, ///< by which CTAs take tiles
-  Parts,    ///< of items that several CTAs share: sums of V, and states of rows, in f32
-  Lists,    ///< of a block mask
-  Delta,    ///< of a backward pass: an f32 a row of q
-  DqSums,   ///< of a backward pass: gradients of q, in f32
-  DqTurns,  ///< who may add to them
+  Counters,     ///< by which CTAs take tiles
+  Parts,        ///< of items that several CTAs share: sums of V, and states of rows, in f32
+  Lists,        ///< of a block mask
+  Delta,        ///< of a backward pass: an f32 a row of q
+  DqSums,       ///< of a backward pass: gradients of q, in f32
+  DqTurns,      ///< of a backward pass: who may add to them
   DiagonalSums, ///< of a backward pass: gradients of scores, by q_idx - kv_idx, in f32
-  CaptureSums, ///< of gradients of captures
+  CaptureSums,  ///< of gradients of captures
 };
 
 /// A use of the workspace, and how much of it that takes. A launch of operands with the same shapes takes the same.

@@ -115,7 +115,7 @@ template <class Memory> ATTNC_DEVICE void initialise_rings(const BackwardParamsS
   ptx::prefetch_tensor_map(p.d_out);
 }
 
-constexpr int kStepsOfHead = 1536 / kBlockM; // more than windows of 1024 take
+constexpr int kAllSteps = 0x7fffffff, kStepsOfHead = 1536 / kBlockM; // more than windows of 1024 take
 
 /// A warp that requests K and V, then Q and dO of each step, and fills the table of rows.
 template <class Memory> struct Producer {
@@ -171,38 +171,50 @@ template <class Memory> struct Producer {
     ++steps;
   }
 
+  /// A listed block may reach past the end by whole steps, for which there are no sums of dQ.
+  ATTNC_DEVICE bool exists(Step step) const { return !kBlockSparse || step.start < p.base.forward.q_len; }
+
+  /// Of query head i of those that share the KV head, `most` steps from step `first` on. Returns whether there are more.
+  ATTNC_DEVICE bool request_steps(const KvTilePlace& tile, int i, int first, int most) {
+    const ForwardParams& f = p.base.forward;
+    const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
+    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    const int kv_end = min(tile.start + kBlockN, f.kv_len);
+    const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
+    const int end = walk.count - first > most ? first + most : walk.count;
+    if constexpr (kBlockSparse && kBlockN == 128) {
+      Step step = walk.at(first);
+#pragma unroll 1
+      for (int j = first; j < end; ++j) {
+        const Step next = walk.at(j + 1); // early, since it is loaded
+        if (exists(step)) request_step(step, head, b, h, tile.start);
+        step = next;
+      }
+    } else {
+#pragma unroll 1
+      for (int j = first; j < end; ++j)
+        if (const Step step = walk.at(j); exists(step)) request_step(step, head, b, h, tile.start);
+    }
+    return walk.count > end;
+  }
+
   ATTNC_DEVICE void run() {
     const ForwardParams& f = p.base.forward;
     const KvTilePlace tile(p);
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
-    const int kv_end = min(tile.start + kBlockN, f.kv_len);
-    // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
-    // another, so that what they read and add to is in L2.
-    const int most = heads == 1 ? f.q_len : kStepsOfHead;
-    bool more = true;
+    if (kBlockN < 128 || heads == 1) { // NOTE: with 64 columns pieces take registers that the producer does not have
 #pragma unroll 1
-    for (int first = 0; more; first += most) {
-      more = false;
+      for (int i = 0; i < heads; ++i) request_steps(tile, i, 0, kAllSteps);
+    } else {
+      // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
+      // another, so that what they read and add to is in L2.
+      bool more = true;
 #pragma unroll 1
-      for (int i = 0; i < heads; ++i) {
-        const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
-        const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-        const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
-        more = more || walk.count - first > most;
-        const int end = walk.count - first > most ? first + most : walk.count;
-        Step step = {};
-        if constexpr (kBlockSparse) step = walk.at(first);
+      for (int first = 0; more; first += kStepsOfHead) {
+        more = false;
 #pragma unroll 1
-        for (int j = first; j < end; ++j) {
-          if constexpr (kBlockSparse) {
-            const Step next = walk.at(j + 1); // early, since it is loaded
-            request_step(step, head, b, h, tile.start);
-            step = next;
-          } else {
-            request_step(walk.at(j), head, b, h, tile.start);
-          }
-        }
+        for (int i = 0; i < heads; ++i) more |= request_steps(tile, i, first, kStepsOfHead);
       }
     }
     q.wait_empty();

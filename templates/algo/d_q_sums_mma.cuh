@@ -24,7 +24,11 @@ struct DqSums {
 
   /// Where four elements of a lane begin, (m, n) of its fragment, and how far apart they lie: so that a warp's additions
   /// are of neighbours, four of each lane where one instruction adds them.
-  static constexpr int kApart = ptx::kRedWidth == 4 ? 1 : 32;
+#if __CUDA_ARCH__ >= 900
+  static constexpr int kApart = 1;
+#else
+  static constexpr int kApart = 32;
+#endif
   ATTNC_DEVICE float* at(float* sums, long long tile, int m, int n) const {
     const int part = (warp * Part::kRowGroups + m) * Part::kGroups + n;
     return sums + tile * kTileFloats + part * 128 + int(threadIdx.x) % 32 * (kApart == 1 ? 4 : 1);

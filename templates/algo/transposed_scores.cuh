@@ -14,6 +14,7 @@
 #include "algo/step_walk.cuh"
 #include "algo/tanh_exponents.cuh"
 #include "params.cuh"
+#include "ptx/math.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/fragment.cuh"
 #include "tile/shared_memory.cuh"
@@ -24,6 +25,10 @@ namespace attnc {
 constexpr bool kReadsRows = Mod::Exponents::kCallsScore || (Mod::kHasMaskMod && !Mod::kRowsAreIntervals);
 /// Whether masked elements are told by the bounds of their row.
 constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
+
+/// Flags of steps in which weights of dead elements must be dropped. Rows past the end have a bias of -inf and products of 0,
+/// which is enough unless the mod is called for each score: what it makes of 0 may be infinite or NaN.
+constexpr int kStepHasDead = kStepMasked | (Mod::Exponents::kCallsScore ? kStepTail : 0);
 
 /// What all lanes share of the rows of a step: arrays of `Rows` elements in shared memory, one behind the other.
 ///   bias       float: see weight_bias(); -inf for rows past the end and those without live columns
@@ -185,10 +190,13 @@ ATTNC_DEVICE unsigned keep_halves(unsigned pair, bool low, bool high) {
   return pair & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u));
 }
 
-/// Sets weights and rates of dead elements to 0: those that mask_mod or the end of KV says so of.
+/// Sets weights and rates of dead elements to 0: those that mask_mod or an end says so of. Due where KV ends within the tile,
+/// and in steps with kStepHasDead.
 template <int Begin, int End, class Element, class M, int RowGroups, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams& p, const ModArgs& args,
                             const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Step step) {
+  // Rows that exist. NOTE: formed here, since registers are scarce between.
+  const int rows = Mod::Exponents::kCallsScore ? ptx::opaque(p.q_len - step.start) : Rows;
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
     bool live[2 * RowGroups][2];
@@ -200,9 +208,9 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
 #pragma unroll
       for (int r = 0; r < 2 * RowGroups; ++r) {
         const int kv_idx = place.position(r);
-        live[r][e] = kv_idx < p.kv_len;
+        live[r][e] = kv_idx < p.kv_len && row < rows;
         if constexpr (kReadsIntervals) {
-          live[r][e] = kv_idx >= interval.x && kv_idx < interval.y;
+          live[r][e] = kv_idx >= interval.x && kv_idx < interval.y && row < rows;
         } else if constexpr (Mod::kHasMaskMod) {
           if (step.flags & kStepMasked)
             live[r][e] = live[r][e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)

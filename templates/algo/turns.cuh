@@ -1,19 +1,21 @@
 // An order among the tiles of KV that visit a tile of Q, by their index. The first of them stores what it has for dQ, so that
 // no one needs to zero sums before; the others add, after it. If equal launches must give equal bits, they add in this order.
 //
-// Only CTAs of lower index are waited for, which have been launched before, so no wait is for ever. Walks go down along Q
+// Only CTAs of lower index are waited for. GPUs launch CTAs in that order, which CUDA does not promise, but on which all rely
+// who let CTAs take turns; so no wait is for ever. Walks go down along Q
 // (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
 #pragma once
+
+#include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
 #include "algo/q_walk.cuh"
-#include "ptx/turn.cuh"
 
 namespace attnc {
 
-/// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start`; below 0:
-/// there is nothing to add, since the step lies past the end. The same for all lanes of a warp, which calls it as a whole.
+/// How many of the tiles of kBlockN columns before the one at `kv_start` walk_q() leads to the step at `q_start` < q_len. The
+/// same for all lanes of a warp, which calls it as a whole.
 ///
 /// Of bounds: walk_q() visits a tile of Q if four conditions hold, each of an edge that moves in one direction along KV. So
 /// the tiles of KV that visit a tile of Q are an interval, and the edge that moves towards 0 tells the first of them.
@@ -21,7 +23,6 @@ template <class M, int Size, bool Lists, class Args>
 ATTNC_DEVICE int turn_of(const BackwardParams& p, const Args& args, const typename M::Head& head, int b, int h, int q_start,
                          int kv_start) {
   const ForwardParams& f = p.forward;
-  if (q_start >= f.q_len) return -1;
   const int tile = kv_start / kBlockN;
   if constexpr (Lists) {
     const BlockRow row(f.lists, b, h, q_start / f.lists.q_block, f.lists.kv_block);

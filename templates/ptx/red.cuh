@@ -5,13 +5,6 @@
 
 namespace attnc::ptx {
 
-/// Neighbours that one instruction adds to.
-#if __CUDA_ARCH__ >= 900
-constexpr int kRedWidth = 4;
-#else
-constexpr int kRedWidth = 1;
-#endif
-
 ATTNC_DEVICE void red_add(float* to, float x) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }

@@ -130,6 +130,17 @@ TEST_CASE("rows and columns without live elements have gradients 0, and equal la
   }
 }
 
+TEST_CASE("a mod that is infinite at 0, as rows past the end are, leaves gradients finite", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  for (const char* text : {"torch.where(score == 0.0, 1.0 / score, score)",
+                           "import torch\n\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
+                           "    return torch.where(score == 0.0, 1.0 / score, score)\n\n\n"
+                           "def mask_mod(b, h, q_idx, kv_idx):\n"
+                           "    return q_idx >= kv_idx\n"})
+    for (int headDim : {64, 128, 192})
+      checkAll(take(Mod::parse(text)), {{1, 2, 1, 150, 140}, headDim, headDim, DType::BF16});
+}
+
 TEST_CASE("backward kernels without asynchronous barriers, for the race checker", "[gpu][backward]") {
   ATTNC_NEED_GPU();
   for (const char* name : {"causal", "softcap"})

@@ -318,10 +318,16 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
   }
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
-  const device::Buffer workspace = poisoned(take(backward.workspaceBytes(inputs)));
+  constexpr size_t kBehind = 1 << 20; // bytes that are not the workspace's
+  const size_t bytes = take(backward.workspaceBytes(inputs));
+  const device::Buffer workspace = poisoned(bytes + kBehind);
   take(forward.launch(inputs, outputs, nullptr, device.stream.get()));
   take(backward.launch(inputs, gradients, workspace.data(), device.stream.get()));
-  return results();
+  const Gradients computed = results();
+  std::vector<uint8_t> after(workspace.bytes());
+  take(workspace.download(after.data(), after.size()));
+  CHECK(size_t(std::count(after.begin() + std::ptrdiff_t(bytes), after.end(), 0xff)) == kBehind);
+  return computed;
 }
 
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,

@@ -56,6 +56,12 @@ inline float __shfl_sync(unsigned, float x, int lane) { return HostCta::cta().sh
 inline float __shfl_xor_sync(unsigned, float x, int lanes) {
   return HostCta::cta().shuffle(x, (threadIdx.x ^ unsigned(lanes)) % 32);
 }
+/// Of numbers that a float holds.
+inline int __reduce_add_sync(unsigned mask, int x) {
+  float sum = float(x);
+  for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_xor_sync(mask, sum, lanes);
+  return int(sum);
+}
 template <class T> T atomicAdd(T* to, T amount) {
   std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, *to + amount);

@@ -1,0 +1,131 @@
+// Turns of tiles of KV at a tile of Q (templates/algo/turns.cuh), run on the host beside the walks that they number. A turn
+// that does not agree with the walks would make a kernel wait for ever.
+#include "templates/host_cta.h"
+
+#include "algo/exponents.cuh"
+#include "algo/turns.cuh"
+
+#include <catch2/catch.hpp>
+
+#include <random>
+
+using namespace attnc;
+
+namespace {
+
+/// Live columns of each row.
+struct Edges {
+  std::vector<int> begin, end;
+};
+
+template <bool BeginFalls, bool EndFalls> struct EdgeMod {
+  static constexpr bool kHasMaskMod = true, kHasBounds = true;
+  static constexpr bool kBeginFalls = BeginFalls, kEndFalls = EndFalls;
+  struct Head {};
+  static Head head(const Edges&, int, int) { return {}; }
+  /// Of one row.
+  static TileBounds bounds(const Edges& edges, const Head&, int, int, int q_idx, int) {
+    const int begin = edges.begin[size_t(q_idx)], end = edges.end[size_t(q_idx)];
+    return {begin, begin, end, end};
+  }
+};
+
+class Draw {
+public:
+  int operator()(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+  /// An edge that moves in one direction, in small steps or in jumps, and may lie outside of [0, kv_len].
+  std::vector<int> edge(int q_len, int kv_len, bool falls) {
+    std::vector<int> edge;
+    const int every = (*this)(1, 60), most = (*this)(0, 2) * every;
+    int at = falls ? (*this)(0, kv_len + 200) : (*this)(-200, kv_len);
+    for (int i = 0; i < q_len; ++i) {
+      if ((*this)(1, every) == 1) at += falls ? -(*this)(0, most) : (*this)(0, most);
+      edge.push_back(at);
+    }
+    if ((*this)(0, 4) == 0) // some first or last rows have no columns, or all
+      for (int i = (*this)(0, q_len); i < q_len; ++i) edge[size_t(i)] = falls ? -2000000000 : 2000000000;
+    return edge;
+  }
+
+private:
+  std::mt19937 random{5};
+};
+
+/// Each tile of KV takes the turn behind those that were there before, at each tile of Q that its walk leads to.
+template <class M, int Size, bool Lists, class Args> void checkTurns(const BackwardParams& p, const Args& args) {
+  const int q_len = p.forward.q_len, kv_len = p.forward.kv_len;
+  std::vector<int> taken(size_t((q_len + Size - 1) / Size), 0);
+  for (int start = 0; start < kv_len; start += kBlockN) {
+    const auto walk = walk_q<M, Size, Lists>(p, args, 0, 0, start, std::min(start + kBlockN, kv_len));
+    for (int i = 0; i < walk.count; ++i) {
+      const int q_start = walk.at(i).start;
+      if (!Lists) REQUIRE(q_start < q_len);
+      if (q_start >= q_len) continue;
+      int turn = -1;
+      if constexpr (Lists)
+        HostCta::run(32, [&] {
+          const int mine = turn_of<M, Size, Lists>(p, args, {}, 0, 0, q_start, start);
+          if (threadIdx.x == 0) turn = mine;
+        });
+      else
+        turn = turn_of<M, Size, Lists>(p, args, {}, 0, 0, q_start, start);
+      REQUIRE(turn == taken[size_t(q_start / Size)]++);
+    }
+  }
+}
+
+template <bool BeginFalls, bool EndFalls> void checkBounds(Draw& draw) {
+  for (int trial = 0; trial < 1000; ++trial) {
+    BackwardParams p{};
+    p.forward.q_len = draw(1, 400);
+    p.forward.kv_len = draw(1, 700);
+    const Edges edges{draw.edge(p.forward.q_len, p.forward.kv_len, BeginFalls),
+                      draw.edge(p.forward.q_len, p.forward.kv_len, EndFalls)};
+    INFO(BeginFalls << EndFalls << ", " << p.forward.q_len << " x " << p.forward.kv_len);
+    checkTurns<EdgeMod<BeginFalls, EndFalls>, 32, false>(p, edges);
+    checkTurns<EdgeMod<BeginFalls, EndFalls>, 64, false>(p, edges);
+  }
+}
+
+} // namespace
+
+TEST_CASE("tiles of KV take their turns at a tile of Q as bounds lead them there", "[walk]") {
+  Draw draw;
+  checkBounds<false, false>(draw);
+  checkBounds<false, true>(draw);
+  checkBounds<true, false>(draw);
+  checkBounds<true, true>(draw);
+}
+
+TEST_CASE("tiles of KV take their turns at a tile of Q as lists lead them there", "[walk]") {
+  Draw draw;
+  for (int trial = 0; trial < 5; ++trial) {
+    BackwardParams p{};
+    const int q_block = 64 << draw(0, 2), kv_block = 64 << draw(0, 2);
+    p.forward.q_len = draw(1, 500);
+    p.forward.kv_len = draw(1, 500);
+    const int rows = (p.forward.q_len + q_block - 1) / q_block, columns = (p.forward.kv_len + kv_block - 1) / kv_block;
+    // [partial or full][block], for each row and column of blocks; from the last block on: the order is free.
+    std::vector<int> rowCount[2], rowIndex[2], columnCount[2], columnIndex[2];
+    for (int kind : {0, 1}) {
+      rowCount[kind].resize(size_t(rows));
+      rowIndex[kind].resize(size_t(rows * columns));
+      columnCount[kind].resize(size_t(columns));
+      columnIndex[kind].resize(size_t(rows * columns));
+    }
+    for (int row = rows; row-- > 0;)
+      for (int column = columns; column-- > 0;) {
+        const int kind = draw(0, 2);
+        if (kind == 2) continue;
+        rowIndex[kind][size_t(row * columns + rowCount[kind][size_t(row)]++)] = column;
+        columnIndex[kind][size_t(column * rows + columnCount[kind][size_t(column)]++)] = row;
+      }
+    p.forward.lists = {rowCount[0].data(), rowIndex[0].data(), rowCount[1].data(), rowIndex[1].data(), 0, 0, columns,
+                       q_block,            kv_block};
+    p.columns = {columnCount[0].data(), columnIndex[0].data(), columnCount[1].data(), columnIndex[1].data(), 0, 0, rows,
+                 q_block,               kv_block};
+    INFO(p.forward.q_len << " x " << p.forward.kv_len << ", blocks " << q_block << " x " << kv_block);
+    checkTurns<EdgeMod<false, false>, 64, true>(p, Edges{});
+  }
+}
