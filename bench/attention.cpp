@@ -1,9 +1,10 @@
 // Times attnc's kernels on the workloads of cases.json files, one JSON line a case, in the format of the peers'
-// harness: {"id", "peer", "ms", "tflops", "first_call_s", ...}; a case that fails gets "error" instead.
+// harness: {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", ...}; a case that fails gets "error" instead.
 //
 // Each result is checked against the naive kernel before it is timed. `ms` is the median of device-event times with the
 // L2 cache overwritten between runs; inputs are random normal. "tflops" counts unmasked query-key pairs:
-// 4 * pairs * head_dim forward, 10 * pairs * head_dim backward. "first_call_s" is the wall time from mod text to the
+// 4 * pairs * head_dim forward, 10 * pairs * head_dim backward; "gbps", of decode cases, bytes of the columns of K and V
+// that some query sees, read once. "first_call_s" is the wall time from mod text to the
 // first finished launch, block mask included; of a backward case, of the forward and the backward launch.
 #include "measure.h"
 
@@ -13,13 +14,23 @@
 #include <iostream>
 #include <regex>
 
+namespace {
+
+/// By kind of case; others are left out.
+const std::map<std::string, nlohmann::json (*)(attnc::bench::Bench&, const attnc::bench::Case&)> kMeasures{
+    {"forward", attnc::bench::measureForward},
+    {"backward", attnc::bench::measureBackward},
+    {"decode", attnc::bench::measureDecode}};
+
+} // namespace
+
 int main(int argc, char** argv) {
   using namespace attnc;
   std::vector<std::string> files;
   std::string out, only, mods = ATTNC_SOURCE_DIR "/dsl/mods";
   Family family = Family::Auto;
   double seconds = 1e9;
-  CLI::App app("Times attnc's forward and backward kernels on the workloads of cases.json files.");
+  CLI::App app("Times attnc's forward, backward and decode kernels on the workloads of cases.json files.");
   app.add_option("--cases", files, "a file of workloads; repeatable, files are taken in order")
       ->required()
       ->allow_extra_args(false)
@@ -52,11 +63,12 @@ int main(int argc, char** argv) {
   bench::Bench bench{.mods = mods, .family = family};
   std::ofstream file(out, std::ios::app);
   for (const bench::Case& c : cases) {
-    if ((c.kind != "forward" && c.kind != "backward") || !std::regex_search(c.id, std::regex(only))) continue;
+    const auto measure = kMeasures.find(c.kind);
+    if (measure == kMeasures.end() || !std::regex_search(c.id, std::regex(only))) continue;
     if (bench::secondsSince(start) > seconds) break;
     nlohmann::json row{{"id", c.id}, {"peer", "attnc"}};
     try {
-      row.update(c.kind == "forward" ? bench::measureForward(bench, c) : bench::measureBackward(bench, c));
+      row.update(measure->second(bench, c));
     } catch (const std::exception& error) {
       row["error"] = error.what();
     }

@@ -1,13 +1,6 @@
 #include "measure.h"
 
-#include "ir/element.h"
-#include "reference/compare.h"
-#include "reference/parallel.h"
-
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <mutex>
 
 namespace attnc::bench {
 namespace {
@@ -22,49 +15,6 @@ struct GradientTensors {
   DeviceTensor dQ, dK, dV;
   BackwardOutputs outputs;
 };
-
-/// Rows of gradients, element by element, in units of the expected row's root mean square: rows differ by far more than
-/// what rounding does, so an error that one tolerance for all lets pass could be a row that is wrong throughout.
-/// Returns the largest error; throws std::exception for one beyond the tolerance.
-double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected) {
-  const std::vector<uint16_t> x = download(actual), y = download(expected);
-  const DType dtype = actual.view.dtype;
-  const int64_t width = actual.view.shape[3];
-  const auto at = [&](const std::vector<uint16_t>& values, int64_t i) {
-    return ir::readElement(values.data(), dtype, i).real;
-  };
-  // An element is a sum of dS k, dS q or P d_out over the row or column; k, q and d_out are independent of one another.
-  // dS and P round once each, so its error is the unit roundoff u, times a gaussian, times at most what the elements of
-  // the row are like. Both kernels round the result. A row below 2^-8 is held to that: what f32 leaves of a sum that
-  // cancels is below 1e-5.
-  const double u = dtype == DType::F16 ? 0x1p-12 : 0x1p-9;
-  const reference::Tolerance tolerance{.absolute = 12 * u, .relative = 4 * u};
-  std::mutex mutex;
-  double largest = 0;
-  std::string bad;
-  reference::parallelFor(int64_t(x.size()) / width, [&](int64_t begin, int64_t end) {
-    double largestHere = 0;
-    std::string badHere;
-    for (int64_t row = begin; row < end && badHere.empty(); ++row) {
-      double squares = 0;
-      for (int64_t i = row * width; i < (row + 1) * width; ++i) squares += at(y, i) * at(y, i);
-      const double unit = std::max(std::sqrt(squares / double(width)), 0x1p-8);
-      reference::Comparison comparison(tolerance);
-      for (int64_t i = row * width; i < (row + 1) * width; ++i) comparison.add(at(x, i) / unit, at(y, i) / unit);
-      largestHere = std::max(largestHere, comparison.maxError());
-      if (!std::isfinite(squares))
-        badHere = fmt::format("row {} of the naive kernel's {} is not finite", row, name);
-      else if (!comparison.holds())
-        badHere = fmt::format("{} differs from the naive kernel's: row {}, in units of its RMS {:.3g}, {}", name, row,
-                              unit, comparison.firstBadText());
-    }
-    const std::lock_guard lock(mutex);
-    largest = std::max(largest, largestHere);
-    if (bad.empty()) bad = badHere;
-  });
-  if (!bad.empty()) throw std::runtime_error(bad);
-  return largest;
-}
 
 } // namespace
 

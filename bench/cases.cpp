@@ -30,6 +30,7 @@ std::vector<Case> readCases(const std::string& path) {
     c.problem = {row.at("batch"), row.at("q_heads"), row.at("kv_heads"), row.at("q_len"), row.at("kv_len")};
     c.headDim = row.at("head_dim");
     if (row.contains("document_lengths")) c.documentLengths = row["document_lengths"].get<std::vector<int64_t>>();
+    if (row.contains("kv_lengths")) c.kvLengths = row["kv_lengths"].get<std::vector<int32_t>>();
     if (row.contains("q_std")) c.qStd = row["q_std"];
     cases.push_back(std::move(c));
   }
@@ -76,6 +77,34 @@ int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const Proble
           pairs += interpreter.mask(0, 0, q, kv);
     }
   return pairs;
+}
+
+int64_t liveColumns(const CaseMod& mod, const Captures& captures, const Case& c) {
+  const ProblemShape& p = c.problem;
+  std::vector<int32_t> lengths = c.kvLengths;
+  lengths.resize(size_t(p.batch), int32_t(p.kvLen));
+  auto bindings = ir::bind(mod.mod.module(), captures, p);
+  if (!bindings) throw std::runtime_error(bindings.error().message);
+  const ir::Interpreter interpreter(mod.mod.module(), *bindings);
+  std::map<int32_t, int64_t> byLength; // sequences of one length are alike
+  const auto columnsOf = [&](int32_t length) {
+    if (!mod.mod.hasMaskMod()) return int64_t(length);
+    int64_t columns = 0;
+    for (int64_t kv = 0; kv < length; ++kv)
+      for (int64_t q = length - p.qLen; q < length; ++q)
+        if (interpreter.mask(0, 0, q, kv)) {
+          ++columns;
+          break;
+        }
+    return columns;
+  };
+  int64_t total = 0;
+  for (int32_t length : lengths) {
+    const auto [at, isNew] = byLength.try_emplace(length);
+    if (isNew) at->second = columnsOf(length);
+    total += at->second;
+  }
+  return total;
 }
 
 } // namespace attnc::bench

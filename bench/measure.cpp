@@ -1,9 +1,13 @@
 #include "measure.h"
 
 #include "ir/element.h"
+#include "reference/compare.h"
 #include "reference/parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -33,6 +37,13 @@ double Bench::medianMs(const std::function<void()>& run) {
   }
   std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+double Bench::graphMs(const std::function<void(int)>& run, int launches) {
+  take(stream.beginCapture());
+  for (int i = 0; i < launches; ++i) run(i);
+  const device::Graph graph = take(stream.endCapture());
+  return medianMs([&] { take(graph.launch(stream.get())); }) / launches;
 }
 
 DeviceTensor allocate(DType dtype, std::initializer_list<int64_t> shape) {
@@ -74,11 +85,48 @@ std::vector<uint16_t> download(const DeviceTensor& tensor) {
   return values;
 }
 
+double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected) {
+  const std::vector<uint16_t> x = download(actual), y = download(expected);
+  const DType dtype = actual.view.dtype;
+  const int64_t width = actual.view.shape[3];
+  const auto at = [&](const std::vector<uint16_t>& values, int64_t i) {
+    return ir::readElement(values.data(), dtype, i).real;
+  };
+  // An element is a sum of dS k, dS q, P d_out or P v over the row or column; k, q, v and d_out are independent of one
+  // another. dS and P round once each, so its error is the unit roundoff u, times a gaussian, times at most what the
+  // elements of the row are like. Both kernels round the result. A row below 2^-8 is held to that: what f32 leaves of a
+  // sum that cancels is below 1e-5.
+  const double u = dtype == DType::F16 ? 0x1p-12 : 0x1p-9;
+  const reference::Tolerance tolerance{.absolute = 12 * u, .relative = 4 * u};
+  std::mutex mutex;
+  double largest = 0;
+  std::string bad;
+  reference::parallelFor(int64_t(x.size()) / width, [&](int64_t begin, int64_t end) {
+    double largestHere = 0;
+    std::string badHere;
+    for (int64_t row = begin; row < end && badHere.empty(); ++row) {
+      double squares = 0;
+      for (int64_t i = row * width; i < (row + 1) * width; ++i) squares += at(y, i) * at(y, i);
+      const double unit = std::max(std::sqrt(squares / double(width)), 0x1p-8);
+      reference::Comparison comparison(tolerance);
+      for (int64_t i = row * width; i < (row + 1) * width; ++i) comparison.add(at(x, i) / unit, at(y, i) / unit);
+      largestHere = std::max(largestHere, comparison.maxError());
+      if (!std::isfinite(squares))
+        badHere = fmt::format("row {} of the naive kernel's {} is not finite", row, name);
+      else if (!comparison.holds())
+        badHere = fmt::format("{} differs from the naive kernel's: row {}, in units of its RMS {:.3g}, {}", name, row,
+                              unit, comparison.firstBadText());
+    }
+    const std::lock_guard lock(mutex);
+    largest = std::max(largest, largestHere);
+    if (bad.empty()) bad = badHere;
+  });
+  if (!bad.empty()) throw std::runtime_error(bad);
+  return largest;
+}
+
 Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c, mods))) {
   const ProblemShape& p = c.problem;
-  q = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 1, c.qStd);
-  k = drawNormal(c.dtype, {p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
-  v = drawNormal(c.dtype, {p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
   host = device = mod.scalars;
   const auto capture = [&](const char* name, auto& values, DType dtype) {
     if (values.empty()) return;
@@ -88,7 +136,24 @@ Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c,
   };
   capture("slopes", mod.slopes, DType::F32);
   capture("document_id", mod.documentId, DType::I32);
+  if (c.kind == "decode") {
+    liveBytes = liveColumns(mod, host, c) * p.kvHeads * 2 * c.headDim * dtypeBytes(c.dtype);
+    copies = std::clamp<int64_t>((int64_t(256) << 20) / std::max<int64_t>(liveBytes, 1), 1, 128);
+  }
+  q = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 1, c.qStd);
+  k = drawNormal(c.dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
+  v = drawNormal(c.dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
+  if (!c.kvLengths.empty()) kvLengths = upload(c.kvLengths.data(), DType::I32, {int64_t(c.kvLengths.size())});
   operands = {.q = q.view, .k = k.view, .v = v.view, .captures = &device};
+  operands.k.shape[0] = operands.v.shape[0] = p.batch;
+  if (!c.kvLengths.empty()) operands.kvLengths = kvLengths.view;
+}
+
+Operands Workload::copy(int64_t i) const {
+  Operands moved = operands;
+  for (TensorView* tensor : {&moved.k, &moved.v})
+    tensor->data = static_cast<char*>(tensor->data) + i * tensor->shape[0] * tensor->stride[0] * dtypeBytes(tensor->dtype);
+  return moved;
 }
 
 double Workload::pairs(const Case& c) const {

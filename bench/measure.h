@@ -45,6 +45,9 @@ struct Bench {
 
   /// Median milliseconds of `run`, which enqueues on `stream`; the L2 cache is overwritten before each.
   double medianMs(const std::function<void()>& run);
+  /// Median milliseconds of a launch among many behind one another in a CUDA graph: `run(i)` enqueues number i. They find in
+  /// the L2 cache what the one before left there.
+  double graphMs(const std::function<void(int)>& run, int launches);
 };
 
 /// A tensor in device memory.
@@ -65,17 +68,27 @@ DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint6
 /// Elements of a tensor of a 16-bit dtype, in host memory.
 std::vector<uint16_t> download(const DeviceTensor& tensor);
 
+/// Rows of gradients, element by element, in units of the expected row's root mean square: rows differ by far more than
+/// what rounding does, so an error that one tolerance for all lets pass could be a row that is wrong throughout.
+/// Returns the largest error; throws std::exception for one beyond the tolerance.
+double compareRows(const char* name, const DeviceTensor& actual, const DeviceTensor& expected);
+
 /// A case's mod and operands. `operands` refers to the other members.
 struct Workload {
   Workload(const Case& c, const std::string& mods);
   Workload(const Workload&) = delete;
 
   CaseMod mod;
-  DeviceTensor q, k, v;
+  DeviceTensor q, k, v, kvLengths;
   std::vector<DeviceTensor> captured;
   Captures host, device; ///< the mod's captures with tensors in host and in device memory
   Operands operands;
+  /// Of decode cases: bytes of K and V that some query sees, and how many K and V there are, of different memory: enough
+  /// that one after the other finds nothing in the L2 cache.
+  int64_t liveBytes = 0, copies = 1;
 
+  /// `operands` with the K and V of number `i`, which is below `copies`.
+  Operands copy(int64_t i) const;
   /// Query-key pairs that the mask lets live, over all batch entries and heads.
   double pairs(const Case& c) const;
 };
@@ -83,5 +96,6 @@ struct Workload {
 /// The row of a case. Throws std::exception: it cannot be run, or its result is wrong.
 nlohmann::json measureForward(Bench& bench, const Case& c);
 nlohmann::json measureBackward(Bench& bench, const Case& c);
+nlohmann::json measureDecode(Bench& bench, const Case& c);
 
 } // namespace attnc::bench

@@ -53,15 +53,15 @@ EXCEPTIONS = {
     # Elements of tensors in host memory, half-precision ones among them.
     "ir/element.h": [
         "tools/attnc/capture_text.cpp", "tools/attnc/digest.cpp", "tools/attnc/operands.cpp", "tools/attnc/random.cpp",
-        "tools/attnc/verify.cpp", "bench/backward.cpp", "bench/forward.cpp", "bench/measure.cpp", "tests/cli/tensors.h",
+        "tools/attnc/verify.cpp", "bench/forward.cpp", "bench/measure.cpp", "tests/cli/tensors.h",
         "tests/cli/verify_test.cpp",
     ],
     # The fp64 oracle.
     "reference/attention.h": ["tools/attnc/operands.cpp", "tools/attnc/verify.h"],
     "reference/gradients.h": ["tools/attnc/run.cpp", "tools/attnc/verify.h"],
     "reference/gradient_tolerance.h": ["tools/attnc/verify.cpp"],
-    "reference/compare.h": ["tools/attnc/verify.h", "bench/backward.cpp", "bench/forward.cpp"],
-    "reference/parallel.h": ["bench/backward.cpp", "bench/measure.cpp"],
+    "reference/compare.h": ["tools/attnc/verify.h", "bench/forward.cpp", "bench/measure.cpp"],
+    "reference/parallel.h": ["bench/measure.cpp"],
     # `check` and `explain` show what is inside: operations by level, proofs, what a census of blocks says.
     "ir/ir.h": ["tools/attnc/mod_text.h", "tools/attnc/explanation.h"],
     "ir/walk.h": ["tools/attnc/operands.cpp", "tools/attnc/verify.cpp"],
