@@ -93,6 +93,11 @@ def first_call(results, case, peer):
     return "" if seconds is None else f"{seconds:.2f}"
 
 
+def microseconds(results, case, peer, key):
+    row = results.best(case.id, peer) or {}
+    return f"{1000 * row[key]:.1f}" if key in row else ""
+
+
 def section_unit(results, cases):
     units = [unit_of(row) for case in cases for row in results.rows[case.id].values()]
     return units[0] if units else "ms"
@@ -103,9 +108,12 @@ def kind_table(results, cases, with_first_call):
     timed = [p for p in results.peers if any(results.best(c.id, p) or results.failed(c.id, p) for c in cases)]
     others = [peer for peer in timed if peer != OURS]
     unit = section_unit(results, cases)
+    # Latencies, where memory binds: of one launch, and of one among many in a graph.
+    times = {"ms": f"{OURS}, us", "graph_ms": "in a graph, us"} if unit == "gbps" else {}
     heads = [f"{cases[0].kind or 'case'}, {UNITS[unit]}", OURS]
     for peer in others:
         heads += [peer_name(peer), f"{OURS} / it"]
+    heads += times.values()
     if with_first_call:
         heads += [f"first call, s: {peer_name(peer)}" for peer in [OURS, *others]]
     rows = []
@@ -113,6 +121,7 @@ def kind_table(results, cases, with_first_call):
         cells = [plain(case.name()), figure(results, case, OURS, unit)]
         for peer in others:
             cells += [figure(results, case, peer, unit), ratio(results, case, peer)]
+        cells += [microseconds(results, case, OURS, key) for key in times]
         if with_first_call:
             cells += [first_call(results, case, peer) for peer in [OURS, *others]]
         rows.append(cells)
@@ -141,8 +150,21 @@ def both_table(results, cases):
     return table(heads, rows)
 
 
+def decode_relatives(case):
+    batch, heads, kv_heads, q_len, *rest = case.shape
+    if case.rest == "ragged":
+        yield "equal lengths", (case.variant, case.shape, "equal")
+    elif case.variant != "noop":
+        yield "noop", ("noop", case.shape, case.rest)
+    if q_len > 1:
+        yield "1 query", (case.variant, (batch, heads, kv_heads, 1, *rest), case.rest)
+
+
 def relatives(case):
     """What a case is measured against among our own: (what it is called, its id's parts)."""
+    if case.kind == "decode":
+        yield from decode_relatives(case)
+        return
     batch, heads, kv_heads, *lengths = case.shape
     if case.variant in BESIDE_CAUSAL:
         yield "causal", ("causal", case.shape, case.rest)

@@ -1,6 +1,6 @@
 """Result files of a benchmark run, read and checked: JSON lines in, the best figure per case and peer out.
 
-A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", ...}, or {"id", "peer", "rmse": {tensor: error}}, or
+A line is {"id", "peer", "ms", "tflops" or "gbps", "first_call_s", "graph_ms", ...}, or {"id", "peer", "rmse": {tensor: error}}, or
 {"id", "peer", "error"}, or a "ceilings" line that names the GPU and the libraries. Nothing is compared or printed here.
 """
 import dataclasses
@@ -88,7 +88,7 @@ def check_line(row):
     rmse = row.get("rmse", {})
     if not isinstance(rmse, dict):
         return f'"rmse" is {json.dumps(rmse)}, expected an object'
-    figures = {key: row.get(key, 1) for key in (*UNITS, "first_call_s", "matmul_tflops", "copy_gbps")}
+    figures = {key: row.get(key, 1) for key in (*UNITS, "first_call_s", "graph_ms", "matmul_tflops", "copy_gbps")}
     for key, value in {**figures, **rmse}.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         if not number or value < 0 or (value == 0 and key != "first_call_s"):

@@ -144,7 +144,9 @@ class ReportTest(unittest.TestCase):
         sizes = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim")
         for case in json.loads((BENCH / "cases.json").read_text(encoding="utf-8")):
             with self.subTest(case=case["id"]):
+                lengths = set(case.get("kv_lengths", ()))
                 rest = f"q_std{case['q_std']:g}" if "q_std" in case else ""
+                rest += "ragged" if len(lengths) > 2 else "equal" if lengths else ""
                 named = Case(case["id"], case["kind"], case["variant"], tuple(case[size] for size in sizes), rest)
                 self.assertEqual(Case.parse(case["id"]), named)
                 self.assertTrue((BENCH.parent / "dsl" / "mods" / f"{case['variant']}.py").exists())
@@ -181,6 +183,27 @@ class ReportTest(unittest.TestCase):
         out = self.printed(row("causal", "attnc", 1.0, 500.0, kind="backward"),
                            row("causal", "attnc", 1.1, 450.0, kind="backward", shape=f"{SHAPE}-deterministic"))
         self.assertIn("| backward causal, 2 x 16 x 8192, d 128, deterministic | without deterministic | 0.90 |", out)
+
+    def decode(self, variant, ms, gbps, q_len=1, rest="", peer="attnc", **more):
+        shape = f"b2h16k2-q{q_len}k16384-d128" + (f"-{rest}" if rest else "")
+        return {"id": f"decode-{variant}-{shape}", "peer": peer, "ms": ms, "gbps": gbps, **more}
+
+    def test_decode_cases_have_bytes_and_latencies(self):
+        out = self.printed(self.decode("noop", 0.02, 3900.0, graph_ms=0.0171), self.decode("noop", 0.04, 1950.0, peer="flex"),
+                           self.decode("alibi", 0.02, 3800.0))
+        self.assertIn("| decode, GB/s | attnc | FlexAttention | attnc / it | attnc, us | in a graph, us |\n", out)
+        self.assertIn("| noop, 2 x 16/2 x (q 1, kv 16384), d 128 | 3900.0 | 1950.0 | 2.00 | 20.0 | 17.1 |\n", out)
+        self.assertIn("| 3800.0 |  |  | 20.0 |  |\n", out)
+
+    def test_decode_cases_stand_beside_noop_one_query_and_equal_lengths(self):
+        out = self.printed(self.decode("noop", 1.0, 4000.0), self.decode("alibi", 1.1, 3600.0),
+                           self.decode("alibi", 1.2, 3240.0, q_len=4), self.decode("causal", 1.0, 4000.0, rest="equal"),
+                           self.decode("causal", 1.25, 3200.0, rest="ragged"))
+        case = "decode {}, 2 x 16/2 x (q {}, kv 16384), d 128"
+        self.assertIn(f"| {case.format('alibi', 1)} | noop | 0.90 |\n", out)
+        self.assertIn(f"| {case.format('alibi', 4)} | 1 query | 0.90 |\n", out)
+        self.assertIn(f"| {case.format('causal', 1)}, ragged | equal lengths | 0.80 |\n", out)
+        self.assertEqual(out.count("| noop |"), 1)
 
     def test_the_header_has_gpu_date_versions_and_command(self):
         out = self.printed(CEILINGS, {**CEILINGS, "matmul_tflops": 700.2}, row("noop", "attnc", 1.0, 500.0),
@@ -264,9 +287,9 @@ class ReportTest(unittest.TestCase):
     def test_the_page_of_the_benchmarks_takes_the_tables(self):
         page = self.file("page.md", (BENCH / "README.md").read_text(encoding="utf-8"))
         path = self.results("all.jsonl", [row("noop", "attnc", 1.0, 123.4)])
-        for name in ("", "backward"):
+        for name in ("", "backward", "decode"):
             self.assertEqual(self.run_report(path, "--table", page, "--name", name), (0, "", ""))
-        self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8").count("| 123.4 |"), 2)
+        self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8").count("| 123.4 |"), 3)
 
     def plot(self, *rows):
         plot = self.folder / "plot.svg"
