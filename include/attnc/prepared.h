@@ -55,6 +55,9 @@ struct Preparation {
   /// Why a family that the catalogue would prefer on this GPU is passed over: the option that it does not serve, or the
   /// tensor whose layout it does not take. Empty where none is.
   std::string passedOver;
+  /// Why a decode kernel is taken, or is not. Empty where the caller settled that: by PrepareOptions::decode, a family, a
+  /// block mask, or training.
+  std::string whyKind;
   KvLoop kvLoop = KvLoop::AllTiles;
   std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
   ProblemShape problem;

@@ -69,16 +69,38 @@ plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands o
   return {uses, operands};
 }
 
-/// Where few rows share long KV, a decode kernel reads K and V once, and divides them among CTAs: as long as one tile takes
-/// all rows of a KV head, or forward kernels would leave most of a GPU idle.
-bool suitsDecode(const ProblemShape& problem, DType dtype) {
-  if (dtype == DType::F32 || problem.qLen < 1 || problem.qLen > 127 || problem.kvLen < 512 || problem.kvHeads == 0) return false;
-  return problem.qLen * (problem.qHeads / problem.kvHeads) <= 64 || problem.batch * problem.qHeads <= 64;
+/// Rows of q that share a KV head.
+int64_t rowsOfKvHead(const ProblemShape& problem) {
+  return problem.kvHeads ? problem.qLen * (problem.qHeads / problem.kvHeads) : 0;
+}
+
+/// What speaks against a decode kernel. Where few rows share long KV, it reads K and V once, and divides them among CTAs:
+/// as long as one tile takes all rows of a KV head, or forward kernels would leave most of a GPU idle. Empty: nothing.
+std::string againstDecode(const ProblemShape& problem, DType dtype) {
+  constexpr int64_t kMostQueries = 127, kLeastColumns = 512, kTileRows = 64, kFewHeads = 64;
+  if (dtype == DType::F32) return "decode kernels take bf16 and fp16";
+  if (problem.qLen > kMostQueries) return fmt::format("{} queries, decode kernels gain up to {}", problem.qLen, kMostQueries);
+  if (problem.kvLen < kLeastColumns) return fmt::format("KV_LEN {}, decode kernels gain from {}", problem.kvLen, kLeastColumns);
+  const int64_t rows = rowsOfKvHead(problem), heads = problem.batch * problem.qHeads;
+  if (rows == 0 || heads == 0) return "there are no queries";
+  if (rows > kTileRows && heads > kFewHeads)
+    return fmt::format("{} rows of q share a KV head, a tile of a decode kernel takes {}, and {} (batch, head) keep a GPU busy",
+                       rows, kTileRows, heads);
+  return {};
+}
+
+/// What speaks for it.
+std::string forDecode(const ProblemShape& problem, int packedRows) {
+  const int64_t rows = rowsOfKvHead(problem);
+  if (rows > packedRows)
+    return fmt::format("{} (batch, head) leave a GPU idle unless KV is divided", problem.batch * problem.qHeads);
+  return fmt::format("K and V are read once for the {} that share{} a KV head, and divided among CTAs",
+                     rows == 1 ? "row of q" : fmt::format("{} rows of q", rows), rows == 1 ? "s" : "");
 }
 
 /// The least tile that takes all rows of a KV head, or the largest.
 int packedRowsFor(const ProblemShape& problem) {
-  const int64_t rows = problem.kvHeads ? problem.qLen * (problem.qHeads / problem.kvHeads) : 0;
+  const int64_t rows = rowsOfKvHead(problem);
   return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
@@ -108,11 +130,16 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   const bool isDecode = options.kind == KernelKind::Decode;
   const bool buildsMask = buildBlockMask && !isDecode && !options.blockSparse && options.offsets == QueryOffsets::None &&
                           plan::wantsBlockMask((*kernelMod)->facts, *plan);
-  if (mayDecode && !buildsMask && suitsDecode(layout->problem, options.dtype)) {
+  std::string whyKind;
+  if (mayDecode)
+    whyKind = buildsMask ? "a block mask is built, which decode kernels do not take" : againstDecode(layout->problem, options.dtype);
+  if (mayDecode && whyKind.empty()) {
     KernelOptions few = options;
     few.kind = KernelKind::Decode;
     few.packedRows = packedRowsFor(layout->problem);
-    if (Expected<plan::Plan> divided = plan::choosePlan(**kernelMod, few, &*layout)) plan = std::move(divided);
+    Expected<plan::Plan> divided = plan::choosePlan(**kernelMod, few, &*layout);
+    whyKind = divided ? forDecode(layout->problem, divided->options.packedRows) : divided.error().message;
+    if (divided) plan = std::move(divided);
   }
   if (buildsMask) {
     options.blockSparse = true;
@@ -121,6 +148,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   Preparation preparation{.options = plan->options,
                           .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
+                          .whyKind = std::move(whyKind),
                           .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
                           .problem = layout->problem};
   if (buildsMask) {

@@ -123,6 +123,9 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     return Error::environment(
         fmt::format("the {} family has no {} kernels", familyName(options.family), kindName(options.kind)),
         "without a family, the catalogue takes one that has");
+  if (!unserved.empty() || !misfit.empty())
+    return Error::environment(
+        fmt::format("no {} kernel serves this request: {}", kindName(options.kind), unserved.empty() ? misfit : unserved));
   return Error::internal("no family serves this request");
 }
 

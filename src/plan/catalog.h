@@ -10,7 +10,7 @@ namespace attnc::plan {
 Status checkOptions(const KernelOptions& options);
 
 /// Chooses. `mod`: of algebraFor(options). With `layout` (from checkLayout()), families that do not take it are passed
-/// over, or an error where one is asked for. Errors (environment): those of checkOptions(); a family that does not
+/// over, or an error where one is asked for. Errors (environment): those of checkOptions(); a family, or no family, that does not
 /// serve the options.
 Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, const LaunchOperands* layout = nullptr);
 

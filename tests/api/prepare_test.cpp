@@ -89,11 +89,22 @@ TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
     const size_t parts = 2 * 512 * size_t(4 * qLen) * (64 + 4) * sizeof(float);
     CHECK(p.workspaceBytes == 128 * sizeof(int) + parts);
   }
-  for (const Case& c : {of(17, 4096), of(1, 511), of(128, 4096)})
-    CHECK(settled(causal, c).options.kind == KernelKind::Forward);
+  CHECK(settled(causal, of(4, 4096)).whyKind ==
+        "K and V are read once for the 16 rows of q that share a KV head, and divided among CTAs");
+  for (const auto& [c, why] :
+       {std::pair(of(17, 4096), "68 rows of q share a KV head, a tile of a decode kernel takes 64, and 512 (batch, head) "
+                                "keep a GPU busy"),
+        {of(1, 511), "KV_LEN 511, decode kernels gain from 512"},
+        {of(128, 4096), "128 queries, decode kernels gain up to 127"},
+        {of(0, 4096), "there are no queries"}}) {
+    const Preparation p = settled(causal, c);
+    CHECK(p.options.kind == KernelKind::Forward);
+    CHECK(p.whyKind == why);
+  }
   Case c = of(1, 4096);
   c.options.decode = false;
   CHECK(settled(causal, c).options.kind == KernelKind::Forward);
+  CHECK(settled(causal, c).whyKind.empty());
   c = of(17, 4096);
   c.options.decode = true;
   CHECK(settled(causal, c).options.kind == KernelKind::Decode);

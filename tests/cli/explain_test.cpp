@@ -73,6 +73,27 @@ TEST_CASE("explain names kernel, tile and resources of a causal mod on Hopper") 
                                          8 * 512 * pairs * 1e-9)));
 }
 
+TEST_CASE("explain says why few queries get a decode kernel, what it divides, and why others do not") {
+  const std::string causal = "--arch sm_90a --head-dim 64 --expr 'q_idx >= kv_idx' --q-offset lengths ";
+  auto text = explain(causal + "--shape 4,16,2,3,5000");
+  if (!text) return;
+  for (const char* part :
+       {"family sm80 for sm_90a (decode_sm80.cu)", "tile        32 x 64 (q rows",
+        "choice      decode: K and V are read once for the 24 rows of q that share a KV head",
+        "division    8 tiles of rows (query x head of a KV head), of at most 79 steps along KV", "bounds computed by the mod"})
+    CHECK_THAT(*text, Contains(part));
+  for (const auto& [options, kernel, choice] :
+       {std::tuple("--shape 4,16,2,3,500", "forward_sm90.cu", "choice      forward: KV_LEN 500, decode"),
+        {"--shape 4,16,2,3,5000 --kernel forward", "forward_sm90.cu", ""},
+        {"--shape 4,16,2,300,300 --kernel decode", "decode_sm80.cu", ""}}) {
+    auto other = explain(causal + options);
+    INFO(options);
+    REQUIRE(other);
+    CHECK_THAT(*other, Contains(kernel) && Contains(choice));
+    CHECK((other->find("choice ") == std::string::npos) == std::string(choice).empty());
+  }
+}
+
 TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block mask") {
   auto text =
       explain(kMods + "sliding_window.py --arch sm_80 --dtype fp16 --head-dim 64 --pin window=256 --pin Q_LEN=512");
@@ -184,7 +205,8 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
                          {2, causal + "--shape 1,2,3", "B,H,HKV,Q_LEN,KV_LEN"},
                          {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
                          {2, causal + "--head-dim 12", "multiple of 8"},
-                         {2, causal + "--kernel block-mask", "'block-mask' is none of forward, backward"},
+                         {2, causal + "--kernel block-mask", "'block-mask' is none of auto, forward, decode, backward"},
+                         {2, causal + "--kernel decode --kernel-family sm90", "the sm90 family has no decode kernels"},
                          {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
                          {2, causal + "--kernel backward --tf32", "tf32"},
                          {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},

@@ -302,6 +302,10 @@ TEST_CASE("the CPU refuses what a kernel would refuse") {
   const std::string causal = "--expr 'q_idx >= kv_idx' ", random = causal + "--random 1,1,1,8,8,8 ";
   refused(2, random + "--dtype fp32 --kernel-family sm90", "sm90");
   refused(2, random + "--tf32", "tf32");
+  refused(2, random + "--kernel backward", "'backward' is none of auto, forward, decode");
+  refused(2, random + "--kernel decode --backward", "decode kernels have no backward pass");
+  refused(2, random + "--kernel decode --dtype fp32", "takes bf16 and fp16");
+  CHECK(test::attnc("run --device cpu " + random + "--kernel decode --q-offset lengths").exitCode == 0);
   refused(2, random + "--pin KV_LEN=16", "KV_LEN is 8, but the kernel was compiled with it pinned to 16");
   refused(2, random + "--pin LENGTH=8", "no number 'LENGTH'");
   refused(2, kMods + "sliding_window.py --random 1,1,1,8,8,8 --pin window=4 --set window=5", "window");

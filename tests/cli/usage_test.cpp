@@ -229,7 +229,7 @@ TEST_CASE("what is unknown is named, with what is near") {
           {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90; did you mean sm90?"},
           {"emit --stage cubim " + kCausal,
            "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
-          {emit + "--kernel block", "--kernel: 'block' is none of forward, backward, block-mask"},
+          {emit + "--kernel block", "--kernel: 'block' is none of forward, backward, decode, block-mask"},
           {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
            "--device: 'gpus' is none of auto, cuda, cpu; did you mean gpu?"}});
 }

@@ -24,9 +24,8 @@ struct ExplainOptions {
   RunOptions run; // mod, kernel, input, sets, seed
   TargetOptions target;
   std::optional<ProblemShape> shape;
-  std::string kind = "forward";
 
-  bool isBackward() const { return kind == "backward"; }
+  bool isBackward() const { return run.kernelKind.kind == "backward"; }
 };
 
 /// The first GPU's; sm_90a where there is none.
@@ -115,7 +114,6 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   Compiler compiler(options.run.kernel.toCompilerOptions());
   PrepareOptions prepare = prepareOptions(options.run);
   prepare.arch = arch;
-  if (options.kind == "decode") prepare.decode = true;
   auto settled = options.isBackward()
                      ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
                      : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
@@ -142,7 +140,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   const MaskCensus census = takeCensus(*counted, *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
-         problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
+         kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
          workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
@@ -166,11 +164,7 @@ int runExplain(const ExplainOptions& options) {
 
 void addOptions(CLI::App& command, ExplainOptions& options) {
   options.run.mod.addTo(command);
-  command.add_option("--kernel", options.kind, "Which kernel: forward, backward (gradients), or decode (few queries over long KV). forward is what prepare() picks,\n"
-                  "a decode kernel where few queries meet long KV")
-      ->type_name("KERNEL")
-      ->capture_default_str()
-      ->transform(oneOf({{"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}}));
+  options.run.kernelKind.addTo(command, /*takesBackward=*/true);
   options.target.addTo(command);
   command
       .add_option_function<std::string>(
@@ -189,7 +183,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
-  options.run.sequences.addTo(command, "Forward: the kernel takes a KV length for each sequence");
+  options.run.sequences.addTo(command, "Forward, decode: the kernel takes a KV length for each sequence");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }

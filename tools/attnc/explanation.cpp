@@ -144,6 +144,22 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
+std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources) {
+  const bool isDecode = preparation.options.kind == KernelKind::Decode;
+  std::string text;
+  if (!preparation.whyKind.empty())
+    text = fmt::format("choice      {}: {}\n", isDecode ? "decode" : "forward", preparation.whyKind);
+  if (!isDecode) return text;
+  const ProblemShape& problem = preparation.problem;
+  const KernelSource& tile = sources.back();
+  const int64_t group = problem.kvHeads ? problem.qHeads / problem.kvHeads : 0;
+  const auto tiles = [](int64_t extent, int size) { return (extent + size - 1) / size; };
+  return text + fmt::format("division    {} tiles of rows (query x head of a KV head), of at most {} steps along KV, dealt "
+                            "evenly to CTAs; {} bytes of workspace\n",
+                            problem.batch * problem.kvHeads * tiles(problem.qLen * group, tile.tileRows),
+                            tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
+}
+
 std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks) {
   const ProblemShape& problem = preparation.problem;
   const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;

@@ -206,7 +206,8 @@ private:
     auto ms = timed(stream, [&] { return prepared.launch(inputs, outputs, workspace, stream.get()); });
     if (!ms) return ms.error();
     const Preparation& preparation = prepared.preparation();
-    describe("forward", preparation.options.family, preparation.passedOver, prepared.kernel().compiled(), *ms);
+    const bool isDecode = preparation.options.kind == KernelKind::Decode;
+    describe(isDecode ? "decode" : "forward", preparation.options.family, preparation.passedOver, prepared.kernel().compiled(), *ms);
     if (!options.backward) return {};
     ms = timed(stream, [&] { return prepared.launchBackward(inputs, gradients, workspace, stream.get()); });
     if (!ms) return ms.error();

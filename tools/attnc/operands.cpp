@@ -300,6 +300,7 @@ PrepareOptions prepareOptions(const RunOptions& options) {
   prepare.buildBlockMask = !options.noBlockMask;
   prepare.deterministic = options.gradients.deterministic;
   prepare.offsets = options.sequences.offsets();
+  prepare.decode = options.kernelKind.decode();
   return prepare;
 }
 

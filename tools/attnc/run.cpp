@@ -191,6 +191,8 @@ int runRun(const RunOptions& options) {
     throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
   options.gradients.check(options.backward);
   options.sequences.check(!options.backward);
+  if (options.backward && options.kernelKind.decode().value_or(false))
+    throw CLI::ValidationError("--kernel", "decode kernels have no backward pass");
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
     throw CLI::ValidationError("--out", "safetensors are binary: give a file, or redirect stdout");
@@ -224,12 +226,13 @@ void addOptions(CLI::App& command, RunOptions& options) {
       ->type_name("DEVICE")
       ->capture_default_str()
       ->transform(oneOf({{"auto", {}}, {"cuda", {"gpu"}}, {"cpu", {}}}));
+  options.kernelKind.addTo(command, /*takesBackward=*/false);
   command.add_flag("--backward", options.backward,
                    "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
   options.sequences.addTo(command,
-                          "Forward: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
-                          "file has\nthat tensor. --random draws it");
+                          "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where "
+                          "the\nfile has that tensor. --random draws it");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");
@@ -250,6 +253,7 @@ void addRun(CLI::App& app, int& exitCode) {
                   "\n\nExamples:\n"
                   "  attnc run window_alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
                   "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
+                  "  attnc run alibi.py --kernel decode --random 4,32,8,1,16384,128 --q-offset lengths --verify\n"
                   "  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors");
   command->callback([options, &exitCode] { exitCode = runRun(*options); });
 }

@@ -20,8 +20,18 @@ struct RandomProblem {
   int64_t headDim = 0;
 };
 
+/// What --kernel says.
+struct KindOptions {
+  std::string kind = "auto"; ///< "auto", "forward", "decode"; with `takesBackward` also "backward"
+
+  void addTo(CLI::App& command, bool takesBackward);
+  /// As PrepareOptions::decode.
+  std::optional<bool> decode() const;
+};
+
 struct RunOptions {
   ModOptions mod;
+  KindOptions kernelKind;
   KernelFlags kernel;
   GradientOptions gradients;
   SequenceOptions sequences;

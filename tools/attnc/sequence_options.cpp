@@ -8,7 +8,7 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths) {
   command.add_flag("--kv-lengths", kvLengths, helpOfLengths);
   command
       .add_option("--q-offset", qOffset,
-                  "Forward: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
+                  "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
                   "last key (default where there are KV lengths); tensor: from where a tensor q_offset [B] says")
       ->type_name("FROM")
       ->transform(oneOf({{"none", {}}, {"lengths", {}}, {"tensor", {}}}));
@@ -26,7 +26,7 @@ QueryOffsets SequenceOptions::settledOffsets() const {
 
 void SequenceOptions::check(bool isForward) const {
   if (isForward) return;
-  constexpr const char* kReason = "is of forward kernels, and this is none";
+  constexpr const char* kReason = "is of forward and decode kernels, and this is none";
   if (kvLengths) throw CLI::ValidationError("--kv-lengths", kReason);
   if (!qOffset.empty()) throw CLI::ValidationError("--q-offset", kReason);
 }

@@ -19,7 +19,7 @@ struct SequenceOptions {
   std::optional<QueryOffsets> offsets() const;
   /// The same, and by kvLengths where it is not said.
   QueryOffsets settledOffsets() const;
-  /// Throws CLI::ValidationError where one of the options is given and the kernel is no forward one.
+  /// Throws CLI::ValidationError where one of the options is given and the kernel is a backward one.
   void check(bool isForward) const;
 };
 
