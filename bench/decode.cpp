@@ -39,7 +39,7 @@ nlohmann::json measureDecode(Bench& bench, const Case& c) {
   if (work.copies > 1)
     row["graph_ms"] =
         rounded(bench.graphMs([&](int i) { launch(work.copy(i % work.copies)); }, int(std::max<int64_t>(work.copies, 16))), 5);
-  const CompiledKernel& compiled = *prepared.kernel().compiled().front();
+  const CompiledKernel& compiled = *prepared.kernel().compiled().back();
   row["template"] = compiled.templateName;
   row["registers"] = compiled.registers;
   row["spill_bytes"] = compiled.spillBytes;

@@ -11,11 +11,21 @@ namespace attnc {
 ///
 /// Null `part_out`: an item is never divided.
 struct DecodeParams {
-  ForwardParams forward; // its lists are not looked at
+  ForwardParams forward; // its lists: by tile of packed rows, of steps that live; all partial. For masks without bounds alone
   float* part_out;       // [CTAs, 2, part_rows, head_dim_v]: not normalised
   float* part_state;     // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
   int* arrived;          // by item: parts that are there; 0 before and after a launch
   int part_rows;
+};
+
+/// What makes these lists: decode_lists.cu. An item's bits are `words_of_item` words, a bit a step, the lowest first.
+struct DecodeListsParams {
+  ForwardParams forward; // q, k, v, out and its lists are not looked at
+  unsigned* words;       // [items, words_of_item]
+  int* count;            // [items]: steps that live
+  int* index;            // [items, 32 words_of_item]: which, ascending
+  int* arrived;          // by item: words that are there; 0 before and after a launch
+  int words_of_item;     // at least 1
 };
 
 } // namespace attnc

@@ -121,7 +121,8 @@ public:
   /// the next synchronisation.
   ///
   /// `workspace`: workspaceBytes() of device memory at a multiple of kWorkspaceAlignment. A forward kernel runs without
-  /// one, too (null), only its work is dealt less evenly: a decode kernel's is then not divided along KV. The caller zeroes it once, before the first launch; a launch
+  /// one, too (null), only its work is dealt less evenly: a decode kernel's is then not divided along KV, and one of a mask
+  /// whose live columns are no interval needs it. The caller zeroes it once, before the first launch; a launch
   /// leaves what must be zero zero, and two launches that may overlap need a workspace each.
   ///
   /// Empty problems (an extent 0) are legal: KV_LEN 0 gives out 0 and lse -inf.

@@ -31,7 +31,7 @@ struct PrepareOptions {
   std::optional<bool> decode;
   bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
-  /// queries have offsets, which a launch may change.
+  /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed).
   bool buildBlockMask = true;
 };
 
@@ -40,6 +40,7 @@ enum class KvLoop {
   AllTiles,  ///< it visits all: nothing is masked, or mask_mod is evaluated for every score
   Bounds,    ///< the mod computes the first and last live column of its rows
   BlockMask, ///< lists of blocks in device memory
+  Listed,    ///< of a decode kernel: each launch lists the blocks that live before it walks them
 };
 
 /// What is settled of a backward pass.

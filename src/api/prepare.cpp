@@ -106,6 +106,7 @@ int packedRowsFor(const ProblemShape& problem) {
 
 KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   if (plan.options.blockSparse) return KvLoop::BlockMask;
+  if (plan.options.kind == KernelKind::Decode && facts.masks && !facts.kvEdges) return KvLoop::Listed;
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
@@ -127,12 +128,8 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   if (!kernelMod) return kernelMod.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
-  const bool isDecode = options.kind == KernelKind::Decode;
-  const bool buildsMask = buildBlockMask && !isDecode && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          plan::wantsBlockMask((*kernelMod)->facts, *plan);
   std::string whyKind;
-  if (mayDecode)
-    whyKind = buildsMask ? "a block mask is built, which decode kernels do not take" : againstDecode(layout->problem, options.dtype);
+  if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);
   if (mayDecode && whyKind.empty()) {
     KernelOptions few = options;
     few.kind = KernelKind::Decode;
@@ -141,6 +138,8 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     whyKind = divided ? forDecode(layout->problem, divided->options.packedRows) : divided.error().message;
     if (divided) plan = std::move(divided);
   }
+  const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
+                          plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
     options.blockSparse = true;
     plan = plan::choosePlan(**kernelMod, options, &*layout);

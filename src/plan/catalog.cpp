@@ -130,6 +130,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
 }
 
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
+  if (plan.options.kind == KernelKind::Decode) return false; // it lists what lives in each launch
   return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges);
 }
 

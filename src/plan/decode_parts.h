@@ -18,6 +18,11 @@ inline int64_t packedTiles(const LaunchOperands& operands, int rows) {
   return problem.batch * problem.kvHeads * ((packed + rows - 1) / rows);
 }
 
+/// Words of a bit for each step of `columns` columns, of a tile of packed rows: at least 1.
+inline int64_t stepWords(const LaunchOperands& operands, int columns) {
+  return std::max<int64_t>((operands.problem.kvLen + 32 * columns - 1) / (32 * columns), 1);
+}
+
 /// CTAs that may find work: no more than one for 32 columns of KV.
 inline int64_t mostParts(const LaunchOperands& operands, int rows) {
   return std::min(packedTiles(operands, rows) * std::max<int64_t>((operands.problem.kvLen + 31) / 32, 1), kMostParts);

@@ -9,6 +9,9 @@
 namespace attnc::plan {
 namespace {
 
+/// Whether a launch before it lists the steps that live: kListsSteps of templates/algo/decode_work.cuh.
+bool listsSteps(const analysis::ModFacts& facts) { return facts.masks && !facts.kvEdges; }
+
 /// As PaddedTile of templates/tile/shared_tile.cuh.
 int paddedBytes(int headDim) { return int(llvm::alignTo(headDim, 16)) * 2 + 16; }
 
@@ -29,10 +32,13 @@ struct DecodeTile {
 
 /// As many rows as asked for, fewer where these do not fit. Steps of 64 columns, of 32 where these do not fit twice; as many stages as leave room for a second CTA, at least two
 /// and no more than four, which are more bytes under way than memory needs. nullopt: it does not fit.
-std::optional<DecodeTile> decodeTile(const KernelOptions& options, const Arch& arch) {
+std::optional<DecodeTile> decodeTile(const Request& request) {
+  const auto& [mod, options, arch] = request;
+  // Beside O of wide heads, lists and 64 columns of a mask take more registers than there are.
+  const int mostColumns = listsSteps(mod.facts) && options.headDimV > 192 ? 32 : 64;
   const int64_t most = arch.sharedBytesPerCta();
   for (int rows = options.packedRows; rows >= 16; rows /= 2)
-    for (int columns : {64, 32}) {
+    for (int columns = mostColumns; columns >= 32; columns /= 2) {
       const Tile tile{rows, columns, std::min(4, rows / 16 * (columns / 16))};
       for (int64_t bytes : {(most - kReservedBytes) / 2, most})
         for (int stages = 4; stages >= (bytes == most ? 2 : 3); --stages)
@@ -46,13 +52,30 @@ std::string unservedByDecode(const Request& request) {
   const KernelOptions& options = request.options;
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (options.blockSparse) return "takes no block mask";
-  if (!decodeTile(options, request.arch)) return "has no room for this tile in shared memory";
+  if (!decodeTile(request)) return "has no room for this tile in shared memory";
   return {};
 }
 
-/// A counter an item.
-template <int Rows> size_t arrivedBytes(const LaunchOperands& operands) {
-  return sizeof(int) * size_t(packedTiles(operands, Rows));
+/// Counters an item: parts that have arrived, and words.
+template <int Rows, int Counters> size_t arrivedBytes(const LaunchOperands& operands) {
+  return sizeof(int) * size_t(packedTiles(operands, Rows) * Counters);
+}
+
+/// By item: how many steps live, which, and the words that tell.
+constexpr int64_t kIntsOfWord = 32 + 1;
+template <int Rows, int Columns> size_t listBytes(const LaunchOperands& operands) {
+  return sizeof(int) * size_t(packedTiles(operands, Rows) * (1 + stepWords(operands, Columns) * kIntsOfWord));
+}
+
+DecodeListsParams listsOf(const Stage& stage, const LaunchOperands& operands, const WorkspaceView& workspace) {
+  const int64_t items = packedTiles(operands, stage.config.blockM);
+  DecodeListsParams lists{};
+  lists.words_of_item = int(stepWords(operands, stage.config.blockN));
+  lists.arrived = static_cast<int*>(workspace.at(Use::Counters)) + items;
+  lists.count = static_cast<int*>(workspace.at(Use::StepLists));
+  lists.index = lists.count + items;
+  lists.words = reinterpret_cast<unsigned*>(lists.index + items * lists.words_of_item * 32);
+  return lists;
 }
 
 int64_t partRows(const LaunchOperands& operands, int rows) {
@@ -73,18 +96,60 @@ Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperan
   params.arrived = static_cast<int*>(workspace.at(Use::Counters));
   params.part_out = static_cast<float*>(workspace.at(Use::Parts));
   const int64_t ctas = ctasOf(stage, operands, device);
+  if (workspace.at(Use::StepLists)) {
+    const DecodeListsParams lists = listsOf(stage, operands, workspace);
+    const int64_t tiles = operands.problem.kvHeads ? packedTiles(operands, stage.config.blockM) /
+                                                         (operands.problem.batch * operands.problem.kvHeads)
+                                                   : 0;
+    params.forward.lists = {.partial_count = lists.count,
+                            .partial_index = lists.index,
+                            .batch_stride = operands.problem.kvHeads * tiles,
+                            .head_stride = tiles,
+                            .index_stride = lists.words_of_item * 32,
+                            .q_block = stage.config.blockM,
+                            .kv_block = stage.config.blockN};
+  }
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
   return ParameterBlock(params);
 }
 
+Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
+                                        const WorkspaceView& workspace) {
+  DecodeListsParams params = listsOf(stage, operands, workspace);
+  params.forward = forwardParams(operands);
+  return ParameterBlock(params);
+}
+
+/// The bytes of the uses of a workspace. `Rows`, `Columns`: of a tile.
+struct UseBytes {
+  size_t (*counters)(const LaunchOperands&);
+  size_t (*parts)(const LaunchOperands&);
+  size_t (*lists)(const LaunchOperands&); ///< null: there are none
+};
+template <int Rows> UseBytes useBytes(int columns, bool lists) {
+  if (!lists) return {arrivedBytes<Rows, 1>, partBytes<Rows>, nullptr};
+  return {arrivedBytes<Rows, 2>, partBytes<Rows>, columns == 64 ? listBytes<Rows, 64> : listBytes<Rows, 32>};
+}
+
 Plan planDecode(const Request& request) {
   const KernelOptions& options = request.options;
-  const DecodeTile tile = *decodeTile(options, request.arch);
+  const DecodeTile tile = *decodeTile(request);
   codegen::Config config = configOf(options, tile.tile);
   config.kvStages = tile.stages;
   config.sharedBytes = tile.sharedBytes;
   const int64_t ofCta = tile.sharedBytes + kStaticBytes + kReservedBytes;
+  const bool lists = listsSteps(request.mod.facts);
   Plan plan;
+  if (lists) {
+    codegen::Config ofLists = configOf(options, {tile.tile.blockM, tile.tile.blockN, 8});
+    plan.stages.push_back({.templateName = "decode_lists.cu",
+                           .entry = "attnc_decode_lists",
+                           .config = std::move(ofLists),
+                           .algebra = algebraFor(options.dtype),
+                           .threads = 32 * 8,
+                           .grid = Grid::StepWords,
+                           .parameters = listParameters});
+  }
   plan.stages.push_back({.templateName = "decode_sm80.cu",
                          .entry = "attnc_decode",
                          .config = std::move(config),
@@ -94,12 +159,15 @@ Plan planDecode(const Request& request) {
                          .grid = Grid::Parts,
                          .parameters = decodeParameters});
   const auto add = [&](Use use, size_t (*bytes)(const LaunchOperands&), WorkspaceUse::Zeroed zeroed) {
-    plan.workspace.push_back({.use = use, .bytes = bytes, .zeroed = zeroed, .isOptional = true});
+    plan.workspace.push_back({.use = use, .bytes = bytes, .zeroed = zeroed, .isOptional = !lists});
   };
-  const int rows = tile.tile.blockM;
-  using Zeroed = WorkspaceUse::Zeroed;
-  add(Use::Counters, rows == 16 ? arrivedBytes<16> : rows == 32 ? arrivedBytes<32> : arrivedBytes<64>, Zeroed::Once);
-  add(Use::Parts, rows == 16 ? partBytes<16> : rows == 32 ? partBytes<32> : partBytes<64>, Zeroed::Never);
+  const auto [rows, columns, warps] = tile.tile;
+  const UseBytes bytes = rows == 16   ? useBytes<16>(columns, lists)
+                         : rows == 32 ? useBytes<32>(columns, lists)
+                                      : useBytes<64>(columns, lists);
+  add(Use::Counters, bytes.counters, WorkspaceUse::Zeroed::Once);
+  add(Use::Parts, bytes.parts, WorkspaceUse::Zeroed::Never);
+  if (lists) add(Use::StepLists, bytes.lists, WorkspaceUse::Zeroed::Never);
   return plan;
 }
 

@@ -38,6 +38,8 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
     const CaptureOutput& capture = operands.captures[size_t(stage.capture)];
     return capture.isDirect ? 0 : ceilDiv(capture.elements, stage.threads);
   }
+  case Grid::StepWords:
+    return packedTiles(operands, stage.config.blockM) * stepWords(operands, stage.config.blockN);
   case Grid::Parts:
     return std::min<int64_t>(mostParts(operands, stage.config.blockM), int64_t(device.multiprocessors) * stage.ctasAtOnce);
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);

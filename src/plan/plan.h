@@ -28,6 +28,7 @@ struct Device {
 /// How many CTAs a stage has.
 enum class Grid {
   QTiles,     ///< one for each tile of q rows of each (batch, head)
+  StepWords,  ///< one for each 32 steps along KV of each tile of packed rows
   Parts,      ///< those that run at once and find work, which they divide along KV
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
@@ -43,7 +44,7 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, DecodeParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
+    std::variant<ForwardParams, DecodeParams, DecodeListsParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 struct Stage;

@@ -15,6 +15,7 @@ enum class Use {
   Counters,     ///< by which CTAs take tiles
   Parts,        ///< of items that several CTAs share: sums of V, and states of rows, in f32
   Lists,        ///< of a block mask
+  StepLists,    ///< of a decode kernel: the steps along KV that live
   Delta,        ///< of a backward pass: an f32 a row of q
   DqSums,       ///< of a backward pass: gradients of q, in f32
   DqTurns,      ///< of a backward pass: who may add to them

@@ -42,12 +42,22 @@ struct ItemShare {
 /// Where a CTA keeps its part of an item that begins at step `start`: 0, if its share begins there or within.
 ATTNC_DEVICE int part_place(const Shares& shares, int cta, int start) { return start > shares.begin(cta) ? 1 : 0; }
 
+/// Whether lists say which steps live: they come of decode_lists.cu. Mods with bounds compute it.
+template <class M> constexpr bool kListsSteps = M::kHasMaskMod && !M::kHasBounds;
+
+template <class M, int Size> using PackedWalk = KvWalk<M, Size, kListsSteps<M>>;
+
 /// The steps that some row of a packed tile visits.
 template <class M, int Size, class Args>
-ATTNC_DEVICE KvWalk<M, Size, false> walk_packed(const ForwardParams& p, const Args& args, const PackedTile& tile) {
-  using Walk = KvWalk<M, Size, false>;
+ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const ForwardParams& p, const Args& args, const PackedTile& tile) {
+  using Walk = PackedWalk<M, Size>;
   const int h = tile.kv_head * p.group;
-  if constexpr (M::kHasBounds) {
+  if constexpr (kListsSteps<M>) {
+    const BlockLists& lists = p.lists;
+    const long long item = tile.b * lists.batch_stride + tile.kv_head * lists.head_stride + tile.first / lists.q_block;
+    const BlockRow row(lists.partial_index + item * lists.index_stride, lists.partial_count[item], Size);
+    return Walk(kv_length_of<M>(p, args, tile.b, h), row);
+  } else if constexpr (M::kHasBounds) {
     TileBounds all = {};
     int length = 0;
     for (int i = 0; i < p.group; ++i) {
@@ -74,7 +84,7 @@ ATTNC_DEVICE KvWalk<M, Size, false> walk_packed(const ForwardParams& p, const Ar
 
 /// All items of a launch. `Rows`: of a tile. `Size`: columns of a step.
 template <class M, int Rows, int Size> struct DecodeItems {
-  using Walk = KvWalk<M, Size, false>;
+  using Walk = PackedWalk<M, Size>;
   int tiles; ///< of a (batch, KV head)
   int count;
 
@@ -106,7 +116,7 @@ public:
       item = int(blockIdx.x);
       return;
     }
-    if constexpr (!kHasLengths<M> && !M::kHasBounds) { // items are equal
+    if constexpr (!kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>) { // items are equal
       const int length = items.length(p, args, 0);
       take(length * items.count);
       item = step / length;

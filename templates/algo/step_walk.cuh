@@ -34,6 +34,10 @@ struct BlockRow {
   int partial_count, full_count;
   int block; ///< positions of a block: those of a step times a power of two
 
+  /// A list of partial blocks alone.
+  ATTNC_DEVICE BlockRow(const int* index, int count, int block)
+      : partial_index(index), full_index(index), partial_count(count), full_count(0), block(block) {}
+
   /// `tile_block`: which block of the other axis the tile lies in. `walked_block`: positions of a listed block.
   ATTNC_DEVICE BlockRow(const BlockLists& lists, int b, int h, int tile_block, int walked_block) : block(walked_block) {
     const long long row = b * lists.batch_stride + h * lists.head_stride + tile_block;

@@ -63,7 +63,8 @@
 // Contract, and who calls (tests hold the calls of each file against this table):
 //
 //   hook        called in                                  calls
-//   head        algo/apply_mod.cuh                         1
+//   head        decode_lists.cu                            1
+//               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
 //               algo/sequence.cuh                          2
@@ -79,7 +80,8 @@
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/decode_work.cuh                       1
-//   row         algo/apply_mod.cuh                         1
+//   row         decode_lists.cu                            1
+//               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
@@ -89,7 +91,8 @@
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
-//   col         algo/apply_mod.cuh                         1
+//   col         decode_lists.cu                            1
+//               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               forward_sm90.cu                            1
 //               backward_kv_sm80.cu                        1
@@ -107,7 +110,8 @@
 //               backward_naive.cu                          1
 //               backward_captures_naive.cu                 1
 //               algo/packed_rows.cuh                       1
-//   mask        algo/apply_mod.cuh                         1
+//   mask        decode_lists.cu                            1
+//               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1

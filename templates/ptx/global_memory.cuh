@@ -12,6 +12,11 @@ ATTNC_DEVICE void ld_global_cg(float (&x)[4], const float* from) {
                : "l"(from)
                : "memory");
 }
+ATTNC_DEVICE unsigned ld_global_cg(const unsigned* from) {
+  unsigned x;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
 ATTNC_DEVICE void st_global_cg(float* to, const float (&x)[4]) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");

@@ -60,6 +60,7 @@ const char* loopText(KvLoop loop, bool masks) {
     return masks ? "all tiles: mask_mod is evaluated for every score" : "all tiles: the mod masks nothing";
   case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
   case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
+  case KvLoop::Listed: return "lists of the blocks that live, which each launch makes first: no others are read";
   }
   return "?";
 }
@@ -196,7 +197,7 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
     extra = " + a select";
   }
   const std::string cut = fmt::format("{}{}\n", perElementText(analysis::countOperations(module, partial)), extra);
-  if (loop == KvLoop::AllTiles && module.output(ir::kMask)) return "per score   all blocks: " + cut + gradient();
+  if ((loop == KvLoop::AllTiles || loop == KvLoop::Listed) && module.output(ir::kMask)) return "per score   all blocks: " + cut + gradient();
   std::string text =
       fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
   if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;

@@ -1,0 +1,114 @@
+// Lists the steps along KV that a decode kernel visits, for masks whose live columns are no interval: decode_sm80.cu then
+// deals them evenly, and reads no K and V of others. Captured tensors alone are read here.
+//
+// It is run by each launch: lengths and positions of sequences change from one to the next, and lists that are kept would
+// be stale. The kernel that follows could not do this by the way. It must know how many steps of all sequences live before
+// it knows which are its own.
+//
+// A CTA looks at 32 steps of an item (algo/decode_work.cuh), a warp at some of them, one after the other: is there a row
+// with a live column? Dead ones cost all rows, live ones mostly the first. What the CTA finds is a word of bits; the last
+// CTA of an item to arrive makes a list of its words, in order.
+//
+//   barrier         what it says
+//   __syncthreads   the bits of all warps are there
+//   __syncthreads   the word is stored, and who came last is known
+//   __syncthreads   two for each 32 kWarps words: sums of the warps are there; are used up
+//
+// Grid: items * words, in one dimension. Threads: 32 kWarps.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/decode_work.cuh"
+#include "params_decode_sm80.cuh"
+#include "ptx/global_memory.cuh"
+
+namespace attnc::decode_lists {
+
+constexpr int kThreads = 32 * kWarps;
+constexpr int kSteps = 32 / kWarps; ///< of a warp
+static_assert(kSteps * kWarps == 32 && kBlockN % 32 == 0, "a word has a bit for each step; lanes take columns evenly");
+
+using Items = DecodeItems<Mod, kBlockM, kBlockN>;
+
+/// Whether some row of the tile sees one of the kBlockN columns from `start` on. Whole warp. The last token comes first: it
+/// sees what the others do, mostly.
+ATTNC_DEVICE bool lives(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int start, int length) {
+  for (int i = tile.rows - 1; i >= 0; --i) {
+    const int h = tile.head(p, i);
+    const Mod::Head head = Mod::head(args, tile.b, h); // SEAM(head)
+    const int q_idx = q_offset<Mod>(args, head) + tile.token(p, i);
+    const Mod::Row row = Mod::row(args, head, tile.b, h, q_idx, float(q_idx)); // SEAM(row)
+    bool seen = false;
+#pragma unroll
+    for (int j = 0; j < kBlockN; j += 32) {
+      const int kv_idx = min(start + j + int(threadIdx.x % 32), length - 1);
+      const Mod::Col col = Mod::col(args, head, tile.b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
+      seen |= Mod::mask(args, head, row, col, {tile.b, h, q_idx, kv_idx});              // SEAM(mask)
+    }
+    if (__any_sync(0xffffffffu, seen)) return true;
+  }
+  return false;
+}
+
+/// The set bits of `count` words, as numbers, in order. Returns how many there are. Whole CTA.
+ATTNC_DEVICE int compact(int* index, const unsigned* words, int count, int* shared) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int total = 0;
+  for (int first = 0; first < count; first += kThreads) {
+    const int i = first + int(threadIdx.x);
+    unsigned bits = i < count ? ptx::ld_global_cg(words + i) : 0;
+    const int own = __popc(bits);
+    int upto = own; // of the warp, this lane included
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int below = __shfl_up_sync(0xffffffffu, upto, distance);
+      if (lane >= distance) upto += below;
+    }
+    if (lane == 31) shared[warp] = upto;
+    __syncthreads();
+    int at = total + upto - own;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      if (w < warp) at += shared[w];
+      total += shared[w];
+    }
+    for (; bits; bits &= bits - 1) index[at++] = 32 * i + __ffs(bits) - 1;
+    __syncthreads();
+  }
+  return total;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_decode_lists(const __grid_constant__ DecodeListsParams lists, const __grid_constant__ ModArgs args) {
+  __shared__ int shared[kWarps];
+  __shared__ bool is_last;
+  const ForwardParams& p = lists.forward;
+  const int item = blockIdx.x / lists.words_of_item, first = int(blockIdx.x % lists.words_of_item) * 32;
+  const PackedTile tile = Items(p).tile(p, item);
+  const int length = kv_length_of<Mod>(p, args, tile.b, tile.kv_head * p.group);
+  const int warp = threadIdx.x / 32;
+  unsigned bits = 0;
+#pragma unroll 1
+  for (int i = 0; i < kSteps; ++i) {
+    const int start = (first + warp * kSteps + i) * kBlockN;
+    if (start < length && lives(p, args, tile, start, length)) bits |= 1u << (warp * kSteps + i);
+  }
+  if (threadIdx.x % 32 == 0) shared[warp] = int(bits);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < kWarps; ++w) bits |= unsigned(shared[w]);
+    lists.words[blockIdx.x] = bits;
+    __threadfence();
+    is_last = atomicAdd(lists.arrived + item, 1) == lists.words_of_item - 1;
+    if (is_last) lists.arrived[item] = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  if (!is_last) return;
+  const int count = compact(lists.index + (long long)item * lists.words_of_item * 32,
+                            lists.words + (long long)item * lists.words_of_item, lists.words_of_item, shared);
+  if (threadIdx.x == 0) lists.count[item] = count;
+}
+
+} // namespace attnc::decode_lists
