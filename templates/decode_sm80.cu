@@ -7,11 +7,14 @@
 // (algo/decode_work.cuh); who takes part of a tile stores its sums, and the last one to do so merges all parts, in their order
 // along KV. Another launch for that would begin only when the last CTA of this one has ended.
 //
+// K and V may be of fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). Scales of a KV head go into that
+// of the scores, and into O at an item's end.
+//
 // A warp owns 16 rows. Warps with different rows and the same columns are a team; a step of kBlockN columns is divided among
 // teams, each of which has a ring of K and V of its own and waits for nobody else.
 //
 //   shared memory   bytes                                     lifetime
-//   QPart           kBlockM rows of Q                         an item
+//   QPart           kBlockM rows of Q; f16 with K of fp8      an item
 //   RingPart        kStages of kBlockN rows of K and of V     slot of step i: filled while steps i - kStages + 1 .. i - 1
 //                                                             are worked on
 //                   O of each warp, in f32, instead           an item's end
@@ -32,11 +35,13 @@
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
 #include "algo/packed_rows.cuh"
+#include "algo/scaled_q.cuh"
 #include "params_decode_sm80.cuh"
 #include "ptx/global_memory.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/copy_tile.cuh"
+#include "tile/gemm_e4m3.cuh"
 #include "tile/gemm_mma.cuh"
 #include "tile/shared_memory.cuh"
 
@@ -51,9 +56,11 @@ static_assert(kTeams * kTeamWarps == kWarps && kTeamColumns % 16 == 0 && kTeams 
               "teams share rows and columns evenly");
 static_assert(kStages >= 2, "a slot is filled while another is worked on");
 
-using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
-using KTile = PaddedTile<Element, kTeamColumns, kHeadDimQk>;
-using VTile = PaddedTile<Element, kTeamColumns, kHeadDimV>;
+using QElement = typename Choose<kFp8Kv, F16, Element>::Type; ///< of products
+using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
+using QTile = PaddedTile<QElement, kBlockM, kHeadDimQk>;
+using KTile = PaddedTile<KvElement, kTeamColumns, kHeadDimQk>;
+using VTile = PaddedTile<KvElement, kTeamColumns, kHeadDimV>;
 constexpr int kSlotBytes = KTile::kBytes + VTile::kBytes;
 using Scores = Fragment<1, kTeamColumns>;
 using Out = Fragment<1, VTile::kColumns>;
@@ -75,34 +82,63 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 /// Rows of K or V of one (batch, KV head): where blocks of them lie.
 struct KvRows {
-  const Element* first;
+  const KvElement* first;
   long long stride;
   ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head)
-      : first((const Element*)tensor + b * strides.batch + kv_head * strides.head), stride(strides.row) {}
+      : first((const KvElement*)tensor + b * strides.batch + kv_head * strides.head), stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
-  ATTNC_DEVICE const Element* block(int start) const { return first + start * stride; }
+  ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
 
-/// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
-ATTNC_DEVICE void load_q(QTile to, const ForwardParams& p, const PackedTile& tile) {
-  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
+/// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in(). With K of fp8 they are scaled, by row by
+/// one of `factors`.
+template <class Tile> ATTNC_DEVICE void load_q(Tile to, float* factors, const ForwardParams& p, const PackedTile& tile) {
+  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = Tile::kColumns / kPerChunk;
   const auto row_of = [&](int row) {
     const int i = min(row, tile.rows - 1);
     return (const Element*)p.q + tile.b * p.q_stride.batch + tile.head(p, i) * p.q_stride.head +
            tile.token(p, i) * p.q_stride.row;
   };
-  if (p.vectors) {
+  if constexpr (kFp8Kv) {
+    load_scaled_q<kThreads>(to, factors, tile.rows, p.vectors, row_of);
+    __syncthreads();
+  } else if (p.vectors) {
     for (int i = threadIdx.x; i < kBlockM * kChunks; i += kThreads) {
       const int row = i / kChunks, column = i % kChunks * kPerChunk;
       const bool inside = row < tile.rows && column < kHeadDimQk;
       ptx::cp_async_16(to.row(row) + i % kChunks * 16, row_of(row) + column, inside ? 16 : 0);
     }
   } else {
-    for (int i = threadIdx.x; i < kBlockM * QTile::kColumns; i += kThreads) {
-      const int row = i / QTile::kColumns, column = i % QTile::kColumns;
+    for (int i = threadIdx.x; i < kBlockM * Tile::kColumns; i += kThreads) {
+      const int row = i / Tile::kColumns, column = i % Tile::kColumns;
       const bool inside = row < tile.rows && column < kHeadDimQk;
       to.elements(row)[column] = inside ? row_of(row)[column] : from_float<Element>(0.f);
     }
+  }
+}
+
+template <class Q, class K> ATTNC_DEVICE void multiply_k(Scores& s, Q q, K k) {
+  if constexpr (kFp8Kv)
+    e4m3::multiply_scores(s, q, k);
+  else
+    mma::gemm(s, q, transposed(k));
+}
+template <class V> ATTNC_DEVICE void multiply_v(Out& o, const Scores& p, V v) {
+  if constexpr (kFp8Kv)
+    e4m3::multiply_values(o, p, v);
+  else
+    mma::gemm(o, p, v);
+}
+
+/// A lane's row of O.
+template <class O>
+ATTNC_DEVICE void store_sums(float* line, const O& o, int r, const DecodeParams& p, const PackedTile& tile) {
+  if constexpr (kFp8Kv) {
+    e4m3::store_row(line, o, r, p.v_scale.of(tile.b, tile.kv_head));
+  } else {
+    line += O::first_column();
+#pragma unroll
+    for (int n = 0; n < O::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0), o.at(r, n, 1));
   }
 }
 
@@ -199,6 +235,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_decode(const __grid_constant__ DecodeParams decode, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ int words[kWarps + 2];
+  __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
   const ForwardParams& p = decode.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const QTile q_tile = {shared + Memory::offset_of<QPart>()};
@@ -224,11 +261,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       }
       ptx::cp_async_commit_group();
     };
-    load_q(q_tile, p, tile);
+    load_q(q_tile, q_factors, p, tile);
 #pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) load(i);
 
-    const PackedPlace<Mod> place(p, args, tile, warp_row + Scores::row(0));
+    float scale[2] = {p.scale, p.scale};
+    if constexpr (kFp8Kv) {
+      const float k_scale = decode.k_scale.of(tile.b, tile.kv_head);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
+    }
+    const PackedPlace<Mod> place(p, args, tile, warp_row + Scores::row(0), scale);
     Out o;
     o.fill(0.f);
     SoftmaxRow<kRowMax> row[2];
@@ -242,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       const unsigned slot = ring + i % kStages * kSlotBytes;
       Scores s;
       s.fill(0.f);
-      mma::gemm(s, q_tile.template rows<16>(warp_row), transposed(KTile{slot})); // S = Q K^T
+      multiply_k(s, q_tile.template rows<16>(warp_row), KTile{slot}); // S = Q K^T
 
       const int start = walk.start_of(i);
       const Step step = {start + team * kTeamColumns, walk.flags_of(i, start)};
@@ -253,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       WeightSums<2> weights(row);
       to_weights<0, Scores::kGroups>(s, weights);
       weights.store(row);
-      mma::gemm(o, s, VTile{slot + KTile::kBytes}); // O += P V
+      multiply_v(o, s, VTile{slot + KTile::kBytes}); // O += P V
     }
     ptx::cp_async_wait_group<0>();
     __syncthreads();
@@ -266,9 +309,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         float* to = sums.state[warp][Out::row(r)];
         to[0] = state.reference, to[1] = state.sum, to[2] = state.top, to[3] = state.shift;
       }
-      float* line = sums.out[warp][Out::row(r)] + Out::first_column();
-#pragma unroll
-      for (int n = 0; n < Out::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0), o.at(r, n, 1));
+      store_sums(sums.out[warp][Out::row(r)], o, r, decode, tile);
     }
     __syncthreads();
     finish_share(sums, decode, tile, share, dealer.shares);
