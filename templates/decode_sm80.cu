@@ -20,7 +20,7 @@
 //                   O of each warp, in f32, instead           an item's end
 //
 //   barrier                    when                           what it says
-//   cp.async, __syncthreads    before the first step          Q is there
+//   cp.async, __syncthreads    before the first step          Q is there; with K of fp8 a second one: as f16
 //   cp.async, the team's       before each step               its K and V are there; those of the step before are used up
 //   cp.async, __syncthreads    after the last step            Q and the ring are used up
 //   __syncthreads              after that                     O of all warps is there
@@ -56,9 +56,8 @@ static_assert(kTeams * kTeamWarps == kWarps && kTeamColumns % 16 == 0 && kTeams 
               "teams share rows and columns evenly");
 static_assert(kStages >= 2, "a slot is filled while another is worked on");
 
-using QElement = typename Choose<kFp8Kv, F16, Element>::Type; ///< of products
 using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
-using QTile = PaddedTile<QElement, kBlockM, kHeadDimQk>;
+using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
 using KTile = PaddedTile<KvElement, kTeamColumns, kHeadDimQk>;
 using VTile = PaddedTile<KvElement, kTeamColumns, kHeadDimV>;
 constexpr int kSlotBytes = KTile::kBytes + VTile::kBytes;
@@ -90,27 +89,23 @@ struct KvRows {
   ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
 
-/// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in(). With K of fp8 they are scaled, by row by
-/// one of `factors`.
-template <class Tile> ATTNC_DEVICE void load_q(Tile to, float* factors, const ForwardParams& p, const PackedTile& tile) {
-  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = Tile::kColumns / kPerChunk;
+/// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
+ATTNC_DEVICE void load_q(QTile to, const ForwardParams& p, const PackedTile& tile) {
+  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
   const auto row_of = [&](int row) {
     const int i = min(row, tile.rows - 1);
     return (const Element*)p.q + tile.b * p.q_stride.batch + tile.head(p, i) * p.q_stride.head +
            tile.token(p, i) * p.q_stride.row;
   };
-  if constexpr (kFp8Kv) {
-    load_scaled_q<kThreads>(to, factors, tile.rows, p.vectors, row_of);
-    __syncthreads();
-  } else if (p.vectors) {
+  if (p.vectors) {
     for (int i = threadIdx.x; i < kBlockM * kChunks; i += kThreads) {
       const int row = i / kChunks, column = i % kChunks * kPerChunk;
       const bool inside = row < tile.rows && column < kHeadDimQk;
       ptx::cp_async_16(to.row(row) + i % kChunks * 16, row_of(row) + column, inside ? 16 : 0);
     }
   } else {
-    for (int i = threadIdx.x; i < kBlockM * Tile::kColumns; i += kThreads) {
-      const int row = i / Tile::kColumns, column = i % Tile::kColumns;
+    for (int i = threadIdx.x; i < kBlockM * QTile::kColumns; i += kThreads) {
+      const int row = i / QTile::kColumns, column = i % QTile::kColumns;
       const bool inside = row < tile.rows && column < kHeadDimQk;
       to.elements(row)[column] = inside ? row_of(row)[column] : from_float<Element>(0.f);
     }
@@ -261,22 +256,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       }
       ptx::cp_async_commit_group();
     };
-    load_q(q_tile, q_factors, p, tile);
+    load_q(q_tile, p, tile);
 #pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) load(i);
 
     float scale[2] = {p.scale, p.scale};
-    if constexpr (kFp8Kv) {
-      const float k_scale = decode.k_scale.of(tile.b, tile.kv_head);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
-    }
-    const PackedPlace<Mod> place(p, args, tile, warp_row + Scores::row(0), scale);
+    PackedPlace<Mod> place(p, args, tile, warp_row + Scores::row(0), scale);
     Out o;
     o.fill(0.f);
     SoftmaxRow<kRowMax> row[2];
     ptx::cp_async_wait_group<kStages - 2>();
     __syncthreads();
+    if constexpr (kFp8Kv) {
+      scale_q<kThreads>(q_tile, q_factors);
+      __syncthreads();
+      const float k_scale = decode.k_scale.of(tile.b, tile.kv_head);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
+      place = PackedPlace<Mod>(p, args, tile, warp_row + Scores::row(0), scale);
+    }
 #pragma unroll 1
     for (int i = 0; i < walk.count; ++i) {
       ptx::cp_async_wait_group<kStages - 2>();
