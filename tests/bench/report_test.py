@@ -146,6 +146,7 @@ class ReportTest(unittest.TestCase):
             with self.subTest(case=case["id"]):
                 lengths = set(case.get("kv_lengths", ()))
                 rest = f"q_std{case['q_std']:g}" if "q_std" in case else ""
+                rest += case.get("kv_dtype", "")
                 rest += "ragged" if len(lengths) > 2 else "equal" if lengths else ""
                 named = Case(case["id"], case["kind"], case["variant"], tuple(case[size] for size in sizes), rest)
                 self.assertEqual(Case.parse(case["id"]), named)

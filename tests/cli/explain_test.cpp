@@ -80,7 +80,8 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   for (const char* part :
        {"family sm80 for sm_90a (decode_sm80.cu)", "tile        32 x 64 (q rows",
         "choice      decode: K and V are read once for the 24 rows of q that share a KV head",
-        "division    8 tiles of rows (query x head of a KV head), of at most 79 steps along KV", "bounds computed by the mod"})
+        "division    8 tiles of rows (query x head of a KV head), of at most 79 steps along KV", "bounds computed by the mod",
+        "K and V     10.24 MB, 100.0 % of them in live blocks\n"})
     CHECK_THAT(*text, Contains(part));
   for (const auto& [options, kernel, choice] :
        {std::tuple("--shape 4,16,2,3,500", "forward_sm90.cu", "choice      forward: KV_LEN 500, decode"),
@@ -93,6 +94,23 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
     CHECK_THAT(*other, Contains(kernel) && Contains(choice));
     CHECK((other->find("choice ") == std::string::npos) == std::string(choice).empty());
   }
+}
+
+TEST_CASE("explain says which steps a decode kernel of documents reads") {
+  test::Folder folder;
+  cli::NamedTensors tensors;
+  tensors["q"] = cli::HostTensor::make(DType::BF16, {2, 4, 1, 64});
+  tensors["k"] = tensors["v"] = cli::HostTensor::make(DType::BF16, {2, 2, 1024, 64});
+  tensors["document_id"] = cli::HostTensor::make(DType::I32, {1024});
+  for (int64_t i = 768; i < 1024; ++i) tensors["document_id"].bytes[size_t(4 * i)] = 1;
+  const std::string file = folder / "in.safetensors";
+  REQUIRE(writeSafetensors(file, tensors));
+  auto text = explain(kMods + "document.py --arch sm_80 --q-offset lengths --in " + file);
+  if (!text) return;
+  for (const char* part : {"(decode_lists.cu, decode_sm80.cu)", "launch      1 of 2: attnc_decode_lists",
+                           "lists of the blocks that live, which each launch makes first", "choice      decode: ",
+                           "K and V     1.05 MB, 25.0 % of them in live blocks\n"})
+    CHECK_THAT(*text, Contains(part));
 }
 
 TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block mask") {

@@ -54,6 +54,17 @@ std::string blocksText(const MaskCensus& census, const ProblemShape& problem, bo
                             census.estimated, percent(census.sampled, census.estimated));
 }
 
+/// What a decode kernel reads, once for all heads that share it, if the mask is the same for all of them.
+std::string bytesText(const MaskCensus& census, const Preparation& preparation) {
+  const KernelOptions& kernel = preparation.options;
+  const ProblemShape& problem = preparation.problem;
+  if (kernel.kind != KernelKind::Decode || census.shape.heads > 1 || problem.qLen > census.shape.qBlock) return "";
+  const double bytes = double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen) *
+                       (kernel.headDim + kernel.headDimV) * (kernel.fp8Kv ? 1 : 2);
+  return fmt::format("K and V     {:.2f} MB, {} of them in live blocks\n", bytes * 1e-6,
+                     percent(census.live, census.blocks));
+}
+
 const char* loopText(KvLoop loop, bool masks) {
   switch (loop) {
   case KvLoop::AllTiles:
@@ -179,7 +190,8 @@ std::string workText(const MaskCensus& census, const Preparation& preparation, b
   }
   return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
-                     census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense));
+                     census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense)) +
+         bytesText(census, preparation);
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {
