@@ -12,7 +12,7 @@
 namespace attnc {
 
 /// Fewer steps are not worth a CTA.
-constexpr int kLeastSteps = 2;
+constexpr int kLeastSteps = 1;
 
 /// The CTAs that steps are dealt to, and their shares.
 struct Shares {
