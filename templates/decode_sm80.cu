@@ -272,7 +272,9 @@ struct Loader {
     if (!is_next || has_next) {
       const int i = is_next ? issued - work.walk.count : issued;
       if (is_next && i >= next.walk.count) return;
-      load(p, is_next ? next : work, i, parity ^ int(is_next));
+      Work of = work; // copied: a reference to one of two would put both into local memory
+      if (is_next) of = next;
+      load(p, of, i, parity ^ int(is_next));
     }
     ptx::cp_async_commit_group();
     ++issued;
