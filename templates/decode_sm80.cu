@@ -58,8 +58,8 @@ using KTile = PaddedTile<Element, kTeamColumns, kHeadDimQk>;
 using VTile = PaddedTile<Element, kTeamColumns, kHeadDimV>;
 using Scores = Fragment<1, kTeamColumns>;
 using Out = Fragment<1, VTile::kColumns>;
-using Items = DecodeItems<Mod, kBlockM, kBlockN>;
 using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreads>;
+using Work = Dealer::Work;
 
 /// Eight rows of O of each warp of a team, and their states, on their way to be added up.
 struct HalfSums {
@@ -146,17 +146,9 @@ struct Part {
 
 constexpr int kQuads = kHeadDimV / 4; // of columns
 
-/// A share of an item, about to be walked.
-struct Work {
-  ItemShare share;
-  PackedTile tile;
-  Items::Walk walk;
-};
-
 /// Adds up eight rows of each warp, from row 8 * half of it on, over teams. Stores the results, or this CTA's part. `sums`: the
 /// first team's; the next team's lies kStages slots behind. Whole CTA.
-ATTNC_DEVICE void finish_rows(const unsigned char* sums, int half, const DecodeParams& p, const Work& work,
-                              const Shares& shares) {
+ATTNC_DEVICE void finish_rows(const unsigned char* sums, int half, const DecodeParams& p, const Work& work) {
   const auto of_team = [&](int team) -> const HalfSums& { return *(const HalfSums*)(sums + team * kStages * kSlotBytes); };
   for (int i = threadIdx.x; i < kTeamWarps * 8 * kQuads; i += kThreads) {
     const int warp = i / (8 * kQuads), line = i / kQuads % 8, column = i % kQuads * 4;
@@ -175,75 +167,99 @@ ATTNC_DEVICE void finish_rows(const unsigned char* sums, int half, const DecodeP
     if (work.share.is_whole()) {
       store(out, state, p.forward, work.tile, row, column);
     } else {
-      const Part part(p, blockIdx.x, part_place(shares, blockIdx.x, work.share.start));
+      const Part part(p, blockIdx.x, work.share.own_place());
       ptx::st_global_cg(part.out + row * kHeadDimV + column, out);
       if (column == 0) ptx::st_global_cg(part.state + row * 4, {state.reference, state.sum, state.top, state.shift});
     }
   }
 }
 
-/// A row of all parts of an item: [first, first + count) of CTAs. Whole warp.
-ATTNC_DEVICE void merge_row(const DecodeParams& p, const Work& work, const Shares& shares, int first, int count, int row) {
-  constexpr int kQuadsOfLane = (kQuads + 31) / 32, kBatch = 16 / kQuadsOfLane;
-  const int lane = threadIdx.x % 32;
-  const int place = part_place(shares, first, work.share.start); // of the others: 0
-  const auto part_of = [&](int i) { return Part(p, first + i, i == 0 ? place : 0); };
-  RowState state = RowState::none();
-  for (int i = lane; i < count; i += 32) {
-    float x[4];
-    ptx::ld_global_cg(x, part_of(i).state + row * 4);
-    state.see(x);
+/// Rows `row`, `row + kWarps`, ... of all parts of an item, and their outputs. More rows at a time have fewer parts at a time
+/// under way. Whole warp.
+template <int Rows>
+ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
+  constexpr int kQuadsOfLane = (kQuads + 31) / 32, kBatch = 16 / kQuadsOfLane / Rows;
+  static_assert(kBatch >= 1);
+  const int lane = threadIdx.x % 32, parts = work.share.parts;
+  // Of row r; past the last one: once more.
+  const auto row_of = [&](int r) { return min(row + r * kWarps, work.tile.rows - 1); };
+  const auto part_of = [&](int i) { return Part(p, work.share.first_cta + i, i == 0 ? work.share.place : 0); };
+  RowState state[Rows];
+#pragma unroll
+  for (int r = 0; r < Rows; ++r) state[r] = RowState::none();
+#pragma unroll 1
+  for (int i = lane; i < parts; i += 32) {
+    float x[Rows][4];
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) ptx::ld_global_cg(x[r], part_of(i).state + row_of(r) * 4);
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) state[r].see(x[r]);
   }
-  state.see_lanes();
-  float out[kQuadsOfLane][4] = {};
+#pragma unroll
+  for (int r = 0; r < Rows; ++r) state[r].see_lanes();
+
+  float out[Rows][kQuadsOfLane][4] = {};
 #pragma unroll 1
-  for (int begin = 0; begin < count; begin += 32) {
-    const int parts = min(count - begin, 32);
-    float x[4], factor = 0.f;
-    ptx::ld_global_cg(x, part_of(begin + min(lane, parts - 1)).state + row * 4);
-    if (lane < parts) factor = state.add(x);
+  for (int begin = 0; begin < parts; begin += 32) {
+    const int count = min(parts - begin, 32);
+    float x[Rows][4], factor[Rows];
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) ptx::ld_global_cg(x[r], part_of(begin + min(lane, count - 1)).state + row_of(r) * 4);
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) factor[r] = lane < count ? state[r].add(x[r]) : 0.f;
 #pragma unroll 1
-    for (int j = 0; j < parts; j += kBatch) {
-      float y[kBatch][kQuadsOfLane][4];
+    for (int i = 0; i < count; i += kBatch) {
+      float y[Rows][kBatch][kQuadsOfLane][4];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const float* from = part_of(begin + min(j + u, parts - 1)).out + row * kHeadDimV;
+      for (int r = 0; r < Rows; ++r)
 #pragma unroll
-        for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[u][q], from + min(lane + 32 * q, kQuads - 1) * 4);
-      }
+        for (int j = 0; j < kBatch; ++j) {
+          const float* from = part_of(begin + min(i + j, count - 1)).out + row_of(r) * kHeadDimV;
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        const float f = __shfl_sync(0xffffffffu, factor, (j + u) % 32);
+          for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[r][j][q], from + min(lane + 32 * q, kQuads - 1) * 4);
+        }
 #pragma unroll
-        for (int q = 0; q < kQuadsOfLane; ++q)
+      for (int r = 0; r < Rows; ++r)
 #pragma unroll
-          for (int e = 0; e < 4; ++e)
-            if (j + u < parts) out[q][e] += f * y[u][q][e];
-      }
+        for (int j = 0; j < kBatch; ++j) {
+          const float f = __shfl_sync(0xffffffffu, factor[r], (i + j) % 32);
+#pragma unroll
+          for (int q = 0; q < kQuadsOfLane; ++q)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              if (i + j < count) out[r][q][e] += f * y[r][j][q][e];
+        }
     }
   }
-  state.add_lanes();
 #pragma unroll
-  for (int q = 0; q < kQuadsOfLane; ++q)
-    if (lane + 32 * q < kQuads) store(out[q], state, p.forward, work.tile, row, (lane + 32 * q) * 4);
+  for (int r = 0; r < Rows; ++r) {
+    state[r].add_lanes();
+    if (row + r * kWarps >= work.tile.rows) break;
+#pragma unroll
+    for (int q = 0; q < kQuadsOfLane; ++q)
+      if (lane + 32 * q < kQuads) store(out[r][q], state[r], p.forward, work.tile, row_of(r), (lane + 32 * q) * 4);
+  }
 }
 
 /// Counts this CTA's part in. The last one of an item merges its parts, and leaves the counter 0. Whole CTA.
-ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, const Shares& shares, int* is_last) {
-  const ItemShare& share = work.share;
-  const int first = shares.owner(share.start), last = shares.owner(share.start + share.length - 1);
-  __threadfence();
+ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_last) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    *is_last = atomicAdd(p.arrived + share.item, 1) == last - first;
-    if (*is_last) p.arrived[share.item] = 0;
+    __threadfence(); // of what the whole CTA has stored
+    *is_last = atomicAdd(p.arrived + work.share.item, 1) == work.share.parts - 1;
+    if (*is_last) p.arrived[work.share.item] = 0;
     __threadfence();
   }
   __syncthreads();
   if (!*is_last) return;
+  const int warp = threadIdx.x / 32;
+  if (work.tile.rows <= kWarps) {
+    if (warp < work.tile.rows) merge_rows<1>(p, work, warp);
+  } else {
+    constexpr int kRows = kQuads > 32 ? 2 : 4;
 #pragma unroll 1
-  for (int row = threadIdx.x / 32; row < work.tile.rows; row += kWarps)
-    merge_row(p, work, shares, first, last - first + 1, row);
+    for (int row = warp; row < work.tile.rows; row += kRows * kWarps) merge_rows<kRows>(p, work, row);
+  }
 }
 
 /// Fetches items, and loads their steps, of one item and of the next, into this team's ring. A thread's groups of
@@ -258,13 +274,7 @@ struct Loader {
   int slot = 0;   ///< to be filled
   int parity = 0; ///< of the item at hand: which Q is its
 
-  ATTNC_DEVICE bool fetch(const ForwardParams& p, const ModArgs& args) {
-    if (!dealer.next(p, args, next.share)) return has_next = false;
-    next.tile = dealer.items.tile(p, next.share.item);
-    next.walk = dealer.items.walk(p, args, next.tile);
-    next.walk.keep_steps(next.share.begin, next.share.end);
-    return has_next = true;
-  }
+  ATTNC_DEVICE bool fetch(const ForwardParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
 
   /// The next step, if it is of these two items. Behind the last item's: empty ones, so that groups can be counted.
   ATTNC_DEVICE void advance(const ForwardParams& p, const Work& work) {
@@ -368,10 +378,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int n = 0; n < Out::kGroups; ++n) store2(to + 8 * n, o.at(r, n, 0), o.at(r, n, 1));
       __syncthreads();
-      finish_rows(dynamic_shared + sums, r, decode, work, loader.dealer.shares);
+      finish_rows(dynamic_shared + sums, r, decode, work);
       __syncthreads();
     }
-    if (!work.share.is_whole()) merge_parts(decode, work, loader.dealer.shares, words);
+    if (!work.share.is_whole()) merge_parts(decode, work, words);
     loader.issued -= work.walk.count;
     loader.parity ^= 1;
   }
