@@ -19,12 +19,12 @@
 //                   eight rows of O of each warp, in f32
 //
 //   barrier                    when                            what it says
-//   cp.async, __syncthreads    before an item's first step     Q is there; that of the item before is used up
-//   cp.async, the team's       before each step                its K and V are there; those of the step before are used up
+//   cp.async, __syncthreads    before an item's first step     Q is there, and the team's K and V
+//   cp.async, the team's       before each other step          its K and V are there; those of the step before are used up
 //   the team's                 after the last step             K and V are used up
 //   __syncthreads              then, for 8 rows of each warp   O is there
-//   __syncthreads              after they are added up         it is used up
-//   __syncthreads              after a part is stored          it is; the last one to arrive merges
+//   __syncthreads              after they are added up         it is used up; results, or a part, are stored
+//   __syncthreads              after a part is counted in      who came last, and merges, is known
 //
 // Grid: any; what is divided has parts for each CTA. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
 #include "attnc_config.cuh"
@@ -169,81 +169,83 @@ ATTNC_DEVICE void finish_rows(const unsigned char* sums, int half, const DecodeP
     } else {
       const Part part(p, blockIdx.x, work.share.own_place());
       ptx::st_global_cg(part.out + row * kHeadDimV + column, out);
-      if (column == 0) ptx::st_global_cg(part.state + row * 4, {state.reference, state.sum, state.top, state.shift});
+      if (column == 0) {
+        float x[4];
+        state.store(x);
+        ptx::st_global_cg(part.state + row * 4, x);
+      }
     }
   }
 }
 
-/// Rows `row`, `row + kWarps`, ... of all parts of an item, and their outputs. More rows at a time have fewer parts at a time
-/// under way. Whole warp.
-template <int Rows>
+/// Two rows of all parts of an item, kWarps apart. Whole warp.
 ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
-  constexpr int kQuadsOfLane = (kQuads + 31) / 32, kBatch = 16 / kQuadsOfLane / Rows;
-  static_assert(kBatch >= 1);
+  constexpr int kRows = 2, kQuadsOfLane = (kQuads + 31) / 32, kBatch = 8 / kQuadsOfLane;
   const int lane = threadIdx.x % 32, parts = work.share.parts;
-  // Of row r; past the last one: once more.
   const auto row_of = [&](int r) { return min(row + r * kWarps, work.tile.rows - 1); };
   const auto part_of = [&](int i) { return Part(p, work.share.first_cta + i, i == 0 ? work.share.place : 0); };
-  RowState state[Rows];
+  float x[kRows][4];
+  const auto load_states = [&](int i) {
 #pragma unroll
-  for (int r = 0; r < Rows; ++r) state[r] = RowState::none();
+    for (int r = 0; r < kRows; ++r) ptx::ld_global_cg(x[r], part_of(min(i, parts - 1)).state + row_of(r) * 4);
+  };
+  RowState state[kRows] = {RowState::none(), RowState::none()};
 #pragma unroll 1
-  for (int i = lane; i < parts; i += 32) {
-    float x[Rows][4];
+  for (int i = (parts - 1) / 32 * 32; i >= 0; i -= 32) { // the last ones seen are the first ones needed
+    load_states(i + lane);
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) ptx::ld_global_cg(x[r], part_of(i).state + row_of(r) * 4);
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) state[r].see(x[r]);
+    for (int r = 0; r < kRows; ++r) state[r].see(x[r]);
   }
 #pragma unroll
-  for (int r = 0; r < Rows; ++r) state[r].see_lanes();
+  for (int r = 0; r < kRows; ++r) state[r].see_lanes();
 
-  float out[Rows][kQuadsOfLane][4] = {};
+  float out[kRows][kQuadsOfLane][4] = {}, factor[kRows];
 #pragma unroll 1
-  for (int begin = 0; begin < parts; begin += 32) {
-    const int count = min(parts - begin, 32);
-    float x[Rows][4], factor[Rows];
+  for (int i = 0; i < parts; i += kBatch) {
+    float y[kRows][kBatch][kQuadsOfLane][4];
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) ptx::ld_global_cg(x[r], part_of(begin + min(lane, count - 1)).state + row_of(r) * 4);
+    for (int r = 0; r < kRows; ++r)
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) factor[r] = lane < count ? state[r].add(x[r]) : 0.f;
-#pragma unroll 1
-    for (int i = 0; i < count; i += kBatch) {
-      float y[Rows][kBatch][kQuadsOfLane][4];
+      for (int j = 0; j < kBatch; ++j) {
+        const float* from = part_of(min(i + j, parts - 1)).out + row_of(r) * kHeadDimV;
 #pragma unroll
-      for (int r = 0; r < Rows; ++r)
+        for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[r][j][q], from + min(lane + 32 * q, kQuads - 1) * 4);
+      }
+    if (i % 32 == 0) {
+      if (i > 0) load_states(i + lane);
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-          const float* from = part_of(begin + min(i + j, count - 1)).out + row_of(r) * kHeadDimV;
-#pragma unroll
-          for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[r][j][q], from + min(lane + 32 * q, kQuads - 1) * 4);
-        }
-#pragma unroll
-      for (int r = 0; r < Rows; ++r)
-#pragma unroll
-        for (int j = 0; j < kBatch; ++j) {
-          const float f = __shfl_sync(0xffffffffu, factor[r], (i + j) % 32);
-#pragma unroll
-          for (int q = 0; q < kQuadsOfLane; ++q)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              if (i + j < count) out[r][q][e] += f * y[r][j][q][e];
-        }
+      for (int r = 0; r < kRows; ++r) factor[r] = i + lane < parts ? state[r].add(x[r]) : 0.f;
     }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const float f = __shfl_sync(0xffffffffu, factor[r], (i + j) % 32);
+#pragma unroll
+        for (int q = 0; q < kQuadsOfLane; ++q)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            if (i + j < parts) out[r][q][e] += f * y[r][j][q][e];
+      }
   }
 #pragma unroll
-  for (int r = 0; r < Rows; ++r) {
-    state[r].add_lanes();
-    if (row + r * kWarps >= work.tile.rows) break;
+  for (int r = 0; r < kRows; ++r) state[r].add_lanes();
+#pragma unroll 1
+  for (int r = 0; r < kRows && row + r * kWarps < work.tile.rows; ++r) {
 #pragma unroll
     for (int q = 0; q < kQuadsOfLane; ++q)
-      if (lane + 32 * q < kQuads) store(out[r][q], state[r], p.forward, work.tile, row_of(r), (lane + 32 * q) * 4);
+      if (lane + 32 * q < kQuads) store(out[0][q], state[0], p.forward, work.tile, row_of(r), (lane + 32 * q) * 4);
+    state[0] = state[1];
+#pragma unroll
+    for (int q = 0; q < kQuadsOfLane; ++q)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out[0][q][e] = out[1][q][e];
   }
 }
 
-/// Counts this CTA's part in. The last one of an item merges its parts, and leaves the counter 0. Whole CTA.
+/// Counts this CTA's part in. The last one of an item merges its parts, and leaves the counter 0. Whole CTA, all threads of
+/// which are known to have stored the part.
 ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_last) {
-  __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence(); // of what the whole CTA has stored
     *is_last = atomicAdd(p.arrived + work.share.item, 1) == work.share.parts - 1;
@@ -252,14 +254,8 @@ ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_l
   }
   __syncthreads();
   if (!*is_last) return;
-  const int warp = threadIdx.x / 32;
-  if (work.tile.rows <= kWarps) {
-    if (warp < work.tile.rows) merge_rows<1>(p, work, warp);
-  } else {
-    constexpr int kRows = kQuads > 32 ? 2 : 4;
 #pragma unroll 1
-    for (int row = warp; row < work.tile.rows; row += kRows * kWarps) merge_rows<kRows>(p, work, row);
-  }
+  for (int row = threadIdx.x / 32; row < work.tile.rows; row += 2 * kWarps) merge_rows(p, work, row);
 }
 
 /// Fetches items, and loads their steps, of one item and of the next, into this team's ring. A thread's groups of
@@ -269,7 +265,7 @@ struct Loader {
   int column;               ///< the team's first column of a step
   Dealer dealer;
   Work next;
-  bool has_next;
+  bool has_next = false;
   int issued = 0; ///< steps of the item at hand and, behind them, of the next one
   int slot = 0;   ///< to be filled
   int parity = 0; ///< of the item at hand: which Q is its
@@ -322,27 +318,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
   Loader loader = {shared + unsigned(Memory::offset_of<QPart>()), ring, threadIdx.x % kTeamThreads, team * kTeamColumns,
                    Dealer(p, args, decode.part_out != nullptr, words)};
-  bool more = loader.fetch(p, args);
   int slot = 0; // of the step that is worked on
 #pragma unroll 1
-  while (more) {
+  for (int turn = 0;; ++turn) { // the first one fetches an item alone
     const Work work = loader.next;
-    more = loader.fetch(p, args);
-#pragma unroll 1
-    for (int i = loader.issued; i < kStages - 1; ++i) loader.advance(p, work);
-    const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
-    loader.wait(0);
-    __syncthreads();
+    if (turn > 0 && !loader.has_next) break;
+    loader.fetch(p, args);
+    if (turn == 0) continue;
 
+    const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
     const PackedPlace<Mod> place(p, args, work.tile, warp_row + Scores::row(0));
     Out o;
     o.fill(0.f);
     SoftmaxRow<kRowMax> row[2];
 #pragma unroll 1
-    for (int i = 0; i < work.walk.count; ++i) {
-      loader.wait(i);
-      sync_team(team);
+    for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not under way yet
+      if (i >= 0) loader.wait(i);
+      if (i == 0)
+        __syncthreads();
+      else if (i > 0)
+        sync_team(team);
       loader.advance(p, work);
+      if (i < 0) continue;
       const unsigned tiles = ring + slot * kSlotBytes;
       slot = slot + 1 == kStages ? 0 : slot + 1;
       Scores s;
@@ -363,23 +360,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     sync_team(team);
 
     const unsigned sums = ring_offset + loader.slot * kSlotBytes; // no load is under way to this slot
+    RowState state[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (8 * r >= work.tile.rows) break;
       row[r].finish();
-      const RowState state = attnc::state_of(row[r], place.shift(args, r));
+      state[r] = attnc::state_of(row[r], place.shift(args, r));
+    }
+#pragma unroll 1
+    for (int half = 0; half < 2 && 8 * half < work.tile.rows; ++half) {
       HalfSums& own = *(HalfSums*)(dynamic_shared + sums + team * kStages * kSlotBytes);
       const int line = threadIdx.x % 32 / 4;
-      if (threadIdx.x % 4 == 0) {
-        float* to = own.state[warp % kTeamWarps][line];
-        to[0] = state.reference, to[1] = state.sum, to[2] = state.top, to[3] = state.shift;
-      }
+      if (threadIdx.x % 4 == 0) state[0].store(own.state[warp % kTeamWarps][line]);
       float* to = own.out[warp % kTeamWarps][line] + Out::first_column();
 #pragma unroll
-      for (int n = 0; n < Out::kGroups; ++n) store2(to + 8 * n, o.at(r, n, 0), o.at(r, n, 1));
+      for (int n = 0; n < Out::kGroups; ++n) store2(to + 8 * n, o.at(0, n, 0), o.at(0, n, 1));
       __syncthreads();
-      finish_rows(dynamic_shared + sums, r, decode, work);
+      finish_rows(dynamic_shared + sums, half, decode, work);
       __syncthreads();
+      state[0] = state[1];
+#pragma unroll
+      for (int n = 0; n < Out::kGroups; ++n) o.at(0, n, 0) = o.at(1, n, 0), o.at(0, n, 1) = o.at(1, n, 1);
     }
     if (!work.share.is_whole()) merge_parts(decode, work, words);
     loader.issued -= work.walk.count;

@@ -40,7 +40,8 @@ std::optional<DecodeTile> decodeTile(const Request& request) {
       for (int warps = 8; warps * 16 >= rows; warps /= 2)
         for (int teamColumns = rows; teamColumns >= 16; teamColumns /= 2) {
           const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
-          if (tile.blockN < 32) continue; // decode_lists.cu
+          if (tile.blockN < 32) continue;                            // decode_lists.cu
+          if (options.headDimV > 192 && teamColumns > 16) continue; // beside O there are no registers for more scores
           for (int stages = 6; stages >= leastStages; --stages)
             if (const int shared = decodeSharedBytes(tile, stages, options);
                 shared + kStaticBytes <= arch.sharedBytesPerCta())

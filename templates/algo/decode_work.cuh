@@ -207,32 +207,39 @@ private:
     return sum;
   }
 
-  /// Each thread counts a run of items; the one whose run this CTA's first unit lies in finds the item.
+  /// Each thread counts a run of items: its steps, or its pieces, once these are settled. The one whose run this CTA's first
+  /// unit lies in goes through it again, up to there.
   template <class Args> ATTNC_DEVICE void find(const ForwardParams& p, const Args& args, int* shared) {
     const int run = (items.count + Threads - 1) / Threads;
     const int begin_item = min(int(threadIdx.x) * run, items.count), end_item = min(begin_item + run, items.count);
-    const auto count = [&] {
-      int units = 0;
-      for (int i = begin_item; i < end_item; ++i) units += units_of(items.length(p, args, i));
-      return units;
-    };
-    int own = count();
-    Sum sum = sum_up(own, shared);
-    // No more pieces than CTAs: those of all steps, and one more an item for what is left over.
-    const int spare = int(gridDim.x) - items.count;
-    if (spare > 0) piece = (sum.all + spare - 1) / spare;
-    settle(sum.all);
-    if (way == Pieces) {
-      own = run > 1 ? count() : pieces_of(own);
+    enum { Steps, Units, Search } pass = Steps;
+    Sum sum = {0, 0};
+#pragma unroll 1
+    while (true) {
+      const int most = pass == Search ? first - sum.before : 0x7fffffff;
+      int own = 0, i = begin_item;
+#pragma unroll 1
+      for (; i < end_item; ++i) {
+        const int units = units_of(items.length(p, args, i));
+        if (units > most - own) break;
+        own += units;
+      }
+      if (pass == Search) {
+        if (i < end_item && most >= 0) {
+          shared[Threads / 32] = i;
+          shared[Threads / 32 + 1] = sum.before + own;
+        }
+        break;
+      }
       sum = sum_up(own, shared);
-    }
-    take(sum.all);
-    if (sum.before <= first && first < sum.before + own) {
-      int i = begin_item, upto = sum.before;
-      if (run > 1)
-        for (int units; (units = units_of(items.length(p, args, i))) <= first - upto; ++i) upto += units;
-      shared[Threads / 32] = i;
-      shared[Threads / 32 + 1] = upto;
+      if (pass == Steps) {
+        // No more pieces than CTAs: those of all steps, and one more an item for what is left over.
+        const int spare = int(gridDim.x) - items.count;
+        if (spare > 0) piece = (sum.all + spare - 1) / spare;
+        settle(sum.all);
+      }
+      pass = pass == Steps && way == Pieces ? Units : Search;
+      if (pass == Search) take(sum.all);
     }
     __syncthreads();
     item = shared[Threads / 32];

@@ -46,6 +46,9 @@ struct RowState {
     sum += part[1] * factor;
     return factor;
   }
+  ATTNC_DEVICE void store(float (&part)[4]) const {
+    part[0] = reference, part[1] = sum, part[2] = top, part[3] = shift;
+  }
   ATTNC_DEVICE void add_lanes() { sum = warp_sum(sum); }
 
   ATTNC_DEVICE float normalise() const { return sum == 0.f ? 0.f : ptx::rcp(sum); }
