@@ -16,6 +16,7 @@ struct Case {
   std::string id, kind, variant;
   nlohmann::json params;
   DType dtype = DType::BF16;
+  bool fp8Kv = false; ///< k and v are e4m3: "kv_dtype" of decode cases
   ProblemShape problem;
   int headDim = 0;
   std::vector<int64_t> documentLengths;

@@ -23,8 +23,18 @@ nlohmann::json measureDecode(Bench& bench, const Case& c) {
   const DeviceTensor expected = allocate(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim});
   PrepareOptions naiveOptions = options;
   naiveOptions.family = Family::Naive;
-  const Prepared naive = take(bench.compiler.prepare(work.mod.mod, work.operands, {.out = expected.view}, naiveOptions));
-  take(naive.launch(work.operands, {.out = expected.view}, nullptr, bench.stream.get()));
+  Operands wide = work.operands;
+  DeviceTensor k, v; // the same values in the dtype of q, which holds those of fp8
+  if (c.fp8Kv) {
+    const auto draw = [&](uint64_t seed) {
+      return drawNormal(c.dtype, {work.copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, seed, 1, DType::E4M3);
+    };
+    k = draw(2), v = draw(3);
+    wide.k = k.view, wide.v = v.view;
+    wide.k.shape[0] = wide.v.shape[0] = p.batch;
+  }
+  const Prepared naive = take(bench.compiler.prepare(work.mod.mod, wide, {.out = expected.view}, naiveOptions));
+  take(naive.launch(wide, {.out = expected.view}, nullptr, bench.stream.get()));
   take(bench.stream.synchronize());
   row["max_error"] = compareRows("out", out, expected);
 

@@ -64,16 +64,20 @@ DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64
   return tensor;
 }
 
-DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std) {
+DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std,
+                        std::optional<DType> roundedTo) {
   const int64_t count = elements(shape);
-  std::vector<uint16_t> values(static_cast<size_t>(count));
+  const bool isFp8 = roundedTo.value_or(dtype) == DType::E4M3;
+  std::vector<char> values(size_t(count * dtypeBytes(dtype)));
   const int64_t streams = std::max(1u, std::thread::hardware_concurrency());
   reference::parallelFor(streams, [&](int64_t first, int64_t last) {
     for (int64_t s = first; s < last; ++s) {
       std::mt19937_64 bits(seed * 1000 + uint64_t(s));
       std::normal_distribution<float> normal(0, std);
-      for (int64_t i = count * s / streams; i < count * (s + 1) / streams; ++i)
-        values[size_t(i)] = dtype == DType::F16 ? ir::toF16(normal(bits)) : ir::toBf16(normal(bits));
+      for (int64_t i = count * s / streams; i < count * (s + 1) / streams; ++i) {
+        const float value = normal(bits);
+        ir::writeElement(values.data(), dtype, i, isFp8 ? ir::e4m3ToFloat(ir::toE4m3(value)) : value);
+      }
     }
   });
   return upload(values.data(), dtype, shape);
@@ -136,13 +140,14 @@ Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c,
   };
   capture("slopes", mod.slopes, DType::F32);
   capture("document_id", mod.documentId, DType::I32);
+  const DType kvDType = c.fp8Kv ? DType::E4M3 : c.dtype;
   if (c.kind == "decode") {
-    liveBytes = liveColumns(mod, host, c) * p.kvHeads * 2 * c.headDim * dtypeBytes(c.dtype);
+    liveBytes = liveColumns(mod, host, c) * p.kvHeads * 2 * c.headDim * dtypeBytes(kvDType);
     copies = std::clamp<int64_t>((int64_t(256) << 20) / std::max<int64_t>(liveBytes, 1), 1, 128);
   }
   q = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 1, c.qStd);
-  k = drawNormal(c.dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
-  v = drawNormal(c.dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
+  k = drawNormal(kvDType, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
+  v = drawNormal(kvDType, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
   if (!c.kvLengths.empty()) kvLengths = upload(c.kvLengths.data(), DType::I32, {int64_t(c.kvLengths.size())});
   operands = {.q = q.view, .k = k.view, .v = v.view, .captures = &device};
   operands.k.shape[0] = operands.v.shape[0] = p.batch;

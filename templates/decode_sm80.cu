@@ -7,19 +7,23 @@
 // (algo/decode_work.cuh); who takes part of a tile stores its sums, and the last one to do so merges all parts
 // (algo/merge_rows.cuh). Another launch for that would begin only when the last CTA of this one has ended.
 //
+// K and V may be of fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). Scales of a KV head go into that
+// of the scores, and into O at an item's end.
+//
 // A warp owns 16 rows. Warps with different rows and the same columns are a team; a step of kBlockN columns is divided among
 // teams, each of which has a ring of K and V of its own and waits for nobody else. Loads go on from item to item: while sums
 // of one are added up, the ring fills with the next.
 //
 //   shared memory   bytes                                      lifetime
-//   QPart           2 of kBlockM rows of Q                     an item; that of the next is filled
+//   QPart           2 of kBlockM rows of Q; f16 with K of fp8  an item; that of the next is filled
 //   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from the load, kStages - 1 steps ahead, to the step
 //                   rows of K and of V
 //                   the free slot of each team, instead:       an item's end
 //                   eight rows of O of each warp, in f32
 //
 //   barrier                    when                            what it says
-//   cp.async, __syncthreads    before an item's first step     Q is there, and the team's K and V
+//   cp.async, __syncthreads    before an item's first step     Q is there, and the team's K and V; with K of fp8 a
+//                                                              second one: Q is there as f16
 //   cp.async, the team's       before each other step          its K and V are there; those of the step before are used up
 //   the team's                 after the last step             K and V are used up
 //   __syncthreads              then, for 8 rows of each warp   O is there
@@ -34,11 +38,13 @@
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
 #include "algo/packed_rows.cuh"
+#include "algo/scaled_q.cuh"
 #include "params_decode_sm80.cuh"
 #include "ptx/global_memory.cuh"
 #include "ptx/named_barrier.cuh"
 #include "ptx/shared_memory.cuh"
 #include "tile/copy_tile.cuh"
+#include "tile/gemm_e4m3.cuh"
 #include "tile/gemm_mma.cuh"
 #include "tile/shared_memory.cuh"
 
@@ -53,9 +59,10 @@ static_assert(kTeams * kTeamWarps == kWarps && kTeamColumns % 16 == 0 && kTeams 
               "teams share rows and columns evenly");
 static_assert(kStages >= 2, "a slot is filled while another is worked on");
 
+using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
 using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
-using KTile = PaddedTile<Element, kTeamColumns, kHeadDimQk>;
-using VTile = PaddedTile<Element, kTeamColumns, kHeadDimV>;
+using KTile = PaddedTile<KvElement, kTeamColumns, kHeadDimQk>;
+using VTile = PaddedTile<KvElement, kTeamColumns, kHeadDimV>;
 using Scores = Fragment<1, kTeamColumns>;
 using Out = Fragment<1, VTile::kColumns>;
 using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreads>;
@@ -77,12 +84,12 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 
 /// Rows of K or V of one (batch, KV head): where blocks of them lie.
 struct KvRows {
-  const Element* first;
+  const KvElement* first;
   long long stride;
   ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head)
-      : first((const Element*)tensor + b * strides.batch + kv_head * strides.head), stride(strides.row) {}
+      : first((const KvElement*)tensor + b * strides.batch + kv_head * strides.head), stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
-  ATTNC_DEVICE const Element* block(int start) const { return first + start * stride; }
+  ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
 
 /// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
@@ -105,6 +112,31 @@ ATTNC_DEVICE void load_q(QTile to, const ForwardParams& p, const PackedTile& til
       const bool inside = row < tile.rows && column < kHeadDimQk;
       to.elements(row)[column] = inside ? row_of(row)[column] : from_float<Element>(0.f);
     }
+  }
+}
+
+template <class Q, class K> ATTNC_DEVICE void multiply_k(Scores& s, Q q, K k) {
+  if constexpr (kFp8Kv)
+    e4m3::multiply_scores(s, q, k);
+  else
+    mma::gemm(s, q, transposed(k));
+}
+template <class V> ATTNC_DEVICE void multiply_v(Out& o, const Scores& p, V v) {
+  if constexpr (kFp8Kv)
+    e4m3::multiply_values(o, p, v);
+  else
+    mma::gemm(o, p, v);
+}
+
+/// A lane's row of O.
+template <class O>
+ATTNC_DEVICE void store_sums(float* line, const O& o, int r, const DecodeParams& p, const PackedTile& tile) {
+  if constexpr (kFp8Kv) {
+    e4m3::store_row(line, o, r, p.v_scale.of(tile.b, tile.kv_head));
+  } else {
+    line += O::first_column();
+#pragma unroll
+    for (int n = 0; n < O::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0), o.at(r, n, 1));
   }
 }
 
@@ -310,6 +342,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_decode(const __grid_constant__ DecodeParams decode, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ int words[kWarps + 2];
+  __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
   const ForwardParams& p = decode.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
@@ -327,7 +360,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (turn == 0) continue;
 
     const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
-    const PackedPlace<Mod> place(p, args, work.tile, warp_row + Scores::row(0));
+    float scale[2] = {p.scale, p.scale};
+    PackedPlace<Mod> place(p, args, work.tile, warp_row + Scores::row(0), scale);
     Out o;
     o.fill(0.f);
     SoftmaxRow<kRowMax> row[2];
@@ -340,11 +374,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         sync_team(team);
       loader.advance(p, work);
       if (i < 0) continue;
+      if constexpr (kFp8Kv)
+        if (i == 0) {
+          scale_q<kThreads>(q_tile, q_factors);
+          __syncthreads();
+          const float k_scale = decode.k_scale.of(work.tile.b, work.tile.kv_head);
+#pragma unroll
+          for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
+          place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
+        }
       const unsigned tiles = ring + slot * kSlotBytes;
       slot = slot + 1 == kStages ? 0 : slot + 1;
       Scores s;
       s.fill(0.f);
-      mma::gemm(s, q_tile.template rows<16>(warp_row), transposed(KTile{tiles})); // S = Q K^T
+      multiply_k(s, q_tile.template rows<16>(warp_row), KTile{tiles}); // S = Q K^T
 
       const int start = work.walk.start_of(i);
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
@@ -355,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       WeightSums<2> weights(row);
       to_weights<0, Scores::kGroups>(s, weights);
       weights.store(row);
-      mma::gemm(o, s, VTile{tiles + KTile::kBytes}); // O += P V
+      multiply_v(o, s, VTile{tiles + KTile::kBytes}); // O += P V
     }
     sync_team(team);
 
@@ -371,9 +414,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       HalfSums& own = *(HalfSums*)(dynamic_shared + sums + team * kStages * kSlotBytes);
       const int line = threadIdx.x % 32 / 4;
       if (threadIdx.x % 4 == 0) state[0].store(own.state[warp % kTeamWarps][line]);
-      float* to = own.out[warp % kTeamWarps][line] + Out::first_column();
-#pragma unroll
-      for (int n = 0; n < Out::kGroups; ++n) store2(to + 8 * n, o.at(0, n, 0), o.at(0, n, 1));
+      store_sums(own.out[warp % kTeamWarps][line], o, 0, decode, work.tile);
       __syncthreads();
       finish_rows(dynamic_shared + sums, half, decode, work);
       __syncthreads();

@@ -5,6 +5,17 @@
 
 namespace attnc {
 
+/// A factor of each KV head of each batch entry, in device memory; null: 1.
+struct HeadScales {
+  const float* first;
+  long long batch, head; // strides
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+  __device__ __forceinline__ float of(int b, int kv_head) const {
+    return first ? first[b * batch + kv_head * head] : 1.f;
+  }
+#endif
+};
+
 /// Forward pass of few queries over long KV, divided along KV. Work is what algo/decode_work.cuh deals: items, one for
 /// each tile of packed rows of a (batch, KV head). A CTA leaves at most two parts of items, in places of its own.
 /// `part_rows`: rows of a part, those of a tile or all of a (batch, KV head) if these are fewer.
@@ -16,6 +27,7 @@ struct DecodeParams {
   float* part_state;     // [CTAs, 2, part_rows, 4]: RowState of algo/merge_rows.cuh
   int* arrived;          // by item: parts that are there; 0 before and after a launch
   int part_rows;
+  HeadScales k_scale, v_scale; // of K and V of fp8
 };
 
 /// What makes these lists: decode_lists.cu. An item's bits are `words_of_item` words, a bit a step, the lowest first.

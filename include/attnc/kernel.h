@@ -45,6 +45,7 @@ struct KernelOptions {
   /// Decode: rows of a tile, each a query token in one of the heads that share a KV head: 16, 32 or 64, or fewer
   /// where wide heads leave no room. K and V are read once for a tile's rows. Else not read.
   int packedRows = 16;
+  bool fp8Kv = false; ///< Decode: k and v are E4M3, with scales (Operands::kScales). For GPUs from sm_89 on
   bool lengths = false; ///< Forward, Decode: launches pass a KV length for each sequence (Operands::kvLengths), and must
   /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
   /// pass Operands::qOffsets, and must.

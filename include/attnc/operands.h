@@ -13,12 +13,16 @@ namespace attnc {
 /// passed the launch. The views themselves, `captures` and `blockMask` are read during the call alone. Addresses are
 /// multiples of the element's size, strides over batch, heads and rows anything, 0 and negative ones included: fastest
 /// are rows that begin at multiples of 16 bytes (forwardFamilies() says what each family takes). Extents may be 0; B, H
-/// and HKV go up to 2^24, so do lengths. q, k, v and out have one dtype: BF16, F16 or F32.
+/// and HKV go up to 2^24, so do lengths. q, k, v and out have one dtype: BF16, F16 or F32;
+/// only that k and v of a decode kernel may be E4M3 where q and out are of 16 bits (KernelOptions::fp8Kv).
 struct Operands {
   TensorView q;               ///< [B, H, Q_LEN, D], last stride 1
   TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
   TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1
   std::optional<float> scale; ///< of q k^T; default 1 / sqrt(D)
+  /// f32 [HKV], or [1, HKV] or [B, HKV] with the batch of k, where k and v are E4M3: what the elements of a KV head stand for is that many times
+  /// their value. Not given: 1. Read by each launch.
+  std::optional<TensorView> kScales, vScales;
   /// i32 [B]: how many rows of k and v each sequence has; below 0 counts as 0, above KV_LEN as KV_LEN. What lies behind
   /// them never reaches a result, NaN neither; it must be memory all the same. A sequence without rows gives out 0 and
   /// lse -inf. A mod's KV_LEN stays the extent of k. For forward kernels with KernelOptions::lengths.

@@ -9,15 +9,17 @@
 
 namespace attnc {
 
-/// Element types of tensors. q, k, v: f16, bf16, f32. Captured tensors: all of them.
-enum class DType : uint8_t { Bool, U8, I8, I16, I32, I64, F16, BF16, F32 };
+/// Element types of tensors. q, k, v: f16, bf16, f32; k and v of decode kernels also e4m3 (fp8 of 4 bits of exponent, 3 of
+/// fraction, without infinities). Captured tensors: all but that.
+enum class DType : uint8_t { Bool, U8, I8, I16, I32, I64, F16, BF16, F32, E4M3 };
 
 /// Bytes of one element.
 constexpr int64_t dtypeBytes(DType dtype) {
   switch (dtype) {
   case DType::Bool:
   case DType::U8:
-  case DType::I8: return 1;
+  case DType::I8:
+  case DType::E4M3: return 1;
   case DType::I16:
   case DType::F16:
   case DType::BF16: return 2;
@@ -40,6 +42,7 @@ constexpr std::string_view dtypeName(DType dtype) {
   case DType::F16: return "f16";
   case DType::BF16: return "bf16";
   case DType::F32: return "f32";
+  case DType::E4M3: return "e4m3";
   }
   return "?";
 }

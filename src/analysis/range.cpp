@@ -298,6 +298,7 @@ Range Range::ofElement(DType dtype) {
   case DType::I64: return full(Type::I64);
   case DType::F16:
   case DType::BF16:
+  case DType::E4M3:
   case DType::F32: return full(Type::F32);
   }
   return full(Type::F32);

@@ -30,6 +30,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .headDim = int(operands.q.shape[3]),
                        .headDimV = int(operands.v.shape[3]),
                        .rowMax = outputs.rowMax.has_value(),
+                       .fp8Kv = operands.k.dtype == DType::E4M3,
                        .lengths = sequences.lengths,
                        .offsets = sequences.offsets,
                        .tf32 = options.tf32,
@@ -290,7 +291,9 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
                                          const PrepareOptions& options, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
-  if (options.decode.value_or(false)) {
+  if (kernel->fp8Kv && (training || !options.decode.value_or(true)))
+    return Error::environment("k and v are e4m3, which decode kernels alone take");
+  if (options.decode.value_or(kernel->fp8Kv)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
     kernel->packedRows = packedRowsFor(problemIn(operands));
@@ -299,7 +302,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   if (!derivedMod) return derivedMod.error();
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
   Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask,
-                                          !options.decode && !training && options.family == Family::Auto && !kernel->blockSparse, lists);
+                                          !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse, lists);
   if (!settled || !training) return settled;
   if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
   kernel->kind = KernelKind::Backward;

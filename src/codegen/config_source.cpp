@@ -34,6 +34,7 @@ std::string emitConfig(const Config& config) {
   add("int", "kSharedBytes", config.sharedBytes);
   if (config.kvStages) add("int", "kStages", config.kvStages);
   if (config.qStages) add("int", "kQStages", config.qStages);
+  if (config.fp8Kv) add("bool", "kFp8Kv", *config.fp8Kv);
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
   if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);

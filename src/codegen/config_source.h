@@ -22,6 +22,7 @@ struct Config {
   int sharedBytes = 0;          ///< dynamic shared memory of a CTA: templates hold their own layout to it
   int kvStages = 0;             ///< slots of the K and V rings; 0: the template has none
   int qStages = 0;              ///< slots of the Q ring, likewise
+  std::optional<bool> fp8Kv;         ///< k and v are e4m3; unset: the template does not ask
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::optional<bool> takesTurns;    ///< whether it does as templates/algo/turns.cuh says, likewise
   std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask

@@ -29,7 +29,8 @@ namespace {
 const char* elementType(DType dtype) {
   switch (dtype) {
   case DType::Bool:
-  case DType::U8: return "unsigned char";
+  case DType::U8:
+  case DType::E4M3: return "unsigned char";
   case DType::I8: return "signed char";
   case DType::I16: return "short";
   case DType::I32: return "int";

@@ -38,6 +38,16 @@ uint16_t toF16(double value) {
   return sign | uint16_t((bits >> 13) - (112 << 10));
 }
 
+uint8_t toE4m3(double value) {
+  if (std::isnan(value)) return 0x7f;
+  constexpr double kLargest = 448;
+  const uint8_t sign = std::signbit(value) ? 0x80 : 0;
+  const double rounded = std::min(std::fabs(isOrdinary(value) ? roundTo(value, 3, -6) : value), kLargest);
+  if (rounded < 0x1p-6) return sign | uint8_t(rounded * 0x1p9);
+  const int exponent = std::ilogb(rounded);
+  return sign | uint8_t((exponent + 7) << 3 | (int(std::ldexp(rounded, 3 - exponent)) - 8));
+}
+
 void writeElement(void* data, DType dtype, int64_t offset, double value) {
   switch (dtype) {
   case DType::Bool: return put(data, offset, uint8_t(value != 0));
@@ -49,6 +59,7 @@ void writeElement(void* data, DType dtype, int64_t offset, double value) {
   case DType::F16: return put(data, offset, toF16(value));
   case DType::BF16: return put(data, offset, toBf16(value));
   case DType::F32: return put(data, offset, float(value));
+  case DType::E4M3: return put(data, offset, toE4m3(value));
   }
 }
 

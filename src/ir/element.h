@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace attnc::ir {
 
@@ -17,6 +18,13 @@ inline float f16ToFloat(uint16_t bits) {
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
   if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(float(fraction) * 0x1p-24f));
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+inline float e4m3ToFloat(uint8_t bits) {
+  const float sign = bits & 0x80 ? -1.f : 1.f;
+  const int exponent = (bits >> 3) & 15, fraction = bits & 7;
+  if (exponent == 15 && fraction == 7) return std::numeric_limits<float>::quiet_NaN();
+  return sign * (exponent ? std::ldexp(float(8 + fraction), exponent - 10) : std::ldexp(float(fraction), -9));
 }
 
 /// A value of any IR type: integers and bools (0 or 1) in `integer`, f32 in `real`. What mods mean is f32; tests
@@ -45,6 +53,7 @@ inline Number readElement(const void* data, DType dtype, int64_t offset) {
   case DType::F16: return {.real = f16ToFloat(elementAt<uint16_t>(data, offset))};
   case DType::BF16: return {.real = bf16ToFloat(elementAt<uint16_t>(data, offset))};
   case DType::F32: return {.real = elementAt<float>(data, offset)};
+  case DType::E4M3: return {.real = e4m3ToFloat(elementAt<uint8_t>(data, offset))};
   }
   return {.integer = 0};
 }
@@ -52,6 +61,8 @@ inline Number readElement(const void* data, DType dtype, int64_t offset) {
 /// Rounds once, to nearest with ties to even; too large a number gives an infinity, NaN stays NaN.
 uint16_t toBf16(double value);
 uint16_t toF16(double value);
+/// The same, but what is too large gives the largest number, 448: there are no infinities.
+uint8_t toE4m3(double value);
 
 /// Writes `value` as the element `offset` elements after `data`, which is host memory. Floats round as above;
 /// `dtype` F32, F16 or BF16. Integers and bools take the integer nearest to zero (precondition: it fits).

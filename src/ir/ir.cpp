@@ -20,6 +20,7 @@ Type loadedType(DType dtype) {
   case DType::I64: return Type::I64;
   case DType::F16:
   case DType::BF16:
+  case DType::E4M3:
   case DType::F32: return Type::F32;
   }
   return Type::F32;

@@ -84,6 +84,9 @@ Status checkOptions(const KernelOptions& options) {
       return Error::environment(fmt::format("head dim {} is not supported", dim), "multiples of 8 from 8 to 256 are");
   if (options.kind == KernelKind::Decode && options.packedRows != 16 && options.packedRows != 32 && options.packedRows != 64)
     return Error::environment(fmt::format("tiles of {} rows are not supported", options.packedRows), "16, 32 and 64 are");
+  if (options.fp8Kv && options.kind != KernelKind::Decode)
+    return Error::environment(fmt::format("{} kernels take no k and v of e4m3", kindName(options.kind)),
+                              "decode kernels do");
   if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
   return options.blockSparse ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }

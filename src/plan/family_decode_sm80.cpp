@@ -13,18 +13,20 @@ namespace {
 bool listsSteps(const analysis::ModFacts& facts) { return facts.masks && !facts.kvEdges; }
 
 /// As PaddedTile of templates/tile/shared_tile.cuh.
-int paddedBytes(int headDim) { return int(llvm::alignTo(headDim, 16)) * 2 + 16; }
+int paddedBytes(int headDim, int elementBytes = 2) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }
 
 /// As `Memory` of templates/decode_sm80.cu.
 int decodeSharedBytes(const Tile& tile, int stages, const KernelOptions& options) {
-  const int qk = paddedBytes(options.headDim), v = paddedBytes(options.headDimV);
+  const int kvElement = options.fp8Kv ? 1 : 2;
+  const int k = paddedBytes(options.headDim, kvElement), v = paddedBytes(options.headDimV, kvElement);
   const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
   const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
-  return 2 * tile.blockM * qk + teams * stages * std::max(tile.blockN / teams * (qk + v), sums);
+  return 2 * tile.blockM * paddedBytes(options.headDim) + teams * stages * std::max(tile.blockN / teams * (k + v), sums);
 }
 
 /// Beside its dynamic shared memory.
-constexpr int kStaticBytes = 64, kReservedBytes = 1024;
+int staticBytes(const KernelOptions& options) { return options.fp8Kv ? 64 + 4 * 64 : 64; }
+constexpr int kReservedBytes = 1024;
 
 struct DecodeTile {
   Tile tile;
@@ -44,7 +46,7 @@ std::optional<DecodeTile> decodeTile(const Request& request) {
           if (options.headDimV > 192 && teamColumns > 16) continue; // beside O there are no registers for more scores
           for (int stages = 6; stages >= leastStages; --stages)
             if (const int shared = decodeSharedBytes(tile, stages, options);
-                shared + kStaticBytes <= arch.sharedBytesPerCta())
+                shared + staticBytes(options) <= arch.sharedBytesPerCta())
               return DecodeTile{tile, stages, shared};
         }
   return std::nullopt;
@@ -54,6 +56,9 @@ std::string unservedByDecode(const Request& request) {
   const KernelOptions& options = request.options;
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (options.blockSparse) return "takes no block mask";
+  if (options.fp8Kv && request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
+  if (options.fp8Kv && (options.headDim % 16 || options.headDimV % 16))
+    return "takes k and v of e4m3 of head dims that are multiples of 16";
   if (!decodeTile(request)) return "has no room for this tile in shared memory";
   return {};
 }
@@ -90,6 +95,11 @@ template <int Rows> size_t partBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(2 * mostParts(operands, Rows) * partRows(operands, Rows) * (operands.v.shape[3] + 4));
 }
 
+HeadScales scalesOf(const std::optional<TensorView>& scales) {
+  if (!scales) return {};
+  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1]};
+}
+
 Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                           const WorkspaceView& workspace) {
   DecodeParams params{};
@@ -97,6 +107,8 @@ Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperan
   params.part_rows = int(partRows(operands, stage.config.blockM));
   params.arrived = static_cast<int*>(workspace.at(Use::Counters));
   params.part_out = static_cast<float*>(workspace.at(Use::Parts));
+  params.k_scale = scalesOf(operands.kScales);
+  params.v_scale = scalesOf(operands.vScales);
   const int64_t ctas = ctasOf(stage, operands, device);
   if (workspace.at(Use::StepLists)) {
     const DecodeListsParams lists = listsOf(stage, operands, workspace);
@@ -141,8 +153,9 @@ Plan planDecode(const Request& request) {
   const DecodeTile tile = *decodeTile(request);
   codegen::Config config = configOf(options, tile.tile);
   config.kvStages = tile.stages;
+  config.fp8Kv = options.fp8Kv;
   config.sharedBytes = tile.sharedBytes;
-  const int64_t ofCta = tile.sharedBytes + kStaticBytes + kReservedBytes;
+  const int64_t ofCta = tile.sharedBytes + staticBytes(options) + kReservedBytes;
   const bool lists = listsSteps(request.mod.facts);
   Plan plan;
   if (lists) {

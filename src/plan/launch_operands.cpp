@@ -58,6 +58,22 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
   return {};
 }
 
+/// k_scale or v_scale, as [batch of k or 1, kv_heads].
+Expected<TensorView> checkScales(std::string_view name, const TensorView& given, const TensorView& k, bool isFp8) {
+  TensorView scales = given;
+  if (!isFp8) return wrong(name, "is given", "none, for k and v are not e4m3");
+  if (scales.rank == 1) {
+    scales.rank = 2;
+    scales.shape[1] = scales.shape[0], scales.stride[1] = scales.stride[0];
+    scales.shape[0] = 1, scales.stride[0] = 0;
+  }
+  const bool fits = scales.rank == 2 && scales.dtype == DType::F32 && scales.shape[1] == k.shape[1] &&
+                    (scales.shape[0] == 1 || scales.shape[0] == k.shape[0]);
+  if (fits) return scales;
+  return wrong(name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)),
+               fmt::format("f32 [{}] or [{}, {}]", k.shape[1], k.shape[0], k.shape[1]));
+}
+
 /// kv_lengths or q_offset: i32 [batch].
 Status checkSequences(std::string_view name, const TensorView& tensor, int64_t batch) {
   if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == batch) return {};
@@ -100,8 +116,10 @@ template <class Lists> BlockLists blockLists(const BlockMaskShape& shape, const 
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
   if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
   LaunchOperands all{.q = operands.q, .k = operands.k, .v = operands.v, .out = *outputs.out};
-  for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}, {"v", &all.v}, {"out", &all.out}})
-    if (Status status = checkOperand(name, *tensor, options.dtype); !status) return status.error();
+  const DType kvDType = options.fp8Kv ? DType::E4M3 : options.dtype;
+  for (auto [name, tensor, dtype] : {std::tuple("q", &all.q, options.dtype), {"k", &all.k, kvDType},
+                                     {"v", &all.v, kvDType}, {"out", &all.out, options.dtype}})
+    if (Status status = checkOperand(name, *tensor, dtype); !status) return status.error();
   const auto &q = all.q.shape, &k = all.k.shape;
   if (Status status = checkShape("q", all.q, {q[0], q[1], q[2], options.headDim}); !status) return status.error();
   if (k[0] != q[0] && k[0] != 1)
@@ -127,6 +145,13 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
     if (*tensor)
       if (Status status = checkSequences(name, **tensor, q[0]); !status) return status.error();
+  for (auto [name, given, scales] : {std::tuple("k_scale", &operands.kScales, &all.kScales),
+                                     {"v_scale", &operands.vScales, &all.vScales}}) {
+    if (!*given) continue;
+    Expected<TensorView> checked = checkScales(name, **given, all.k, options.fp8Kv);
+    if (!checked) return checked.error();
+    *scales = *checked;
+  }
   if (operands.blockMask && options.blockSparse) {
     if (Status status = checkWalked(*operands.blockMask, all.problem, options); !status) return status.error();
     all.lists = *operands.blockMask;
@@ -157,6 +182,8 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (!all) return all;
   for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
+  for (auto [name, tensor] : {std::pair("k_scale", &all->kScales), {"v_scale", &all->vScales}})
+    if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory, or no scales");
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;

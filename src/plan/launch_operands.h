@@ -31,6 +31,7 @@ struct LaunchOperands {
   float* rowMax = nullptr; ///< null: not asked for
   float scale = 1;
   std::optional<TensorView> kvLengths, qOffsets; ///< i32 [batch]
+  std::optional<TensorView> kScales, vScales;    ///< f32 [batch or 1, kv heads] of fp8
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0

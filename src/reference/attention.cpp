@@ -18,18 +18,28 @@ namespace {
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// A dense copy in f32, which holds every element of the accepted dtypes exactly.
-std::vector<float> decode(const TensorView& tensor) {
+float scaleOf(const std::optional<TensorView>& scales, int64_t b, int64_t kvHead) {
+  if (!scales) return 1;
+  const auto& [shape, stride] = std::pair(scales->shape, scales->stride);
+  const int64_t offset = scales->rank == 1 ? kvHead * stride[0] : (shape[0] > 1 ? b * stride[0] : 0) + kvHead * stride[1];
+  return ir::elementAt<float>(scales->data, offset);
+}
+
+/// A dense copy in f32, which holds every element of the accepted dtypes exactly; each times the scale of its KV head.
+std::vector<float> decode(const TensorView& tensor, const std::optional<TensorView>& scales) {
   std::vector<float> values(size_t(tensor.elements()));
   const auto& [batches, heads, rows, columns, unused4, unused5] = tensor.shape;
   size_t next = 0;
   for (int64_t b = 0; b < batches; ++b)
-    for (int64_t h = 0; h < heads; ++h)
+    for (int64_t h = 0; h < heads; ++h) {
+      const float scale = scaleOf(scales, b, h);
       for (int64_t row = 0; row < rows; ++row) {
         int64_t offset = b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2];
         for (int64_t column = 0; column < columns; ++column)
-          values[next++] = float(ir::readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
+          values[next++] =
+              scale * float(ir::readElement(tensor.data, tensor.dtype, offset + column * tensor.stride[3]).real);
       }
+    }
   return values;
 }
 
@@ -151,7 +161,7 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   result.lse.assign(size_t(rows), kMinusInfinity);
   result.rowMax.assign(size_t(rows), kMinusInfinity);
 
-  const std::vector<float> k = decode(args.k), v = decode(args.v);
+  const std::vector<float> k = decode(args.k, args.kScales), v = decode(args.v, args.vScales);
   const ir::Interpreter interpreter(module, *bindings);
   const std::vector<Sequence> sequences = sequencesIn(module, *bindings, *problem);
   parallelFor(rows, [&](int64_t begin, int64_t end) {

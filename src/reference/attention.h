@@ -21,7 +21,7 @@
 
 namespace attnc::reference {
 
-/// Operands, all host memory, any strides; F32, F16 or BF16, each its own.
+/// Operands, all host memory, any strides; F32, F16, BF16 or E4M3, each its own.
 struct AttentionArgs {
   TensorView q;                ///< [B, H, Q_LEN, D]
   TensorView k;                ///< [B or 1, HKV, KV_LEN, D]; H a multiple of HKV
@@ -32,6 +32,7 @@ struct AttentionArgs {
   const BlockMaskView* blockMask = nullptr;
   /// i32 [B], for modules with the outputs kv_length and q_offset.
   std::optional<TensorView> kvLengths, qOffsets;
+  std::optional<TensorView> kScales, vScales; ///< f32 [HKV] or [B or 1, HKV]: factors of the elements of k and v
 };
 
 /// Dense results. A row whose live scores are all -inf, or that has none, has out 0, lse -inf and rowMax -inf. A row

@@ -20,6 +20,7 @@ Status checkOperand(const char* name, const TensorView& tensor) {
   switch (tensor.dtype) {
   case DType::F16:
   case DType::BF16:
+  case DType::E4M3:
   case DType::F32: break;
   case DType::Bool:
   case DType::U8:

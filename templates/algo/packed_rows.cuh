@@ -31,8 +31,10 @@ template <class M> struct PackedPlace {
   typename M::Row row[2];
   typename M::Exponents exponents[2];
 
-  /// `first`: the lane's row 0 of the tile. Rows past the end repeat the last one.
-  ATTNC_DEVICE PackedPlace(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int first) : b(tile.b) {
+  /// `first`: the lane's row 0 of the tile. `scale`: of its products. Rows past the end repeat the last one.
+  ATTNC_DEVICE PackedPlace(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int first,
+                           const float (&scale)[2])
+      : b(tile.b) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int i = min(first + Fragment<1, 8>::row_offset(r), tile.rows - 1);
@@ -42,7 +44,7 @@ template <class M> struct PackedPlace {
       position[r] = offset + tile.token(p, i);
       origin[r] = Place<1>::origin_of(offset + tile.token(p, 0));
       row[r] = M::row(args, head[r], b, h[r], position[r], float(position[r] - origin[r])); // SEAM(row)
-      exponents[r] = typename M::Exponents(p.scale, M::factors(args, head[r]));                     // SEAM(factors)
+      exponents[r] = typename M::Exponents(scale[r], M::factors(args, head[r]));                    // SEAM(factors)
     }
   }
 

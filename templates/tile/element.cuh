@@ -20,6 +20,14 @@ template <class A> struct Same<A, A> {
   static constexpr bool value = true;
 };
 
+/// One of two types.
+template <bool First, class A, class B> struct Choose {
+  using Type = A;
+};
+template <class A, class B> struct Choose<false, A, B> {
+  using Type = B;
+};
+
 ATTNC_DEVICE constexpr int round_up(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 ATTNC_DEVICE float to_float(Bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }

@@ -119,6 +119,42 @@ TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
   CHECK(listed.workspaceBytes == plain.workspaceBytes + 128 * sizeof(int) + 128 * (1 + 2 * 33) * sizeof(int));
 }
 
+TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]") {
+  const auto of = [](int64_t qLen) {
+    Case c;
+    c.operands = {.q = tensor(4, 8, qLen, 64), .k = tensor(4, 2, 300, 64), .v = tensor(4, 2, 300, 64)};
+    c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+    c.outputs = {.out = tensor(4, 8, qLen, 64)};
+    return c;
+  };
+  for (int64_t qLen : {1, 300}) {
+    const Preparation p = settled(Mod::identity(), of(qLen));
+    CHECK(p.options.kind == KernelKind::Decode);
+    CHECK(p.options.fp8Kv);
+  }
+  Case c = of(1);
+  const auto scales = [](std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, DType::F32, shape); };
+  for (const TensorView& given : {scales({2}), scales({1, 2}), scales({4, 2})}) {
+    c.operands.kScales = c.operands.vScales = given;
+    settled(Mod::identity(), c);
+  }
+  c.operands.vScales = scales({4});
+  CHECK(errorOf(Mod::identity(), c) == "v_scale is f32 [4], expected f32 [2] or [4, 2]");
+  c.operands.v.dtype = c.operands.q.dtype;
+  CHECK(errorOf(Mod::identity(), c) == "v is bf16, expected e4m3, which the kernel was compiled for");
+  c = of(1);
+  c.options.decode = false;
+  CHECK(errorOf(Mod::identity(), c) == "k and v are e4m3, which decode kernels alone take");
+  c = of(1);
+  c.options.arch = "sm_80";
+  CHECK(errorOf(Mod::identity(), c) ==
+        "no decode kernel serves this request: sm80 takes k and v of e4m3 on GPUs from sm_89 on");
+  c = of(1);
+  c.operands.k.dtype = c.operands.v.dtype = c.operands.q.dtype;
+  c.operands.kScales = scales({2});
+  CHECK(errorOf(Mod::identity(), c) == "k_scale is given, expected none, for k and v are not e4m3");
+}
+
 TEST_CASE("a family that is passed over is told with the reason", "[api]") {
   Case c;
   SECTION("a layout") {

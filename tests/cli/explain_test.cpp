@@ -85,7 +85,8 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   for (const auto& [options, kernel, choice] :
        {std::tuple("--shape 4,16,2,3,500", "forward_sm90.cu", "choice      forward: KV_LEN 500, decode"),
         {"--shape 4,16,2,3,5000 --kernel forward", "forward_sm90.cu", ""},
-        {"--shape 4,16,2,300,300 --kernel decode", "decode_sm80.cu", ""}}) {
+        {"--shape 4,16,2,300,300 --kernel decode", "decode_sm80.cu", ""},
+        {"--shape 4,16,2,1,300 --fp8-kv", "bf16 with k and v of e4m3", ""}}) {
     auto other = explain(causal + options);
     INFO(options);
     REQUIRE(other);
@@ -207,6 +208,7 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
                          {2, causal + "--head-dim 12", "multiple of 8"},
                          {2, causal + "--kernel block-mask", "'block-mask' is none of auto, forward, decode, backward"},
                          {2, causal + "--kernel decode --kernel-family sm90", "the sm90 family has no decode kernels"},
+                         {2, causal + "--kernel forward --fp8-kv", "k and v are e4m3, which decode kernels alone take"},
                          {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
                          {2, causal + "--kernel backward --tf32", "tf32"},
                          {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},

@@ -77,6 +77,25 @@ TEST_CASE("run takes kv_lengths and q_offset from the file") {
   CHECK(at(result["out"], 4 * 8) == Approx(2.5)); // the third sequence's first query, at position 5
 }
 
+TEST_CASE("run takes k and v of fp8, with their scales") {
+  NamedTensors tensors;
+  tensors["q"] = tensor(DType::BF16, {1, 2, 1, 16}, [](int64_t) { return 0.0; });
+  tensors["k"] = tensor(DType::E4M3, {1, 2, 4, 16}, [](int64_t) { return 1.0; });
+  tensors["v"] = tensor(DType::E4M3, {1, 2, 4, 16}, [](int64_t i) { return double(i / 16 % 4); });
+  tensors["v_scale"] = tensor(DType::F32, {2}, [](int64_t h) { return h ? 4.0 : 0.5; });
+  Folder folder;
+  const std::string in = folder / "in.safetensors", out = folder / "out.safetensors";
+  REQUIRE(writeSafetensors(in, tensors));
+  const Outcome outcome = test::attnc("run --device cpu --expr score --in " + in + " --out " + out);
+  INFO(outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  NamedTensors result = test::readTensors(out);
+  CHECK(at(result["out"], 0) == 0.75);
+  CHECK(at(result["out"], 16) == 6);
+  CHECK_THAT(test::attnc("run --device cpu --kernel forward --expr score --in " + in + " --out " + out).err,
+             Contains("k and v are e4m3, which decode kernels alone take"));
+}
+
 TEST_CASE("a capture of that name is the mod's, and no lengths") {
   Folder folder;
   test::writeFile(folder / "m.py",

@@ -54,7 +54,8 @@ template <class Function> void forEach(const TensorView& view, Function function
 
 DeviceOperand upload(const Problem& problem, const cli::HostTensor& tensor) {
   DeviceOperand operand{{}, layOut(problem, {tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3]})};
-  const size_t size = size_t(dtypeBytes(problem.dtype));
+  operand.view.dtype = tensor.dtype;
+  const size_t size = size_t(dtypeBytes(tensor.dtype));
   std::vector<char> host(size_t(operand.view.shape[0] * operand.view.stride[0]) * size, char(0xff));
   forEach(operand.view, [&](int64_t dense, int64_t strided) {
     std::copy_n(tensor.bytes.data() + size_t(dense) * size, size, host.data() + size_t(strided) * size);
@@ -117,6 +118,20 @@ struct DeviceNumbers {
     buffer = take(device::Buffer::allocate(values.size() * 4));
     take(buffer.upload(values.data(), values.size() * 4));
     view = TensorView::contiguous(buffer.data(), DType::I32, {int64_t(values.size())});
+  }
+};
+
+/// Scales of KV heads in device memory; no view of none.
+struct DeviceScales {
+  device::Buffer buffer;
+  std::optional<TensorView> view;
+
+  explicit DeviceScales(const std::optional<cli::HostTensor>& scales) {
+    if (!scales) return;
+    buffer = take(device::Buffer::allocate(scales->bytes.size()));
+    take(buffer.upload(scales->bytes.data(), scales->bytes.size()));
+    view = scales->view();
+    view->data = buffer.data();
   }
 };
 
@@ -214,6 +229,9 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const DeviceNumbers lengths(operands.kvLengths), offsets(operands.qOffsets);
   inputs.kvLengths = lengths.view;
   inputs.qOffsets = offsets.view;
+  const DeviceScales kScales(operands.kScales), vScales(operands.vScales);
+  inputs.kScales = kScales.view;
+  inputs.vScales = vScales.view;
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   device::Buffer lists;
   BlockMaskView mask;
@@ -356,6 +374,8 @@ Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operand
                      std::optional<QueryOffsets> offsets) {
   reference::AttentionArgs args{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr};
   if (scale) args.scale = *scale;
+  if (operands.kScales) args.kScales = operands.kScales->view();
+  if (operands.vScales) args.vScales = operands.vScales->view();
   const auto viewOf = [](const std::vector<int32_t>& values) -> std::optional<TensorView> {
     if (values.empty()) return std::nullopt;
     return TensorView::contiguous(const_cast<int32_t*>(values.data()), DType::I32, {int64_t(values.size())});

@@ -64,6 +64,27 @@ TEST_CASE("encoding takes the nearest number, ties to even") {
   }
 }
 
+TEST_CASE("fp8 takes the nearest number, ties to even, and saturates") {
+  for (int bits = 0; bits < 256; ++bits) {
+    const float value = ir::e4m3ToFloat(uint8_t(bits));
+    if ((bits & 0x7f) == 0x7f)
+      CHECK(std::isnan(value));
+    else
+      CHECK(int(ir::toE4m3(value)) == bits);
+  }
+  CHECK(ir::e4m3ToFloat(0x01) == 0x1p-9f);
+  CHECK(ir::e4m3ToFloat(0x38) == 1.f);
+  CHECK(ir::e4m3ToFloat(0xfe) == -448.f);
+  const auto decode = [](uint16_t bits) { return ir::e4m3ToFloat(uint8_t(bits)); };
+  for (double value : {0.0, 0x1p-10, 0x1p-10 * 1.01, 3 * 0x1p-10, 0.017, 1.06, 1.0625, 1.1875, 3.14, 15.6, 440.0, 447.9, 449.0, 1e30}) {
+    INFO(value);
+    CHECK(ir::toE4m3(value) == nearestBySearch(value, 0x7e, decode));
+  }
+  CHECK(ir::toE4m3(-std::numeric_limits<double>::infinity()) == 0xfe);
+  CHECK((ir::toE4m3(std::nan("")) & 0x7f) == 0x7f);
+  CHECK(std::signbit(ir::e4m3ToFloat(ir::toE4m3(-0.0))));
+}
+
 TEST_CASE("numbers beyond the range become infinities") {
   CHECK(toF16(65519.99) == 0x7bff);
   CHECK(toF16(65520.0) == 0x7c00);

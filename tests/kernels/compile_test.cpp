@@ -178,6 +178,21 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (const char* arch : {"sm_89", "sm_90a"})
+      for (auto [qk, v, rows] : {std::tuple{64, 64, 16}, {128, 128, 16}, {128, 128, 64}, {16, 256, 32}, {256, 256, 32}}) {
+        if (qk != 128 && name != "noop" && name != "alibi" && name != "document") continue;
+        jobs.push_back({fmt::format("{} {} d{}/{} rows {}", name, arch, qk, v, rows), mod,
+                        {.kind = KernelKind::Decode, .arch = arch, .dtype = rows == 64 ? DType::F16 : DType::BF16,
+                         .headDim = qk, .headDimV = v, .packedRows = rows, .fp8Kv = true, .lengths = true,
+                         .offsets = QueryOffsets::FromLengths}});
+      }
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");

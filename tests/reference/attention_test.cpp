@@ -354,3 +354,33 @@ TEST_CASE("rows of K and V behind a sequence take no part, and queries stand whe
     checkClose("row max", got->rowMax, want.rowMax);
   }
 }
+
+TEST_CASE("scales of KV heads are factors of the elements of k and v") {
+  std::mt19937 random(3);
+  const Tensor q({2, 4, 3, 16}, random), k({2, 2, 9, 16}, random), v({2, 2, 9, 8}, random);
+  const Strided dense(q, DType::F32), k8(k, DType::E4M3), v8(v, DType::E4M3);
+  std::vector<float> scales{0.5f, 2.f, 0.25f, 3.f};
+  const auto scaled = [&](const Strided& of, const Tensor& tensor, bool bySequence) {
+    Tensor result = tensor;
+    for (int64_t i = 0; i < int64_t(result.values.size()); ++i) {
+      const auto& [batch, heads, rows, columns] = tensor.shape;
+      const int64_t b = i / columns / rows / heads, h = i / columns / rows % heads, row = i / columns % rows;
+      const int64_t at = b * of.view.stride[0] + h * of.view.stride[1] + row * of.view.stride[2] + i % columns * of.view.stride[3];
+      result.values[size_t(i)] = double(scales[size_t(bySequence ? b * heads + h : h)]) *
+                                 double(ir::readElement(of.view.data, DType::E4M3, at).real);
+    }
+    return Strided(result, DType::F32);
+  };
+  for (bool bySequence : {false, true}) {
+    AttentionArgs args{.q = dense.view, .k = k8.view, .v = v8.view};
+    args.kScales = args.vScales = bySequence ? TensorView::contiguous(scales.data(), DType::F32, {2, 2})
+                                             : TensorView::contiguous(scales.data(), DType::F32, {2});
+    const Strided wideK = scaled(k8, k, bySequence), wideV = scaled(v8, v, bySequence);
+    const auto actual = reference::attention(Module(), {}, args);
+    const auto expected = reference::attention(Module(), {}, {.q = dense.view, .k = wideK.view, .v = wideV.view});
+    REQUIRE(actual);
+    REQUIRE(expected);
+    CHECK(actual->out == expected->out);
+    CHECK(actual->lse == expected->lse);
+  }
+}

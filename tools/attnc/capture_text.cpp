@@ -85,7 +85,8 @@ bool isInteger(DType dtype) {
   case DType::Bool:
   case DType::F16:
   case DType::BF16:
-  case DType::F32: return false;
+  case DType::F32:
+  case DType::E4M3: return false;
   }
   return false;
 }

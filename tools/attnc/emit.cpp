@@ -55,6 +55,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .headDim = options.target.headDim,
                        .headDimV = options.target.headDimV,
                        .blockSparse = options.blockSparse,
+                       .fp8Kv = options.target.fp8Kv,
                        .lengths = options.sequences.kvLengths,
                        .offsets = options.sequences.settledOffsets(),
                        .tf32 = flags.tf32,

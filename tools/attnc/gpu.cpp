@@ -153,7 +153,8 @@ private:
       *view = *uploaded;
     }
     for (auto [host, view] :
-         {std::pair(&operands.kvLengths, &inputs.kvLengths), std::pair(&operands.qOffset, &inputs.qOffsets)}) {
+         {std::pair(&operands.kvLengths, &inputs.kvLengths), std::pair(&operands.qOffset, &inputs.qOffsets),
+          std::pair(&operands.kScale, &inputs.kScales), std::pair(&operands.vScale, &inputs.vScales)}) {
       if (!*host) continue;
       auto uploaded = memory.upload(**host);
       if (!uploaded) return uploaded.error();

@@ -189,11 +189,13 @@ std::string namesText(const std::vector<std::string>& names) {
   return names.size() > kMost ? text + fmt::format(" and {} more", names.size() - kMost) : text;
 }
 
-/// The tensors of sequences that the mod does not capture itself, and where they go.
-std::vector<std::pair<const char*, std::optional<HostTensor>*>> sequenceTensors(const Mod& mod,
+/// The tensors beside q, k and v that there may be and that the mod does not capture itself, and where they go.
+std::vector<std::pair<const char*, std::optional<HostTensor>*>> optionalTensors(const Mod& mod,
                                                                                 HostOperands& operands) {
   std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
-                                                                          {"q_offset", &operands.qOffset}};
+                                                                          {"q_offset", &operands.qOffset},
+                                                                          {"k_scale", &operands.kScale},
+                                                                          {"v_scale", &operands.vScale}};
   std::erase_if(tensors, [&](const auto& tensor) {
     return std::any_of(mod.captures().begin(), mod.captures().end(),
                        [&](const CaptureInfo& capture) { return capture.name == tensor.first; });
@@ -210,7 +212,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
   for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
-  for (auto [name, target] : sequenceTensors(mod, operands)) wants[name] = Want::Data;
+  for (auto [name, target] : optionalTensors(mod, operands)) wants[name] = Want::Data;
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
     auto found = wants.find(name);
@@ -227,7 +229,7 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
                                 namesText(read->names));
     *target = std::move(node.mapped());
   }
-  for (auto [name, target] : sequenceTensors(mod, operands))
+  for (auto [name, target] : optionalTensors(mod, operands))
     if (auto node = file.extract(name); !node.empty()) *target = std::move(node.mapped());
   if (options.sequences.kvLengths && !operands.kvLengths)
     return Error::environment(fmt::format("{}: no tensor 'kv_lengths'", inQuotes(options.input)),
@@ -282,7 +284,7 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
   if (!problem) return std::move(problem).error();
   operands.problem = *problem;
   for (const auto& [name, tensor] : {std::pair("k", &operands.k), std::pair("v", &operands.v)})
-    if (tensor->dtype != operands.q.dtype)
+    if (tensor->dtype != operands.q.dtype && !(operands.k.dtype == DType::E4M3 && operands.v.dtype == DType::E4M3))
       return Error::environment(fmt::format("{} is {}, q is {}; they must be the same", name, dtypeName(tensor->dtype),
                                             dtypeName(operands.q.dtype)));
   return checkCaptures(mod, operands);

@@ -22,6 +22,7 @@ enum class Elements {
 struct HostOperands {
   HostTensor q, k, v;
   std::optional<HostTensor> kvLengths, qOffset; ///< i32 [B], where they are given
+  std::optional<HostTensor> kScale, vScale;     ///< of k and v of e4m3, where they are given: Operands::kScales
   HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name

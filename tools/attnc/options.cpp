@@ -108,6 +108,7 @@ void TargetOptions::addTo(CLI::App& command) {
       ->capture_default_str()
       ->check(checkHeadDim);
   command.add_option("--head-dim-v", headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  command.add_flag("--fp8-kv", fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
 }
 
 Expected<std::string> TargetOptions::archAsked() const {

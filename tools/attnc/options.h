@@ -31,6 +31,7 @@ struct TargetOptions {
   std::string arch; ///< empty: the command finds one; "native": that of the GPU
   std::string dtype = "bf16";
   int headDim = 128, headDimV = 0;
+  bool fp8Kv = false; ///< k and v are e4m3
 
   void addTo(CLI::App& command);
   /// The arch that is meant; empty where none is named. Blame::Environment: there is no GPU whose arch "native" could

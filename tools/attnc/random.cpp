@@ -34,7 +34,8 @@ int64_t largest(DType dtype) {
   case DType::I64:
   case DType::F16:
   case DType::BF16:
-  case DType::F32: return INT32_MAX;
+  case DType::F32:
+  case DType::E4M3: return INT32_MAX;
   }
   return INT32_MAX;
 }
@@ -115,7 +116,8 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   case DType::I64: fillIntegers(capture, tensor); return {};
   case DType::F16:
   case DType::BF16:
-  case DType::F32: break;
+  case DType::F32:
+  case DType::E4M3: break;
   }
   std::normal_distribution<double> draw(0, 0.5);
   for (int64_t i = 0; i < elements; ++i) ir::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));

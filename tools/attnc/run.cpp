@@ -61,6 +61,8 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
   const Shapes shapes = shapesOf(operands, options);
   args.kvLengths = shapes.operands.kvLengths;
   args.qOffsets = shapes.operands.qOffsets;
+  args.kScales = shapes.operands.kScales;
+  args.vScales = shapes.operands.vScales;
   const passes::SequenceForm form = sequenceForm(shapes.operands, prepareOptions(options));
   auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
   if (!sequences) return std::move(sequences).error();
@@ -135,6 +137,7 @@ Status checkServed(const Mod& pinned, const HostOperands& operands, const RunOpt
   prepare.arch = "sm_80";
   for (const FamilyInfo& info : forwardFamilies())
     if (info.family == prepare.family) prepare.arch = info.arch;
+  if (operands.k.dtype == DType::E4M3) prepare.arch = "sm_89"; // converts it
   const Shapes shapes = shapesOf(operands, options);
   auto settled = options.backward
                      ? Compiler().settleTraining(pinned, shapes.operands, shapes.outputs, shapes.gradients, prepare)
@@ -205,8 +208,8 @@ void addOptions(CLI::App& command, RunOptions& options) {
   options.mod.addTo(command);
   command
       .add_option("--in", options.input,
-                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; "
-                  "-: stdin")
+                  "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; for "
+                  "few\nqueries k and v may be F8_E4M3, with scales k_scale and v_scale f32 [HKV] or [B, HKV]. -: stdin")
       ->type_name("FILE");
   command
       .add_option("--out", options.output,

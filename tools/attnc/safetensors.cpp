@@ -27,6 +27,7 @@ struct DTypeSpelling {
 constexpr DTypeSpelling kSpellings[] = {
     {DType::Bool, "BOOL"}, {DType::U8, "U8"},   {DType::I8, "I8"},     {DType::I16, "I16"}, {DType::I32, "I32"},
     {DType::I64, "I64"},   {DType::F16, "F16"}, {DType::BF16, "BF16"}, {DType::F32, "F32"},
+    {DType::E4M3, "F8_E4M3"},
 };
 
 const char* spelling(DType dtype) {

@@ -19,6 +19,8 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   shapes.operands.v = operands.v.view();
   if (operands.kvLengths) shapes.operands.kvLengths = operands.kvLengths->view();
   if (operands.qOffset) shapes.operands.qOffsets = operands.qOffset->view();
+  if (operands.kScale) shapes.operands.kScales = operands.kScale->view();
+  if (operands.vScale) shapes.operands.vScales = operands.vScale->view();
   shapes.operands.captures = &operands.captures;
   const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
   shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
@@ -31,18 +33,18 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
 }
 
 Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const SequenceOptions& sequences) {
-  const DType dtype = dtypeOf(target.dtype);
+  const DType dtype = dtypeOf(target.dtype), kvDType = target.fp8Kv ? DType::E4M3 : dtype;
   const int headDimV = target.headDimV ? target.headDimV : target.headDim;
-  const auto view = [&](int64_t heads, int64_t length, int64_t dim) {
+  const auto view = [&](int64_t heads, int64_t length, int64_t dim, DType dtype) {
     TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
     tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
     return tensor;
   };
   Shapes shapes;
-  shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim);
-  shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim);
-  shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV);
-  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV);
+  shapes.operands.q = view(problem.qHeads, problem.qLen, target.headDim, dtype);
+  shapes.operands.k = view(problem.kvHeads, problem.kvLen, target.headDim, kvDType);
+  shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV, kvDType);
+  shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, dtype);
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
   if (sequences.kvLengths) shapes.operands.kvLengths = ofBatch;
   if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;

@@ -1,0 +1,103 @@
+// Products of one warp with K and V of e4m3: bytes in shared memory, converted to f16 in registers, which holds all of their
+// values, and multiplied as f16 (mma.sync).
+//
+//   multiply_scores(s, q, k)    s += q k^T    q: 16 rows of f16, columns as q_offset() has them
+//   multiply_values(o, p, v)    o += p v      columns of o as store_row() has them
+//
+// ldmatrix moves 16 bits at a time, so that a lane gets two neighbours where the product wants one. Nothing is shuffled
+// for it:
+//
+//   K  a lane gets columns 4 t .. 4 t + 3 of a row, and the product wants 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 (t: lane % 4).
+//      The order of what is summed up does not matter: Q has its columns in the same order.
+//   V  a transposed load gives columns 2 g and 2 g + 1 (g: lane / 4) of two rows, and the product wants column g of both. One
+//      product takes all 2 g, another one all 2 g + 1: a lane's sums are of columns 4 t .. 4 t + 3.
+//
+// A warp calls together, converged. Where columns are an odd multiple of 16, the padding behind a row is read, and dropped.
+#pragma once
+
+#include "ptx/cvt_e4m3.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mma_sm80.cuh"
+#include "tile/fragment.cuh"
+#include "tile/shared_tile.cuh"
+
+namespace attnc {
+
+struct E4M3 {
+  unsigned char bits;
+};
+
+/// Zero: tiles are filled with nothing else.
+template <> ATTNC_DEVICE E4M3 from_float<E4M3>(float) { return {0}; }
+
+namespace e4m3 {
+
+ATTNC_DEVICE unsigned low_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)bytes); }
+ATTNC_DEVICE unsigned high_pair(unsigned bytes) { return ptx::cvt_f16x2_e4m3x2((unsigned short)(bytes >> 16)); }
+
+/// Where columns 4 i .. 4 i + 3 of a row of Q go: bytes from the row's start, of the first two and of the others.
+ATTNC_DEVICE int2 q_offset(int i) {
+  const int first = i / 4 * 32 + i % 4 * 4;
+  return {first, first + 16};
+}
+
+template <int N, class QRows, int Rows, int Columns>
+ATTNC_DEVICE void multiply_scores(Fragment<1, N>& s, QRows q, PaddedTile<E4M3, Rows, Columns> k) {
+  using K = PaddedTile<E4M3, Rows, Columns>;
+  static_assert(N == Rows && QRows::kColumns == K::kColumns && Rows % 16 == 0, "the shapes do not fit");
+  constexpr int kSteps = K::kColumns / 16;
+  const unsigned q_lane = q.base + threadIdx.x % 16 * QRows::kRowBytes + threadIdx.x % 32 / 16 * 16;
+  const unsigned k_lane = k.base + threadIdx.x % 16 * K::kRowBytes + threadIdx.x % 32 / 16 * 16;
+#pragma unroll
+  for (int step = 0; step < kSteps; step += 2) {
+    unsigned a[2][4];
+    ptx::ldmatrix_x4(a[0], q_lane + step * 32);
+    if (step + 1 < kSteps) ptx::ldmatrix_x4(a[1], q_lane + step * 32 + 32);
+#pragma unroll
+    for (int n = 0; n < Rows / 16; ++n) {
+      unsigned b[4]; // rows 0 .. 7 and 8 .. 15 of a step, and of the next one
+      ptx::ldmatrix_x4(b, k_lane + n * 16 * K::kRowBytes + step * 16);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (step + i / 2 < kSteps)
+          ptx::mma_m16n8k16<F16>(s.x[0][2 * n + i % 2], a[i / 2], low_pair(b[i]), high_pair(b[i]));
+    }
+  }
+}
+
+template <int N, int Rows, int Columns>
+ATTNC_DEVICE void multiply_values(Fragment<1, N>& o, const Fragment<1, Rows>& p, PaddedTile<E4M3, Rows, Columns> v) {
+  using V = PaddedTile<E4M3, Rows, Columns>;
+  static_assert(N == V::kColumns && Rows % 16 == 0, "the shapes do not fit");
+  const unsigned v_lane = v.base + threadIdx.x % 16 * V::kRowBytes + threadIdx.x % 32 / 16 * 16;
+#pragma unroll
+  for (int step = 0; step < Rows / 16; ++step) {
+    unsigned a[4];
+    pack_step<F16>(a, p, 0, step);
+#pragma unroll
+    for (int n = 0; n < N / 16; n += 2) {
+      unsigned b[4]; // rows 0 .. 7 and 8 .. 15 of 16 columns, and of the next 16
+      ptx::ldmatrix_x4_trans(b, v_lane + step * 16 * V::kRowBytes + n * 16);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (n + i >= N / 16) continue;
+        const unsigned first[2] = {low_pair(b[2 * i]), low_pair(b[2 * i + 1])};   // of rows 2 t, by matrix
+        const unsigned second[2] = {high_pair(b[2 * i]), high_pair(b[2 * i + 1])}; // 2 t + 1
+        float(&even)[4] = o.x[0][2 * (n + i)], (&odd)[4] = o.x[0][2 * (n + i) + 1];
+        ptx::mma_m16n8k16<F16>(even, a, __byte_perm(first[0], second[0], 0x5410), __byte_perm(first[1], second[1], 0x5410));
+        ptx::mma_m16n8k16<F16>(odd, a, __byte_perm(first[0], second[0], 0x7632), __byte_perm(first[1], second[1], 0x7632));
+      }
+    }
+  }
+}
+
+/// A lane's row `r` of o, times `factor`, to `line`, the first column of that row.
+template <int N> ATTNC_DEVICE void store_row(float* line, const Fragment<1, N>& o, int r, float factor) {
+#pragma unroll
+  for (int n = 0; n < N / 16; ++n)
+    *(float4*)(line + 16 * n + threadIdx.x % 4 * 4) = {o.at(r, 2 * n, 0) * factor, o.at(r, 2 * n + 1, 0) * factor,
+                                                       o.at(r, 2 * n, 1) * factor, o.at(r, 2 * n + 1, 1) * factor};
+}
+
+} // namespace e4m3
+} // namespace attnc

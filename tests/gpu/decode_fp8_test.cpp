@@ -1,0 +1,106 @@
+// K and V of e4m3 against the fp64 reference on the same bytes.
+#include "gpu.h"
+
+#include "ir/element.h"
+
+#include <random>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+bool servesFp8() {
+  const std::string& arch = gpu()->context.info().arch;
+  if (arch != "sm_80" && arch != "sm_86" && arch != "sm_87") return true;
+  WARN("SKIPPED: " << arch << " converts no fp8");
+  return false;
+}
+
+cli::HostTensor toFp8(const cli::HostTensor& tensor) {
+  cli::HostTensor bytes = cli::HostTensor::make(DType::E4M3, tensor.shape);
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    ir::writeElement(bytes.bytes.data(), DType::E4M3, i, ir::readElement(tensor.bytes.data(), tensor.dtype, i).real);
+  return bytes;
+}
+
+cli::HostTensor drawScales(std::vector<int64_t> shape, uint64_t seed) {
+  cli::HostTensor scales = cli::HostTensor::make(DType::F32, std::move(shape));
+  std::mt19937_64 random(seed);
+  for (int64_t i = 0; i < scales.elements(); ++i)
+    ir::writeElement(scales.bytes.data(), DType::F32, i, std::uniform_real_distribution<double>(0.2, 1)(random));
+  return scales;
+}
+
+enum class Scales { None, OfHeads, OfSequences };
+
+/// `qFactor`: q is drawn that many times as large, and scores scaled back.
+void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::vector<int32_t>& lengths = {},
+              float qFactor = 1) {
+  INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor);
+  const ProblemShape& s = problem.shape;
+  HostOperands operands = draw(mod, problem);
+  operands.k = toFp8(operands.k);
+  operands.v = toFp8(operands.v);
+  operands.kvLengths = lengths;
+  for (int64_t i = 0; i < operands.q.elements(); ++i)
+    ir::writeElement(operands.q.bytes.data(), operands.q.dtype, i,
+                     qFactor * ir::readElement(operands.q.bytes.data(), operands.q.dtype, i).real);
+  if (scales != Scales::None) {
+    const std::vector<int64_t> shape =
+        scales == Scales::OfHeads ? std::vector{s.kvHeads} : std::vector{operands.k.shape[0], s.kvHeads};
+    operands.kScales = drawScales(shape, 1);
+    operands.vScales = drawScales(shape, 2);
+  }
+  const float scale = 1 / (qFactor * std::sqrt(float(problem.headDim)));
+  const Outcome expected = runReference(mod, problem, operands, scale);
+  for (cli::HostTensor* tensor : {&operands.k, &operands.v}) // NaN in rows that no sequence has
+    for (int64_t i = 0; !lengths.empty() && i < tensor->elements(); ++i) {
+      const int64_t row = i / tensor->shape[3] % s.kvLen, b = i / tensor->shape[3] / s.kvLen / s.kvHeads;
+      if (row >= lengths[size_t(b)]) tensor->bytes[size_t(i)] = 0x7f;
+    }
+  RunOptions options{.family = Family::Auto, .scale = scale, .decode = true};
+  const Outcome outcome = runKernel(mod, problem, operands, options);
+  checkClose(outcome, expected, problem, false, 2.5 * 2 * double(s.kvLen) * 0x1p-23);
+  options.launches = 3;
+  const Outcome again = runKernel(mod, problem, operands, options);
+  CHECK(again.out == outcome.out);
+  CHECK(again.lse == outcome.lse);
+}
+
+} // namespace
+
+TEST_CASE("decode kernels take k and v of e4m3, with any mod and lengths", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  const std::vector<int32_t> lengths = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 3001};
+  for (const char* name : {"noop", "causal", "alibi", "softcap", "sliding_window", "document"})
+    for (int headDim : {64, 128})
+      for (int64_t qLen : {1, 7, 20})
+        checkFp8(libraryMod(name), {{int64_t(lengths.size()), 6, 2, qLen, 3001}, headDim, headDim, DType::BF16},
+                 Scales::OfSequences, lengths);
+}
+
+TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scales", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (auto [qk, v] : {std::pair{16, 16}, {48, 80}, {16, 256}, {192, 128}, {256, 256}})
+    for (DType dtype : {DType::BF16, DType::F16})
+      for (Scales scales : {Scales::None, Scales::OfHeads, Scales::OfSequences}) {
+        Problem problem{{2, 8, 2, 3, 2000}, qk, v, dtype};
+        checkFp8(libraryMod("causal"), problem, scales);
+        problem.headsLast = true;
+        problem.rowPadding = 3;
+        checkFp8(libraryMod("noop"), problem, scales);
+        problem.rowPadding = 0;
+        problem.kvBatchOne = true;
+        checkFp8(libraryMod("noop"), problem, scales == Scales::OfSequences ? Scales::OfHeads : scales);
+      }
+}
+
+TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (float factor : {0x1p-60f, 0x1p40f})
+    checkFp8(Mod::identity(), {{2, 8, 2, 2, 3000}, 128, 128, DType::BF16}, Scales::OfHeads, {}, factor);
+}
