@@ -4,28 +4,31 @@
 //
 // Its aim is to read K and V once, at the speed of memory. Rows of a tile are query tokens times the query heads that share
 // a KV head (algo/packed_rows.cuh). The live steps of all tiles are dealt evenly to as many CTAs as run at once
-// (algo/decode_work.cuh); who takes part of a tile stores its sums, and the last one to do so merges all parts, in their order
-// along KV. Another launch for that would begin only when the last CTA of this one has ended.
+// (algo/decode_work.cuh); who takes part of a tile stores its sums, and the last one to do so merges all parts
+// (algo/merge_rows.cuh). Another launch for that would begin only when the last CTA of this one has ended.
 //
 // K and V may be of fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). Scales of a KV head go into that
 // of the scores, and into O at an item's end.
 //
 // A warp owns 16 rows. Warps with different rows and the same columns are a team; a step of kBlockN columns is divided among
-// teams, each of which has a ring of K and V of its own and waits for nobody else.
+// teams, each of which has a ring of K and V of its own and waits for nobody else. Loads go on from item to item: while sums
+// of one are added up, the ring fills with the next.
 //
-//   shared memory   bytes                                     lifetime
-//   QPart           kBlockM rows of Q; f16 with K of fp8      an item
-//   RingPart        kStages of kBlockN rows of K and of V     slot of step i: filled while steps i - kStages + 1 .. i - 1
-//                                                             are worked on
-//                   O of each warp, in f32, instead           an item's end
+//   shared memory   bytes                                      lifetime
+//   QPart           2 of kBlockM rows of Q; f16 with K of fp8  an item; that of the next is filled
+//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from the load, kStages - 1 steps ahead, to the step
+//                   rows of K and of V
+//                   the free slot of each team, instead:       an item's end
+//                   eight rows of O of each warp, in f32
 //
-//   barrier                    when                           what it says
-//   cp.async, __syncthreads    before the first step          Q is there; with K of fp8 a second one: as f16
-//   cp.async, the team's       before each step               its K and V are there; those of the step before are used up
-//   cp.async, __syncthreads    after the last step            Q and the ring are used up
-//   __syncthreads              after that                     O of all warps is there
-//   __syncthreads              after a part is stored         it is; the last one to arrive merges
-//   __syncthreads              at an item's end               shared memory is free
+//   barrier                    when                            what it says
+//   cp.async, __syncthreads    before an item's first step     Q is there, and the team's K and V; with K of fp8 a
+//                                                              second one: Q is there as f16
+//   cp.async, the team's       before each other step          its K and V are there; those of the step before are used up
+//   the team's                 after the last step             K and V are used up
+//   __syncthreads              then, for 8 rows of each warp   O is there
+//   __syncthreads              after they are added up         it is used up; results, or a part, are stored
+//   __syncthreads              after a part is counted in      who came last, and merges, is known
 //
 // Grid: any; what is divided has parts for each CTA. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
 #include "attnc_config.cuh"
@@ -60,22 +63,22 @@ using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
 using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
 using KTile = PaddedTile<KvElement, kTeamColumns, kHeadDimQk>;
 using VTile = PaddedTile<KvElement, kTeamColumns, kHeadDimV>;
-constexpr int kSlotBytes = KTile::kBytes + VTile::kBytes;
 using Scores = Fragment<1, kTeamColumns>;
 using Out = Fragment<1, VTile::kColumns>;
-using Items = DecodeItems<Mod, kBlockM, kBlockN>;
 using Dealer = DecodeDealer<Mod, kBlockM, kBlockN, kThreads>;
+using Work = Dealer::Work;
 
-/// O and row states of all warps, on their way to be merged.
-struct Sums {
-  static constexpr int kColumns = Out::kColumns;
-  float out[kWarps][16][kColumns];
-  float state[kWarps][16][4];
+/// Eight rows of O of each warp of a team, and their states, on their way to be added up.
+struct HalfSums {
+  static constexpr int kStride = Out::kColumns + 8; // rows begin eight banks apart
+  float out[kTeamWarps][8][kStride];
+  float state[kTeamWarps][8][4];
 };
 
-constexpr int kRingBytes = kTeams * kStages * kSlotBytes;
-struct QPart : SharedPart<QPart, QTile::kBytes> {};
-struct RingPart : SharedPart<RingPart, (kRingBytes > int(sizeof(Sums)) ? kRingBytes : int(sizeof(Sums)))> {};
+constexpr int kKvBytes = KTile::kBytes + VTile::kBytes;
+constexpr int kSlotBytes = kKvBytes > int(sizeof(HalfSums)) ? kKvBytes : int(sizeof(HalfSums));
+struct QPart : SharedPart<QPart, 2 * QTile::kBytes> {};
+struct RingPart : SharedPart<RingPart, kTeams * kStages * kSlotBytes> {};
 using Memory = SharedMemory<QPart, RingPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
@@ -144,25 +147,24 @@ ATTNC_DEVICE void sync_team(int team) {
     ptx::named_barrier_sync<kTeamThreads>(1 + team);
 }
 
-/// Four columns of a row, final: normalised, rounded, stored.
-ATTNC_DEVICE void store(const MergedRow& x, const ForwardParams& p, const PackedTile& tile, int row, int column) {
-  const float factor = x.normalise();
+/// Four columns of a row of the output, not normalised yet.
+ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const ForwardParams& p, const PackedTile& tile, int row,
+                        int column) {
+  const float factor = state.normalise();
   Element* out = (Element*)p.out + tile.b * p.out_stride.batch + tile.head(p, row) * p.out_stride.head +
                  tile.token(p, row) * p.out_stride.row + column;
   if (p.vectors) {
-    store2(out, x.out[0] * factor, x.out[1] * factor);
-    store2(out + 2, x.out[2] * factor, x.out[3] * factor);
+    store2(out, x[0] * factor, x[1] * factor);
+    store2(out + 2, x[2] * factor, x[3] * factor);
   } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(x.out[i] * factor);
+    for (int i = 0; i < 4; ++i) out[i] = from_float<Element>(x[i] * factor);
   }
   if (column != 0) return;
-  if (p.lse) p.lse[tile.row_of_all(p, row)] = x.lse();
+  if (p.lse) p.lse[tile.row_of_all(p, row)] = state.lse();
   if constexpr (kRowMax)
-    if (p.row_max) p.row_max[tile.row_of_all(p, row)] = x.max();
+    if (p.row_max) p.row_max[tile.row_of_all(p, row)] = state.max();
 }
-
-ATTNC_DEVICE RowState state_of(const float (&x)[4]) { return {x[0], x[1], x[2], x[3]}; }
 
 /// Where a part lies: its rows of O, their states.
 struct Part {
@@ -176,55 +178,165 @@ struct Part {
 
 constexpr int kQuads = kHeadDimV / 4; // of columns
 
-/// Adds up what the warps of a CTA have of an item's rows, and stores the results, or this CTA's part.
-ATTNC_DEVICE void finish_share(const Sums& sums, const DecodeParams& p, const PackedTile& tile, const ItemShare& share,
-                               const Shares& shares) {
-  for (int i = threadIdx.x; i < tile.rows * kQuads; i += kThreads) {
-    const int row = i / kQuads, column = i % kQuads * 4;
-    MergedRow merged;
+/// Adds up eight rows of each warp, from row 8 * half of it on, over teams. Stores the results, or this CTA's part. `sums`: the
+/// first team's; the next team's lies kStages slots behind. Whole CTA.
+ATTNC_DEVICE void finish_rows(const unsigned char* sums, int half, const DecodeParams& p, const Work& work) {
+  const auto of_team = [&](int team) -> const HalfSums& { return *(const HalfSums*)(sums + team * kStages * kSlotBytes); };
+  for (int i = threadIdx.x; i < kTeamWarps * 8 * kQuads; i += kThreads) {
+    const int warp = i / (8 * kQuads), line = i / kQuads % 8, column = i % kQuads * 4;
+    const int row = warp * 16 + half * 8 + line;
+    if (row >= work.tile.rows) break;
+    RowState state = RowState::none();
+#pragma unroll
+    for (int team = 0; team < kTeams; ++team) state.see(of_team(team).state[warp][line]);
+    float out[4] = {};
 #pragma unroll
     for (int team = 0; team < kTeams; ++team) {
-      const int warp = team * kTeamWarps + row / 16;
-      merged.fold(state_of(sums.state[warp][row % 16]), *(const float(*)[4])&sums.out[warp][row % 16][column]);
+      const float factor = state.add(of_team(team).state[warp][line]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out[j] += factor * of_team(team).out[warp][line][column + j];
     }
-    if (share.is_whole()) {
-      store(merged, p.forward, tile, row, column);
+    if (work.share.is_whole()) {
+      store(out, state, p.forward, work.tile, row, column);
     } else {
-      const Part part(p, blockIdx.x, part_place(shares, blockIdx.x, share.start));
-      ptx::st_global_cg(part.out + row * kHeadDimV + column, merged.out);
-      const RowState& s = merged.state;
-      if (column == 0) ptx::st_global_cg(part.state + row * 4, {s.reference, s.sum, s.top, s.shift});
+      const Part part(p, blockIdx.x, work.share.own_place());
+      ptx::st_global_cg(part.out + row * kHeadDimV + column, out);
+      if (column == 0) {
+        float x[4];
+        state.store(x);
+        ptx::st_global_cg(part.state + row * 4, x);
+      }
     }
   }
 }
 
-/// Counts this CTA's part in. The last one of an item merges its parts, and leaves the counter 0. Whole CTA.
-ATTNC_DEVICE void merge_parts(const DecodeParams& p, const PackedTile& tile, const ItemShare& share, const Shares& shares,
-                              int* is_last) {
-  const int first = shares.owner(share.start), last = shares.owner(share.start + share.length - 1);
-  __threadfence();
-  __syncthreads();
+/// Two rows of all parts of an item, kWarps apart. Whole warp.
+ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
+  constexpr int kRows = 2, kQuadsOfLane = (kQuads + 31) / 32, kBatch = 8 / kQuadsOfLane;
+  const int lane = threadIdx.x % 32, parts = work.share.parts;
+  const auto row_of = [&](int r) { return min(row + r * kWarps, work.tile.rows - 1); };
+  const auto part_of = [&](int i) { return Part(p, work.share.first_cta + i, i == 0 ? work.share.place : 0); };
+  float x[kRows][4];
+  const auto load_states = [&](int i) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) ptx::ld_global_cg(x[r], part_of(min(i, parts - 1)).state + row_of(r) * 4);
+  };
+  RowState state[kRows] = {RowState::none(), RowState::none()};
+#pragma unroll 1
+  for (int i = (parts - 1) / 32 * 32; i >= 0; i -= 32) { // the last ones seen are the first ones needed
+    load_states(i + lane);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) state[r].see(x[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) state[r].see_lanes();
+
+  float out[kRows][kQuadsOfLane][4] = {}, factor[kRows];
+#pragma unroll 1
+  for (int i = 0; i < parts; i += kBatch) {
+    float y[kRows][kBatch][kQuadsOfLane][4];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const float* from = part_of(min(i + j, parts - 1)).out + row_of(r) * kHeadDimV;
+#pragma unroll
+        for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[r][j][q], from + min(lane + 32 * q, kQuads - 1) * 4);
+      }
+    if (i % 32 == 0) {
+      if (i > 0) load_states(i + lane);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) factor[r] = i + lane < parts ? state[r].add(x[r]) : 0.f;
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const float f = __shfl_sync(0xffffffffu, factor[r], (i + j) % 32);
+#pragma unroll
+        for (int q = 0; q < kQuadsOfLane; ++q)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            if (i + j < parts) out[r][q][e] += f * y[r][j][q][e];
+      }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) state[r].add_lanes();
+#pragma unroll 1
+  for (int r = 0; r < kRows && row + r * kWarps < work.tile.rows; ++r) {
+#pragma unroll
+    for (int q = 0; q < kQuadsOfLane; ++q)
+      if (lane + 32 * q < kQuads) store(out[0][q], state[0], p.forward, work.tile, row_of(r), (lane + 32 * q) * 4);
+    state[0] = state[1];
+#pragma unroll
+    for (int q = 0; q < kQuadsOfLane; ++q)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out[0][q][e] = out[1][q][e];
+  }
+}
+
+/// Counts this CTA's part in. The last one of an item merges its parts, and leaves the counter 0. Whole CTA, all threads of
+/// which are known to have stored the part.
+ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_last) {
   if (threadIdx.x == 0) {
-    *is_last = atomicAdd(p.arrived + share.item, 1) == last - first;
-    if (*is_last) p.arrived[share.item] = 0;
+    __threadfence(); // of what the whole CTA has stored
+    *is_last = atomicAdd(p.arrived + work.share.item, 1) == work.share.parts - 1;
+    if (*is_last) p.arrived[work.share.item] = 0;
     __threadfence();
   }
   __syncthreads();
   if (!*is_last) return;
-  for (int i = threadIdx.x; i < tile.rows * kQuads; i += kThreads) {
-    const int row = i / kQuads, column = i % kQuads * 4;
-    MergedRow merged;
-#pragma unroll 4
-    for (int cta = first; cta <= last; ++cta) {
-      const Part part(p, cta, part_place(shares, cta, share.start));
-      float state[4], out[4];
-      ptx::ld_global_cg(state, part.state + row * 4);
-      ptx::ld_global_cg(out, part.out + row * kHeadDimV + column);
-      merged.fold(state_of(state), out);
-    }
-    store(merged, p.forward, tile, row, column);
-  }
+#pragma unroll 1
+  for (int row = threadIdx.x / 32; row < work.tile.rows; row += 2 * kWarps) merge_rows(p, work, row);
 }
+
+/// Fetches items, and loads their steps, of one item and of the next, into this team's ring. A thread's groups of
+/// asynchronous copies are steps, one by one.
+struct Loader {
+  unsigned q, ring, thread; ///< addresses of QPart and of the team's first slot; number within the team
+  int column;               ///< the team's first column of a step
+  Dealer dealer;
+  Work next;
+  bool has_next = false;
+  int issued = 0; ///< steps of the item at hand and, behind them, of the next one
+  int slot = 0;   ///< to be filled
+  int parity = 0; ///< of the item at hand: which Q is its
+
+  ATTNC_DEVICE bool fetch(const ForwardParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
+
+  /// The next step, if it is of these two items. Behind the last item's: empty ones, so that groups can be counted.
+  ATTNC_DEVICE void advance(const ForwardParams& p, const Work& work) {
+    const bool is_next = issued >= work.walk.count;
+    if (!is_next || has_next) {
+      const int i = is_next ? issued - work.walk.count : issued;
+      if (is_next && i >= next.walk.count) return;
+      Work of = work; // copied: a reference to one of two would put both into local memory
+      if (is_next) of = next;
+      load(p, of, i, parity ^ int(is_next));
+    }
+    ptx::cp_async_commit_group();
+    ++issued;
+    slot = slot + 1 == kStages ? 0 : slot + 1;
+  }
+
+  /// Waits for step i of the item at hand; for this thread's copies.
+  ATTNC_DEVICE void wait(int i) const {
+    if (issued - i == kStages - 1)
+      ptx::cp_async_wait_group<kStages - 2>();
+    else
+      ptx::cp_async_wait_group<0>();
+  }
+
+private:
+  ATTNC_DEVICE void load(const ForwardParams& p, const Work& work, int i, int q_parity) {
+    if (i == 0) load_q(QTile{q + q_parity * QTile::kBytes}, p, work.tile);
+    const KvRows k(p.k, p.k_stride, work.tile.b, work.tile.kv_head), v(p.v, p.v_stride, work.tile.b, work.tile.kv_head);
+    const int start = work.walk.start_of(i) + column, rows = work.walk.length - start;
+    const unsigned to = ring + slot * kSlotBytes;
+    copy_in<kTeamThreads>(KTile{to}, k.block(start), k.stride, 0, rows, p.vectors, thread);
+    copy_in<kTeamThreads>(VTile{to + KTile::kBytes}, v.block(start), v.stride, 0, rows, p.vectors, thread);
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_decode(const __grid_constant__ DecodeParams decode, const __grid_constant__ ModArgs args) {
@@ -233,60 +345,52 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
   const ForwardParams& p = decode.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
-  const QTile q_tile = {shared + Memory::offset_of<QPart>()};
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
-  const unsigned team_thread = threadIdx.x % kTeamThreads;
-  const unsigned ring = shared + Memory::offset_of<RingPart>() + team * kStages * kSlotBytes;
-  Sums& sums = *(Sums*)(dynamic_shared + Memory::offset_of<RingPart>());
+  const unsigned ring_offset = Memory::offset_of<RingPart>();
+  const unsigned ring = shared + ring_offset + team * kStages * kSlotBytes;
 
-  Dealer dealer(p, args, decode.part_out != nullptr, words);
+  Loader loader = {shared + unsigned(Memory::offset_of<QPart>()), ring, threadIdx.x % kTeamThreads, team * kTeamColumns,
+                   Dealer(p, args, decode.part_out != nullptr, words)};
+  int slot = 0; // of the step that is worked on
 #pragma unroll 1
-  for (ItemShare share; dealer.next(p, args, share);) {
-    const PackedTile tile = dealer.items.tile(p, share.item);
-    auto walk = dealer.items.walk(p, args, tile);
-    walk.keep_steps(share.begin, share.end);
-    const KvRows k(p.k, p.k_stride, tile.b, tile.kv_head), v(p.v, p.v_stride, tile.b, tile.kv_head);
-    const auto load = [&](int i) {
-      if (i < walk.count) {
-        const int start = walk.start_of(i) + team * kTeamColumns;
-        const unsigned slot = ring + i % kStages * kSlotBytes;
-        copy_in<kTeamThreads>(KTile{slot}, k.block(start), k.stride, 0, walk.length - start, p.vectors, team_thread);
-        copy_in<kTeamThreads>(VTile{slot + KTile::kBytes}, v.block(start), v.stride, 0, walk.length - start, p.vectors,
-                              team_thread);
-      }
-      ptx::cp_async_commit_group();
-    };
-    load_q(q_tile, p, tile);
-#pragma unroll 1
-    for (int i = 0; i < kStages - 1; ++i) load(i);
+  for (int turn = 0;; ++turn) { // the first one fetches an item alone
+    const Work work = loader.next;
+    if (turn > 0 && !loader.has_next) break;
+    loader.fetch(p, args);
+    if (turn == 0) continue;
 
+    const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
     float scale[2] = {p.scale, p.scale};
-    PackedPlace<Mod> place(p, args, tile, warp_row + Scores::row(0), scale);
+    PackedPlace<Mod> place(p, args, work.tile, warp_row + Scores::row(0), scale);
     Out o;
     o.fill(0.f);
     SoftmaxRow<kRowMax> row[2];
-    ptx::cp_async_wait_group<kStages - 2>();
-    __syncthreads();
-    if constexpr (kFp8Kv) {
-      scale_q<kThreads>(q_tile, q_factors);
-      __syncthreads();
-      const float k_scale = decode.k_scale.of(tile.b, tile.kv_head);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
-      place = PackedPlace<Mod>(p, args, tile, warp_row + Scores::row(0), scale);
-    }
 #pragma unroll 1
-    for (int i = 0; i < walk.count; ++i) {
-      ptx::cp_async_wait_group<kStages - 2>();
-      sync_team(team);
-      load(i + kStages - 1);
-      const unsigned slot = ring + i % kStages * kSlotBytes;
+    for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not under way yet
+      if (i >= 0) loader.wait(i);
+      if (i == 0)
+        __syncthreads();
+      else if (i > 0)
+        sync_team(team);
+      loader.advance(p, work);
+      if (i < 0) continue;
+      if constexpr (kFp8Kv)
+        if (i == 0) {
+          scale_q<kThreads>(q_tile, q_factors);
+          __syncthreads();
+          const float k_scale = decode.k_scale.of(work.tile.b, work.tile.kv_head);
+#pragma unroll
+          for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
+          place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
+        }
+      const unsigned tiles = ring + slot * kSlotBytes;
+      slot = slot + 1 == kStages ? 0 : slot + 1;
       Scores s;
       s.fill(0.f);
-      multiply_k(s, q_tile.template rows<16>(warp_row), KTile{slot}); // S = Q K^T
+      multiply_k(s, q_tile.template rows<16>(warp_row), KTile{tiles}); // S = Q K^T
 
-      const int start = walk.start_of(i);
-      const Step step = {start + team * kTeamColumns, walk.flags_of(i, start)};
+      const int start = work.walk.start_of(i);
+      const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       const float bias[2] = {row[0].bias, row[1].bias};
       float rescale[2];
       apply_mod(s, p, args, place, step, bias);
@@ -294,26 +398,35 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       WeightSums<2> weights(row);
       to_weights<0, Scores::kGroups>(s, weights);
       weights.store(row);
-      multiply_v(o, s, VTile{slot + KTile::kBytes}); // O += P V
+      multiply_v(o, s, VTile{tiles + KTile::kBytes}); // O += P V
     }
-    ptx::cp_async_wait_group<0>();
-    __syncthreads();
+    sync_team(team);
 
+    const unsigned sums = ring_offset + loader.slot * kSlotBytes; // no load is under way to this slot
+    RowState state[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       row[r].finish();
-      const RowState state = attnc::state_of(row[r], place.shift(args, r));
-      if (threadIdx.x % 4 == 0) {
-        float* to = sums.state[warp][Out::row(r)];
-        to[0] = state.reference, to[1] = state.sum, to[2] = state.top, to[3] = state.shift;
-      }
-      store_sums(sums.out[warp][Out::row(r)], o, r, decode, tile);
+      state[r] = attnc::state_of(row[r], place.shift(args, r));
     }
-    __syncthreads();
-    finish_share(sums, decode, tile, share, dealer.shares);
-    if (!share.is_whole()) merge_parts(decode, tile, share, dealer.shares, words);
-    __syncthreads();
+#pragma unroll 1
+    for (int half = 0; half < 2 && 8 * half < work.tile.rows; ++half) {
+      HalfSums& own = *(HalfSums*)(dynamic_shared + sums + team * kStages * kSlotBytes);
+      const int line = threadIdx.x % 32 / 4;
+      if (threadIdx.x % 4 == 0) state[0].store(own.state[warp % kTeamWarps][line]);
+      store_sums(own.out[warp % kTeamWarps][line], o, 0, decode, work.tile);
+      __syncthreads();
+      finish_rows(dynamic_shared + sums, half, decode, work);
+      __syncthreads();
+      state[0] = state[1];
+#pragma unroll
+      for (int n = 0; n < Out::kGroups; ++n) o.at(0, n, 0) = o.at(1, n, 0), o.at(0, n, 1) = o.at(1, n, 1);
+    }
+    if (!work.share.is_whole()) merge_parts(decode, work, words);
+    loader.issued -= work.walk.count;
+    loader.parity ^= 1;
   }
+  ptx::cp_async_wait_group<0>();
 }
 
 } // namespace attnc::decode

@@ -19,8 +19,9 @@ int paddedBytes(int headDim, int elementBytes = 2) { return int(llvm::alignTo(he
 int decodeSharedBytes(const Tile& tile, int stages, const KernelOptions& options) {
   const int kvElement = options.fp8Kv ? 1 : 2;
   const int k = paddedBytes(options.headDim, kvElement), v = paddedBytes(options.headDimV, kvElement);
-  const int sums = tile.warps * 16 * 4 * (int(llvm::alignTo(options.headDimV, 16)) + 4);
-  return tile.blockM * paddedBytes(options.headDim) + std::max(stages * tile.blockN * (k + v), sums);
+  const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
+  const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
+  return 2 * tile.blockM * paddedBytes(options.headDim) + teams * stages * std::max(tile.blockN / teams * (k + v), sums);
 }
 
 /// Beside its dynamic shared memory.
@@ -32,21 +33,22 @@ struct DecodeTile {
   int stages, sharedBytes;
 };
 
-/// As many rows as asked for, fewer where these do not fit. Steps of 64 columns, of 32 where these do not fit twice; as many stages as leave room for a second CTA, at least two
-/// and no more than four, which are more bytes under way than memory needs. nullopt: it does not fit.
+/// As many rows as asked for, and a CTA that fills a multiprocessor: few large ones leave fewer parts to be merged than many
+/// small ones. Steps are as long as leave room for three stages, or else for two. nullopt: it does not fit.
 std::optional<DecodeTile> decodeTile(const Request& request) {
   const auto& [mod, options, arch] = request;
-  // Beside O of wide heads, lists and 64 columns of a mask take more registers than there are.
-  const int mostColumns = listsSteps(mod.facts) && options.headDimV > 192 ? 32 : 64;
-  const int64_t most = arch.sharedBytesPerCta();
   for (int rows = options.packedRows; rows >= 16; rows /= 2)
-    for (int columns = mostColumns; columns >= 32; columns /= 2) {
-      const Tile tile{rows, columns, std::min(4, rows / 16 * (columns / 16))};
-      for (int64_t bytes : {(most - kReservedBytes) / 2, most})
-        for (int stages = 4; stages >= (bytes == most ? 2 : 3); --stages)
-          if (const int shared = decodeSharedBytes(tile, stages, options); shared + staticBytes(options) <= bytes)
-            return DecodeTile{tile, stages, shared};
-    }
+    for (int leastStages : {3, 2})
+      for (int warps = 8; warps * 16 >= rows; warps /= 2)
+        for (int teamColumns = rows; teamColumns >= 16; teamColumns /= 2) {
+          const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
+          if (tile.blockN < 32) continue;                            // decode_lists.cu
+          if (options.headDimV > 192 && teamColumns > 16) continue; // beside O there are no registers for more scores
+          for (int stages = 6; stages >= leastStages; --stages)
+            if (const int shared = decodeSharedBytes(tile, stages, options);
+                shared + staticBytes(options) <= arch.sharedBytesPerCta())
+              return DecodeTile{tile, stages, shared};
+        }
   return std::nullopt;
 }
 
@@ -140,7 +142,10 @@ struct UseBytes {
 };
 template <int Rows> UseBytes useBytes(int columns, bool lists) {
   if (!lists) return {arrivedBytes<Rows, 1>, partBytes<Rows>, nullptr};
-  return {arrivedBytes<Rows, 2>, partBytes<Rows>, columns == 64 ? listBytes<Rows, 64> : listBytes<Rows, 32>};
+  return {arrivedBytes<Rows, 2>, partBytes<Rows>,
+          columns == 128 ? listBytes<Rows, 128>
+          : columns == 64 ? listBytes<Rows, 64>
+                          : listBytes<Rows, 32>};
 }
 
 Plan planDecode(const Request& request) {

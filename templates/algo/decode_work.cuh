@@ -1,7 +1,11 @@
 // How work that is divided along KV is dealt to CTAs. An item is a tile of packed rows of a (batch, KV head); its length is
-// the steps along KV that live, at least one. All items stand one behind the other, and each CTA takes an equal share of
-// their steps: the end of an item, whole items, the beginning of one. Lengths and bounds are known on the device only, so
-// each CTA counts for itself.
+// the steps along KV that live, at least one. Lengths and bounds are known on the device only, so each CTA counts for itself.
+//
+// There are two ways, and all CTAs go the same:
+//   pieces   an item is cut into equal pieces, and a CTA takes one
+//   shares   all items stand one behind the other, and a CTA takes an equal share of their steps: the end of an item, whole
+//            items, the beginning of one
+// Shares differ by one step at most, but an item's end costs a CTA some steps' time, and shares have one more of them.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -11,22 +15,19 @@
 
 namespace attnc {
 
-/// Fewer steps are not worth a CTA.
-constexpr int kLeastSteps = 2;
+/// What an item's end costs, in steps.
+constexpr int kStepsOfEnd = 2;
 
-/// The CTAs that steps are dealt to, and their shares.
+/// Steps dealt to CTAs in equal shares.
 struct Shares {
-  int steps, ctas; ///< at least one CTA, and no more than steps
-
-  ATTNC_DEVICE Shares(int steps, int ctas)
-      : steps(steps), ctas(max(min(ctas, (steps + kLeastSteps - 1) / kLeastSteps), 1)) {}
+  int each, rest; ///< steps of a share; how many shares have one more
+  ATTNC_DEVICE Shares(int steps, int ctas) : each(steps / ctas), rest(steps % ctas) {}
 
   /// The first step of a CTA; of one past the last: all steps.
-  ATTNC_DEVICE int begin(int cta) const { return int((long long)steps * cta / ctas); }
+  ATTNC_DEVICE int begin(int cta) const { return cta * each + min(cta, rest); }
   ATTNC_DEVICE int owner(int step) const {
-    int cta = int((long long)step * ctas / steps);
-    while (begin(cta + 1) <= step) ++cta;
-    return cta;
+    const int large = rest * (each + 1); // steps of the larger shares
+    return step < large ? step / (each + 1) : rest + (step - large) / each;
   }
 };
 
@@ -34,13 +35,12 @@ struct Shares {
 struct ItemShare {
   int item;
   int begin, end; ///< steps of the item that are this CTA's
-  int start;      ///< of the item, among all steps
-  int length;     ///< of the item
-  ATTNC_DEVICE bool is_whole() const { return begin == 0 && end == length; }
+  int first_cta;  ///< of those that share the item, one behind the other
+  int parts;      ///< how many these are
+  int place;      ///< where the first one of them keeps its part: 1, if the item begins within its share. Others: 0
+  ATTNC_DEVICE bool is_whole() const { return parts == 1; }
+  ATTNC_DEVICE int own_place() const { return int(blockIdx.x) == first_cta ? place : 0; }
 };
-
-/// Where a CTA keeps its part of an item that begins at step `start`: 0, if its share begins there or within.
-ATTNC_DEVICE int part_place(const Shares& shares, int cta, int start) { return start > shares.begin(cta) ? 1 : 0; }
 
 /// Whether lists say which steps live: they come of decode_lists.cu. Mods with bounds compute it.
 template <class M> constexpr bool kListsSteps = M::kHasMaskMod && !M::kHasBounds;
@@ -103,90 +103,147 @@ template <class M, int Rows, int Size> struct DecodeItems {
   }
 };
 
+/// A share of an item, about to be walked.
+template <class Walk> struct DecodeWork {
+  ItemShare share;
+  PackedTile tile;
+  Walk walk;
+};
+
 /// What of the items this CTA does: next() until it is false. All threads call together.
 template <class M, int Rows, int Size, int Threads> class DecodeDealer {
 public:
   using Items = DecodeItems<M, Rows, Size>;
+  using Work = DecodeWork<typename Items::Walk>;
 
   /// `shared`: Threads / 32 + 2 words of the CTA's.
   template <class Args>
   ATTNC_DEVICE DecodeDealer(const ForwardParams& p, const Args& args, bool divides, int* shared)
-      : items(p), shares(1, 1), divides(divides) {
-    if (!divides) {
-      item = int(blockIdx.x);
-      return;
-    }
+      : items(p), shares(1, 1), item(int(blockIdx.x)) {
+    if (!divides || items.count == 0) return;
     if constexpr (!kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>) { // items are equal
-      const int length = items.length(p, args, 0);
-      take(length * items.count);
-      item = step / length;
-      start = item * length;
+      const int length = items.length(p, args, 0), most = int(gridDim.x) / items.count;
+      if (most) piece = (length + most - 1) / most;
+      settle(length * items.count);
+      const int units = units_of(length);
+      take(units * items.count);
+      item = first / units;
+      before = item * units;
     } else {
       find(p, args, shared);
     }
   }
 
-  template <class Args> ATTNC_DEVICE bool next(const ForwardParams& p, const Args& args, ItemShare& share) {
-    if (divides ? step >= end : item >= items.count) return false;
-    const int length = items.length(p, args, item);
-    share = {item, 0, length, start, length};
-    if (divides) {
-      share.begin = step - start;
-      share.end = min(end - start, length);
-      step = start += length;
-      ++item;
-    } else {
+  template <class Args> ATTNC_DEVICE bool next(const ForwardParams& p, const Args& args, Work& work) {
+    const int cta = int(blockIdx.x);
+    if (way == Undivided ? item >= items.count : first >= end) return false;
+    work.tile = items.tile(p, item);
+    work.walk = items.walk(p, args, work.tile);
+    const int length = max(work.walk.count, 1);
+    ItemShare& share = work.share;
+    if (way == Undivided) {
+      share = {item, 0, length, cta, 1, 0};
       item += int(gridDim.x);
+    } else if (way == Pieces) {
+      const int parts = pieces_of(length), part = first - before;
+      share = {item, length * part / parts, length * (part + 1) / parts, before, parts, 0};
+      first = end;
+    } else {
+      const int first_cta = shares.owner(before), last_cta = shares.owner(before + length - 1);
+      share = {item, first - before, min(end - before, length), first_cta, last_cta - first_cta + 1,
+               before > shares.begin(first_cta) ? 1 : 0};
+      first = before += length;
+      ++item;
     }
+    work.walk.keep_steps(share.begin, share.end);
     return true;
   }
 
+private:
+  enum Way { Undivided, Pieces, InShares };
+
   Items items;
   Shares shares;
+  Way way = Undivided;
+  int piece = 0;   // the most steps of one; 0: there are more items than CTAs
+  int item;        // the next one
+  int before = 0;  // units of items before it: steps, or pieces
+  int first = 0, end = 0; // units that are this CTA's, as far as they are not done
 
-private:
-  bool divides;
-  int item = 0, start = 0; // the next item, and where it begins
-  int step = 0, end = 0;   // of this CTA's share: the next step, and the end
+  ATTNC_DEVICE int pieces_of(int length) const { return (length + piece - 1) / piece; }
+  ATTNC_DEVICE int units_of(int length) const { return way == Pieces ? pieces_of(length) : length; }
 
-  ATTNC_DEVICE void take(int steps) {
-    shares = Shares(steps, int(gridDim.x));
-    const bool works = int(blockIdx.x) < shares.ctas;
-    step = works ? shares.begin(blockIdx.x) : 0;
-    end = works ? shares.begin(blockIdx.x + 1) : 0;
+  ATTNC_DEVICE void settle(int steps) {
+    shares = Shares(steps, min(int(gridDim.x), steps));
+    way = piece && piece <= shares.each + kStepsOfEnd ? Pieces : InShares;
+  }
+  ATTNC_DEVICE void take(int units) {
+    const int cta = int(blockIdx.x);
+    first = way == Pieces ? cta : shares.begin(cta);
+    end = min(way == Pieces ? cta + 1 : shares.begin(cta + 1), units);
   }
 
-  /// Each thread adds up the lengths of a run of items; the one whose run this CTA's first step lies in finds the item.
-  template <class Args> ATTNC_DEVICE void find(const ForwardParams& p, const Args& args, int* shared) {
+  /// What the threads before this one have, and all of them. Whole CTA.
+  struct Sum {
+    int before, all;
+  };
+  ATTNC_DEVICE static Sum sum_up(int own, int* shared) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int run = (items.count + Threads - 1) / Threads;
-    const int first = min(int(threadIdx.x) * run, items.count), last = min(first + run, items.count);
-    int own = 0;
-    for (int i = first; i < last; ++i) own += items.length(p, args, i);
     int upto = own; // of the warp, this lane included
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const int below = __shfl_up_sync(0xffffffffu, upto, distance);
       if (lane >= distance) upto += below;
     }
+    __syncthreads();
     if (lane == 31) shared[warp] = upto;
     __syncthreads();
-    int total = 0, before = upto - own;
+    Sum sum = {upto - own, 0};
 #pragma unroll
     for (int w = 0; w < Threads / 32; ++w) {
-      if (w < warp) before += shared[w];
-      total += shared[w];
+      if (w < warp) sum.before += shared[w];
+      sum.all += shared[w];
     }
-    take(total);
-    if (before <= step && step < before + own) {
-      int i = first;
-      for (int length; (length = items.length(p, args, i)) <= step - before; ++i) before += length;
-      shared[Threads / 32] = i;
-      shared[Threads / 32 + 1] = before;
+    return sum;
+  }
+
+  /// Each thread counts a run of items: its steps, or its pieces, once these are settled. The one whose run this CTA's first
+  /// unit lies in goes through it again, up to there.
+  template <class Args> ATTNC_DEVICE void find(const ForwardParams& p, const Args& args, int* shared) {
+    const int run = (items.count + Threads - 1) / Threads;
+    const int begin_item = min(int(threadIdx.x) * run, items.count), end_item = min(begin_item + run, items.count);
+    enum { Steps, Units, Search } pass = Steps;
+    Sum sum = {0, 0};
+#pragma unroll 1
+    while (true) {
+      const int most = pass == Search ? first - sum.before : 0x7fffffff;
+      int own = 0, i = begin_item;
+#pragma unroll 1
+      for (; i < end_item; ++i) {
+        const int units = units_of(items.length(p, args, i));
+        if (units > most - own) break;
+        own += units;
+      }
+      if (pass == Search) {
+        if (i < end_item && most >= 0) {
+          shared[Threads / 32] = i;
+          shared[Threads / 32 + 1] = sum.before + own;
+        }
+        break;
+      }
+      sum = sum_up(own, shared);
+      if (pass == Steps) {
+        // No more pieces than CTAs: those of all steps, and one more an item for what is left over.
+        const int spare = int(gridDim.x) - items.count;
+        if (spare > 0) piece = (sum.all + spare - 1) / spare;
+        settle(sum.all);
+      }
+      pass = pass == Steps && way == Pieces ? Units : Search;
+      if (pass == Search) take(sum.all);
     }
     __syncthreads();
     item = shared[Threads / 32];
-    start = shared[Threads / 32 + 1];
+    before = shared[Threads / 32 + 1];
   }
 };
 

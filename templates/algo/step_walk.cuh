@@ -59,6 +59,8 @@ template <int Size, StepSource Source, bool HasMask> struct StepWalk {
   const int *partial_index, *full_index; // of Lists
   int log2_steps, partial_steps;         // of Lists: steps of a block, steps of partial blocks
 
+  StepWalk() = default; ///< of no use until it is assigned to
+
   /// All positions.
   ATTNC_DEVICE explicit StepWalk(int length) : length(length), all((length + Size - 1) / Size), count(all) {
     static_assert(Source == StepSource::All);

@@ -78,9 +78,9 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   auto text = explain(causal + "--shape 4,16,2,3,5000");
   if (!text) return;
   for (const char* part :
-       {"family sm80 for sm_90a (decode_sm80.cu)", "tile        32 x 64 (q rows",
+       {"family sm80 for sm_90a (decode_sm80.cu)", "tile        32 x 128 (q rows",
         "choice      decode: K and V are read once for the 24 rows of q that share a KV head",
-        "division    8 tiles of rows (query x head of a KV head), of at most 79 steps along KV", "bounds computed by the mod",
+        "division    8 tiles of rows (query x head of a KV head), of at most 40 steps along KV", "bounds computed by the mod",
         "K and V     10.24 MB, 100.0 % of them in live blocks\n"})
     CHECK_THAT(*text, Contains(part));
   for (const auto& [options, kernel, choice] :
