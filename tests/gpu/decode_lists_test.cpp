@@ -61,8 +61,8 @@ TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
 TEST_CASE("decode kernels list the steps of one long sequence, and of wide heads", "[gpu]") {
   ATTNC_NEED_GPU();
   const Mod mod = stripedMod(true);
-  for (const Problem& problem : {Problem{{1, 8, 2, 1, 1 << 20}, 64, 64, DType::F16}, // 512 words, which the last CTA joins
-                                 Problem{{2, 8, 2, 2, 20000}, 256, 256, DType::BF16}, // steps of 32 columns
+  for (const Problem& problem : {Problem{{1, 8, 2, 1, 1 << 20}, 64, 64, DType::F16}, // many words, which the last CTA joins
+                                 Problem{{2, 8, 2, 2, 20000}, 256, 256, DType::BF16}, // short steps
                                  Problem{{700, 4, 1, 1, 600}, 64, 64, DType::BF16}}) {
     HostOperands operands = draw(mod, problem);
     const std::optional<QueryOffsets> offsets = QueryOffsets::FromLengths;
