@@ -43,7 +43,8 @@ std::optional<DecodeTile> decodeTile(const Request& request) {
         for (int teamColumns = rows; teamColumns >= 16; teamColumns /= 2) {
           const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
           if (tile.blockN < 32) continue;                            // decode_lists.cu
-          if (options.headDimV > 192 && teamColumns > 16) continue; // beside O there are no registers for more scores
+          // Beside O of wide heads there are no registers for more scores.
+          if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 ? 32 : 64)) continue;
           for (int stages = 6; stages >= leastStages; --stages)
             if (const int shared = decodeSharedBytes(tile, stages, options);
                 shared + staticBytes(options) <= arch.sharedBytesPerCta())
