@@ -29,6 +29,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/copy_pages.cuh"
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
 #include "algo/packed_rows.cuh"
@@ -67,18 +68,20 @@ struct Sums {
   float state[kWarps][16][4];
 };
 
+using Params = typename ParametersOf<DecodeParams, kPageSize != 0>::Type;
+
 constexpr int kRingBytes = kTeams * kStages * kSlotBytes;
 struct QPart : SharedPart<QPart, QTile::kBytes> {};
 struct RingPart : SharedPart<RingPart, (kRingBytes > int(sizeof(Sums)) ? kRingBytes : int(sizeof(Sums)))> {};
 using Memory = SharedMemory<QPart, RingPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-/// Rows of K or V of one (batch, KV head): where blocks of them lie.
+/// Rows of K or V of one (batch, KV head): where blocks of them lie. Of pages: where the KV head's pool begins.
 struct KvRows {
   const Element* first;
   long long stride;
   ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head)
-      : first((const Element*)tensor + b * strides.batch + kv_head * strides.head), stride(strides.row) {}
+      : first((const Element*)tensor + (kPageSize ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
   ATTNC_DEVICE const Element* block(int start) const { return first + start * stride; }
 };
@@ -196,7 +199,7 @@ ATTNC_DEVICE void merge_parts(const DecodeParams& p, const PackedTile& tile, con
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_decode(const __grid_constant__ DecodeParams decode, const __grid_constant__ ModArgs args) {
+    attnc_decode(const __grid_constant__ Params decode, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ int words[kWarps + 2];
   const ForwardParams& p = decode.forward;
@@ -214,17 +217,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     auto walk = dealer.items.walk(p, args, tile);
     walk.keep_steps(share.begin, share.end);
     const KvRows k(p.k, p.k_stride, tile.b, tile.kv_head), v(p.v, p.v_stride, tile.b, tile.kv_head);
+    PageBlock<kPageSize, kTeamColumns> pages; // of the step to be loaded next
+    const auto look_up = [&](int i) {
+      if constexpr (kPageSize)
+        if (i < walk.count)
+          pages.look_up(pages_of(decode, tile.b), walk.start_of(i) + team * kTeamColumns, walk.length);
+    };
     const auto load = [&](int i) {
       if (i < walk.count) {
         const int start = walk.start_of(i) + team * kTeamColumns;
         const unsigned slot = ring + i % kStages * kSlotBytes;
-        copy_in<kTeamThreads>(KTile{slot}, k.block(start), k.stride, 0, walk.length - start, p.vectors, team_thread);
-        copy_in<kTeamThreads>(VTile{slot + KTile::kBytes}, v.block(start), v.stride, 0, walk.length - start, p.vectors,
-                              team_thread);
+        if constexpr (kPageSize) {
+          copy_in<kTeamThreads>(KTile{slot}, pages, k.first, p.k_stride, walk.length, p.vectors, team_thread);
+          copy_in<kTeamThreads>(VTile{slot + KTile::kBytes}, pages, v.first, p.v_stride, walk.length, p.vectors,
+                                team_thread);
+          look_up(i + 1);
+        } else {
+          copy_in<kTeamThreads>(KTile{slot}, k.block(start), k.stride, 0, walk.length - start, p.vectors, team_thread);
+          copy_in<kTeamThreads>(VTile{slot + KTile::kBytes}, v.block(start), v.stride, 0, walk.length - start, p.vectors,
+                                team_thread);
+        }
       }
       ptx::cp_async_commit_group();
     };
     load_q(q_tile, p, tile);
+    look_up(0);
 #pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) load(i);
 

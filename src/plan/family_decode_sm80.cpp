@@ -74,7 +74,7 @@ Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperan
   params.part_out = static_cast<float*>(workspace.at(Use::Parts));
   const int64_t ctas = ctasOf(stage, operands, device);
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
-  return ParameterBlock(params);
+  return withPages(params, operands);
 }
 
 Plan planDecode(const Request& request) {
