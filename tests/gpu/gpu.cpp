@@ -214,6 +214,12 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const DeviceNumbers lengths(operands.kvLengths), offsets(operands.qOffsets);
   inputs.kvLengths = lengths.view;
   inputs.qOffsets = offsets.view;
+  device::Buffer pages;
+  if (const auto& table = operands.pageTable) {
+    pages = take(device::Buffer::allocate(table->bytes.size()));
+    take(pages.upload(table->bytes.data(), table->bytes.size()));
+    inputs.pageTable = TensorView::contiguous(pages.data(), DType::I32, {table->shape[0], table->shape[1]});
+  }
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   device::Buffer lists;
   BlockMaskView mask;
