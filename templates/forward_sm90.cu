@@ -15,10 +15,10 @@
 // warpgroup has products under way during its softmax, and during the stores at the end of a tile.
 //
 //   role          threads                      registers   what
-//   producer      one thread, or a warp         40 or 32   walks tiles and steps, requests Q, K, V from the copy engine,
+//   producer      one thread, or a warp      56, 40 or 32  walks tiles and steps, requests Q, K, V from the copy engine,
 //                 where the mod loads columns               computes those columns
-//   storer        one thread of another warp    40 or 32   sends finished tiles of O to the copy engine
-//   consumer i    a warpgroup, 64 rows        232 or 160   products, mod, softmax
+//   storer        one thread of another warp 56, 40 or 32  sends finished tiles of O to the copy engine
+//   consumer i    a warpgroup, 64 rows    224, 232 or 160  products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
 //   QRing           kQStages tiles of kBlockM x kHeadDimQk       a slot: one tile of Q rows; then, if there are two slots,
@@ -70,8 +70,10 @@ static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % 16 == 0, "P V takes 16 columns at a time");
 constexpr int kThreads = 128 * (1 + kConsumers);
 // Registers a thread; all together not more than the CTA is launched with, 168 or 128 a thread.
-constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+// Looking pages up takes some, which narrow heads do not miss.
+constexpr bool kLooksUp = kPageSize != 0 && kConsumers == 2 && kHeadDimQk <= 64 && kHeadDimV <= 64;
+constexpr int kProducerRegisters = kLooksUp ? 56 : kConsumers == 2 ? 40 : 32;
+constexpr int kConsumerRegisters = kLooksUp ? 224 : kConsumers == 2 ? 232 : 160;
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
 
 // ------------------------------------------------------------------------------------------------------ shared memory
