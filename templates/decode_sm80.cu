@@ -35,6 +35,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/copy_pages.cuh"
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
 #include "algo/packed_rows.cuh"
@@ -75,6 +76,8 @@ struct HalfSums {
   float state[kTeamWarps][8][4];
 };
 
+using Params = typename ParametersOf<DecodeParams, kPageSize != 0>::Type;
+
 constexpr int kKvBytes = KTile::kBytes + VTile::kBytes;
 constexpr int kSlotBytes = kKvBytes > int(sizeof(HalfSums)) ? kKvBytes : int(sizeof(HalfSums));
 struct QPart : SharedPart<QPart, 2 * QTile::kBytes> {};
@@ -82,12 +85,12 @@ struct RingPart : SharedPart<RingPart, kTeams * kStages * kSlotBytes> {};
 using Memory = SharedMemory<QPart, RingPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-/// Rows of K or V of one (batch, KV head): where blocks of them lie.
+/// Rows of K or V of one (batch, KV head): where blocks of them lie. Of pages: where the KV head's pool begins.
 struct KvRows {
   const KvElement* first;
   long long stride;
   ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head)
-      : first((const KvElement*)tensor + b * strides.batch + kv_head * strides.head), stride(strides.row) {}
+      : first((const KvElement*)tensor + (kPageSize ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
   ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
@@ -305,7 +308,7 @@ struct Loader {
   ATTNC_DEVICE bool fetch(const ForwardParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
 
   /// The next step, if it is of these two items. Behind the last item's: empty ones, so that groups can be counted.
-  ATTNC_DEVICE void advance(const ForwardParams& p, const Work& work) {
+  ATTNC_DEVICE void advance(const Params& p, const Work& work) {
     const bool is_next = issued >= work.walk.count;
     if (!is_next || has_next) {
       const int i = is_next ? issued - work.walk.count : issued;
@@ -328,18 +331,28 @@ struct Loader {
   }
 
 private:
-  ATTNC_DEVICE void load(const ForwardParams& p, const Work& work, int i, int q_parity) {
+  ATTNC_DEVICE void load(const Params& decode, const Work& work, int i, int q_parity) {
+    const ForwardParams& p = decode.forward;
     if (i == 0) load_q(QTile{q + q_parity * QTile::kBytes}, p, work.tile);
     const KvRows k(p.k, p.k_stride, work.tile.b, work.tile.kv_head), v(p.v, p.v_stride, work.tile.b, work.tile.kv_head);
     const int start = work.walk.start_of(i) + column, rows = work.walk.length - start;
     const unsigned to = ring + slot * kSlotBytes;
-    copy_in<kTeamThreads>(KTile{to}, k.block(start), k.stride, 0, rows, p.vectors, thread);
-    copy_in<kTeamThreads>(VTile{to + KTile::kBytes}, v.block(start), v.stride, 0, rows, p.vectors, thread);
+    const KTile k_tile = {to};
+    const VTile v_tile = {to + KTile::kBytes};
+    if constexpr (kPageSize) {
+      PageBlock<kPageSize, kTeamColumns> pages;
+      pages.look_up(pages_of(decode, work.tile.b), start, work.walk.length);
+      copy_in<kTeamThreads>(k_tile, pages, k.first, p.k_stride, work.walk.length, p.vectors, thread);
+      copy_in<kTeamThreads>(v_tile, pages, v.first, p.v_stride, work.walk.length, p.vectors, thread);
+    } else {
+      copy_in<kTeamThreads>(k_tile, k.block(start), k.stride, 0, rows, p.vectors, thread);
+      copy_in<kTeamThreads>(v_tile, v.block(start), v.stride, 0, rows, p.vectors, thread);
+    }
   }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_decode(const __grid_constant__ DecodeParams decode, const __grid_constant__ ModArgs args) {
+    attnc_decode(const __grid_constant__ Params decode, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ int words[kWarps + 2];
   __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
@@ -372,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         __syncthreads();
       else if (i > 0)
         sync_team(team);
-      loader.advance(p, work);
+      loader.advance(decode, work);
       if (i < 0) continue;
       if constexpr (kFp8Kv)
         if (i == 0) {

@@ -18,6 +18,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/pages.cuh"
 #include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
@@ -29,14 +30,22 @@ constexpr int kRows = 8;   // q rows of a CTA, one a warp
 constexpr int kChunk = 32; // kv columns of a step, one a lane
 constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 
+using Params = typename ParametersOf<ForwardParams, kPageSize != 0>::Type;
+
+/// Elements from the beginning of k or v, of a (batch, KV head) or of a KV head's pool, to a row.
+ATTNC_DEVICE long long row_offset(const Strides& strides, const int* pages, int kv_idx) {
+  if constexpr (kPageSize == 0) return kv_idx * strides.row;
+  return paged_offset<kPageSize ? kPageSize : 1>(pages, strides, kv_idx);
+}
+
 /// Copies rows [kv_start, kv_start + 32) of k or v to shared memory as f32; zeros past kv_len. Whole CTA.
 template <int HeadDim>
-ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, long long row_stride, int kv_start,
-                             int kv_len) {
+ATTNC_DEVICE void load_chunk(float (*tile)[kHeadDimMax + 1], const Element* base, const Strides& strides, const int* pages,
+                             int kv_start, int kv_len) {
   __syncthreads();
   for (int i = threadIdx.x; i < kChunk * HeadDim; i += blockDim.x) {
     const int row = i / HeadDim, d = i % HeadDim;
-    tile[row][d] = kv_start + row < kv_len ? to_float(base[(kv_start + row) * row_stride + d]) : 0.f;
+    tile[row][d] = kv_start + row < kv_len ? to_float(base[row_offset(strides, pages, kv_start + row) + d]) : 0.f;
   }
   __syncthreads();
 }
@@ -51,7 +60,7 @@ ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start, int
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_forward(const __grid_constant__ ForwardParams p, const __grid_constant__ ModArgs args) {
+    attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   __shared__ float q_tile[kRows][kHeadDimQk];
   __shared__ float kv_tile[kChunk][kHeadDimMax + 1];
 
@@ -62,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const int q_idx = min(q_start + warp, p.q_len - 1); // a surplus warp repeats the last row and stores nothing
 
   const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head + q_idx * p.q_stride.row;
-  const Element* k = (const Element*)p.k + b * p.k_stride.batch + h / p.group * p.k_stride.head;
-  const Element* v = (const Element*)p.v + b * p.v_stride.batch + h / p.group * p.v_stride.head;
+  const Element* k = (const Element*)p.k + (kPageSize ? 0 : b) * p.k_stride.batch + h / p.group * p.k_stride.head;
+  const Element* v = (const Element*)p.v + (kPageSize ? 0 : b) * p.v_stride.batch + h / p.group * p.v_stride.head;
   for (int d = lane; d < kHeadDimQk; d += 32) q_tile[warp][d] = to_float(q[d]);
 
   const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
@@ -78,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const int kv_idx = min(step.start + lane, p.kv_len - 1);
 
     // S = mod(scale q k^T)
-    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride.row, step.start, kv_length<Mod>(p, args, head));
+    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride, pages_of(p, b), step.start, kv_length<Mod>(p, args, head));
     float score = 0.f;
     for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
     const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);     // SEAM(col)
@@ -94,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const float rescale = expf(row_max - reference), weight = expf(score - reference);
     row_max = new_max;
     row_sum = row_sum * rescale + weight; // this lane's part
-    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride.row, step.start, kv_length<Mod>(p, args, head));
+    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride, pages_of(p, b), step.start, kv_length<Mod>(p, args, head));
     for (float& x : out) x *= rescale;
     for (int j = 0; j < kChunk; ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);

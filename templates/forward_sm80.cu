@@ -22,6 +22,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
+#include "algo/copy_pages.cuh"
 #include "algo/kv_walk.cuh"
 #include "algo/softmax.cuh"
 #include "ptx/shared_memory.cuh"
@@ -47,6 +48,7 @@ struct VPart : SharedPart<VPart, VTile::kBytes> {};
 using Memory = SharedMemory<QPart, KPart, VPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
+using Params = typename ParametersOf<ForwardParams, kPageSize != 0>::Type;
 using Scores = Fragment<kRowGroups, kBlockN>;
 using Out = Fragment<kRowGroups, VTile::kColumns>;
 constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers of a thread
@@ -69,7 +71,7 @@ ATTNC_DEVICE void store(const Out& o, SoftmaxRow<kRowMax> (&row)[Out::kRows], co
 
 // NOTE: with the second number ptxas takes the registers that it needs; without, it spills some for one more CTA on an SM.
 extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kWarps == 4 ? 2 : 1)
-    attnc_forward(const __grid_constant__ ForwardParams p, const __grid_constant__ ModArgs args) {
+    attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const QTile q_tile = {shared + Memory::offset_of<QPart>()};
@@ -90,12 +92,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   constexpr bool kFormAnew = kAccumulators > (kBlockSparse ? 128 : __CUDA_ARCH__ < 900 ? 160 : 180);
   const int kv_head = h / p.group, live_rows = kv_length_of<Mod>(p, args, b, h);
   const auto kv_len = [&] { return kHasLengths<Mod> ? live_rows : p.kv_len; }; // NOTE: a variable costs registers
+  const auto load_pages = [&](auto tile, const void* pool, const Strides& strides, int start) {
+    PageBlock<kPageSize, kBlockN> pages;
+    pages.look_up(pages_of(p, b), start, kv_len());
+    const Element* head = (const Element*)pool + ptx::opaque(kv_head) * strides.head;
+    copy_in<kThreads>(tile, pages, head, strides, kv_len(), p.vectors);
+  };
   const auto load_k = [&](int start) {
+    if constexpr (kPageSize) return load_pages(k_tile, p.k, p.k_stride, start);
     const Element* head =
         kFormAnew ? (const Element*)p.k + b * p.k_stride.batch + ptx::opaque(kv_head) * p.k_stride.head : k;
     copy_in<kThreads>(k_tile, head, p.k_stride.row, start, kv_len(), p.vectors);
   };
   const auto load_v = [&](int start) {
+    if constexpr (kPageSize) return load_pages(v_tile, p.v, p.v_stride, start);
     const Element* head =
         kFormAnew ? (const Element*)p.v + b * p.v_stride.batch + ptx::opaque(kv_head) * p.v_stride.head : v;
     copy_in<kThreads>(v_tile, head, p.v_stride.row, start, kv_len(), p.vectors);

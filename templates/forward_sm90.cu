@@ -15,10 +15,10 @@
 // warpgroup has products under way during its softmax, and during the stores at the end of a tile.
 //
 //   role          threads                      registers   what
-//   producer      one thread, or a warp         40 or 32   walks tiles and steps, requests Q, K, V from the copy engine,
+//   producer      one thread, or a warp      56, 40 or 32  walks tiles and steps, requests Q, K, V from the copy engine,
 //                 where the mod loads columns               computes those columns
-//   storer        one thread of another warp    40 or 32   sends finished tiles of O to the copy engine
-//   consumer i    a warpgroup, 64 rows        232 or 160   products, mod, softmax
+//   storer        one thread of another warp 56, 40 or 32  sends finished tiles of O to the copy engine
+//   consumer i    a warpgroup, 64 rows    224, 232 or 160  products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
 //   QRing           kQStages tiles of kBlockM x kHeadDimQk       a slot: one tile of Q rows; then, if there are two slots,
@@ -51,6 +51,7 @@
 
 #include "algo/apply_mod.cuh"
 #include "algo/kv_walk.cuh"
+#include "algo/pages.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
 #include "params_sm90.cuh"
@@ -69,8 +70,10 @@ static_assert(kBlockM == 64 * kConsumers, "a warpgroup owns 64 rows");
 static_assert(kBlockN % 16 == 0, "P V takes 16 columns at a time");
 constexpr int kThreads = 128 * (1 + kConsumers);
 // Registers a thread; all together not more than the CTA is launched with, 168 or 128 a thread.
-constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+// Looking pages up takes some, which narrow heads do not miss.
+constexpr bool kLooksUp = kPageSize != 0 && kConsumers == 2 && kHeadDimQk <= 64 && kHeadDimV <= 64;
+constexpr int kProducerRegisters = kLooksUp ? 56 : kConsumers == 2 ? 40 : 32;
+constexpr int kConsumerRegisters = kLooksUp ? 224 : kConsumers == 2 ? 232 : 160;
 static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
 
 // ------------------------------------------------------------------------------------------------------ shared memory
@@ -101,6 +104,8 @@ ATTNC_DEVICE Mod::Col* columns_of(unsigned shared, int slot) {
   return (Mod::Col*)__cvta_shared_to_generic(shared + offset);
 }
 
+using Params = typename ParametersOf<ForwardParamsSm90, kPageSize != 0>::Type;
+
 /// What the producer tells the others about a tile of Q rows.
 struct Work {
   int b, h, q_start, valid; // not valid: no more work
@@ -115,7 +120,7 @@ struct Work {
 constexpr int kProducers = Mod::kColumnsLoad ? 32 : 1;
 
 struct Producer {
-  const ForwardParamsSm90& p;
+  const Params& p;
   const ModArgs& args;
   unsigned shared;
   const bool leads = threadIdx.x == 0;
@@ -126,6 +131,7 @@ struct Producer {
   /// Where a step stands: its tile's coordinates and its first column.
   struct At {
     int b, h, kv_head, origin, kv_start;
+    int length; // of K and V
   };
 
   ATTNC_DEVICE void tell_work(Work work) {
@@ -142,12 +148,23 @@ struct Producer {
     q.advance();
   }
 
+  template <class Tile>
+  ATTNC_DEVICE void request_kv(Tile tile, const TensorMap& map, unsigned barrier, const At& at, int batch_step) {
+    if constexpr (kPageSize) {
+      const int* table = pages_of(p, at.b);
+      request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
+                               [&](int i) { return i * kPageSize < at.length ? table[i] : -1; });
+    } else {
+      request_tile(tile, map, barrier, at.kv_start, at.kv_head, at.b * batch_step);
+    }
+  }
+
   ATTNC_DEVICE void request_k(const At& at, int flags) {
     k.wait_empty();
     if (leads) {
       k.tell({at.kv_start, flags});
       ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
-      request_tile(k.tile(), p.k, k.full(), at.kv_start, at.kv_head, at.b * p.k_batch_step);
+      request_kv(k.tile(), p.k, k.full(), at, p.k_batch_step);
     }
   }
 
@@ -155,7 +172,7 @@ struct Producer {
     v.wait_empty();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
-      request_tile(v.tile(), p.v, v.full(), at.kv_start, at.kv_head, at.b * p.v_batch_step);
+      request_kv(v.tile(), p.v, v.full(), at, p.v_batch_step);
     }
     v.advance();
   }
@@ -178,7 +195,7 @@ struct Producer {
 
   ATTNC_DEVICE void run() {
     TileDealer dealer{p.order};
-    At v_next = {0, 0, 0, 0, -1}; // the step whose V is to be requested next, if it has columns
+    At v_next = {0, 0, 0, 0, -1, 0}; // the step whose V is to be requested next, if it has columns
     while (dealer.valid()) {
       const TilePlace tile = tile_at(p.order, dealer.index);
       dealer.advance<kProducers>();
@@ -190,6 +207,7 @@ struct Producer {
       at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
       const auto walk =
           walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, p.base.q_len));
+      at.length = walk.length;
       // V one step behind K. Q comes after both, since its slot falls free last: with the O of a tile before.
       Step step = walk.at(0);
       int i = 0;
@@ -427,7 +445,7 @@ ATTNC_DEVICE void initialise(const ForwardParamsSm90& p, unsigned shared) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_forward(const __grid_constant__ ForwardParamsSm90 p, const __grid_constant__ ModArgs args) {
+    attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // NOTE: through a shuffle, since the compiler would otherwise form the address anew, at 50 cycles, for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);

@@ -40,6 +40,16 @@ struct ForwardParams {
   BlockLists lists;
 };
 
+/// What kernels of a cache take beside: those with kPageSize, whose K and V are pools of pages, [pages, kv_heads, kPageSize,
+/// head_dim], the stride over pages in Strides::batch. kv_len is the most positions that the table has room for.
+struct CacheParams {
+  const int* page_table;  // [batch, kv_len / kPageSize]: the page of positions i kPageSize .. (i + 1) kPageSize - 1
+  long long table_stride; // elements from one sequence to the next
+};
+template <class Params> struct Cached : Params {
+  CacheParams cache;
+};
+
 /// Backward pass: gradients of a scalar loss through out and lse of the forward pass whose operands are in `forward`
 /// (out, lse as it left them; row_max is not used). `out`'s strides are forward.out_stride.
 struct BackwardParams {

@@ -8,6 +8,7 @@
 #include "attnc/problem.h"
 #include "attnc/tensor.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -27,6 +28,9 @@ using Stream = CUstream_st*;
 /// What a kernel computes: out from q, k and v, or gradients of these and of captures, or the lists of a
 /// block mask from mask_mod. Decode: as Forward, for few queries over long KV; it serves any lengths.
 enum class KernelKind { Forward, Backward, BlockMask, Decode };
+
+/// What KernelOptions::pageSize may be.
+inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
 
 /// What is static in a kernel: a change of any of these is another kernel. Lengths, batch, heads, strides, scale and
 /// the captures' values are given at launch and never compile.
@@ -50,6 +54,9 @@ struct KernelOptions {
   /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
   /// pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;
+  /// Forward, Decode, with `lengths`: launches pass k and v as pools of pages with a page table (Operands::pageTable), and
+  /// must: positions of a page, one of kPageSizes. 0: they do not.
+  int pageSize = 0;
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
   /// -> 8192. A launch that gives another value is an error.

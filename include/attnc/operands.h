@@ -17,8 +17,8 @@ namespace attnc {
 /// only that k and v of a decode kernel may be E4M3 where q and out are of 16 bits (KernelOptions::fp8Kv).
 struct Operands {
   TensorView q;               ///< [B, H, Q_LEN, D], last stride 1
-  TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV
-  TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1
+  TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV. Or pages: see pageTable
+  TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1. Or pages
   std::optional<float> scale; ///< of q k^T; default 1 / sqrt(D)
   /// f32 [HKV], or [1, HKV] or [B, HKV] with the batch of k, where k and v are E4M3: what the elements of a KV head stand for is that many times
   /// their value. Not given: 1. Read by each launch.
@@ -30,6 +30,13 @@ struct Operands {
   /// i32 [B]: the position of the first query of each sequence, which mods see as q_idx; -2^24 to 2^24 - Q_LEN,
   /// clamped. For forward kernels with QueryOffsets::Tensor.
   std::optional<TensorView> qOffsets;
+  /// i32 [B, N]: k and v are pools of pages, k [pages, HKV, page_size, D] and v [pages, HKV, page_size, DV], a page_size of
+  /// kPageSizes, and entry (b, i) is the page of positions i * page_size .. (i + 1) * page_size - 1 of sequence b. Pages lie in
+  /// any order, and sequences may share some. A mod's KV_LEN is N * page_size; kvLengths must be given, and entries of pages
+  /// behind them are never read, nor do rows there reach any result. Entries before them must be pages of the pool. The last
+  /// stride is 1. A pool that lies as [pages, page_size, HKV, D] is the same view with strides swapped. For kernels with
+  /// KernelOptions::pageSize.
+  std::optional<TensorView> pageTable;
   /// All that the mod captures; tensors in device memory. Null: nothing.
   const Captures* captures = nullptr;
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its

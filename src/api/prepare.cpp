@@ -33,6 +33,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .fp8Kv = operands.k.dtype == DType::E4M3,
                        .lengths = sequences.lengths,
                        .offsets = sequences.offsets,
+                       .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
                        .tf32 = options.tf32,
                        .pins = options.pins};
   if (const BlockMaskView* mask = operands.blockMask) {
@@ -41,11 +42,6 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
     kernel.maskKvBlock = mask->shape.kvBlock;
   }
   return kernel;
-}
-
-ProblemShape problemIn(const Operands& operands) {
-  const auto &q = operands.q.shape, &k = operands.k.shape;
-  return {q[0], q[1], k[1], q[2], k[2]};
 }
 
 std::string problemText(const ProblemShape& problem) {
@@ -212,7 +208,7 @@ struct Prepared::Impl {
 };
 
 Status Prepared::Impl::check(const Operands& operands, void* memory) const {
-  if (const ProblemShape given = problemIn(operands); given != preparation.problem)
+  if (const ProblemShape given = plan::problemOf(operands); given != preparation.problem)
     return Error::environment(
         fmt::format("operands are of {}, prepared were {}", problemText(given), problemText(preparation.problem)),
         "prepare for these; kernels are kept, so it costs microseconds");
@@ -296,7 +292,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   if (options.decode.value_or(kernel->fp8Kv)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
-    kernel->packedRows = packedRowsFor(problemIn(operands));
+    kernel->packedRows = packedRowsFor(plan::problemOf(operands));
   }
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();

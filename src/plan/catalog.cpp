@@ -5,6 +5,9 @@
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace attnc::plan {
 namespace {
@@ -65,6 +68,7 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
           .blockN = tile.blockN,
           .warps = tile.warps,
           .blockSparse = options.blockSparse,
+          .pageSize = options.pageSize,
           .rowMax = options.rowMax,
           .tf32 = options.tf32};
 }
@@ -75,6 +79,13 @@ Status checkOptions(const KernelOptions& options) {
     return Error::environment(
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
         "forward and decode kernels do");
+  if (!isForward && options.pageSize)
+    return Error::environment(fmt::format("{} kernels take no pages", kindName(options.kind)), "forward and decode kernels do");
+  if (options.pageSize && std::find(kPageSizes.begin(), kPageSizes.end(), options.pageSize) == kPageSizes.end())
+    return Error::environment(fmt::format("pages of {} rows are not supported", options.pageSize),
+                              fmt::format("{} are", fmt::join(kPageSizes, ", ")));
+  if (options.pageSize && !options.lengths)
+    return Error::environment("pages need KV lengths of sequences, and none are given", "set KernelOptions::lengths");
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),

@@ -125,7 +125,7 @@ Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperan
                             .kv_block = stage.config.blockN};
   }
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
-  return ParameterBlock(params);
+  return withPages(params, operands);
 }
 
 Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,

@@ -6,7 +6,7 @@ namespace {
 
 Expected<ParameterBlock> naiveParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                          const WorkspaceView&) {
-  return ParameterBlock(forwardParams(operands));
+  return withPages(forwardParams(operands), operands);
 }
 
 Plan planNaive(const Request& request) {

@@ -42,7 +42,7 @@ Tile sm80Tile(const Request& request) {
 
 Expected<ParameterBlock> sm80Parameters(const Stage&, const LaunchOperands& operands, const Device&,
                                         const WorkspaceView&) {
-  return ParameterBlock(forwardParams(operands));
+  return withPages(forwardParams(operands), operands);
 }
 
 Plan planSm80(const Request& request) {

@@ -6,6 +6,7 @@
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace attnc::plan {
 namespace {
@@ -15,13 +16,14 @@ std::string unservedBySm90(const Request& request) {
   const KernelOptions& options = request.options;
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
   if (options.blockSparse && options.maskQBlock < 128) return "takes block masks with q blocks of 128 or 256";
   return {};
 }
 
 /// Rows of 64 per consumer warpgroup. Three of them (192 rows, 160 registers a thread) pay at head dim 64 as long as
 /// rows need not match the blocks of a mask, and the mod gets by with the registers: the addresses of loads for every
-/// score take some. With lists blockN divides the block.
+/// score take some, and those of pages. With lists blockN divides the block.
 Tile sm90Tile(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
@@ -29,7 +31,8 @@ Tile sm90Tile(const Request& request) {
   const bool lists = options.blockSparse, heavy = weight == Weight::Heavy;
   if (widest <= 64) {
     if (lists) return {128, 128, 8};
-    return heavy ? Tile{128, 64, 8} : Tile{192, 128, 12};
+    if (heavy) return {128, 64, 8};
+    return options.pageSize ? Tile{128, 128, 8} : Tile{192, 128, 12};
   }
   if (widest <= 128) return {128, heavy ? 64 : 128, 8};
   if (lists) return {128, 64, 8};
@@ -55,7 +58,9 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
 Status checkSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
-    if (Status status = checkMappable(name, *tensor); !status) return status;
+    if (Status status = checkMappable(name, *tensor, operands.pageTable && (tensor == &operands.k || tensor == &operands.v));
+        !status)
+      return status;
   return {};
 }
 
@@ -69,9 +74,11 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   void* const somewhere = operands.q.data;
   auto q = mapOf("q", operands.q, blockM, somewhere);
   if (!q) return q.error();
-  auto k = mapOf("k", operands.k, blockN, somewhere);
+  // A page is an entry of the batch: one copy never goes beyond it.
+  const int kvRows = operands.pageTable ? std::min(blockN, stage.config.pageSize) : blockN;
+  auto k = mapOf("k", operands.k, kvRows, somewhere);
   if (!k) return k.error();
-  auto v = mapOf("v", operands.v, blockN, somewhere);
+  auto v = mapOf("v", operands.v, kvRows, somewhere);
   if (!v) return v.error();
   auto out = mapOf("out", operands.out, blockM, somewhere);
   if (!out) return out.error();
@@ -85,7 +92,7 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   params.order.heads = base.batch * base.q_heads;
   params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group);
   params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
-  return ParameterBlock(params);
+  return withPages(params, operands);
 }
 
 Plan planSm90(const Request& request) {
@@ -93,6 +100,7 @@ Plan planSm90(const Request& request) {
   const int widest = std::max(options.headDim, options.headDimV);
   Tile tile = sm90Tile(request);
   if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
+  if (options.pageSize) tile.blockN = int(std::bit_floor(unsigned(tile.blockN))); // whole pages, or a part of one
   codegen::Config config = configOf(options, tile);
   config.kvStages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
   config.qStages = widest <= 128 ? 2 : 1;

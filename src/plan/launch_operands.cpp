@@ -4,6 +4,8 @@
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <llvm/ADT/STLExtras.h>
 
 #include <cmath>
 #include <limits>
@@ -81,6 +83,23 @@ Status checkSequences(std::string_view name, const TensorView& tensor, int64_t b
                fmt::format("i32 [{}]", batch));
 }
 
+/// page_table: i32 [batch, any], beside a pool whose pages are those that the kernel was compiled for.
+Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch, const KernelOptions& options) {
+  const bool isTable = table.rank == 2 && table.dtype == DType::I32 && table.shape[0] == batch;
+  if (!isTable || table.shape[1] < 0 || table.shape[1] > std::numeric_limits<int32_t>::max())
+    return wrong("page_table", fmt::format("is {} {}", dtypeName(table.dtype), shapeText(table)),
+                 fmt::format("i32 [{}, pages of a sequence]", batch));
+  if (table.shape[1] > 1 && table.stride[1] != 1)
+    return wrong("page_table", fmt::format("has last stride {}", table.stride[1]), "1");
+  if (llvm::find(kPageSizes, pool.shape[2]) == kPageSizes.end())
+    return wrong("k", fmt::format("has pages of {} rows", pool.shape[2]),
+                 fmt::format("one of {}", fmt::join(kPageSizes, ", ")));
+  if (pool.shape[2] != options.pageSize)
+    return wrong("k", fmt::format("has pages of {} rows", pool.shape[2]),
+                 fmt::format("{}, which the kernel was compiled for", options.pageSize));
+  return {};
+}
+
 /// Lists that a kernel walks. Addresses are not looked at.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
   if (Status status = checkServes(mask.shape, problem); !status) return status;
@@ -121,15 +140,19 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
                                      {"v", &all.v, kvDType}, {"out", &all.out, options.dtype}})
     if (Status status = checkOperand(name, *tensor, dtype); !status) return status.error();
   const auto &q = all.q.shape, &k = all.k.shape;
+  const bool isPaged = operands.pageTable.has_value();
+  if (isPaged)
+    if (Status status = checkPages(*operands.pageTable, all.k, q[0], options); !status) return status.error();
   if (Status status = checkShape("q", all.q, {q[0], q[1], q[2], options.headDim}); !status) return status.error();
-  if (k[0] != q[0] && k[0] != 1)
+  if (!isPaged && k[0] != q[0] && k[0] != 1)
     return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, or 1", q[0]));
   if (q[1] && (k[1] == 0 || q[1] % k[1]))
     return wrong("k", fmt::format("has {} heads", k[1]), fmt::format("a divisor of q's {}", q[1]));
   if (Status status = checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}); !status) return status.error();
   if (Status status = checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}); !status) return status.error();
   if (Status status = checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}); !status) return status.error();
-  for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{"k", k[2]}})
+  all.problem = problemOf(operands);
+  for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
     if (length > ir::kMaxExtent)
       return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));
   if (outputs.lse)
@@ -139,9 +162,9 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   all.lse = outputs.lse ? static_cast<float*>(outputs.lse->data) : nullptr;
   all.rowMax = outputs.rowMax ? static_cast<float*>(outputs.rowMax->data) : nullptr;
   all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
-  all.problem = {q[0], q[1], k[1], q[2], k[2]};
   all.kvLengths = operands.kvLengths;
   all.qOffsets = operands.qOffsets;
+  all.pageTable = operands.pageTable;
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
     if (*tensor)
       if (Status status = checkSequences(name, **tensor, q[0]); !status) return status.error();
@@ -162,7 +185,8 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
 Status checkSequencesGiven(const Operands& operands, const KernelOptions& options) {
   for (auto [name, isMeant, isGiven, option] :
        {std::tuple("kv_lengths", options.lengths, operands.kvLengths.has_value(), "lengths"),
-        {"q_offset", options.offsets == QueryOffsets::Tensor, operands.qOffsets.has_value(), "offsets"}})
+        {"q_offset", options.offsets == QueryOffsets::Tensor, operands.qOffsets.has_value(), "offsets"},
+        {"page_table", options.pageSize != 0, operands.pageTable.has_value(), "pageSize"}})
     if (isMeant != isGiven)
       return Error::environment(isMeant ? fmt::format("the kernel was compiled for {}, which is not given", name)
                                         : fmt::format("{} is given to a kernel that was compiled without", name),
@@ -180,7 +204,8 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (Status status = checkSequencesGiven(operands, options); !status) return status.error();
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets}})
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets},
+                              {"page_table", &all->pageTable}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
   for (auto [name, tensor] : {std::pair("k_scale", &all->kScales), {"v_scale", &all->vScales}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory, or no scales");
@@ -269,6 +294,17 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
 Strides stridesOf(const TensorView& tensor) {
   return {tensor.shape[0] > 1 ? tensor.stride[0] : 0, tensor.shape[1] > 1 ? tensor.stride[1] : 0,
           tensor.shape[2] > 1 ? tensor.stride[2] : 0};
+}
+
+CacheParams cacheParams(const LaunchOperands& operands) {
+  const TensorView& table = *operands.pageTable;
+  return {static_cast<const int*>(table.data), table.shape[0] > 1 ? table.stride[0] : 0};
+}
+
+ProblemShape problemOf(const Operands& operands) {
+  const auto &q = operands.q.shape, &k = operands.k.shape;
+  const int64_t kvLen = operands.pageTable ? operands.pageTable->shape[1] * k[2] : k[2];
+  return {q[0], q[1], k[1], q[2], kvLen};
 }
 
 ForwardParams forwardParams(const LaunchOperands& operands) {

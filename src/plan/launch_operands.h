@@ -32,6 +32,7 @@ struct LaunchOperands {
   float scale = 1;
   std::optional<TensorView> kvLengths, qOffsets; ///< i32 [batch]
   std::optional<TensorView> kScales, vScales;    ///< f32 [batch or 1, kv heads] of fp8
+  std::optional<TensorView> pageTable; ///< i32 [batch, pages of a sequence]; k and v are pools then
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0
@@ -75,6 +76,12 @@ Strides stridesOf(const TensorView& tensor);
 
 /// The parameters that all forward kernels have in common.
 ForwardParams forwardParams(const LaunchOperands& operands);
+
+/// Those of kernels of a cache. Precondition: a page table is given.
+CacheParams cacheParams(const LaunchOperands& operands);
+
+/// What q, k and v pose, with a page table or without. Precondition: ranks as they must be.
+ProblemShape problemOf(const Operands& operands);
 
 /// Those of all backward kernels. `delta`: workspace, an f32 a row of q.
 BackwardParams backwardParams(const LaunchOperands& operands, float* delta);

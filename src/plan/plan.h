@@ -44,8 +44,15 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, DecodeParams, DecodeListsParams, ForwardParamsSm90, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
+    std::variant<ForwardParams, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
+                 Cached<ForwardParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
+
+/// The parameters of a kernel whose K and V lie in pages, if they do.
+template <class Params> ParameterBlock withPages(const Params& params, const LaunchOperands& operands) {
+  if (!operands.pageTable) return params;
+  return Cached<Params>{params, cacheParams(operands)};
+}
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

@@ -38,14 +38,14 @@ Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxR
   return mapped;
 }
 
-Status checkMappable(std::string_view name, const TensorView& tensor) {
+Status checkMappable(std::string_view name, const TensorView& tensor, bool isPool) {
   if (tensor.elements() == 0) return {};
   if (reinterpret_cast<uintptr_t>(tensor.data) % 16)
     return Error::environment(fmt::format("{} does not begin at a multiple of 16 bytes", name), kRemedy);
   const int64_t step = 16 / dtypeBytes(tensor.dtype), limit = (int64_t(1) << 40) / dtypeBytes(tensor.dtype);
-  for (auto [axis, label] : {std::pair(0, "batch"), {1, "head"}, {2, "row"}}) {
+  for (auto [axis, label] : {std::pair(0, isPool ? "page" : "batch"), {1, "head"}, {2, "row"}}) {
     const int64_t stride = tensor.stride[axis];
-    const bool broadcasts = axis == 0 && stride == 0; // the batch coordinate then stays 0
+    const bool broadcasts = axis == 0 && stride == 0 && !isPool; // the batch coordinate then stays 0
     if (tensor.shape[axis] <= 1 || broadcasts) continue;
     if (stride % step == 0 && stride > 0 && stride < limit) continue;
     return Error::environment(

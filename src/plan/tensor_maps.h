@@ -18,8 +18,8 @@ struct Mapped {
 Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere);
 
 /// Whether the copy engine can describe the tensor; the driver, which encodes the maps, may still refuse one. An empty
-/// tensor always fits.
-Status checkMappable(std::string_view name, const TensorView& tensor);
+/// tensor always fits. `isPool`: of pages, where other tensors have a batch.
+Status checkMappable(std::string_view name, const TensorView& tensor, bool isPool = false);
 
 /// Heads of a section: as many of `heads` as keep what CTAs share of each, `headBytes`, in about half of L2; sections are
 /// of equal size.

@@ -50,6 +50,32 @@ ATTNC_DEVICE void copy_in(PaddedTile<Element, Rows, Columns> tile, const Element
   }
 }
 
+/// The same of rows that lie anywhere: `row_of(i)` points to row i, and is called by whole warps, for rows past `length`,
+/// too, which are zero in shared memory.
+template <int Threads, class Element, int Rows, int Columns, class RowOf>
+ATTNC_DEVICE void copy_rows_in(PaddedTile<Element, Rows, Columns> tile, int length, bool vectors, RowOf row_of,
+                               unsigned thread = threadIdx.x) {
+  using Tile = PaddedTile<Element, Rows, Columns>;
+  constexpr int kDim = Tile::kColumns;
+  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = kDim / kPerChunk;
+  if (vectors) {
+#pragma unroll
+    for (int i = 0; i < (Rows * kChunks + Threads - 1) / Threads; ++i) {
+      const int linear = i * Threads + thread, row = linear / kChunks, chunk = linear % kChunks;
+      if (Rows * kChunks % Threads != 0 && linear >= Rows * kChunks) break;
+      const bool inside = row < length && (kDim == Columns || chunk * kPerChunk < Columns);
+      ptx::cp_async_16(tile.row(row) + chunk * 16, row_of(row) + chunk * kPerChunk, inside ? 16 : 0);
+    }
+  } else {
+#pragma unroll 1 // NOTE: and opaque, as above
+    for (int linear = ptx::opaque(thread); linear < Rows * kDim; linear += Threads) {
+      const int row = linear / kDim, d = linear % kDim;
+      const Element* source = row_of(row) + d;
+      tile.elements(row)[d] = row < length && d < Columns ? *source : from_float<Element>(0.f);
+    }
+  }
+}
+
 /// The tile's rows to the rows [row_start, ...) of a [length, Columns] matrix. One warp.
 template <class Element, int Rows, int Columns>
 ATTNC_DEVICE void copy_out(PaddedTile<Element, Rows, Columns> tile, Element* base, long long row_stride, int row_start,

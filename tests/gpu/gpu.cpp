@@ -232,6 +232,12 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const DeviceScales kScales(operands.kScales), vScales(operands.vScales);
   inputs.kScales = kScales.view;
   inputs.vScales = vScales.view;
+  device::Buffer pages;
+  if (const auto& table = operands.pageTable) {
+    pages = take(device::Buffer::allocate(table->bytes.size()));
+    take(pages.upload(table->bytes.data(), table->bytes.size()));
+    inputs.pageTable = TensorView::contiguous(pages.data(), DType::I32, {table->shape[0], table->shape[1]});
+  }
   const BlockMaskShape shape{s.batch, s.qHeads, s.qLen, s.kvLen, options.qBlock, options.kvBlock};
   device::Buffer lists;
   BlockMaskView mask;

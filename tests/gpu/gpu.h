@@ -61,6 +61,7 @@ struct HostOperands {
   Captures captures; ///< views into `tensors`
   std::vector<int32_t> kvLengths, qOffsets; ///< of each sequence; empty: not given
   std::optional<cli::HostTensor> kScales, vScales; ///< of k and v of e4m3
+  std::optional<cli::HostTensor> pageTable; ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 

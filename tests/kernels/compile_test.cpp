@@ -193,6 +193,42 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (int pageSize : kPageSizes) {
+      const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
+        if (options.blockSparse && !mod.hasMaskMod()) return;
+        options.lengths = true;
+        options.offsets = options.blockSparse ? QueryOffsets::None : QueryOffsets::FromLengths;
+        options.pageSize = pageSize;
+        jobs.push_back({fmt::format("{} {} {} d{}, pages of {}{}", name, familyName(options.family), options.arch,
+                                    options.headDim, pageSize, options.blockSparse ? ", lists" : ""),
+                        mod, options});
+      };
+      const bool isWide = name == "alibi" || name == "document";
+      if (name != "alibi" && pageSize != 1 && pageSize != 16) continue;
+      for (int dim : {64, 128}) {
+        add({.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = dim});
+        add({.family = Family::Sm80, .arch = "sm_80", .headDim = dim});
+        if (pageSize >= 8) add({.family = Family::Sm90, .arch = "sm_90a", .headDim = dim});
+      }
+      if (!isWide) continue;
+      add({.family = Family::Naive, .arch = "sm_80", .headDim = 64});
+      add({.family = Family::Sm80, .arch = "sm_80", .dtype = DType::F32, .headDim = 96});
+      add({.family = Family::Sm80, .arch = "sm_80", .headDim = 128, .blockSparse = true});
+      add({.family = Family::Sm80, .arch = "sm_89", .headDim = 256});
+      add({.kind = KernelKind::Decode, .arch = "sm_80", .dtype = DType::F16, .headDim = 128, .packedRows = 64});
+      add({.kind = KernelKind::Decode, .arch = "sm_89", .headDim = 40, .packedRows = 32});
+      if (pageSize < 8) continue;
+      for (int dim : {192, 256}) add({.family = Family::Sm90, .arch = "sm_90a", .headDim = dim});
+      add({.family = Family::Sm90, .arch = "sm_90a", .headDim = 64, .blockSparse = true});
+    }
+  REQUIRE(jobs.size() > 150);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");

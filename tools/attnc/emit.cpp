@@ -56,8 +56,9 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .headDimV = options.target.headDimV,
                        .blockSparse = options.blockSparse,
                        .fp8Kv = options.target.fp8Kv,
-                       .lengths = options.sequences.kvLengths,
+                       .lengths = options.sequences.lengths(),
                        .offsets = options.sequences.settledOffsets(),
+                       .pageSize = options.sequences.pageSize,
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
@@ -106,7 +107,7 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") {
-    const passes::SequenceForm form{options.sequences.kvLengths, options.sequences.settledOffsets()};
+    const passes::SequenceForm form{options.sequences.lengths(), options.sequences.settledOffsets()};
     if (!form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
     if (!mod) return std::move(mod).error();
     return mod->irText();
@@ -184,7 +185,8 @@ void addEmit(CLI::App& app, int& exitCode) {
       ->type_name("N");
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
-  options->sequences.addTo(*command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it");
+  options->sequences.addTo(*command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
+                            "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);
   command

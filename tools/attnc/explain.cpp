@@ -77,7 +77,8 @@ std::string valuesText(const Captures& captures) {
 /// What kernels are told of sequences, and what the counts of blocks take for it.
 std::string sequencesText(const KernelOptions& kernel) {
   std::string text = kernel.lengths ? "KV lengths, counted below as full" : "";
-  const auto add = [&](const char* more) { text += (text.empty() ? "" : "; ") + std::string(more); };
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (kernel.pageSize) add(fmt::format("pages of {} rows", kernel.pageSize));
   if (kernel.offsets == QueryOffsets::FromLengths) add("the last query at the last key");
   if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
@@ -148,6 +149,8 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
 int runExplain(const ExplainOptions& options) {
   options.run.gradients.check(options.isBackward());
   options.run.sequences.check(!options.isBackward());
+  if (const int rows = options.run.sequences.pageSize; rows && options.shape && options.shape->kvLen % rows)
+    throw CLI::ValidationError("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows));
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return report(arch.error());
@@ -183,7 +186,8 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
       ->excludes("--head-dim-v");
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
-  options.run.sequences.addTo(command, "Forward, decode: the kernel takes a KV length for each sequence");
+  options.run.sequences.addTo(command, "Forward, decode: the kernel takes a KV length for each sequence",
+                             "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }

@@ -234,8 +234,10 @@ void addOptions(CLI::App& command, RunOptions& options) {
                    "Gradients, too: of a loss whose gradients by out and lse are dout [B, H, Q_LEN, DV] and dlse f32\n"
                    "[B, H, Q_LEN], which may be missing. Writes dq, dk, dv, d_<capture>, and lse");
   options.sequences.addTo(command,
-                          "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where "
-                          "the\nfile has that tensor. --random draws it");
+                          "Forward, decode: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
+                          "file has\nthat tensor. --random draws it",
+                          "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 8, 16, 32, 64, 128,\n"
+                          "256. In a file they do where it has a page table, i32 page_table [B, N]");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");

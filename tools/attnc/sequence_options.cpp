@@ -2,10 +2,21 @@
 
 #include "usage.h"
 
+#include "attnc/kernel.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace attnc::cli {
 
-void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths) {
+void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const char* helpOfPages) {
   command.add_flag("--kv-lengths", kvLengths, helpOfLengths);
+  const auto isPageSize = [](const std::string& text) {
+    for (int size : kPageSizes)
+      if (text == std::to_string(size)) return std::string();
+    return fmt::format("pages have {} rows", fmt::join(kPageSizes, ", "));
+  };
+  command.add_option("--page-size", pageSize, helpOfPages)->check(isPageSize);
   command
       .add_option("--q-offset", qOffset,
                   "Forward, decode: where the queries of each sequence stand. none: from 0 on; lengths: the last query at the\n"
@@ -21,13 +32,14 @@ std::optional<QueryOffsets> SequenceOptions::offsets() const {
 }
 
 QueryOffsets SequenceOptions::settledOffsets() const {
-  return offsets().value_or(kvLengths ? QueryOffsets::FromLengths : QueryOffsets::None);
+  return offsets().value_or(lengths() ? QueryOffsets::FromLengths : QueryOffsets::None);
 }
 
 void SequenceOptions::check(bool isForward) const {
   if (isForward) return;
   constexpr const char* kReason = "is of forward and decode kernels, and this is none";
   if (kvLengths) throw CLI::ValidationError("--kv-lengths", kReason);
+  if (pageSize) throw CLI::ValidationError("--page-size", kReason);
   if (!qOffset.empty()) throw CLI::ValidationError("--q-offset", kReason);
 }
 

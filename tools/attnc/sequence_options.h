@@ -1,4 +1,4 @@
-// What is told of the sequences of a batch one by one: KV lengths, and where queries stand.
+// What is told of the sequences of a batch one by one: KV lengths, where queries stand, pages of K and V.
 #pragma once
 
 #include "attnc/problem.h"
@@ -12,9 +12,12 @@ namespace attnc::cli {
 
 struct SequenceOptions {
   bool kvLengths = false;
+  int pageSize = 0;    ///< rows of a page of K and V; 0: they do not lie in pages
   std::string qOffset; ///< "none", "lengths", "tensor"; empty: not said
 
-  void addTo(CLI::App& command, const char* helpOfLengths);
+  void addTo(CLI::App& command, const char* helpOfLengths, const char* helpOfPages);
+  /// Pages need lengths.
+  bool lengths() const { return kvLengths || pageSize; }
   /// As PrepareOptions::offsets.
   std::optional<QueryOffsets> offsets() const;
   /// The same, and by kvLengths where it is not said.

@@ -46,7 +46,13 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   shapes.operands.v = view(problem.kvHeads, problem.kvLen, headDimV, kvDType);
   shapes.outputs.out = view(problem.qHeads, problem.qLen, headDimV, dtype);
   const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {problem.batch});
-  if (sequences.kvLengths) shapes.operands.kvLengths = ofBatch;
+  if (sequences.lengths()) shapes.operands.kvLengths = ofBatch;
+  if (const int64_t rows = sequences.pageSize) {
+    const int64_t pages = problem.kvLen / rows;
+    shapes.operands.pageTable = TensorView::contiguous(nullptr, DType::I32, {problem.batch, pages});
+    shapes.operands.k.shape = {problem.batch * pages, problem.kvHeads, rows, target.headDim};
+    shapes.operands.v.shape = {problem.batch * pages, problem.kvHeads, rows, headDimV};
+  }
   if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
   addBackward(shapes, problem);
   return shapes;

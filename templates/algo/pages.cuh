@@ -1,0 +1,68 @@
+// K and V in pages: where the rows of a block of positions lie. Kernels know positions alone; the table is read once a page
+// and block, and never behind a sequence's length.
+#pragma once
+
+#include "mod/contract.cuh"
+#include "params.cuh"
+
+namespace attnc {
+
+/// The parameters of a kernel, whose K and V may be a cache.
+template <class Params, bool IsCached> struct ParametersOf {
+  using Type = Params;
+};
+template <class Params> struct ParametersOf<Params, true> {
+  using Type = Cached<Params>;
+};
+
+/// A sequence's row of the table; null without.
+template <class Params> ATTNC_DEVICE const int* pages_of(const Cached<Params>& p, int b) {
+  return p.cache.page_table + b * p.cache.table_stride;
+}
+template <class Params> ATTNC_DEVICE const int* pages_of(const Params&, int) { return nullptr; }
+
+/// Elements from the beginning of a pool to a position of a sequence, in KV head 0.
+template <int PageSize> ATTNC_DEVICE long long paged_offset(const int* table, const Strides& strides, int position) {
+  return table[position / PageSize] * strides.batch + position % PageSize * strides.row;
+}
+
+/// The pages of a block of `Rows` positions; a warp's lanes hold them together. All of it is for whole warps.
+template <int PageSize, int Rows> struct PageBlock {
+  static constexpr int kPages = Rows > PageSize ? Rows / PageSize : 1;
+  static constexpr int kHeld = (kPages + 31) / 32; ///< by a lane
+  static_assert(Rows % PageSize == 0 || PageSize % Rows == 0, "pages of a block are whole, or it lies in one");
+  static_assert(kHeld <= 2, "blocks of 64 positions at most");
+
+  unsigned start = 0; ///< the first position, a multiple of Rows
+  int page[kHeld];
+
+  ATTNC_DEVICE void look_up(const int* table, int first, int length) {
+    start = first;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const unsigned index = kPages == 1 ? 0 : 32 * i + threadIdx.x % 32, position = start + index * PageSize;
+      page[i] = index < kPages && int(position) < length ? table[position / PageSize] : 0;
+    }
+  }
+
+  /// Elements from the beginning of a pool to a row of the block, in KV head 0.
+  ATTNC_DEVICE long long offset(const Strides& strides, unsigned row) const {
+    if constexpr (kPages == 1) {
+      return page[0] * strides.batch + (start % PageSize + row) * strides.row;
+    } else {
+      const unsigned index = row / PageSize;
+      int at = __shfl_sync(0xffffffffu, page[0], index % 32);
+      if constexpr (kHeld == 2) {
+        const int of_second = __shfl_sync(0xffffffffu, page[1], index % 32);
+        if (index >= 32) at = of_second;
+      }
+      return at * strides.batch + row % PageSize * strides.row;
+    }
+  }
+};
+/// Of kernels without pages: nothing.
+template <int Rows> struct PageBlock<0, Rows> {
+  ATTNC_DEVICE void look_up(const int*, int, int) {}
+};
+
+} // namespace attnc

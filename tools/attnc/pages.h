@@ -1,0 +1,23 @@
+// K and V in pages of a pool, in host memory: gathered for the reference, and dealt from rows that lie together.
+#pragma once
+
+#include "host_tensor.h"
+
+#include "attnc/error.h"
+
+namespace attnc::cli {
+
+/// K or V of a pool [pages, HKV, page_size, D] as rows [B, HKV, N page_size, D] of sequences, by a table i32 [B, N]. Rows
+/// behind a sequence's length, i32 [B], are 0, and table entries behind it are not looked at. Errors (environment): other
+/// entries that are no pages. Preconditions: shapes as said.
+Expected<HostTensor> gatherPages(const HostTensor& pool, const HostTensor& table, const HostTensor& lengths);
+
+/// The way back, to a pool of `pages` pages. What no sequence has is NaN, so that whoever reads it shows. Precondition: the
+/// entries that count are pages.
+HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const HostTensor& lengths, int64_t pages,
+                       int64_t pageSize);
+
+/// A table i32 [B, N] of pages in any order, each of one sequence. The same seed gives the same.
+HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed);
+
+} // namespace attnc::cli
