@@ -24,11 +24,15 @@
 //   __syncthreads              after a part is stored         it is; the last one to arrive merges
 //   __syncthreads              at an item's end               shared memory is free
 //
+// New rows of K and V (kAppends), those of the tokens of q, are written into K and V by the CTA that has an item's first step,
+// while all take them from where they were given: nobody reads what this launch writes.
+//
 // Grid: any; what is divided has parts for each CTA. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
+#include "algo/append.cuh"
 #include "algo/copy_pages.cuh"
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
@@ -68,7 +72,8 @@ struct Sums {
   float state[kWarps][16][4];
 };
 
-using Params = typename ParametersOf<DecodeParams, kPageSize != 0>::Type;
+constexpr bool kIsCached = kPageSize != 0 || kAppends;
+using Params = typename ParametersOf<DecodeParams, kIsCached>::Type;
 
 constexpr int kRingBytes = kTeams * kStages * kSlotBytes;
 struct QPart : SharedPart<QPart, QTile::kBytes> {};
@@ -80,8 +85,8 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 struct KvRows {
   const Element* first;
   long long stride;
-  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head)
-      : first((const Element*)tensor + (kPageSize ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
+  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head, bool in_pages = kPageSize != 0)
+      : first((const Element*)tensor + (in_pages ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
   ATTNC_DEVICE const Element* block(int start) const { return first + start * stride; }
 };
@@ -219,18 +224,27 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const KvRows k(p.k, p.k_stride, tile.b, tile.kv_head), v(p.v, p.v_stride, tile.b, tile.kv_head);
     PageBlock<kPageSize, kTeamColumns> pages; // of the step to be loaded next
     const auto look_up = [&](int i) {
-      if constexpr (kPageSize)
+      if constexpr (kIsCached)
         if (i < walk.count)
           pages.look_up(pages_of(decode, tile.b), walk.start_of(i) + team * kTeamColumns, walk.length);
+    };
+    const auto load_rows = [&](auto to, const KvRows& rows, const Strides& strides, const void* fresh,
+                               const Strides& new_strides) {
+      const int first = first_new(p, walk.length);
+      if (kAppends && int(pages.start) + kTeamColumns > first)
+        copy_in<kTeamThreads>(to, pages, rows.first, strides, KvRows(fresh, new_strides, tile.b, tile.kv_head, false).first,
+                              new_strides.row, first, walk.length, p.vectors, team_thread);
+      else
+        copy_in<kTeamThreads>(to, pages, rows.first, strides, walk.length, p.vectors, team_thread);
     };
     const auto load = [&](int i) {
       if (i < walk.count) {
         const int start = walk.start_of(i) + team * kTeamColumns;
         const unsigned slot = ring + i % kStages * kSlotBytes;
-        if constexpr (kPageSize) {
-          copy_in<kTeamThreads>(KTile{slot}, pages, k.first, p.k_stride, walk.length, p.vectors, team_thread);
-          copy_in<kTeamThreads>(VTile{slot + KTile::kBytes}, pages, v.first, p.v_stride, walk.length, p.vectors,
-                                team_thread);
+        if constexpr (kIsCached) {
+          const CacheParams& cache = cache_of(decode);
+          load_rows(KTile{slot}, k, p.k_stride, cache.new_k, cache.new_k_stride);
+          load_rows(VTile{slot + KTile::kBytes}, v, p.v_stride, cache.new_v, cache.new_v_stride);
           look_up(i + 1);
         } else {
           copy_in<kTeamThreads>(KTile{slot}, k.block(start), k.stride, 0, walk.length - start, p.vectors, team_thread);
@@ -244,6 +258,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     look_up(0);
 #pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) load(i);
+    if constexpr (kAppends) // the walk begins with the last columns
+      if (share.begin == 0 && tile.first == 0)
+        append_rows<kThreads>(p, cache_of(decode), pages_of(decode, tile.b), walk.length, tile.b, tile.kv_head, 0, p.q_len);
 
     const PackedPlace<Mod> place(p, args, tile, warp_row + Scores::row(0));
     Out o;

@@ -74,13 +74,14 @@ Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperan
   params.part_out = static_cast<float*>(workspace.at(Use::Parts));
   const int64_t ctas = ctasOf(stage, operands, device);
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
-  return withPages(params, operands);
+  return withCache(params, stage, operands);
 }
 
 Plan planDecode(const Request& request) {
   const KernelOptions& options = request.options;
   const DecodeTile tile = *decodeTile(options, request.arch);
   codegen::Config config = configOf(options, tile.tile);
+  config.appends = options.appends;
   config.kvStages = tile.stages;
   config.sharedBytes = tile.sharedBytes;
   const int64_t ofCta = tile.sharedBytes + kStaticBytes + kReservedBytes;
