@@ -30,11 +30,15 @@
 //   __syncthreads              after they are added up         it is used up; results, or a part, are stored
 //   __syncthreads              after a part is counted in      who came last, and merges, is known
 //
+// New rows of K and V (kAppends), those of the tokens of q, are written into K and V by the CTA that has an item's first step,
+// while all take them from where they were given: nobody reads what this launch writes.
+//
 // Grid: any; what is divided has parts for each CTA. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
+#include "algo/append.cuh"
 #include "algo/copy_pages.cuh"
 #include "algo/decode_work.cuh"
 #include "algo/merge_rows.cuh"
@@ -76,7 +80,8 @@ struct HalfSums {
   float state[kTeamWarps][8][4];
 };
 
-using Params = typename ParametersOf<DecodeParams, kPageSize != 0>::Type;
+constexpr bool kIsCached = kPageSize != 0 || kAppends;
+using Params = typename ParametersOf<DecodeParams, kIsCached>::Type;
 
 constexpr int kKvBytes = KTile::kBytes + VTile::kBytes;
 constexpr int kSlotBytes = kKvBytes > int(sizeof(HalfSums)) ? kKvBytes : int(sizeof(HalfSums));
@@ -89,8 +94,8 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 struct KvRows {
   const KvElement* first;
   long long stride;
-  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head)
-      : first((const KvElement*)tensor + (kPageSize ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
+  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head, bool in_pages = kPageSize != 0)
+      : first((const KvElement*)tensor + (in_pages ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
   ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
@@ -339,11 +344,22 @@ private:
     const unsigned to = ring + slot * kSlotBytes;
     const KTile k_tile = {to};
     const VTile v_tile = {to + KTile::kBytes};
-    if constexpr (kPageSize) {
+    if constexpr (kIsCached) {
       PageBlock<kPageSize, kTeamColumns> pages;
       pages.look_up(pages_of(decode, work.tile.b), start, work.walk.length);
-      copy_in<kTeamThreads>(k_tile, pages, k.first, p.k_stride, work.walk.length, p.vectors, thread);
-      copy_in<kTeamThreads>(v_tile, pages, v.first, p.v_stride, work.walk.length, p.vectors, thread);
+      const int first = first_new(p, work.walk.length);
+      const auto load_rows = [&](auto to, const KvRows& rows, const Strides& strides, const void* fresh,
+                                 const Strides& new_strides) {
+        if (kAppends && start + kTeamColumns > first)
+          copy_in<kTeamThreads>(to, pages, rows.first, strides,
+                                KvRows(fresh, new_strides, work.tile.b, work.tile.kv_head, false).first, new_strides.row,
+                                first, work.walk.length, p.vectors, thread);
+        else
+          copy_in<kTeamThreads>(to, pages, rows.first, strides, work.walk.length, p.vectors, thread);
+      };
+      const CacheParams& cache = cache_of(decode);
+      load_rows(k_tile, k, p.k_stride, cache.new_k, cache.new_k_stride);
+      load_rows(v_tile, v, p.v_stride, cache.new_v, cache.new_v_stride);
     } else {
       copy_in<kTeamThreads>(k_tile, k.block(start), k.stride, 0, rows, p.vectors, thread);
       copy_in<kTeamThreads>(v_tile, v.block(start), v.stride, 0, rows, p.vectors, thread);
@@ -371,6 +387,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (turn > 0 && !loader.has_next) break;
     loader.fetch(p, args);
     if (turn == 0) continue;
+    if constexpr (kAppends) // the walk begins with the last columns
+      if (work.share.begin == 0 && work.tile.first == 0)
+        append_rows<kThreads>(p, cache_of(decode), pages_of(decode, work.tile.b), work.walk.length, work.tile.b,
+                              work.tile.kv_head, 0, p.q_len);
 
     const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
     float scale[2] = {p.scale, p.scale};

@@ -40,11 +40,15 @@ struct ForwardParams {
   BlockLists lists;
 };
 
-/// What kernels of a cache take beside: those with kPageSize, whose K and V are pools of pages, [pages, kv_heads, kPageSize,
-/// head_dim], the stride over pages in Strides::batch. kv_len is the most positions that the table has room for.
+/// What kernels of a cache take beside. With kPageSize K and V are pools of pages, [pages, kv_heads, kPageSize, head_dim], the
+/// stride over pages in Strides::batch; kv_len is the most positions that the table has room for. With kAppends the rows of
+/// the tokens of q come apart, are written into K and V, and stand at the end of a sequence's length.
 struct CacheParams {
   const int* page_table;  // [batch, kv_len / kPageSize]: the page of positions i kPageSize .. (i + 1) kPageSize - 1
   long long table_stride; // elements from one sequence to the next
+  const void* new_k;      // [batch, kv_heads, q_len, head_dim_qk]
+  const void* new_v;      // [batch, kv_heads, q_len, head_dim_v]
+  Strides new_k_stride, new_v_stride;
 };
 template <class Params> struct Cached : Params {
   CacheParams cache;

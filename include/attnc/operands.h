@@ -37,6 +37,11 @@ struct Operands {
   /// stride is 1. A pool that lies as [pages, page_size, HKV, D] is the same view with strides swapped. For kernels with
   /// KernelOptions::pageSize.
   std::optional<TensorView> pageTable;
+  /// [B, HKV, Q_LEN, D] and [B, HKV, Q_LEN, DV], dtype of q, last stride 1: the keys and values of the tokens of q, which the
+  /// launch writes into k and v, or into the pages, and attends to. kvLengths count them: row i goes to position kvLengths - Q_LEN
+  /// + i, unless that is below 0. Both or none. k and v then have a batch entry for each of q's, and pages that are written are
+  /// no other sequence's. They overlap no other tensor. For kernels with KernelOptions::appends.
+  std::optional<TensorView> newK, newV;
   /// All that the mod captures; tensors in device memory. Null: nothing.
   const Captures* captures = nullptr;
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its

@@ -34,6 +34,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .lengths = sequences.lengths,
                        .offsets = sequences.offsets,
                        .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
+                       .appends = operands.newK || operands.newV,
                        .tf32 = options.tf32,
                        .pins = options.pins};
   if (const BlockMaskView* mask = operands.blockMask) {

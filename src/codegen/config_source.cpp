@@ -30,6 +30,7 @@ std::string emitConfig(const Config& config) {
   add("int", "kWarps", config.warps);
   add("bool", "kBlockSparse", config.blockSparse);
   add("int", "kPageSize", config.pageSize);
+  add("bool", "kAppends", config.appends);
   add("bool", "kRowMax", config.rowMax);
   add("bool", "kTf32", config.tf32);
   add("int", "kSharedBytes", config.sharedBytes);

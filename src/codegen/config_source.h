@@ -18,6 +18,7 @@ struct Config {
   int warps = 4;    ///< that compute
   bool blockSparse = false;
   int pageSize = 0;    ///< positions of a page of K and V; 0: they do not lie in pages
+  bool appends = false; ///< new rows of K and V are given, which are written into K and V
   bool rowMax = false; ///< the row maximum may be asked for
   bool tf32 = false;
   int sharedBytes = 0;          ///< dynamic shared memory of a CTA: templates hold their own layout to it

@@ -1,5 +1,6 @@
 #include "plan/catalog.h"
 
+#include "plan/append.h"
 #include "plan/capture_gradients.h"
 #include "plan/family.h"
 #include "plan/mask_shape.h"
@@ -20,6 +21,7 @@ Plan planOf(const FamilyRow& row, const Request& request) {
   Plan plan = row.plan(request);
   plan.options = request.options;
   plan.options.family = row.family;
+  addAppending(plan, request);
   addCaptureGradients(plan, request, row.family);
   return plan;
 }
@@ -84,8 +86,12 @@ Status checkOptions(const KernelOptions& options) {
   if (options.pageSize && std::find(kPageSizes.begin(), kPageSizes.end(), options.pageSize) == kPageSizes.end())
     return Error::environment(fmt::format("pages of {} rows are not supported", options.pageSize),
                               fmt::format("{} are", fmt::join(kPageSizes, ", ")));
-  if (options.pageSize && !options.lengths)
-    return Error::environment("pages need KV lengths of sequences, and none are given", "set KernelOptions::lengths");
+  if (!isForward && options.appends)
+    return Error::environment(fmt::format("{} kernels append no rows", kindName(options.kind)), "forward and decode kernels do");
+  for (auto [what, isAsked] : {std::pair("pages need", options.pageSize != 0), {"rows that are appended need", options.appends}})
+    if (isAsked && !options.lengths)
+      return Error::environment(fmt::format("{} KV lengths of sequences, and none are given", what),
+                                "set KernelOptions::lengths");
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),

@@ -125,7 +125,7 @@ Expected<ParameterBlock> decodeParameters(const Stage& stage, const LaunchOperan
                             .kv_block = stage.config.blockN};
   }
   if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
-  return withPages(params, operands);
+  return withCache(params, stage, operands);
 }
 
 Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
@@ -153,6 +153,7 @@ Plan planDecode(const Request& request) {
   const KernelOptions& options = request.options;
   const DecodeTile tile = *decodeTile(request);
   codegen::Config config = configOf(options, tile.tile);
+  config.appends = options.appends;
   config.kvStages = tile.stages;
   config.fp8Kv = options.fp8Kv;
   config.sharedBytes = tile.sharedBytes;

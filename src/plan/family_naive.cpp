@@ -4,9 +4,9 @@
 namespace attnc::plan {
 namespace {
 
-Expected<ParameterBlock> naiveParameters(const Stage&, const LaunchOperands& operands, const Device&,
+Expected<ParameterBlock> naiveParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                          const WorkspaceView&) {
-  return withPages(forwardParams(operands), operands);
+  return withCache(forwardParams(operands), stage, operands);
 }
 
 Plan planNaive(const Request& request) {

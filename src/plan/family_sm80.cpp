@@ -40,9 +40,9 @@ Tile sm80Tile(const Request& request) {
   return {128, weight <= Weight::Light ? 64 : 32, 8};
 }
 
-Expected<ParameterBlock> sm80Parameters(const Stage&, const LaunchOperands& operands, const Device&,
+Expected<ParameterBlock> sm80Parameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                         const WorkspaceView&) {
-  return withPages(forwardParams(operands), operands);
+  return withCache(forwardParams(operands), stage, operands);
 }
 
 Plan planSm80(const Request& request) {

@@ -92,7 +92,7 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   params.order.heads = base.batch * base.q_heads;
   params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group);
   params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
-  return withPages(params, operands);
+  return withCache(params, stage, operands);
 }
 
 Plan planSm90(const Request& request) {

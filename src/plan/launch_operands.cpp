@@ -165,6 +165,15 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   all.kvLengths = operands.kvLengths;
   all.qOffsets = operands.qOffsets;
   all.pageTable = operands.pageTable;
+  all.newK = operands.newK;
+  all.newV = operands.newV;
+  for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
+    if (!*tensor) continue;
+    if (Status status = checkOperand(name, **tensor, options.dtype); !status) return status.error();
+    if (Status status = checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}); !status) return status.error();
+    if (!isPaged && k[0] != q[0])
+      return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
+  }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
     if (*tensor)
       if (Status status = checkSequences(name, **tensor, q[0]); !status) return status.error();
@@ -186,7 +195,9 @@ Status checkSequencesGiven(const Operands& operands, const KernelOptions& option
   for (auto [name, isMeant, isGiven, option] :
        {std::tuple("kv_lengths", options.lengths, operands.kvLengths.has_value(), "lengths"),
         {"q_offset", options.offsets == QueryOffsets::Tensor, operands.qOffsets.has_value(), "offsets"},
-        {"page_table", options.pageSize != 0, operands.pageTable.has_value(), "pageSize"}})
+        {"page_table", options.pageSize != 0, operands.pageTable.has_value(), "pageSize"},
+        {"new_k", options.appends, operands.newK.has_value(), "appends"},
+        {"new_v", options.appends, operands.newV.has_value(), "appends"}})
     if (isMeant != isGiven)
       return Error::environment(isMeant ? fmt::format("the kernel was compiled for {}, which is not given", name)
                                         : fmt::format("{} is given to a kernel that was compiled without", name),
@@ -205,7 +216,7 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
   for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets},
-                              {"page_table", &all->pageTable}})
+                              {"page_table", &all->pageTable}, {"new_k", &all->newK}, {"new_v", &all->newV}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
   for (auto [name, tensor] : {std::pair("k_scale", &all->kScales), {"v_scale", &all->vScales}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory, or no scales");
@@ -297,8 +308,17 @@ Strides stridesOf(const TensorView& tensor) {
 }
 
 CacheParams cacheParams(const LaunchOperands& operands) {
-  const TensorView& table = *operands.pageTable;
-  return {static_cast<const int*>(table.data), table.shape[0] > 1 ? table.stride[0] : 0};
+  CacheParams p{};
+  if (const auto& table = operands.pageTable) {
+    p.page_table = static_cast<const int*>(table->data);
+    p.table_stride = table->shape[0] > 1 ? table->stride[0] : 0;
+  }
+  if (!operands.newK) return p;
+  p.new_k = operands.newK->data;
+  p.new_v = operands.newV->data;
+  p.new_k_stride = stridesOf(*operands.newK);
+  p.new_v_stride = stridesOf(*operands.newV);
+  return p;
 }
 
 ProblemShape problemOf(const Operands& operands) {
@@ -329,6 +349,7 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   p.scale = operands.scale;
   p.vectors = rowsAreAligned(operands.q) && rowsAreAligned(operands.k) && rowsAreAligned(operands.v) &&
               rowsAreAligned(operands.out);
+  if (operands.newK) p.vectors = p.vectors && rowsAreAligned(*operands.newK) && rowsAreAligned(*operands.newV);
   if (const std::optional<BlockMaskView>& lists = operands.lists)
     p.lists = blockLists(lists->shape, *lists, lists->shape.qBlocks());
   return p;

@@ -32,6 +32,7 @@ struct LaunchOperands {
   float scale = 1;
   std::optional<TensorView> kvLengths, qOffsets; ///< i32 [batch]
   std::optional<TensorView> kScales, vScales;    ///< f32 [batch or 1, kv heads] of fp8
+  std::optional<TensorView> newK, newV; ///< both or none
   std::optional<TensorView> pageTable; ///< i32 [batch, pages of a sequence]; k and v are pools then
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
@@ -77,7 +78,7 @@ Strides stridesOf(const TensorView& tensor);
 /// The parameters that all forward kernels have in common.
 ForwardParams forwardParams(const LaunchOperands& operands);
 
-/// Those of kernels of a cache. Precondition: a page table is given.
+/// Those of kernels of a cache: of pages, new rows, or both.
 CacheParams cacheParams(const LaunchOperands& operands);
 
 /// What q, k and v pose, with a page table or without. Precondition: ranks as they must be.

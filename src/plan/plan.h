@@ -38,6 +38,7 @@ enum class Grid {
   CaptureTiles,    ///< as QTiles; of one batch entry alone where LaunchOperands::loopsBatches
   Diagonals,       ///< one for each `threads` diagonals of each (batch, head)
   CaptureElements, ///< one for each `threads` elements of a capture whose sums lie apart from its gradient
+  NewRows,    ///< one for each `blockM` new rows of each (batch, kv head)
   MaskRows,   ///< one for each row of blocks of the lists
   MaskColumns, ///< one for each `warps` columns of blocks of the lists
 };
@@ -48,11 +49,6 @@ using ParameterBlock =
                  Cached<ForwardParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
-/// The parameters of a kernel whose K and V lie in pages, if they do.
-template <class Params> ParameterBlock withPages(const Params& params, const LaunchOperands& operands) {
-  if (!operands.pageTable) return params;
-  return Cached<Params>{params, cacheParams(operands)};
-}
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout
@@ -77,6 +73,13 @@ struct Stage {
 
 /// What a stage's template is written from.
 inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients}; }
+
+/// The parameters of a stage whose kernel may be of a cache, as its config says.
+template <class Params>
+ParameterBlock withCache(const Params& params, const Stage& stage, const LaunchOperands& operands) {
+  if (!stage.config.pageSize && !stage.config.appends) return params;
+  return Cached<Params>{params, cacheParams(operands)};
+}
 
 /// CTAs of a launch.
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device);

@@ -15,6 +15,9 @@ template <class Params> struct ParametersOf<Params, true> {
   using Type = Cached<Params>;
 };
 
+template <class Params> ATTNC_DEVICE const CacheParams& cache_of(const Cached<Params>& p) { return p.cache; }
+template <class Params> ATTNC_DEVICE CacheParams cache_of(const Params&) { return {}; }
+
 /// A sequence's row of the table; null without.
 template <class Params> ATTNC_DEVICE const int* pages_of(const Cached<Params>& p, int b) {
   return p.cache.page_table + b * p.cache.table_stride;
@@ -60,9 +63,12 @@ template <int PageSize, int Rows> struct PageBlock {
     }
   }
 };
-/// Of kernels without pages: nothing.
+/// The same where K and V do not lie in pages: from the beginning of K or V of the (batch, KV head).
 template <int Rows> struct PageBlock<0, Rows> {
-  ATTNC_DEVICE void look_up(const int*, int, int) {}
+  static constexpr int kPages = 1;
+  unsigned start = 0;
+  ATTNC_DEVICE void look_up(const int*, int first, int) { start = first; }
+  ATTNC_DEVICE long long offset(const Strides& strides, unsigned row) const { return (start + row) * strides.row; }
 };
 
 } // namespace attnc

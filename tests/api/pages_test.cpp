@@ -237,3 +237,90 @@ TEST_CASE("a launch tells its kernel of the table", "[api]") {
     CHECK((forward ? forward->kv_len : decode->forward.kv_len) == 640);
   }
 }
+
+TEST_CASE("new rows must be given exactly where the kernel appends, and fit", "[api]") {
+  Arguments args;
+  KernelOptions o = options();
+  args.newK = tensor({3, 2, 4, 64});
+  args.newV = tensor({3, 2, 4, 32});
+  CHECK(errorOf(args, o) == "new_k is given to a kernel that was compiled without");
+  o.appends = true;
+  const CacheParams cache = plan::cacheParams(launchOf(args, o));
+  CHECK(cache.new_k == kSomewhere);
+  CHECK(cache.new_v_stride.head == 4 * 32);
+  CHECK(plan::forwardParams(launchOf(args, o)).vectors == 1);
+  SECTION("unaligned rows take the element-wise copies") {
+    args.newV->stride[2] = 33;
+    CHECK(plan::forwardParams(launchOf(args, o)).vectors == 0);
+  }
+  SECTION("one alone") {
+    args.newV.reset();
+    CHECK(errorOf(args, o) == "the kernel was compiled for new_v, which is not given");
+  }
+  SECTION("null") {
+    args.newK->data = nullptr;
+    CHECK(errorOf(args, o) == "new_k is null, expected device memory");
+  }
+  SECTION("shape") {
+    args.newK = tensor({3, 2, 5, 64});
+    CHECK(errorOf(args, o) == "new_k has shape [3, 2, 5, 64], expected [3, 2, 4, 64]");
+  }
+  SECTION("dtype") {
+    args.newV->dtype = DType::F16;
+    CHECK(errorOf(args, o) == "new_v is f16, expected bf16, which the kernel was compiled for");
+  }
+  SECTION("a cache that is broadcast") {
+    args.pageTable.reset();
+    args.k = tensor({1, 2, 640, 64});
+    args.v = tensor({1, 2, 640, 32});
+    o.pageSize = 0;
+    CHECK(errorOf(args, o) == "k has batch 1, expected 3 as q, for rows are appended to it");
+  }
+  SECTION("no lengths") {
+    args.kvLengths.reset();
+    args.pageTable.reset();
+    args.k = tensor({3, 2, 640, 64});
+    args.v = tensor({3, 2, 640, 32});
+    CHECK(settleError(args) == "rows that are appended need KV lengths of sequences, and none are given");
+  }
+}
+
+TEST_CASE("forward plans append by a launch of their own, decode kernels by themselves", "[api]") {
+  for (bool paged : {false, true}) {
+    KernelOptions o = options(paged ? 16 : 0);
+    o.appends = true;
+    for (const plan::FamilyRow* row : {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80}) {
+      o.kind = row->kind;
+      o.family = row->family;
+      auto plan = choosePlan(Mod::identity(), o);
+      REQUIRE(plan);
+      const bool isForward = row->kind == KernelKind::Forward;
+      REQUIRE(plan->stages.size() == (isForward ? 2 : 1));
+      CHECK(plan->stages.front().config.appends);
+      if (!isForward) continue;
+      CHECK_FALSE(plan->stages.back().config.appends);
+      CHECK(plan->stages.front().entry == "attnc_append");
+    }
+    o.kind = KernelKind::Forward;
+    o.family = Family::Sm80;
+    Arguments args;
+    args.newK = tensor({3, 2, 4, 64});
+    args.newV = tensor({3, 2, 4, 32});
+    if (!paged) {
+      args.pageTable.reset();
+      args.k = tensor({3, 2, 640, 64});
+      args.v = tensor({3, 2, 640, 32});
+    }
+    auto plan = choosePlan(Mod::identity(), o);
+    REQUIRE(plan);
+    const plan::LaunchOperands launch = launchOf(args, o);
+    CHECK(plan::ctasOf(plan->stages.front(), launch, {.multiprocessors = 132}) == 3 * 2);
+    auto append = plan->stages.front().parameters(plan->stages.front(), launch, {}, kNoWorkspace);
+    REQUIRE(append);
+    REQUIRE(std::holds_alternative<Cached<ForwardParams>>(*append));
+    CHECK(std::get<Cached<ForwardParams>>(*append).cache.new_v == kSomewhere);
+    auto forward = plan->stages.back().parameters(plan->stages.back(), launch, {}, kNoWorkspace);
+    REQUIRE(forward);
+    CHECK(std::holds_alternative<Cached<ForwardParams>>(*forward) == paged);
+  }
+}

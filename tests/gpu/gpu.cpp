@@ -232,6 +232,13 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   const DeviceScales kScales(operands.kScales), vScales(operands.vScales);
   inputs.kScales = kScales.view;
   inputs.vScales = vScales.view;
+  std::optional<DeviceOperand> newK, newV;
+  if (operands.newK) {
+    newK = upload(problem, *operands.newK);
+    newV = upload(problem, *operands.newV);
+    inputs.newK = newK->view;
+    inputs.newV = newV->view;
+  }
   device::Buffer pages;
   if (const auto& table = operands.pageTable) {
     pages = take(device::Buffer::allocate(table->bytes.size()));
@@ -260,7 +267,13 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   else
     take(prepared.kernel().launch(inputs, outputs, nullptr, device.stream.get()));
   take(device.stream.synchronize());
-  return {downloadOperand(out), downloadFloats(lse), options.rowMax ? downloadFloats(rowMax) : std::vector<double>()};
+  Outcome outcome{downloadOperand(out), downloadFloats(lse), {}, {}, {}};
+  if (options.rowMax) outcome.rowMax = downloadFloats(rowMax);
+  if (newK) {
+    outcome.k = downloadOperand(k);
+    outcome.v = downloadOperand(v);
+  }
+  return outcome;
 }
 
 namespace {
@@ -392,7 +405,7 @@ Outcome runReference(const Mod& mod, const Problem&, const HostOperands& operand
   const passes::SequenceForm form = sequenceForm(given, {.offsets = offsets});
   const Mod whole = form.isPlain() ? mod : take(sequencesMod(mod, form, {}));
   auto result = take(reference::attention(whole.module(), operands.captures, args));
-  return {std::move(result.out), std::move(result.lse), std::move(result.rowMax)};
+  return {std::move(result.out), std::move(result.lse), std::move(result.rowMax), {}, {}};
 }
 
 void checkClose(const Outcome& actual, const Outcome& expected, const Problem& problem, bool tf32, double scoreError) {

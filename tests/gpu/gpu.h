@@ -61,13 +61,15 @@ struct HostOperands {
   Captures captures; ///< views into `tensors`
   std::vector<int32_t> kvLengths, qOffsets; ///< of each sequence; empty: not given
   std::optional<cli::HostTensor> kScales, vScales; ///< of k and v of e4m3
+  std::optional<cli::HostTensor> newK, newV; ///< [B, HKV, Q_LEN, D]; the launch appends them
   std::optional<cli::HostTensor> pageTable; ///< i32 [B, N]; k and v are then pools [pages, HKV, page_size, D]
 };
 HostOperands draw(const Mod& mod, const Problem& problem, const std::map<std::string, int64_t>& scalars = {});
 
-/// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN].
+/// Results as doubles, dense: out [B, H, Q_LEN, DV], lse and rowMax [B, H, Q_LEN]; k and v as a launch left them.
 struct Outcome {
   std::vector<double> out, lse, rowMax;
+  std::vector<double> k, v; ///< empty: nothing was appended
 };
 
 /// Captures with their tensors in device memory.

@@ -1,4 +1,4 @@
-// K and V in pages: every family and the decode kernels against the fp64 reference, which gets the same rows one behind the
+// K and V in pages, and rows appended to them: every family and the decode kernels against the fp64 reference, which gets the same rows one behind the
 // other. Pages lie in any order; prefixes are shared; rows and pages that no sequence has hold NaN, and entries of the table
 // behind a sequence's length are no pages at all.
 #include "gpu.h"
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -26,11 +27,12 @@ double scoreErrorOf(const std::string& name, int64_t kvLen) {
 struct PagedCase {
   std::string mod;
   Problem problem; ///< KV_LEN: of whole pages; headsLast: of the pool [pages, page_size, HKV, D], too
-  int pageSize;
+  int pageSize; ///< 0: not in pages
   std::vector<int32_t> lengths;
   int64_t shared = 0; ///< rows at the beginning of all sequences that lie in the same pages
   std::vector<int32_t> qOffsets = {};
   bool blockMask = false;
+  bool appends = false; ///< the last Q_LEN rows of each sequence are given to the launch, and are not in the cache before
 };
 
 cli::HostTensor numbers(const std::vector<int32_t>& values) {
@@ -55,7 +57,42 @@ HostOperands contiguous(const Mod& mod, const PagedCase& c) {
   return operands;
 }
 
+/// NaN in the rows [begin(b), end(b)) of each sequence.
+template <class Begin, class End> void erase(cli::HostTensor& tensor, Begin begin, End end) {
+  const int64_t row = tensor.shape[3] * dtypeBytes(tensor.dtype), heads = tensor.shape[1], length = tensor.shape[2];
+  for (int64_t b = 0; b < tensor.shape[0]; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      std::fill(tensor.bytes.begin() + ((b * heads + h) * length + begin(b)) * row,
+                tensor.bytes.begin() + ((b * heads + h) * length + end(b)) * row, char(0xff));
+}
+
+/// The last Q_LEN rows of each sequence; NaN where it has fewer.
+cli::HostTensor lastRows(const cli::HostTensor& tensor, const PagedCase& c) {
+  const int64_t row = tensor.shape[3] * dtypeBytes(tensor.dtype), heads = tensor.shape[1], qLen = c.problem.shape.qLen;
+  cli::HostTensor last = cli::HostTensor::make(tensor.dtype, {tensor.shape[0], heads, qLen, tensor.shape[3]});
+  std::fill(last.bytes.begin(), last.bytes.end(), char(0xff));
+  for (int64_t b = 0; b < tensor.shape[0]; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < qLen; ++i)
+        if (const int64_t from = c.lengths[size_t(b)] - qLen + i; from >= 0)
+          std::copy_n(tensor.bytes.begin() + ((b * heads + h) * tensor.shape[2] + from) * row, row,
+                      last.bytes.begin() + ((b * heads + h) * qLen + i) * row);
+  return last;
+}
+
+/// Takes the rows away that the launch appends.
+void takeNewRows(HostOperands& operands, const PagedCase& c) {
+  operands.newK = lastRows(operands.k, c);
+  operands.newV = lastRows(operands.v, c);
+  for (cli::HostTensor* tensor : {&operands.k, &operands.v})
+    erase(*tensor, [&](int64_t b) { return std::max<int64_t>(c.lengths[size_t(b)] - c.problem.shape.qLen, 0); },
+          [&](int64_t b) { return c.lengths[size_t(b)]; });
+}
+
 HostOperands inPages(HostOperands operands, const PagedCase& c) {
+  for (cli::HostTensor* tensor : {&operands.k, &operands.v})
+    erase(*tensor, [&](int64_t b) { return c.lengths[size_t(b)]; }, [&](int64_t) { return tensor->shape[2]; });
+  if (c.pageSize == 0) return operands;
   const int64_t batch = c.problem.shape.batch, columns = c.problem.shape.kvLen / c.pageSize;
   cli::HostTensor table = cli::drawPageTable(batch, columns, c.problem.seed);
   auto* pages = static_cast<int32_t*>(table.view().data);
@@ -70,23 +107,35 @@ HostOperands inPages(HostOperands operands, const PagedCase& c) {
   return operands;
 }
 
+/// NaN is NaN.
+bool isSame(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
 enum class Kernels { Forward, Decode };
 
 void checkPaged(const PagedCase& c, Kernels kernels) {
   const Mod mod = libraryMod(c.mod);
   if (c.blockMask && !mod.hasMaskMod()) return;
-  const HostOperands rows = contiguous(mod, c), pages = inPages(rows, c);
+  const HostOperands rows = contiguous(mod, c), after = inPages(rows, c);
+  HostOperands before = rows;
+  if (c.appends) takeNewRows(before, c);
+  const HostOperands pages = inPages(before, c);
   const Outcome expected = runReference(mod, c.problem, rows);
   const auto check = [&](RunOptions options) {
     INFO(fmt::format("{}, {}, pages of {}, family {}, decode {}, lists {}", c.mod, c.problem.text(), c.pageSize,
                      int(options.family), options.decode.value_or(false), c.blockMask));
     options.blockMask = c.blockMask;
-    checkClose(runKernel(mod, c.problem, pages, options), expected, c.problem, false,
-               scoreErrorOf(c.mod, c.problem.shape.kvLen));
+    const Outcome outcome = runKernel(mod, c.problem, pages, options);
+    checkClose(outcome, expected, c.problem, false, scoreErrorOf(c.mod, c.problem.shape.kvLen));
+    if (!c.appends) return;
+    CHECK(isSame(outcome.k, toDoubles(after.k)));
+    CHECK(isSame(outcome.v, toDoubles(after.v)));
   };
   if (kernels == Kernels::Decode) return check({.family = Family::Auto, .decode = true});
   for (Family family : familiesFor(mod, c.problem, {.blockMask = c.blockMask}))
-    if (family != Family::Sm90 || c.pageSize >= 8) check({.family = family, .decode = false});
+    if (family != Family::Sm90 || c.pageSize != 1) check({.family = family, .decode = false});
 }
 
 constexpr int64_t kSequences = 9;
@@ -94,7 +143,7 @@ constexpr int64_t kSequences = 9;
 /// Around the edges of pages and of blocks of 16, 32, 64 and 128; none, and all.
 std::vector<int32_t> lengthsAround(int pageSize, int64_t most) {
   std::vector<int32_t> lengths = {0, 1, int32_t(most), pageSize - 1, pageSize, pageSize + 1, 127, 129, 64};
-  for (int32_t& length : lengths) length = std::min(length, int32_t(most));
+  for (int32_t& length : lengths) length = std::clamp(length, 0, int32_t(most));
   return lengths;
 }
 
@@ -206,12 +255,29 @@ TEST_CASE("random layouts of pages, lengths and heads", "[gpu]") {
   }
 }
 
-TEST_CASE("erased pages are used again: another table, the same launch", "[gpu]") {
+TEST_CASE("new rows are attended to, and written where they belong", "[gpu]") {
   ATTNC_NEED_GPU();
-  PagedCase c = caseOf("causal", 16, 4, 8, 2, 128);
-  for (uint64_t seed = 1; seed < 5; ++seed) {
-    c.problem.seed = seed;
-    std::rotate(c.lengths.begin(), c.lengths.begin() + 1, c.lengths.end());
-    checkPaged(c, Kernels::Decode);
-  }
+  for (const char* mod : {"noop", "causal", "sliding_window"})
+    for (int pageSize : {0, 1, 16, 64, 256})
+      for (int64_t qLen : {1, 5, 70, 127}) {
+        PagedCase c = caseOf(mod, pageSize, qLen, 6, 2, 64);
+        c.appends = true;
+        checkPaged(c, Kernels::Decode);
+        checkPaged(c, Kernels::Forward);
+      }
+}
+
+TEST_CASE("new rows are written although no query may see them, and in any layout", "[gpu]") {
+  ATTNC_NEED_GPU();
+  for (int pageSize : {0, 8, 128})
+    for (int64_t padding : {0, 8, 3}) {
+      PagedCase c = caseOf("causal", pageSize, 3, 8, 2, 40);
+      c.appends = true;
+      c.qOffsets.assign(size_t(kSequences), -1000); // before all keys
+      c.problem.headDimV = 72;
+      c.problem.headsLast = true;
+      c.problem.rowPadding = padding;
+      checkPaged(c, Kernels::Decode);
+      checkPaged(c, Kernels::Forward);
+    }
 }

@@ -229,6 +229,26 @@ TEST_CASE("kernels for pages compile without spills or advisories", "[kernels]")
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("kernels that append compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library())
+    for (int pageSize : {0, 1, 16, 128}) {
+      if (name != "alibi" && (name != "document" || pageSize == 16)) continue;
+      const auto add = [&, &name = name, &mod = mod](KernelOptions options) {
+        options.lengths = options.appends = true;
+        options.offsets = QueryOffsets::FromLengths;
+        options.pageSize = pageSize;
+        jobs.push_back({fmt::format("{} {} d{}, pages of {}", name, options.arch, options.headDim, pageSize), mod, options});
+      };
+      for (int dim : {40, 64, 128}) add({.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = dim});
+      add({.kind = KernelKind::Decode, .arch = "sm_80", .dtype = DType::F16, .headDim = 128, .packedRows = 64});
+      add({.family = Family::Sm80, .arch = "sm_80", .dtype = DType::F32, .headDim = 40});
+    }
+  REQUIRE(jobs.size() > 30);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");

@@ -146,15 +146,24 @@ private:
     result.rowMax = HostTensor::make(DType::F32, rows);
     rows.push_back(operands.v.shape[3]);
     result.out = HostTensor::make(operands.q.dtype, rows);
-    for (auto [host, view] :
-         {std::pair(&operands.q, &inputs.q), std::pair(&operands.k, &inputs.k), std::pair(&operands.v, &inputs.v)}) {
+    const auto& cache = operands.cache;
+    for (auto [name, host, view] : {std::tuple("", &operands.q, &inputs.q),
+                                    {"k", cache ? &cache->k : &operands.k, &inputs.k},
+                                    {"v", cache ? &cache->v : &operands.v, &inputs.v}}) {
       auto uploaded = memory.upload(*host);
       if (!uploaded) return uploaded.error();
       *view = *uploaded;
+      if (!cache || !cache->newK || host == &operands.q) continue;
+      HostTensor& after = result.cache[name] = HostTensor::make(host->dtype, host->shape);
+      results.emplace_back(memory.size() - 1, &after);
     }
-    for (auto [host, view] :
-         {std::pair(&operands.kvLengths, &inputs.kvLengths), std::pair(&operands.qOffset, &inputs.qOffsets),
-          std::pair(&operands.kScale, &inputs.kScales), std::pair(&operands.vScale, &inputs.vScales)}) {
+    std::vector<std::pair<const std::optional<HostTensor>*, std::optional<TensorView>*>> optional{
+        {&operands.kvLengths, &inputs.kvLengths}, {&operands.qOffset, &inputs.qOffsets},
+        {&operands.kScale, &inputs.kScales}, {&operands.vScale, &inputs.vScales}};
+    if (cache)
+      optional.insert(optional.end(),
+                      {{&cache->pageTable, &inputs.pageTable}, {&cache->newK, &inputs.newK}, {&cache->newV, &inputs.newV}});
+    for (auto [host, view] : optional) {
       if (!*host) continue;
       auto uploaded = memory.upload(**host);
       if (!uploaded) return uploaded.error();

@@ -1,9 +1,11 @@
 #include "operands.h"
 
 #include "capture_text.h"
+#include "pages.h"
 #include "random.h"
 #include "text.h"
 
+#include "attnc/compiler.h"
 #include "ir/bindings.h"
 #include "ir/element.h"
 #include "ir/walk.h"
@@ -13,6 +15,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace attnc::cli {
 namespace {
@@ -190,12 +193,11 @@ std::string namesText(const std::vector<std::string>& names) {
 }
 
 /// The tensors beside q, k and v that there may be and that the mod does not capture itself, and where they go.
-std::vector<std::pair<const char*, std::optional<HostTensor>*>> optionalTensors(const Mod& mod,
-                                                                                HostOperands& operands) {
-  std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
-                                                                          {"q_offset", &operands.qOffset},
-                                                                          {"k_scale", &operands.kScale},
-                                                                          {"v_scale", &operands.vScale}};
+std::vector<std::pair<const char*, std::optional<HostTensor>*>> optionalTensors(const Mod& mod, HostOperands& operands,
+                                                                                HostCache& cache) {
+  std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{
+      {"kv_lengths", &operands.kvLengths}, {"q_offset", &operands.qOffset}, {"k_scale", &operands.kScale}, {"v_scale", &operands.vScale}, {"page_table", &cache.pageTable},
+      {"new_k", &cache.newK},              {"new_v", &cache.newV}};
   std::erase_if(tensors, [&](const auto& tensor) {
     return std::any_of(mod.captures().begin(), mod.captures().end(),
                        [&](const CaptureInfo& capture) { return capture.name == tensor.first; });
@@ -212,7 +214,8 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
       wants[capture.name] =
           capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
   for (const char* name : {"q", "k", "v"}) wants[name] = elements == Elements::All ? Want::Data : Want::Shape;
-  for (auto [name, target] : optionalTensors(mod, operands)) wants[name] = Want::Data;
+  HostCache cache;
+  for (auto [name, target] : optionalTensors(mod, operands, cache)) wants[name] = Want::Data;
   if (options.backward) wants["dout"] = wants["dlse"] = Want::Data;
   auto read = readSafetensors(options.input, [&](const std::string& name) {
     auto found = wants.find(name);
@@ -229,13 +232,60 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
                                 namesText(read->names));
     *target = std::move(node.mapped());
   }
-  for (auto [name, target] : optionalTensors(mod, operands))
+  for (auto [name, target] : optionalTensors(mod, operands, cache))
     if (auto node = file.extract(name); !node.empty()) *target = std::move(node.mapped());
+  if (cache.pageTable || cache.newK || cache.newV) operands.cache = std::move(cache);
   if (options.sequences.kvLengths && !operands.kvLengths)
     return Error::environment(fmt::format("{}: no tensor 'kv_lengths'", inQuotes(options.input)),
                               namesText(read->names));
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
   return {};
+}
+
+/// Takes k and v as the cache that they are, and leaves what is attended to in their place. Shapes that do not fit are told
+/// as a launch would tell them.
+Status gatherCache(HostOperands& operands) {
+  HostCache& cache = *operands.cache;
+  for (const HostTensor* tensor : {&operands.q, &operands.k, &operands.v})
+    if (tensor->shape.size() != 4) return {}; // told by whoever looks at them next
+  const auto &q = operands.q.shape, &v = operands.v.shape;
+  Operands given{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view()};
+  for (auto [host, view] :
+       {std::pair(&operands.kvLengths, &given.kvLengths), {&operands.qOffset, &given.qOffsets},
+        {&cache.pageTable, &given.pageTable}, {&cache.newK, &given.newK}, {&cache.newV, &given.newV}})
+    if (*host) *view = (*host)->view();
+  const Outputs outputs{.out = TensorView::contiguous(nullptr, operands.q.dtype, {q[0], q[1], q[2], v[3]})};
+  auto settled = Compiler().settle(Mod::identity(), given, outputs, {.arch = "sm_80"});
+  if (!settled) return std::move(settled).error();
+  std::swap(cache.k, operands.k);
+  std::swap(cache.v, operands.v);
+  for (auto [from, fresh, to] :
+       {std::tuple(&cache.k, &cache.newK, &operands.k), {&cache.v, &cache.newV, &operands.v}}) {
+    const HostTensor* table = cache.pageTable ? &*cache.pageTable : nullptr;
+    *to = *from;
+    if (to->bytes.empty()) { // shapes alone are asked for
+      to->shape = {q[0], to->shape[1], settled->problem.kvLen, to->shape[3]};
+      continue;
+    }
+    if (*fresh)
+      if (Status ok = appendRows(*to, **fresh, table, *operands.kvLengths); !ok) return ok;
+    if (!table) continue;
+    auto rows = gatherPages(*to, *table, *operands.kvLengths);
+    if (!rows) return std::move(rows).error();
+    *to = *std::move(rows);
+  }
+  return {};
+}
+
+/// Deals drawn rows to pages.
+void dealCache(const RunOptions& options, HostOperands& operands) {
+  const int rows = options.sequences.pageSize;
+  const auto& shape = operands.k.shape;
+  HostCache cache;
+  cache.pageTable = drawPageTable(shape[0], shape[2] / rows, options.seed);
+  for (auto [from, to] : {std::pair(&operands.k, &cache.k), {&operands.v, &cache.v}})
+    *to = dealToPages(*from, *cache.pageTable, *operands.kvLengths, cache.pageTable->elements(), rows);
+  operands.cache = std::move(cache);
 }
 
 void drawOperands(const RunOptions& options, Generator& generator, HostOperands& operands) {
@@ -244,8 +294,9 @@ void drawOperands(const RunOptions& options, Generator& generator, HostOperands&
   operands.q = generator.normal(dtype, {shape.batch, shape.qHeads, shape.qLen, headDim});
   operands.k = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
   operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
-  if (options.sequences.kvLengths) operands.kvLengths = generator.positions(shape.kvLen);
+  if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffset = generator.positions(shape.kvLen);
+  if (options.sequences.pageSize) dealCache(options, operands);
 }
 
 std::vector<int64_t> rowsOf(const ProblemShape& problem) { return {problem.batch, problem.qHeads, problem.qLen}; }
@@ -317,6 +368,8 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status.error();
   }
+  if (operands.cache && !generator)
+    if (auto status = gatherCache(operands); !status) return status.error();
   Collector collector(mod, options, file, generator ? &*generator : nullptr, needed);
   if (auto status = collector.collect(operands); !status) return status.error();
   if (options.backward && generator) drawResultGradients(*options.random, *generator, operands);

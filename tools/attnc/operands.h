@@ -18,9 +18,17 @@ enum class Elements {
   OfMask, ///< captures that mask_mod reads; all other tensors have a shape and no bytes
 };
 
+/// What launches are given where K and V lie in pages, or rows are appended to them.
+struct HostCache {
+  HostTensor k, v; ///< as they lie, without what is appended
+  std::optional<HostTensor> pageTable, newK, newV;
+};
+
 /// Host memory, checked against each other and against the mod.
 struct HostOperands {
-  HostTensor q, k, v;
+  HostTensor q;
+  HostTensor k, v; ///< of a cache: the rows of sequences as they are attended to, [B, HKV, KV_LEN, D]
+  std::optional<HostCache> cache;
   std::optional<HostTensor> kvLengths, qOffset; ///< i32 [B], where they are given
   std::optional<HostTensor> kScale, vScale;     ///< of k and v of e4m3, where they are given: Operands::kScales
   HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q

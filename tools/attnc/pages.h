@@ -1,4 +1,5 @@
-// K and V in pages of a pool, in host memory: gathered for the reference, and dealt from rows that lie together.
+// Caches of K and V in host memory, as they lie or in pages of a pool: gathered for the reference, dealt from rows that lie
+// together, and appended to.
 #pragma once
 
 #include "host_tensor.h"
@@ -16,6 +17,10 @@ Expected<HostTensor> gatherPages(const HostTensor& pool, const HostTensor& table
 /// entries that count are pages.
 HostTensor dealToPages(const HostTensor& rows, const HostTensor& table, const HostTensor& lengths, int64_t pages,
                        int64_t pageSize);
+
+/// Writes the new rows [B, HKV, Q_LEN, D] to the end of each sequence's length, into a pool or, without a table, into K or V
+/// [B, HKV, KV_LEN, D]. Errors and preconditions as above.
+Status appendRows(HostTensor& target, const HostTensor& rows, const HostTensor* table, const HostTensor& lengths);
 
 /// A table i32 [B, N] of pages in any order, each of one sequence. The same seed gives the same.
 HostTensor drawPageTable(int64_t batch, int64_t pagesOfSequence, uint64_t seed);

@@ -15,6 +15,7 @@ struct RunResult {
   /// With --backward, by their names in files: "dq", "dk" and "dv" with the shapes and dtypes of q, k and v, and
   /// "d_<capture>" as HostOperands::gradients.
   NamedTensors gradients;
+  NamedTensors cache;  ///< "k" and "v" with the rows that were appended, if some were
   std::string summary; ///< lines about the device, the kernel and times, for a person
   std::string warning; ///< what makes the kernel slow; may be empty
 };

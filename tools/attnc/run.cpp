@@ -4,6 +4,7 @@
 #include "digest.h"
 #include "gpu.h"
 #include "operands.h"
+#include "pages.h"
 #include "random.h"
 #include "result.h"
 #include "run_options.h"
@@ -97,6 +98,12 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
                                       {"dk", &computed->dK, &operands.k},
                                       {"dv", &computed->dV, &operands.v}})
       result.gradients[name] = stored(*values, HostTensor::make(like->dtype, like->shape));
+  if (const auto& cache = operands.cache; cache && cache->newK)
+    for (auto [name, before, rows] : {std::tuple("k", &cache->k, &*cache->newK), {"v", &cache->v, &*cache->newV}}) {
+      HostTensor& after = result.cache[name] = *before;
+      const HostTensor* table = cache->pageTable ? &*cache->pageTable : nullptr;
+      if (auto status = appendRows(after, *rows, table, *operands.kvLengths); !status) return std::move(status).error();
+    }
   for (const auto& [name, values] : computed->captures)
     result.gradients["d_" + name] =
         stored(values, HostTensor::like(std::get<TensorView>(*operands.gradients.find(name))));
@@ -115,6 +122,7 @@ Status writeResult(RunResult& result, const RunOptions& options) {
   if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
   tensors.merge(result.gradients);
+  tensors.merge(result.cache);
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
@@ -196,6 +204,11 @@ int runRun(const RunOptions& options) {
   options.sequences.check(!options.backward);
   if (options.backward && options.kernelKind.decode().value_or(false))
     throw CLI::ValidationError("--kernel", "decode kernels have no backward pass");
+  if (const int rows = options.sequences.pageSize) {
+    if (!options.random) throw CLI::ValidationError("--page-size", "is of --random; a file has a tensor page_table");
+    if (options.random->shape.kvLen % rows)
+      throw CLI::ValidationError("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.random->shape.kvLen, rows));
+  }
   checkStdin(options);
   if (options.output == "-" && isatty(STDOUT_FILENO))
     throw CLI::ValidationError("--out", "safetensors are binary: give a file, or redirect stdout");

@@ -17,6 +17,13 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   shapes.operands.q = operands.q.view();
   shapes.operands.k = operands.k.view();
   shapes.operands.v = operands.v.view();
+  if (const auto& cache = operands.cache) {
+    shapes.operands.k = cache->k.view();
+    shapes.operands.v = cache->v.view();
+    if (cache->pageTable) shapes.operands.pageTable = cache->pageTable->view();
+    if (cache->newK) shapes.operands.newK = cache->newK->view();
+    if (cache->newV) shapes.operands.newV = cache->newV->view();
+  }
   if (operands.kvLengths) shapes.operands.kvLengths = operands.kvLengths->view();
   if (operands.qOffset) shapes.operands.qOffsets = operands.qOffset->view();
   if (operands.kScale) shapes.operands.kScales = operands.kScale->view();

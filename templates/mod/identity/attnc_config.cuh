@@ -13,6 +13,7 @@ constexpr int kBlockN = 64;         // kv columns of a step
 constexpr int kWarps = 4;           // warps of a CTA that compute
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
 constexpr int kPageSize = 0;        // positions of a page of K and V: a power of two; 0: they do not lie in pages
+constexpr bool kAppends = false;    // new rows are given, which are written into K and V
 constexpr bool kRowMax = true;      // the row maximum may be asked for
 constexpr bool kTf32 = false;       // fp32 inputs: single TF32 products instead of the 3xTF32 split
 constexpr int kSharedBytes = 69632; // dynamic shared memory of a CTA

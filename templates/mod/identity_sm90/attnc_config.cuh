@@ -17,6 +17,7 @@ constexpr int kBlockN = 128;        // kv columns of a step: a multiple of 16
 constexpr int kStages = 2;          // tiles of K, and of V, in flight
 constexpr int kQStages = 2;         // tiles of Q rows in flight
 constexpr int kPageSize = 0;        // positions of a page of K and V: a power of two; 0: they do not lie in pages
+constexpr bool kAppends = false;    // new rows are given, which are written into K and V
 constexpr bool kBlockSparse = true; // walk BlockLists; otherwise all blocks are live
 constexpr int kSharedBytes = 196768; // dynamic shared memory of a CTA
 

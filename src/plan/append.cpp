@@ -1,0 +1,27 @@
+#include "plan/append.h"
+
+namespace attnc::plan {
+namespace {
+
+Expected<ParameterBlock> appendParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
+                                          const WorkspaceView&) {
+  return withCache(forwardParams(operands), stage, operands);
+}
+
+} // namespace
+
+void addAppending(Plan& plan, const Request& request) {
+  if (!request.options.appends || request.options.kind != KernelKind::Forward) return;
+  const Tile tile{32, 0, 4};
+  codegen::Config config = configOf(request.options, tile);
+  config.appends = true;
+  plan.stages.insert(plan.stages.begin(), {.templateName = "append.cu",
+                                           .entry = "attnc_append",
+                                           .config = std::move(config),
+                                           .algebra = plan.stages.front().algebra, // no other than the plan has
+                                           .threads = 32 * tile.warps,
+                                           .grid = Grid::NewRows,
+                                           .parameters = appendParameters});
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,49 @@
+// New rows of K and V, those of the tokens of q: written into K and V at the end of a sequence's length.
+#pragma once
+
+#include "attnc_config.cuh"
+
+#include "algo/pages.cuh"
+#include "tile/element.cuh"
+
+namespace attnc {
+
+/// A sequence's position of token 0 of q, by its length, new rows counted; below 0 are rows that stand nowhere.
+ATTNC_DEVICE int first_new(const ForwardParams& p, int length) { return length - p.q_len; }
+
+/// Rows [first, end) of (b, kv_head). All `Threads` threads of the CTA. `pages`: of the sequence, null without.
+template <int Threads>
+ATTNC_DEVICE void append_rows(const ForwardParams& p, const CacheParams& cache, const int* pages, int length, int b,
+                              int kv_head, int first, int end) {
+  const auto write = [&](const void* to, const Strides& strides, const void* from, const Strides& new_strides, int token,
+                         int column, int count) {
+    const int position = first_new(p, length) + token;
+    if (position < 0) return;
+    const Element* source = (const Element*)from + b * new_strides.batch + kv_head * new_strides.head +
+                            token * new_strides.row + column;
+    long long offset = kv_head * strides.head + column;
+    if constexpr (kPageSize == 0)
+      offset += b * strides.batch + position * strides.row;
+    else
+      offset += paged_offset<kPageSize ? kPageSize : 1>(pages, strides, position);
+    Element* target = (Element*)to + offset;
+    if (count == 1) *target = *source;
+    else *(uint4*)target = *(const uint4*)source;
+  };
+  const auto write_all = [&](int per_chunk) {
+    const int chunks_k = kHeadDimQk / per_chunk, chunks = chunks_k + kHeadDimV / per_chunk;
+    for (int i = threadIdx.x; i < (end - first) * chunks; i += Threads) {
+      const int token = first + i / chunks, chunk = i % chunks;
+      if (chunk < chunks_k)
+        write(p.k, p.k_stride, cache.new_k, cache.new_k_stride, token, chunk * per_chunk, per_chunk);
+      else
+        write(p.v, p.v_stride, cache.new_v, cache.new_v_stride, token, (chunk - chunks_k) * per_chunk, per_chunk);
+    }
+  };
+  if (p.vectors)
+    write_all(16 / int(sizeof(Element)));
+  else
+    write_all(1);
+}
+
+} // namespace attnc
