@@ -60,6 +60,7 @@ std::string unservedByDecode(const Request& request) {
   if (options.fp8Kv && request.arch.capability < 89) return "takes k and v of e4m3 on GPUs from sm_89 on";
   if (options.fp8Kv && (options.headDim % 16 || options.headDimV % 16))
     return "takes k and v of e4m3 of head dims that are multiples of 16";
+  if (options.fp8Kv && options.appends) return "appends no rows to k and v of e4m3";
   if (!decodeTile(request)) return "has no room for this tile in shared memory";
   return {};
 }
