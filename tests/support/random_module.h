@@ -106,7 +106,8 @@ private:
     switch (dtype) {
     case DType::Bool: *at = char(below(2)); break;
     case DType::U8:
-    case DType::I8: *at = char(integer); break;
+    case DType::I8:
+    case DType::E4M3: *at = char(integer); break;
     case DType::I16: std::memcpy(at, &integer, 2); break;
     case DType::I32: std::memcpy(at, &integer, 4); break;
     case DType::I64: std::memcpy(at, &integer, 8); break;
