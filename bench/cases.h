@@ -46,8 +46,8 @@ Expected<CaseMod> caseMod(const Case& c, const std::string& mods);
 /// element.
 int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const ProblemShape& problem);
 
-/// Columns of KV that some query of a decode or paged case sees, over all sequences, for one KV head: what a kernel must read. The
-/// last query stands at the last key of its sequence. Masks are taken to be alike in all heads.
+/// Columns of KV that some query of a decode or paged case sees, over all sequences, for one KV head: what a kernel must
+/// read. The last query stands at the last key of its sequence. Masks are taken to be alike in all heads.
 int64_t liveColumns(const CaseMod& mod, const Captures& captures, const Case& c);
 
 } // namespace attnc::bench

@@ -63,7 +63,8 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     }
   if (pageSize) {
     const int64_t columns = s.kvLen / pageSize;
-    cli::HostTensor table = cli::drawPageTable(s.batch, columns, 5), lengthsTensor = cli::HostTensor::make(DType::I32, {s.batch});
+    cli::HostTensor table = cli::drawPageTable(s.batch, columns, 5);
+    cli::HostTensor lengthsTensor = cli::HostTensor::make(DType::I32, {s.batch});
     for (int64_t b = 0; b < s.batch; ++b) ir::writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
     for (cli::HostTensor* tensor : {&operands.k, &operands.v})
       *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize);
