@@ -3,7 +3,7 @@
 //
 // Each result is checked against the naive kernel before it is timed. `ms` is the median of device-event times with the
 // L2 cache overwritten between runs; inputs are random normal. "tflops" counts unmasked query-key pairs:
-// 4 * pairs * head_dim forward, 10 * pairs * head_dim backward; "gbps", of decode cases, bytes of the columns of K and V
+// 4 * pairs * head_dim forward, 10 * pairs * head_dim backward; "gbps", of decode and paged cases, bytes of the columns of K and V
 // that some query sees, read once. "first_call_s" is the wall time from mod text to the
 // first finished launch, block mask included; of a backward case, of the forward and the backward launch.
 #include "measure.h"
@@ -20,7 +20,8 @@ namespace {
 const std::map<std::string, nlohmann::json (*)(attnc::bench::Bench&, const attnc::bench::Case&)> kMeasures{
     {"forward", attnc::bench::measureForward},
     {"backward", attnc::bench::measureBackward},
-    {"decode", attnc::bench::measureDecode}};
+    {"decode", attnc::bench::measureDecode},
+    {"paged", attnc::bench::measureDecode}};
 
 } // namespace
 

@@ -27,6 +27,7 @@ std::vector<Case> readCases(const std::string& path) {
     c.variant = row.at("variant");
     c.params = row.at("params");
     c.dtype = row.at("dtype") == "fp16" ? DType::F16 : DType::BF16;
+    c.pageSize = row.value("page_size", 0);
     c.fp8Kv = row.value("kv_dtype", "") == "e4m3";
     c.problem = {row.at("batch"), row.at("q_heads"), row.at("kv_heads"), row.at("q_len"), row.at("kv_len")};
     c.headDim = row.at("head_dim");

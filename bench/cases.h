@@ -20,6 +20,7 @@ struct Case {
   ProblemShape problem;
   int headDim = 0;
   std::vector<int64_t> documentLengths;
+  int64_t pageSize = 0; ///< of paged cases: K and V lie in a pool [pages, page_size, kv_heads, head_dim]
   std::vector<int32_t> kvLengths; ///< of each sequence; empty: all are whole
   float qStd = 1; ///< standard deviation of q, and so of the scores: k is standard normal
 };
@@ -45,8 +46,8 @@ Expected<CaseMod> caseMod(const Case& c, const std::string& mods);
 /// element.
 int64_t unmaskedPairs(const CaseMod& mod, const Captures& captures, const ProblemShape& problem);
 
-/// Columns of KV that some query of a decode case sees, over all sequences, for one KV head: what a kernel must read. The
-/// last query stands at the last key of its sequence. Masks are taken to be alike in all heads.
+/// Columns of KV that some query of a decode or paged case sees, over all sequences, for one KV head: what a kernel must
+/// read. The last query stands at the last key of its sequence. Masks are taken to be alike in all heads.
 int64_t liveColumns(const CaseMod& mod, const Captures& captures, const Case& c);
 
 } // namespace attnc::bench

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <tuple>
 
 namespace attnc::bench {
 namespace {
@@ -140,18 +141,41 @@ Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c,
   };
   capture("slopes", mod.slopes, DType::F32);
   capture("document_id", mod.documentId, DType::I32);
-  const DType kvDType = c.fp8Kv ? DType::E4M3 : c.dtype;
-  if (c.kind == "decode") {
-    liveBytes = liveColumns(mod, host, c) * p.kvHeads * 2 * c.headDim * dtypeBytes(kvDType);
-    copies = std::clamp<int64_t>((int64_t(256) << 20) / std::max<int64_t>(liveBytes, 1), 1, 128);
-  }
   q = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 1, c.qStd);
-  k = drawNormal(kvDType, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
-  v = drawNormal(kvDType, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
-  if (!c.kvLengths.empty()) kvLengths = upload(c.kvLengths.data(), DType::I32, {int64_t(c.kvLengths.size())});
-  operands = {.q = q.view, .k = k.view, .v = v.view, .captures = &device};
-  operands.k.shape[0] = operands.v.shape[0] = p.batch;
-  if (!c.kvLengths.empty()) operands.kvLengths = kvLengths.view;
+  operands = {.q = q.view, .captures = &device};
+  drawCache(c);
+}
+
+void Workload::drawCache(const Case& c) {
+  const ProblemShape& p = c.problem;
+  const DType dtype = c.fp8Kv ? DType::E4M3 : c.dtype;
+  std::vector<int32_t> lengths = c.kvLengths;
+  if (c.kind == "decode" || c.kind == "paged")
+    liveBytes = liveColumns(mod, host, c) * p.kvHeads * 2 * c.headDim * dtypeBytes(dtype);
+  if (c.kind == "decode") copies = std::clamp<int64_t>((int64_t(256) << 20) / std::max<int64_t>(liveBytes, 1), 1, 128);
+  if (c.kind == "paged") {
+    const int64_t ofSequence = (p.kvLen + c.pageSize - 1) / c.pageSize, pages = p.batch * ofSequence;
+    std::vector<int32_t> table(static_cast<size_t>(pages));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937_64(4));
+    pageTable = upload(table.data(), DType::I32, {p.batch, ofSequence});
+    operands.pageTable = pageTable.view;
+    lengths.resize(size_t(p.batch), int32_t(p.kvLen));
+    for (auto [tensor, view, seed] : {std::tuple(&k, &operands.k, 2), {&v, &operands.v, 3}}) {
+      *tensor = drawNormal(dtype, {pages, c.pageSize, p.kvHeads, c.headDim}, uint64_t(seed));
+      *view = tensor->view;
+      std::swap(view->shape[1], view->shape[2]);
+      std::swap(view->stride[1], view->stride[2]);
+    }
+  } else {
+    k = drawNormal(dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
+    v = drawNormal(dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
+    operands.k = k.view, operands.v = v.view;
+    operands.k.shape[0] = operands.v.shape[0] = p.batch;
+  }
+  if (lengths.empty()) return;
+  kvLengths = upload(lengths.data(), DType::I32, {int64_t(lengths.size())});
+  operands.kvLengths = kvLengths.view;
 }
 
 Operands Workload::copy(int64_t i) const {

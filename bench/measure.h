@@ -82,18 +82,22 @@ struct Workload {
   Workload(const Workload&) = delete;
 
   CaseMod mod;
-  DeviceTensor q, k, v, kvLengths;
+  DeviceTensor q, k, v, kvLengths, pageTable;
   std::vector<DeviceTensor> captured;
   Captures host, device; ///< the mod's captures with tensors in host and in device memory
   Operands operands;
-  /// Of decode cases: bytes of K and V that some query sees, and how many K and V there are, of different memory: enough
-  /// that one after the other finds nothing in the L2 cache.
+  /// Of decode and paged cases: bytes of K and V that some query sees. Of decode cases: how many K and V there are, of
+  /// different memory, enough that one after the other finds nothing in the L2 cache.
   int64_t liveBytes = 0, copies = 1;
 
   /// `operands` with the K and V of number `i`, which is below `copies`.
   Operands copy(int64_t i) const;
   /// Query-key pairs that the mask lets live, over all batch entries and heads.
   double pairs(const Case& c) const;
+
+private:
+  /// K and V: by sequence, or pages in random order.
+  void drawCache(const Case& c);
 };
 
 /// The row of a case. Throws std::exception: it cannot be run, or its result is wrong.

@@ -20,8 +20,8 @@ struct Operands {
   TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV. Or pages: see pageTable
   TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1. Or pages
   std::optional<float> scale; ///< of q k^T; default 1 / sqrt(D)
-  /// f32 [HKV], or [1, HKV] or [B, HKV] with the batch of k, where k and v are E4M3: what the elements of a KV head stand for is that many times
-  /// their value. Not given: 1. Read by each launch.
+  /// f32 [HKV], or [1, HKV] or [B, HKV] with the batch of k or of the page table, where k and v are E4M3: what the elements of
+  /// a KV head stand for is that many times their value. Not given: 1. Read by each launch.
   std::optional<TensorView> kScales, vScales;
   /// i32 [B]: how many rows of k and v each sequence has; below 0 counts as 0, above KV_LEN as KV_LEN. What lies behind
   /// them never reaches a result, NaN neither; it must be memory all the same. A sequence without rows gives out 0 and

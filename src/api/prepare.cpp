@@ -298,8 +298,10 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
-  Expected<Settled> settled = settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask,
-                                          !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse, lists);
+  const bool mayDecode =
+      !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
+  Expected<Settled> settled =
+      settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists);
   if (!settled || !training) return settled;
   if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
   kernel->kind = KernelKind::Backward;

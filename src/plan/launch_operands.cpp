@@ -60,8 +60,9 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
   return {};
 }
 
-/// k_scale or v_scale, as [batch of k or 1, kv_heads].
-Expected<TensorView> checkScales(std::string_view name, const TensorView& given, const TensorView& k, bool isFp8) {
+/// k_scale or v_scale, as [batch or 1, kv_heads]. `batch`: of k, or of the page table.
+Expected<TensorView> checkScales(std::string_view name, const TensorView& given, int64_t batch, int64_t kvHeads,
+                                 bool isFp8) {
   TensorView scales = given;
   if (!isFp8) return wrong(name, "is given", "none, for k and v are not e4m3");
   if (scales.rank == 1) {
@@ -69,11 +70,11 @@ Expected<TensorView> checkScales(std::string_view name, const TensorView& given,
     scales.shape[1] = scales.shape[0], scales.stride[1] = scales.stride[0];
     scales.shape[0] = 1, scales.stride[0] = 0;
   }
-  const bool fits = scales.rank == 2 && scales.dtype == DType::F32 && scales.shape[1] == k.shape[1] &&
-                    (scales.shape[0] == 1 || scales.shape[0] == k.shape[0]);
+  const bool fits = scales.rank == 2 && scales.dtype == DType::F32 && scales.shape[1] == kvHeads &&
+                    (scales.shape[0] == 1 || scales.shape[0] == batch);
   if (fits) return scales;
   return wrong(name, fmt::format("is {} {}", dtypeName(given.dtype), shapeText(given)),
-               fmt::format("f32 [{}] or [{}, {}]", k.shape[1], k.shape[0], k.shape[1]));
+               fmt::format("f32 [{}] or [{}, {}]", kvHeads, batch, kvHeads));
 }
 
 /// kv_lengths or q_offset: i32 [batch].
@@ -180,7 +181,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   for (auto [name, given, scales] : {std::tuple("k_scale", &operands.kScales, &all.kScales),
                                      {"v_scale", &operands.vScales, &all.vScales}}) {
     if (!*given) continue;
-    Expected<TensorView> checked = checkScales(name, **given, all.k, options.fp8Kv);
+    Expected<TensorView> checked = checkScales(name, **given, isPaged ? q[0] : k[0], k[1], options.fp8Kv);
     if (!checked) return checked.error();
     *scales = *checked;
   }

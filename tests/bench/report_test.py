@@ -146,7 +146,7 @@ class ReportTest(unittest.TestCase):
             with self.subTest(case=case["id"]):
                 lengths = set(case.get("kv_lengths", ()))
                 rest = f"q_std{case['q_std']:g}" if "q_std" in case else ""
-                rest += case.get("kv_dtype", "")
+                rest += case.get("kv_dtype", "") + (f"p{case['page_size']}" if "page_size" in case else "")
                 rest += "ragged" if len(lengths) > 2 else "equal" if lengths else ""
                 named = Case(case["id"], case["kind"], case["variant"], tuple(case[size] for size in sizes), rest)
                 self.assertEqual(Case.parse(case["id"]), named)

@@ -2,6 +2,7 @@
 #include "gpu.h"
 
 #include "ir/element.h"
+#include "tools/attnc/pages.h"
 
 #include <random>
 
@@ -34,10 +35,11 @@ cli::HostTensor drawScales(std::vector<int64_t> shape, uint64_t seed) {
 
 enum class Scales { None, OfHeads, OfSequences };
 
-/// `qFactor`: q is drawn that many times as large, and scores scaled back.
+/// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages; 0: not.
 void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::vector<int32_t>& lengths = {},
-              float qFactor = 1) {
-  INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor);
+              float qFactor = 1, int pageSize = 0) {
+  INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor << ", pages "
+                  << pageSize);
   const ProblemShape& s = problem.shape;
   HostOperands operands = draw(mod, problem);
   operands.k = toFp8(operands.k);
@@ -59,6 +61,15 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
       const int64_t row = i / tensor->shape[3] % s.kvLen, b = i / tensor->shape[3] / s.kvLen / s.kvHeads;
       if (row >= lengths[size_t(b)]) tensor->bytes[size_t(i)] = 0x7f;
     }
+  if (pageSize) {
+    const int64_t columns = s.kvLen / pageSize;
+    cli::HostTensor table = cli::drawPageTable(s.batch, columns, 5);
+    cli::HostTensor lengthsTensor = cli::HostTensor::make(DType::I32, {s.batch});
+    for (int64_t b = 0; b < s.batch; ++b) ir::writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
+    for (cli::HostTensor* tensor : {&operands.k, &operands.v})
+      *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize);
+    operands.pageTable = std::move(table);
+  }
   RunOptions options{.family = Family::Auto, .scale = scale, .decode = true};
   const Outcome outcome = runKernel(mod, problem, operands, options);
   checkClose(outcome, expected, problem, false, 2.5 * 2 * double(s.kvLen) * 0x1p-23);
@@ -96,6 +107,15 @@ TEST_CASE("decode kernels take k and v of e4m3, of any head dim, layout and scal
         problem.kvBatchOne = true;
         checkFp8(libraryMod("noop"), problem, scales == Scales::OfSequences ? Scales::OfHeads : scales);
       }
+}
+
+TEST_CASE("decode kernels take pages of e4m3", "[gpu]") {
+  ATTNC_NEED_GPU();
+  if (!servesFp8()) return;
+  for (const char* name : {"causal", "document"})
+    for (int pageSize : {1, 16, 64, 128})
+      for (Scales scales : {Scales::OfHeads, Scales::OfSequences})
+        checkFp8(libraryMod(name), {{4, 8, 2, 3, 2944}, 128, 64, DType::BF16}, scales, {0, 1, 1000, 2944}, 1, pageSize);
 }
 
 TEST_CASE("q of bf16 beyond what f16 holds meets k of e4m3", "[gpu]") {

@@ -76,7 +76,8 @@ TEST_CASE("fp8 takes the nearest number, ties to even, and saturates") {
   CHECK(ir::e4m3ToFloat(0x38) == 1.f);
   CHECK(ir::e4m3ToFloat(0xfe) == -448.f);
   const auto decode = [](uint16_t bits) { return ir::e4m3ToFloat(uint8_t(bits)); };
-  for (double value : {0.0, 0x1p-10, 0x1p-10 * 1.01, 3 * 0x1p-10, 0.017, 1.06, 1.0625, 1.1875, 3.14, 15.6, 440.0, 447.9, 449.0, 1e30}) {
+  for (double value : {0.0, 0x1p-10, 0x1p-10 * 1.01, 3 * 0x1p-10, 0.017, 1.06, 1.0625, 1.1875, 3.14, 15.6, 440.0, 447.9,
+                       449.0, 1e30}) {
     INFO(value);
     CHECK(ir::toE4m3(value) == nearestBySearch(value, 0x7e, decode));
   }

@@ -365,7 +365,8 @@ TEST_CASE("scales of KV heads are factors of the elements of k and v") {
     for (int64_t i = 0; i < int64_t(result.values.size()); ++i) {
       const auto& [batch, heads, rows, columns] = tensor.shape;
       const int64_t b = i / columns / rows / heads, h = i / columns / rows % heads, row = i / columns % rows;
-      const int64_t at = b * of.view.stride[0] + h * of.view.stride[1] + row * of.view.stride[2] + i % columns * of.view.stride[3];
+      const auto& stride = of.view.stride;
+      const int64_t at = b * stride[0] + h * stride[1] + row * stride[2] + i % columns * stride[3];
       result.values[size_t(i)] = double(scales[size_t(bySequence ? b * heads + h : h)]) *
                                  double(ir::readElement(of.view.data, DType::E4M3, at).real);
     }

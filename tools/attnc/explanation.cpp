@@ -210,7 +210,8 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
     extra = " + a select";
   }
   const std::string cut = fmt::format("{}{}\n", perElementText(analysis::countOperations(module, partial)), extra);
-  if ((loop == KvLoop::AllTiles || loop == KvLoop::Listed) && module.output(ir::kMask)) return "per score   all blocks: " + cut + gradient();
+  if ((loop == KvLoop::AllTiles || loop == KvLoop::Listed) && module.output(ir::kMask))
+    return "per score   all blocks: " + cut + gradient();
   std::string text =
       fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));
   if (loop != KvLoop::AllTiles) text += "            partial blocks: " + cut;

@@ -30,8 +30,8 @@ std::string kernelText(const Kernel& kernel, Family asked);
 /// Lines "choice" and "division": why a decode kernel is taken or not, where that was not asked for; what work it divides.
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources);
 
-/// Lines "KV loop", "blocks" and "FLOPs", and of decode kernels "K and V": the work that the mask leaves of the problem. Figures that samples give have
-/// "about" in front of them. Of the backward pass, where that was settled. `masks`: the mod masks something.
+/// Lines "KV loop", "blocks" and "FLOPs", and of decode kernels "K and V": the work that the mask leaves of the problem.
+/// Figures that samples give have "about" in front of them. Of the backward pass, where that was settled. `masks`: the mod masks something.
 std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks);
 
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes, and what the
