@@ -1,6 +1,7 @@
 // Runs the C++ examples of the README, which the build extracts from it.
 #include "gpu.h"
 
+#include <algorithm>
 #include <functional>
 
 bool alibi(const attnc::Compiler& compiler, attnc::TensorView q, attnc::TensorView k, attnc::TensorView v,
@@ -8,6 +9,22 @@ bool alibi(const attnc::Compiler& compiler, attnc::TensorView q, attnc::TensorVi
 
 bool train(const attnc::Compiler& compiler, const attnc::Mod& mod, const attnc::BackwardOperands& operands,
            const attnc::BackwardOutputs& gradients, const std::function<void*(size_t)>& allocate, attnc::Stream stream);
+
+struct Cache {
+  attnc::TensorView k, v, table, lengths;
+};
+struct Tokens {
+  attnc::TensorView q, k, v, out;
+};
+struct Cuda {
+  std::function<void*(size_t)> allocate;
+  std::function<void(void* to, const void* from, size_t bytes)> upload;
+  std::function<std::function<void()>(const std::function<bool()>& work)> capture;
+  attnc::Stream stream;
+};
+bool generate(const attnc::Compiler& compiler, const attnc::Mod& mod, attnc::PageAllocator& pages,
+              const std::vector<attnc::PageAllocator::Sequence>& sequences, const Cache& cache, const Tokens& prompt,
+              const Tokens& token, int steps, const std::function<void(int)>& next, const Cuda& cuda);
 
 using namespace attnc;
 using namespace attnc::gputest;
@@ -58,7 +75,7 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   REQUIRE(alibi(device.compiler, q, k, v, out, static_cast<float*>(slopes.data), allocate, device.stream.get()));
   take(device.stream.synchronize());
 
-  Outcome actual{memory.read(4, operands.q), {}, {}};
+  Outcome actual{memory.read(4, operands.q), {}, {}, {}, {}};
   Outcome expected = runReference(mod, problem, operands);
   expected.lse.clear();
   checkClose(actual, expected, problem);
@@ -99,4 +116,98 @@ TEST_CASE("the README's training step computes gradients", "[gpu][backward]") {
   const Prepared both = take(device.compiler.prepareTraining(mod, inputs, outputs, gradients));
   inputs.q.shape[2] = 99;
   CHECK_FALSE(both.launchBackward(inputs, gradients, memory.workspace.data(), device.stream.get()));
+}
+
+namespace {
+
+/// Rows [first, first + count) of every head.
+cli::HostTensor rowsOf(const cli::HostTensor& tensor, int64_t first, int64_t count) {
+  cli::HostTensor rows = cli::HostTensor::make(tensor.dtype, {tensor.shape[0], tensor.shape[1], count, tensor.shape[3]});
+  const int64_t bytes = tensor.shape[3] * dtypeBytes(tensor.dtype);
+  for (int64_t head = 0; head < tensor.shape[0] * tensor.shape[1]; ++head)
+    std::copy_n(tensor.bytes.begin() + (head * tensor.shape[2] + first) * bytes, count * bytes,
+                rows.bytes.begin() + head * count * bytes);
+  return rows;
+}
+
+} // namespace
+
+TEST_CASE("the README's decoding loop attends to all tokens so far", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  const Mod mod = libraryMod("causal");
+  constexpr int64_t kBatch = 3, kPrompt = 200, kRows = 768, kPageSize = 64, kPages = 20;
+  constexpr int kSteps = 70;
+  const Problem problem{{kBatch, 8, 2, kRows, kRows}, 128, 128, DType::BF16};
+  const HostOperands all = draw(mod, problem); // every token that there will be
+  Memory memory;
+  const auto place = [&](const cli::HostTensor& tensor) { return memory.place(tensor); };
+  cli::HostTensor pool = cli::HostTensor::make(DType::BF16, {kPages, 2, kPageSize, 128});
+  std::fill(pool.bytes.begin(), pool.bytes.end(), char(0xff)); // NaN
+  const auto placeTokens = [&](int64_t count) {
+    return Tokens{place(rowsOf(all.q, 0, count)), place(rowsOf(all.k, 0, count)), place(rowsOf(all.v, 0, count)),
+                  place(rowsOf(all.q, 0, count))};
+  };
+  const Cache cache{place(pool), place(pool), place(cli::HostTensor::make(DType::I32, {kBatch, kRows / kPageSize})),
+                    place(cli::HostTensor::make(DType::I32, {kBatch}))};
+  const Tokens prompt = placeTokens(kPrompt), token = placeTokens(1);
+  const auto bufferOf = [&](const void* data) -> device::Buffer& {
+    for (device::Buffer& buffer : memory.buffers)
+      if (buffer.data() == data) return buffer;
+    FAIL("memory that was not placed");
+    return memory.buffers.front();
+  };
+  std::vector<device::Buffer> workspaces;
+  device::Graph graph;
+  const Cuda cuda{.allocate =
+                      [&](size_t bytes) {
+                        workspaces.push_back(take(device::Buffer::allocate(bytes)));
+                        if (bytes) take(workspaces.back().fill(0xff));
+                        return workspaces.back().data();
+                      },
+                  .upload =
+                      [&](void* to, const void* from, size_t bytes) {
+                        take(device.stream.synchronize());
+                        take(bufferOf(to).upload(from, bytes));
+                      },
+                  .capture = [&](const std::function<bool()>& work) -> std::function<void()> {
+                    take(device.stream.beginCapture());
+                    const bool enqueued = work();
+                    graph = take(device.stream.endCapture());
+                    REQUIRE(enqueued);
+                    return [&] { take(graph.launch(device.stream.get())); };
+                  },
+                  .stream = device.stream.get()};
+  const auto check = [&](const TensorView& out, int64_t first, int64_t count) {
+    take(device.stream.synchronize());
+    const ProblemShape shape{kBatch, 8, 2, count, kRows};
+    const Problem part{shape, 128, 128, DType::BF16};
+    HostOperands operands{.q = rowsOf(all.q, first, count), .k = all.k, .v = all.v};
+    operands.kvLengths.assign(kBatch, int32_t(first + count));
+    Outcome expected = runReference(mod, part, operands);
+    expected.lse.clear();
+    cli::HostTensor host = cli::HostTensor::make(DType::BF16, {kBatch, 8, count, 128});
+    take(bufferOf(out.data).download(host.bytes.data(), host.bytes.size()));
+    INFO("tokens from " << first);
+    checkClose({toDoubles(host), {}, {}, {}, {}}, expected, part);
+  };
+  PageAllocator pages = take(PageAllocator::create(kPages, kPageSize));
+  std::vector<PageAllocator::Sequence> sequences;
+  for (int64_t b = 0; b < kBatch; ++b) sequences.push_back(pages.add());
+  const auto next = [&](int i) {
+    if (i == 0)
+      check(prompt.out, 0, kPrompt);
+    else if (i == 1 || i % 10 == 7)
+      check(token.out, kPrompt + i - 1, 1);
+    take(device.stream.synchronize());
+    for (auto [view, tensor] : {std::pair(&token.q, &all.q), {&token.k, &all.k}, {&token.v, &all.v}}) {
+      const cli::HostTensor row = rowsOf(*tensor, kPrompt + i, 1);
+      take(bufferOf(view->data).upload(row.bytes.data(), row.bytes.size()));
+    }
+  };
+  REQUIRE(generate(device.compiler, mod, pages, sequences, cache, prompt, token, kSteps, next, cuda));
+  check(token.out, kPrompt + kSteps - 1, 1);
+  CHECK(pages.freePages() == kPages - kBatch * 5);
+  // Another prompt behind these would take 4 more pages a sequence.
+  CHECK_FALSE(generate(device.compiler, mod, pages, sequences, cache, prompt, token, kSteps, next, cuda));
 }
