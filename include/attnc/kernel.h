@@ -49,6 +49,7 @@ struct KernelOptions {
   /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
   /// pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;
+  bool ragged = false;          ///< Not BlockMask: launches pass Operands::ragged, and must
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"
   /// -> 8192. A launch that gives another value is an error.

@@ -13,10 +13,11 @@
 
 namespace attnc {
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options) {
-  const QueryOffsets otherwise = operands.qOffsets    ? QueryOffsets::Tensor
-                                 : operands.kvLengths ? QueryOffsets::FromLengths
-                                                      : QueryOffsets::None;
-  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise)};
+  const bool lengthsDiffer = operands.kvLengths || (operands.ragged && operands.ragged->cuSeqlensKv);
+  const QueryOffsets otherwise = operands.qOffsets ? QueryOffsets::Tensor
+                                 : lengthsDiffer   ? QueryOffsets::FromLengths
+                                                   : QueryOffsets::None;
+  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.ragged.has_value()};
 }
 
 namespace {
@@ -32,6 +33,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .rowMax = outputs.rowMax.has_value(),
                        .lengths = sequences.lengths,
                        .offsets = sequences.offsets,
+                       .ragged = sequences.ragged,
                        .tf32 = options.tf32,
                        .pins = options.pins};
   if (const BlockMaskView* mask = operands.blockMask) {
@@ -43,8 +45,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
 }
 
 ProblemShape problemIn(const Operands& operands) {
-  const auto &q = operands.q.shape, &k = operands.k.shape;
-  return {q[0], q[1], k[1], q[2], k[2]};
+  return plan::problemOf(operands);
 }
 
 std::string problemText(const ProblemShape& problem) {
@@ -107,7 +108,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   if (!plan) return plan.error();
   const bool isDecode = options.kind == KernelKind::Decode;
   const bool buildsMask = buildBlockMask && !isDecode && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          plan::wantsBlockMask((*kernelMod)->facts, *plan);
+                          !options.ragged && plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (mayDecode && !buildsMask && suitsDecode(layout->problem, options.dtype)) {
     KernelOptions few = options;
     few.kind = KernelKind::Decode;

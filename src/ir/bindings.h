@@ -37,6 +37,8 @@ struct Bindings {
 struct SequenceTensors {
   const TensorView* kvLengths = nullptr;
   const TensorView* qOffsets = nullptr;
+  const TensorView* cuSeqlensQ = nullptr;  ///< [B + 1], where each sequence begins, and the end of the last one
+  const TensorView* cuSeqlensKv = nullptr; ///< likewise; both or none
 };
 
 /// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Errors

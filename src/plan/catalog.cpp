@@ -75,6 +75,10 @@ Status checkOptions(const KernelOptions& options) {
     return Error::environment(
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
         "forward and decode kernels do");
+  if (options.kind == KernelKind::BlockMask && options.ragged)
+    return Error::environment("block-mask kernels take no ragged batches", "there are no lists for these");
+  if (options.ragged && options.blockSparse)
+    return Error::environment("a ragged batch takes no block mask", "its kernels evaluate mask_mod, or walk its bounds");
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),

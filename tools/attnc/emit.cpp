@@ -57,6 +57,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .blockSparse = options.blockSparse,
                        .lengths = options.sequences.kvLengths,
                        .offsets = options.sequences.settledOffsets(),
+                       .ragged = options.sequences.ragged,
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
@@ -105,7 +106,8 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") {
-    const passes::SequenceForm form{options.sequences.kvLengths, options.sequences.settledOffsets()};
+    const passes::SequenceForm form{options.sequences.kvLengths, options.sequences.settledOffsets(),
+                                    options.sequences.ragged};
     if (!form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
     if (!mod) return std::move(mod).error();
     return mod->irText();
@@ -184,6 +186,7 @@ void addEmit(CLI::App& app, int& exitCode) {
   options->target.addTo(*command);
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
   options->sequences.addTo(*command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it");
+  options->sequences.addRagged(*command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);
   command

@@ -14,6 +14,8 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths) {
       ->transform(oneOf({{"none", {}}, {"lengths", {}}, {"tensor", {}}}));
 }
 
+void SequenceOptions::addRagged(CLI::App& command, const char* help) { command.add_flag("--ragged", ragged, help); }
+
 std::optional<QueryOffsets> SequenceOptions::offsets() const {
   if (qOffset.empty()) return std::nullopt;
   if (qOffset == "tensor") return QueryOffsets::Tensor;

@@ -1,4 +1,4 @@
-// What is told of the sequences of a batch one by one: KV lengths, and where queries stand.
+// What is told of the sequences of a batch one by one: KV lengths, where queries stand, and that they are packed.
 #pragma once
 
 #include "attnc/problem.h"
@@ -12,9 +12,11 @@ namespace attnc::cli {
 
 struct SequenceOptions {
   bool kvLengths = false;
+  bool ragged = false;
   std::string qOffset; ///< "none", "lengths", "tensor"; empty: not said
 
   void addTo(CLI::App& command, const char* helpOfLengths);
+  void addRagged(CLI::App& command, const char* help);
   /// As PrepareOptions::offsets.
   std::optional<QueryOffsets> offsets() const;
   /// The same, and by kvLengths where it is not said.
