@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace attnc::ir {
@@ -179,6 +180,14 @@ Error undeclared(const Module& module, const Captures& captures) {
 }
 
 } // namespace
+
+ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
+  const auto longest = [](int64_t told, int64_t extent) { return std::min(told ? told : extent, kMaxExtent); };
+  rows.batch = ragged.cuSeqlensQ.shape[0] - 1;
+  rows.qLen = longest(ragged.maxQLen, rows.qLen);
+  rows.kvLen = longest(ragged.maxKvLen, rows.kvLen);
+  return rows;
+}
 
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
                         const SequenceTensors& sequences) {

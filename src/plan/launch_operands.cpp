@@ -119,14 +119,8 @@ template <class Lists> BlockLists blockLists(const BlockMaskShape& shape, const 
 
 ProblemShape problemOf(const Operands& operands) {
   const auto &q = operands.q.shape, &k = operands.k.shape;
-  ProblemShape problem{q[0], q[1], k[1], q[2], k[2]};
-  if (!operands.ragged) return problem;
-  const RaggedBatch& ragged = *operands.ragged;
-  const auto longest = [](int64_t told, int64_t rows) { return std::min(told ? told : rows, ir::kMaxExtent); };
-  problem.batch = ragged.cuSeqlensQ.shape[0] - 1;
-  problem.qLen = longest(ragged.maxQLen, q[2]);
-  problem.kvLen = longest(ragged.maxKvLen, k[2]);
-  return problem;
+  const ProblemShape problem{q[0], q[1], k[1], q[2], k[2]};
+  return operands.ragged ? ir::problemOf(problem, *operands.ragged) : problem;
 }
 
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
