@@ -132,7 +132,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
-  return Settled{std::move(preparation), std::move(workspace)};
+  return Settled{std::move(preparation), std::move(workspace), std::nullopt, plan::rowsOfQ(*layout), plan::rowsOfKv(*layout)};
 }
 
 /// Where the workspace of the backward pass begins.
@@ -171,6 +171,7 @@ struct Prepared::Impl {
   std::optional<BackwardKernel> backwardKernel;   ///< iff prepared for training
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< likewise
+  int64_t qRows, kvRows;                                  ///< Settled::qRows, Settled::kvRows
 
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
@@ -189,6 +190,10 @@ Status Prepared::Impl::check(const Operands& operands, void* memory) const {
     return Error::environment(
         fmt::format("operands are of {}, prepared were {}", problemText(given), problemText(preparation.problem)),
         "prepare for these; kernels are kept, so it costs microseconds");
+  if (operands.q.shape[2] != qRows || operands.k.shape[2] != kvRows)
+    return Error::environment(fmt::format("operands have {} rows of q and {} of k, prepared were {} and {}",
+                                          operands.q.shape[2], operands.k.shape[2], qRows, kvRows),
+                              "prepare for these; kernels are kept, so it costs microseconds");
   if (preparation.blockMask && operands.blockMask)
     return Error::environment("a block mask is given, but the one of the workspace was prepared",
                               "give it to prepare() as well, or not at all");
@@ -308,7 +313,8 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   }
   return Prepared(std::make_shared<const Prepared::Impl>(
       Prepared::Impl{std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(backward),
-                     std::move(settled->workspace), std::move(settled->backwardWorkspace)}));
+                     std::move(settled->workspace), std::move(settled->backwardWorkspace), settled->qRows,
+                     settled->kvRows}));
 }
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
