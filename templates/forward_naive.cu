@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
 
   int b, h, q_start;
   if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile<Mod, kRows>(launch, args, blockIdx.x);
+    const HeadTile tile = ragged_tile_from_end<Mod, kRows>(launch, args, blockIdx.x);
     b = tile.b, h = tile.h, q_start = tile.start;
   } else {
     const int q_tiles = (launch.q_len + kRows - 1) / kRows;

@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   // Later rows see more keys under causal-like masks, so the long rows start first.
   int b, h, q_start;
   if constexpr (kIsRagged<Mod>) {
-    const HeadTile tile = ragged_tile<Mod, kBlockM>(launch, args, blockIdx.x);
+    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(launch, args, blockIdx.x);
     b = tile.b, h = tile.h, q_start = tile.start;
   } else {
     const int q_tiles = (launch.q_len + kBlockM - 1) / kBlockM;

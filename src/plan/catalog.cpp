@@ -71,10 +71,14 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 
 Status checkOptions(const KernelOptions& options) {
   const bool isForward = options.kind == KernelKind::Forward || options.kind == KernelKind::Decode;
-  if (!isForward && (options.lengths || options.offsets != QueryOffsets::None))
+  const bool hasOffsets = options.offsets != QueryOffsets::None && !(options.ragged && options.kind == KernelKind::Backward);
+  if (!isForward && (options.lengths || hasOffsets))
     return Error::environment(
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
         "forward and decode kernels do");
+  if (options.ragged && !options.gradients.empty())
+    return Error::environment("gradients of captures are not computed for ragged batches",
+                              "a mask by document serves packed sequences with them");
   if (options.kind == KernelKind::BlockMask && options.ragged)
     return Error::environment("block-mask kernels take no ragged batches", "there are no lists for these");
   if (options.ragged && options.blockSparse)

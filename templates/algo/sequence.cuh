@@ -42,7 +42,13 @@ template <class M, class Args, class Head> ATTNC_DEVICE int q_offset(const Args&
     return 0;
 }
 
-/// The same where no Head is at hand.
+/// The position of a row of Q.
+template <class M, class Args, class Head> ATTNC_DEVICE int position_of(const Args& args, const Head& head, int row) {
+  if constexpr (kHasOffsets<M>) return q_offset<M>(args, head) + row;
+  return row;
+}
+
+/// The same of row 0 where no Head is at hand.
 template <class M, class Args> ATTNC_DEVICE int q_offset_of(const Args& args, int b, int h) {
   if constexpr (kHasOffsets<M>)
     return q_offset<M>(args, M::head(args, b, h)); // SEAM(head)
@@ -91,6 +97,23 @@ template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const Forwa
   }
 }
 
+template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const BackwardParams& p, const Args& args, int b) {
+  if constexpr (kIsRagged<M>) {
+    const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
+    BackwardParams own = p;
+    own.forward = params_of<M>(p.forward, args, b);
+    own.d_out = (const Element*)p.d_out + q_start * p.d_out_stride.row;
+    own.d_lse = p.d_lse ? p.d_lse + q_start : nullptr;
+    own.delta = p.delta + q_start;
+    own.d_q = (Element*)p.d_q + q_start * p.d_q_stride.row;
+    own.d_k = (Element*)p.d_k + kv_start * p.d_k_stride.row;
+    own.d_v = (Element*)p.d_v + kv_start * p.d_v_stride.row;
+    return own;
+  } else {
+    return (p);
+  }
+}
+
 /// Where rows of (b, h) begin in lse, row_max and the like: [batch, q_heads, q_len]; of a ragged batch [q_heads, rows], from
 /// the first row of b's sequence on.
 template <class M> ATTNC_DEVICE long long row_of_head(const ForwardParams& p, int b, int h) {
@@ -98,6 +121,19 @@ template <class M> ATTNC_DEVICE long long row_of_head(const ForwardParams& p, in
     return (long long)h * p.rows.q;
   else
     return ((long long)b * p.q_heads + h) * p.q_len;
+}
+
+/// Of a ragged batch, the last sequence for which a predicate holds that holds up to some sequence; 0 if for none.
+template <class Predicate> ATTNC_DEVICE int last_sequence(int batch, Predicate holds) {
+  int low = 0, high = batch - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (holds(middle))
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
 }
 
 /// A tile of rows of Q, or of K and V, of a batch entry.
@@ -108,15 +144,8 @@ struct RowTile {
 /// The tile of `Size` rows in a slot of a ragged batch. Where the slot is not used it begins before 0, or at the sequence's
 /// end or behind. `first_row`: of a sequence.
 template <int Size, class FirstRow> ATTNC_DEVICE RowTile tile_in_slot(int slot, int batch, FirstRow first_row) {
-  int low = 0, high = batch - 1; // the last sequence whose slots begin at or before this one is among these
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (first_row(middle) / Size + middle <= slot)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return {low, (slot - low - first_row(low) / Size) * Size};
+  const int b = last_sequence(batch, [&](int b) { return first_row(b) / Size + b <= slot; });
+  return {b, (slot - b - first_row(b) / Size) * Size};
 }
 template <class M, int Size, class Args> ATTNC_DEVICE RowTile q_tile_in_slot(const Args& args, int slot, int batch) {
   return tile_in_slot<Size>(slot, batch, [&](int b) { return q_start_of<M>(args, b); });
@@ -131,6 +160,31 @@ template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& 
   return q_start_of<M>(args, b) / Size + b + start / Size;
 }
 
+/// The same among the tiles of all heads: where a tile of Q has its place in arrays of whole tiles.
+template <class M, int Size, class Args>
+ATTNC_DEVICE int head_tile_of(const ForwardParams& p, const Args& args, int b, int h, int start) {
+  if constexpr (kIsRagged<M>)
+    return h * slots_of<Size>(p.rows.q, p.batch) + q_slot_of<M, Size>(args, b, start);
+  else
+    return (b * p.q_heads + h) * ((p.q_len + Size - 1) / Size) + start / Size;
+}
+
+/// A row of Q, or of K and V, of a ragged batch, by its index in [heads, rows].
+struct RaggedRow {
+  int b, h, row;
+  bool exists; ///< it is of a sequence
+};
+template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_q_row(const ForwardParams& p, const Args& args, long long index) {
+  const int at = int(index % p.rows.q), h = int(index / p.rows.q);
+  const int b = last_sequence(p.batch, [&](int b) { return q_start_of<M>(args, b) <= at; }), row = at - q_start_of<M>(args, b);
+  return {b, h, row, h < p.q_heads && unsigned(row) < unsigned(q_length_of<M>(p, args, b))};
+}
+template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_kv_row(const ForwardParams& p, const Args& args, long long index) {
+  const int at = int(index % p.rows.kv), h = int(index / p.rows.kv);
+  const int b = last_sequence(p.batch, [&](int b) { return kv_start_of<M>(args, b) <= at; }), row = at - kv_start_of<M>(args, b);
+  return {b, h, row, h < p.kv_heads && unsigned(row) < unsigned(kv_length_of<M>(p, args, b, 0))};
+}
+
 /// Whether a tile has rows of its sequence, of `length` rows; that of a batch that is not ragged always has.
 template <class M> ATTNC_DEVICE bool has_rows(int start, int length) {
   return !kIsRagged<M> || unsigned(start) < unsigned(length);
@@ -142,7 +196,18 @@ struct HeadTile {
 };
 template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile(const ForwardParams& p, const Args& args, int index) {
   const int slots = slots_of<Size>(p.rows.q, p.batch);
-  const RowTile tile = q_tile_in_slot<M, Size>(args, slots - 1 - index % slots, p.batch); // the last rows first
+  const RowTile tile = q_tile_in_slot<M, Size>(args, index % slots, p.batch);
+  return {tile.b, index / slots, tile.start};
+}
+/// The same, the last rows of a head first: they tend to be the longest.
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile_from_end(const ForwardParams& p, const Args& args, int index) {
+  const int slots = slots_of<Size>(p.rows.q, p.batch);
+  return ragged_tile<M, Size>(p, args, index / slots * slots + slots - 1 - index % slots);
+}
+/// A tile of rows of K and V of one KV head, likewise.
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_kv_tile(const ForwardParams& p, const Args& args, int index) {
+  const int slots = slots_of<Size>(p.rows.kv, p.batch);
+  const RowTile tile = kv_tile_in_slot<M, Size>(args, index % slots, p.batch);
   return {tile.b, index / slots, tile.start};
 }
 
