@@ -155,6 +155,13 @@ template <class M, int Size, class Args> ATTNC_DEVICE RowTile kv_tile_in_slot(co
 }
 /// How many slots there are for `rows` rows of all sequences.
 template <int Size> ATTNC_DEVICE int slots_of(int rows, int batch) { return rows / Size + batch; }
+/// Tiles of Q of one head, or slots for such.
+template <class M, int Size> ATTNC_DEVICE int q_tiles_of(const ForwardParams& p) {
+  if constexpr (kIsRagged<M>)
+    return slots_of<Size>(p.rows.q, p.batch);
+  else
+    return (p.q_len + Size - 1) / Size;
+}
 /// The slot of a sequence's rows from `start` on, a multiple of Size.
 template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& args, int b, int start) {
   return q_start_of<M>(args, b) / Size + b + start / Size;
@@ -164,9 +171,9 @@ template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& 
 template <class M, int Size, class Args>
 ATTNC_DEVICE int head_tile_of(const ForwardParams& p, const Args& args, int b, int h, int start) {
   if constexpr (kIsRagged<M>)
-    return h * slots_of<Size>(p.rows.q, p.batch) + q_slot_of<M, Size>(args, b, start);
+    return h * q_tiles_of<M, Size>(p) + q_slot_of<M, Size>(args, b, start);
   else
-    return (b * p.q_heads + h) * ((p.q_len + Size - 1) / Size) + start / Size;
+    return (b * p.q_heads + h) * q_tiles_of<M, Size>(p) + start / Size;
 }
 
 /// A row of Q, or of K and V, of a ragged batch, by its index in [heads, rows].

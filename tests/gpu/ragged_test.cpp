@@ -326,6 +326,52 @@ TEST_CASE("ragged batches with any ratio of heads, wide heads and fp32", "[gpu][
   }
 }
 
+TEST_CASE("every library mod has gradients for ragged batches", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (const std::string& name : libraryNames())
+    for (int headDim : {64, 128}) checkFamilies(name, {.qLengths = kLengths, .headDim = headDim}, true);
+}
+
+TEST_CASE("gradients of ragged batches whose queries and keys differ in number", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (const char* name : {"noop", "causal", "alibi", "sliding_window", "document", "softcap"})
+    for (QueryOffsets offsets : {QueryOffsets::FromLengths, QueryOffsets::None}) {
+      checkFamilies(name, {.qLengths = kLengths, .kvLengths = kOtherLengths, .headDim = 128}, true, offsets);
+      checkFamilies(name, {.qLengths = kOtherLengths, .kvLengths = kLengths, .headDim = 64}, true, offsets);
+    }
+}
+
+TEST_CASE("gradients of ragged batches with any ratio of heads, wide heads and fp32", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  for (const char* name : {"noop", "causal", "softcap"}) {
+    checkFamilies(name, {.qLengths = kLengths, .heads = 6, .kvHeads = 2, .headDim = 128}, true);
+    checkFamilies(name, {.qLengths = kLengths, .heads = 8, .kvHeads = 1, .headDim = 64, .tellsLongest = false}, true);
+    checkFamilies(name, {.qLengths = kLengths, .headDim = 256}, true);
+    checkFamilies(name, {.qLengths = kLengths, .headDim = 40, .dtype = DType::F32}, true);
+    checkFamilies(name, {.qLengths = {0, 0, 0}}, true);
+    checkFamilies(name, {.qLengths = {1000}}, true);
+  }
+}
+
+TEST_CASE("deterministic gradients of a ragged batch are equal bits, launch after launch", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = libraryMod("causal");
+  for (int headDim : {64, 128}) {
+    Work work(mod, {.qLengths = kLengths, .headDim = headDim});
+    const reference::GradientResult want = work.expected(true);
+    work.upload();
+    for (Family family : families(mod, work.batch)) {
+      INFO("family " << int(family));
+      work.run(family, true, {.deterministic = true});
+      work.checkBackward(want, std::vector<bool>(kLengths.size(), true));
+      const cli::HostTensor first = work.dQ.host;
+      work.poisonResults();
+      work.run(family, true, {.deterministic = true});
+      CHECK(work.dQ.host.bytes == first.bytes);
+    }
+  }
+}
+
 TEST_CASE("a graph captured once serves other cumulative lengths, with equal bits", "[gpu][ragged]") {
   ATTNC_NEED_GPU();
   Gpu& device = *gpu();
