@@ -80,6 +80,7 @@ std::string sequencesText(const KernelOptions& kernel) {
   std::string text = kernel.lengths ? "KV lengths, counted below as full" : "";
   const auto add = [&](const char* more) { text += (text.empty() ? "" : "; ") + std::string(more); };
   if (kernel.offsets == QueryOffsets::FromLengths) add("the last query at the last key");
+  if (kernel.ragged) add("packed, counted below as full");
   if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
 }
@@ -190,6 +191,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   command.add_option("--seed", options.run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
   addSets(command, options.run.sets);
   options.run.sequences.addTo(command, "Forward: the kernel takes a KV length for each sequence");
+  options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }

@@ -4,6 +4,7 @@
 #include "digest.h"
 #include "gpu.h"
 #include "operands.h"
+#include "ragged.h"
 #include "random.h"
 #include "result.h"
 #include "run_options.h"
@@ -49,21 +50,22 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
                                                  const RunOptions& options) {
   reference::AttentionArgs args{
       .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
+  const Shapes shapes = shapesOf(operands, options);
+  args.kvLengths = shapes.operands.kvLengths;
+  args.qOffsets = shapes.operands.qOffsets;
+  args.ragged = raggedOf(operands);
+  const passes::SequenceForm form = sequenceForm(shapes.operands, prepareOptions(options));
+  auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
+  if (!sequences) return std::move(sequences).error();
   if (options.backward) {
     std::set<std::string> wanted;
     for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
-    auto derived = gradientMod(mod, wanted);
+    auto derived = gradientMod(*sequences, wanted);
     if (!derived) return std::move(derived).error();
     reference::GradientArgs all{.forward = args, .dOut = operands.dOut.view(), .dLse = {}};
     if (operands.dLse) all.dLse = operands.dLse->view();
     return reference::gradients(derived->module(), operands.captures, all, captureGradients(*derived));
   }
-  const Shapes shapes = shapesOf(operands, options);
-  args.kvLengths = shapes.operands.kvLengths;
-  args.qOffsets = shapes.operands.qOffsets;
-  const passes::SequenceForm form = sequenceForm(shapes.operands, prepareOptions(options));
-  auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
-  if (!sequences) return std::move(sequences).error();
   auto forward = reference::attention(sequences->module(), operands.captures, args);
   if (!forward) return std::move(forward).error();
   reference::GradientResult result;
@@ -82,8 +84,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   if (!computed) return std::move(computed).error();
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
-  const ProblemShape& problem = operands.problem;
-  std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
+  std::vector<int64_t> rows = rowsOf(operands);
   RunResult result;
   const reference::AttentionResult& forward = computed->forward;
   result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
@@ -107,12 +108,15 @@ std::string describeOperands(const HostOperands& operands) {
                      shapeText(operands.v.shape), dtypeName(operands.q.dtype));
 }
 
-Status writeResult(RunResult& result, const RunOptions& options) {
+Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) {
   NamedTensors tensors;
   tensors["out"] = std::move(result.out);
   if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
   tensors.merge(result.gradients);
+  if (isRagged)
+    for (const char* name : {"out", "lse", "row_max", "dq", "dk", "dv"})
+      if (auto found = tensors.find(name); found != tensors.end()) found->second = toPacked(found->second);
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
@@ -179,7 +183,7 @@ Status runSteps(const RunOptions& options) {
     }
   }
   if (!options.output.empty()) {
-    if (auto status = writeResult(*result, options); !status) return status;
+    if (auto status = writeResult(*result, options, operands->cuSeqlensQ.has_value()); !status) return status;
     summary += "wrote       " + (options.output == "-" ? "<stdout>" : options.output) + "\n";
   }
   return tell(options, summary);
@@ -230,6 +234,10 @@ void addOptions(CLI::App& command, RunOptions& options) {
   options.sequences.addTo(command,
                           "Forward: each sequence has a KV length, i32 tensor kv_lengths [B]; so it has where the "
                           "file has\nthat tensor. --random draws it");
+  options.sequences.addRagged(command,
+                              "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
+                              "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
+                              "these. Q_LEN and KV_LEN are the longest lengths. --random draws lengths up to them");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");

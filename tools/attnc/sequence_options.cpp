@@ -30,7 +30,7 @@ void SequenceOptions::check(bool isForward) const {
   if (isForward) return;
   constexpr const char* kReason = "is of forward kernels, and this is none";
   if (kvLengths) throw CLI::ValidationError("--kv-lengths", kReason);
-  if (!qOffset.empty()) throw CLI::ValidationError("--q-offset", kReason);
+  if (!qOffset.empty() && !ragged) throw CLI::ValidationError("--q-offset", kReason);
 }
 
 } // namespace attnc::cli
