@@ -145,6 +145,17 @@ struct Part {
 
 constexpr int kQuads = kHeadDimV / 4; // of columns
 
+/// What a launch is to batch entry b alone.
+template <class M> ATTNC_DEVICE decltype(auto) decode_params_of(const DecodeParams& p, const ModArgs& args, int b) {
+  if constexpr (kIsRagged<M>) {
+    DecodeParams own = p;
+    own.forward = params_of<M>(p.forward, args, b);
+    return own;
+  } else {
+    return (p);
+  }
+}
+
 /// Adds up what the warps of a CTA have of an item's rows, and stores the results, or this CTA's part.
 ATTNC_DEVICE void finish_share(const Sums& sums, const DecodeParams& p, const PackedTile& tile, const ItemShare& share,
                                const Shares& shares) {
@@ -196,10 +207,9 @@ ATTNC_DEVICE void merge_parts(const DecodeParams& p, const PackedTile& tile, con
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_decode(const __grid_constant__ DecodeParams decode, const __grid_constant__ ModArgs args) {
+    attnc_decode(const __grid_constant__ DecodeParams launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ int words[kWarps + 2];
-  const ForwardParams& p = decode.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const QTile q_tile = {shared + Memory::offset_of<QPart>()};
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
@@ -207,10 +217,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const unsigned ring = shared + Memory::offset_of<RingPart>() + team * kStages * kSlotBytes;
   Sums& sums = *(Sums*)(dynamic_shared + Memory::offset_of<RingPart>());
 
-  Dealer dealer(p, args, decode.part_out != nullptr, words);
+  Dealer dealer(launch.forward, args, launch.part_out != nullptr, words);
 #pragma unroll 1
-  for (ItemShare share; dealer.next(p, args, share);) {
-    const PackedTile tile = dealer.items.tile(p, share.item);
+  for (ItemShare share; dealer.next(launch.forward, args, share);) {
+    const PackedTile tile = dealer.items.tile(launch.forward, args, share.item);
+    const DecodeParams& decode = decode_params_of<Mod>(launch, args, tile.b);
+    const ForwardParams& p = decode.forward;
     auto walk = dealer.items.walk(p, args, tile);
     walk.keep_steps(share.begin, share.end);
     const KvRows k(p.k, p.k_stride, tile.b, tile.kv_head), v(p.v, p.v_stride, tile.b, tile.kv_head);

@@ -14,6 +14,10 @@ constexpr int64_t kMostParts = 512;
 inline int64_t packedTiles(const LaunchOperands& operands, int rows) {
   const ProblemShape& problem = operands.problem;
   if (problem.kvHeads == 0) return 0;
+  if (operands.cuSeqlensQ) { // slots: templates/algo/sequence.cuh
+    const int64_t packed = rowsOfQ(operands) * (problem.qHeads / problem.kvHeads);
+    return problem.batch ? problem.kvHeads * (packed / rows + problem.batch) : 0;
+  }
   const int64_t packed = problem.qLen * (problem.qHeads / problem.kvHeads);
   return problem.batch * problem.kvHeads * ((packed + rows - 1) / rows);
 }

@@ -75,13 +75,21 @@ ATTNC_DEVICE KvWalk<M, Size, false> walk_packed(const ForwardParams& p, const Ar
 /// All items of a launch. `Rows`: of a tile. `Size`: columns of a step.
 template <class M, int Rows, int Size> struct DecodeItems {
   using Walk = KvWalk<M, Size, false>;
-  int tiles; ///< of a (batch, KV head)
+  int tiles; ///< of a (batch, KV head); of a ragged batch, slots of a KV head
   int count;
 
   ATTNC_DEVICE explicit DecodeItems(const ForwardParams& p)
-      : tiles((p.q_len * p.group + Rows - 1) / Rows), count(p.batch * p.kv_heads * tiles) {}
+      : tiles(kIsRagged<M> ? slots_of<Rows>(p.rows.q * p.group, p.batch) : (p.q_len * p.group + Rows - 1) / Rows),
+        count((kIsRagged<M> ? 1 : p.batch) * p.kv_heads * tiles) {}
 
-  ATTNC_DEVICE PackedTile tile(const ForwardParams& p, int item) const {
+  /// Of a ragged batch it may have no rows: its slot is not used.
+  template <class Args> ATTNC_DEVICE PackedTile tile(const ForwardParams& p, const Args& args, int item) const {
+    if constexpr (kIsRagged<M>) {
+      const auto first_row = [&](int b) { return q_start_of<M>(args, b) * p.group; };
+      const RowTile tile = tile_in_slot<Rows>(item % tiles, p.batch, first_row);
+      const int length = q_length_of<M>(p, args, tile.b) * p.group;
+      return {tile.b, item / tiles, tile.start, has_rows<M>(tile.start, length) ? min(length - tile.start, Rows) : 0};
+    }
     const int first = item % tiles * Rows;
     return {item / tiles / p.kv_heads, item / tiles % p.kv_heads, first, min(p.q_len * p.group - first, Rows)};
   }
@@ -89,7 +97,9 @@ template <class M, int Rows, int Size> struct DecodeItems {
     return walk_packed<M, Size>(p, args, tile);
   }
   template <class Args> ATTNC_DEVICE int length(const ForwardParams& p, const Args& args, int item) const {
-    return max(walk(p, args, tile(p, item)).count, 1);
+    const PackedTile of = tile(p, args, item);
+    if (kIsRagged<M> && of.rows == 0) return 0;
+    return max(walk(p, args, of).count, 1);
   }
 };
 
@@ -118,7 +128,13 @@ public:
 
   template <class Args> ATTNC_DEVICE bool next(const ForwardParams& p, const Args& args, ItemShare& share) {
     if (divides ? step >= end : item >= items.count) return false;
-    const int length = items.length(p, args, item);
+    int length = items.length(p, args, item);
+    if constexpr (kIsRagged<M>)
+      while (length == 0) { // there is a longer one behind it, if steps are divided
+        item += divides ? 1 : int(gridDim.x);
+        if (item >= items.count) return false;
+        length = items.length(p, args, item);
+      }
     share = {item, 0, length, start, length};
     if (divides) {
       share.begin = step - start;

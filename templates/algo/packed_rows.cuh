@@ -19,7 +19,7 @@ struct PackedTile {
   ATTNC_DEVICE int head(const ForwardParams& p, int row) const { return kv_head * p.group + (first + row) % p.group; }
   /// Of batch, head and token, in lse and row_max.
   ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int row) const {
-    return ((long long)b * p.q_heads + head(p, row)) * p.q_len + token(p, row);
+    return row_of_head<Mod>(p, b, head(p, row)) + token(p, row);
   }
 };
 

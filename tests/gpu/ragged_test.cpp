@@ -254,7 +254,8 @@ std::vector<Family> families(const Mod& mod, const Batch& batch) {
 }
 
 /// Every family; all sequences, then with NaN in all rows of every other one, and in those of none.
-void checkFamilies(const std::string& name, const Batch& batch, bool trains, std::optional<QueryOffsets> offsets = {}) {
+void checkFamilies(const std::string& name, const Batch& batch, bool trains, std::optional<QueryOffsets> offsets = {},
+                   bool decodes = false) {
   const Mod mod = libraryMod(name);
   Work work(mod, batch, offsets);
   const size_t count = batch.qLengths.size();
@@ -278,10 +279,10 @@ void checkFamilies(const std::string& name, const Batch& batch, bool trains, std
           poisonRows(*tensor, work.kvStarts[b], work.kvStarts[b + 1]);
       }
     work.upload();
-    for (Family family : families(mod, batch)) {
+    for (Family family : decodes ? std::vector{Family::Sm80} : families(mod, batch)) {
       INFO(name << ", " << batch.text() << ", family " << int(family) << (others ? ", NaN in others" : ""));
       work.poisonResults();
-      work.run(family, trains, {.offsets = offsets, .decode = trains ? std::optional<bool>() : false});
+      work.run(family, trains, {.offsets = offsets, .decode = trains ? std::optional<bool>() : decodes});
       work.checkForward(want.forward, picked, !trains);
       work.checkUntouched(work.out.host, work.starts);
       if (!trains) continue;
@@ -324,6 +325,21 @@ TEST_CASE("ragged batches with any ratio of heads, wide heads and fp32", "[gpu][
     checkFamilies(name, {.qLengths = {0, 0, 0}}, false);
     checkFamilies(name, {.qLengths = {1000}}, false);
   }
+}
+
+TEST_CASE("decode kernels serve ragged batches", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  const std::vector<int32_t> tokens = {1, 1, 0, 2, 7, 1, 0, 16, 1, 3};
+  const std::vector<int32_t> keys = {700, 0, 33, 64, 1000, 1, 0, 129, 3000, 65};
+  for (const std::string& name : libraryNames())
+    checkFamilies(name, {.qLengths = tokens, .kvLengths = keys, .heads = 8, .kvHeads = 2, .headDim = 128}, false, {}, true);
+  for (const char* name : {"noop", "causal", "alibi"})
+    for (int64_t kvHeads : {1, 2, 6}) {
+      checkFamilies(name, {.qLengths = tokens, .kvLengths = keys, .heads = 6, .kvHeads = kvHeads, .tellsLongest = false}, false, {}, true);
+      checkFamilies(name, {.qLengths = kLengths, .kvLengths = kOtherLengths, .heads = 6, .kvHeads = kvHeads}, false,
+                    QueryOffsets::None, true);
+    }
+  checkFamilies("causal", {.qLengths = {0, 0}, .kvLengths = {5, 0}}, false, {}, true);
 }
 
 TEST_CASE("every library mod has gradients for ragged batches", "[gpu][ragged]") {
