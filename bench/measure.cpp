@@ -47,6 +47,13 @@ DeviceTensor allocateNaN(DType dtype, std::initializer_list<int64_t> shape) {
   return tensor;
 }
 
+DeviceTensor allocateNaNLike(const DeviceTensor& tensor) {
+  DeviceTensor like{take(device::Buffer::allocate(tensor.buffer.bytes())), tensor.view};
+  like.view.data = like.buffer.data();
+  take(like.buffer.fill(0xff));
+  return like;
+}
+
 DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64_t> shape) {
   DeviceTensor tensor = allocate(dtype, shape);
   take(tensor.buffer.upload(values, tensor.buffer.bytes()));
@@ -76,9 +83,16 @@ std::vector<uint16_t> download(const DeviceTensor& tensor) {
 
 Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c, mods))) {
   const ProblemShape& p = c.problem;
-  q = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 1, c.qStd);
-  k = drawNormal(c.dtype, {p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
-  v = drawNormal(c.dtype, {p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
+  const auto draw = [&](int64_t heads, int64_t rows, uint64_t seed, float std = 1) {
+    if (!c.packed) return drawNormal(c.dtype, {p.batch, heads, rows, c.headDim}, seed, std);
+    DeviceTensor tensor = drawNormal(c.dtype, {p.batch, rows, heads, c.headDim}, seed, std);
+    std::swap(tensor.view.shape[1], tensor.view.shape[2]);
+    std::swap(tensor.view.stride[1], tensor.view.stride[2]);
+    return tensor;
+  };
+  q = draw(p.qHeads, p.qLen, 1, c.qStd);
+  k = draw(p.kvHeads, p.kvLen, 2);
+  v = draw(p.kvHeads, p.kvLen, 3);
   host = device = mod.scalars;
   const auto capture = [&](const char* name, auto& values, DType dtype) {
     if (values.empty()) return;
@@ -89,9 +103,24 @@ Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c,
   capture("slopes", mod.slopes, DType::F32);
   capture("document_id", mod.documentId, DType::I32);
   operands = {.q = q.view, .k = k.view, .v = v.view, .captures = &device};
+  if (!c.packed) return;
+  std::vector<int32_t> starts{0};
+  for (int64_t length : c.documentLengths) starts.push_back(starts.back() + int32_t(length));
+  captured.push_back(upload(starts.data(), DType::I32, {int64_t(starts.size())}));
+  const int64_t longest = *std::max_element(c.documentLengths.begin(), c.documentLengths.end());
+  operands.ragged =
+      RaggedBatch{.cuSeqlensQ = captured.back().view, .cuSeqlensKv = {}, .maxQLen = longest, .maxKvLen = longest};
 }
 
 double Workload::pairs(const Case& c) const {
+  double packed = 0;
+  for (int64_t length : c.documentLengths) {
+    if (!c.packed) break;
+    ProblemShape document = c.problem;
+    document.qLen = document.kvLen = length;
+    packed += double(unmaskedPairs(mod, host, document)) * double(document.qHeads);
+  }
+  if (c.packed) return packed;
   return double(unmaskedPairs(mod, host, c.problem)) * double(c.problem.batch * c.problem.qHeads);
 }
 
