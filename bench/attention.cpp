@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> files;
   std::string out, only, mods = ATTNC_SOURCE_DIR "/dsl/mods";
   Family family = Family::Auto;
+  bool packed = false;
   double seconds = 1e9;
   CLI::App app("Times attnc's forward, backward and decode kernels on the workloads of cases.json files.");
   app.add_option("--cases", files, "a file of workloads; repeatable, files are taken in order")
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
   app.add_option("--mods", mods, "folder of the mods, named as the cases' variants");
   app.add_option("--kernel-family", family, "auto, naive, sm80 or sm90")
       ->transform(CLI::CheckedTransformer(bench::familiesByName()));
+  app.add_flag("--packed", packed,
+               "cases of packed documents once more, as ragged batches under a causal mask: ID-packed");
   app.add_option("--seconds", seconds, "stop starting new cases after this long");
   CLI11_PARSE(app, argc, argv);
 
@@ -49,7 +52,10 @@ int main(int argc, char** argv) {
   for (const std::string& path : files) {
     try {
       const std::vector<bench::Case> more = bench::readCases(path);
-      cases.insert(cases.end(), more.begin(), more.end());
+      for (const bench::Case& c : more) {
+        cases.push_back(c);
+        if (packed && !c.documentLengths.empty()) cases.push_back(bench::packedCase(c));
+      }
     } catch (const std::exception& error) {
       std::cerr << "attnc-bench: " << path << ": " << error.what() << "\n";
       return 3;

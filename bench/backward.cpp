@@ -8,10 +8,8 @@ namespace {
 /// Gradients of q, k and v, NaN until they are written.
 struct GradientTensors {
   explicit GradientTensors(const Workload& work)
-      : dQ(like(work.q)), dK(like(work.k)), dV(like(work.v)), outputs{.dQ = dQ.view, .dK = dK.view, .dV = dV.view} {}
-  static DeviceTensor like(const DeviceTensor& x) {
-    return allocateNaN(x.view.dtype, {x.view.shape[0], x.view.shape[1], x.view.shape[2], x.view.shape[3]});
-  }
+      : dQ(allocateNaNLike(work.q)), dK(allocateNaNLike(work.k)), dV(allocateNaNLike(work.v)),
+        outputs{.dQ = dQ.view, .dK = dK.view, .dV = dV.view} {}
   DeviceTensor dQ, dK, dV;
   BackwardOutputs outputs;
 };
@@ -21,9 +19,10 @@ struct GradientTensors {
 nlohmann::json measureBackward(Bench& bench, const Case& c) {
   const ProblemShape& p = c.problem;
   const Workload work(c, bench.mods);
-  const DeviceTensor out = allocateNaN(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim});
+  const DeviceTensor out = allocateNaNLike(work.q);
   const DeviceTensor lse = allocateNaN(DType::F32, {p.batch, p.qHeads, p.qLen});
-  const DeviceTensor dOut = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 4);
+  DeviceTensor dOut = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 4);
+  dOut.view.stride = work.q.view.stride;
   const GradientTensors gradients(work);
   BackwardOperands operands{work.operands};
   operands.out = out.view;
@@ -48,7 +47,7 @@ nlohmann::json measureBackward(Bench& bench, const Case& c) {
   const GradientTensors expected(work);
   // The oracle evaluates mask_mod everywhere.
   const BackwardKernel naive = take(bench.compiler.loadBackward(
-      work.mod.mod, {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim}));
+      work.mod.mod, {.family = Family::Naive, .dtype = c.dtype, .headDim = c.headDim, .ragged = c.packed}));
   const device::Buffer naiveWorkspace = take(device::Buffer::allocate(take(naive.workspaceBytes(operands))));
   take(naive.launch(operands, expected.outputs, naiveWorkspace.data(), bench.stream.get()));
   take(bench.stream.synchronize());

@@ -39,6 +39,13 @@ std::vector<Case> readCases(const std::string& path) {
   return cases;
 }
 
+Case packedCase(Case c) {
+  c.packed = true;
+  c.variant = "causal";
+  c.id += "-packed";
+  return c;
+}
+
 Expected<CaseMod> caseMod(const Case& c, const std::string& mods) {
   CaseMod result;
   ParseOptions options;
@@ -57,7 +64,7 @@ Expected<CaseMod> caseMod(const Case& c, const std::string& mods) {
   if (c.variant == "prefix_lm") result.scalars.set("prefix", c.params.at("prefix").get<int64_t>());
   if (c.variant == "softcap" || c.variant == "softcap_approx")
     result.scalars.set("cap", c.params.at("cap").get<double>());
-  for (size_t document = 0; document < c.documentLengths.size(); ++document)
+  for (size_t document = 0; !c.packed && document < c.documentLengths.size(); ++document)
     result.documentId.insert(result.documentId.end(), size_t(c.documentLengths[document]), int32_t(document));
   return result;
 }

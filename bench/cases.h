@@ -22,6 +22,7 @@ struct Case {
   std::vector<int64_t> documentLengths;
   int64_t pageSize = 0; ///< of paged cases: K and V lie in a pool [pages, page_size, kv_heads, head_dim]
   std::vector<int32_t> kvLengths; ///< of each sequence; empty: all are whole
+  bool packed = false; ///< documents are the sequences of a ragged batch, under a causal mask
   float qStd = 1; ///< standard deviation of q, and so of the scores: k is standard normal
 };
 
@@ -30,6 +31,9 @@ std::map<std::string, Family> familiesByName();
 
 /// Reads a cases.json. Throws std::exception on a malformed file: this is a program, not the library.
 std::vector<Case> readCases(const std::string& path);
+
+/// A case of documents as one of a ragged batch, with an id of its own.
+Case packedCase(Case c);
 
 /// A case's mod and what it captures, in host memory.
 struct CaseMod {

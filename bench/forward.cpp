@@ -20,11 +20,9 @@ reference::Comparison compareElements(const DeviceTensor& actual, const DeviceTe
 } // namespace
 
 nlohmann::json measureForward(Bench& bench, const Case& c) {
-  const ProblemShape& p = c.problem;
   const Workload work(c, bench.mods);
   const Operands& operands = work.operands;
-  const DeviceTensor out = allocateNaN(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim});
-  const DeviceTensor expected = allocate(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim});
+  const DeviceTensor out = allocateNaNLike(work.q), expected = allocateNaNLike(work.q);
   const Outputs outputs{.out = out.view};
 
   const Clock::time_point start = Clock::now();

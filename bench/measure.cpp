@@ -59,6 +59,13 @@ DeviceTensor allocateNaN(DType dtype, std::initializer_list<int64_t> shape) {
   return tensor;
 }
 
+DeviceTensor allocateNaNLike(const DeviceTensor& tensor) {
+  DeviceTensor like{take(device::Buffer::allocate(tensor.buffer.bytes())), tensor.view};
+  like.view.data = like.buffer.data();
+  take(like.buffer.fill(0xff));
+  return like;
+}
+
 DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64_t> shape) {
   DeviceTensor tensor = allocate(dtype, shape);
   take(tensor.buffer.upload(values, tensor.buffer.bytes()));
@@ -130,6 +137,20 @@ double compareRows(const char* name, const DeviceTensor& actual, const DeviceTen
   return largest;
 }
 
+namespace {
+
+/// [batch, heads, rows, head_dim]; of packed documents its rows lie as [rows, heads, head_dim].
+DeviceTensor draw(const Case& c, DType dtype, std::array<int64_t, 3> shape, uint64_t seed, float std = 1) {
+  const auto [batch, heads, rows] = shape;
+  if (!c.packed) return drawNormal(dtype, {batch, heads, rows, c.headDim}, seed, std);
+  DeviceTensor tensor = drawNormal(dtype, {batch, rows, heads, c.headDim}, seed, std);
+  std::swap(tensor.view.shape[1], tensor.view.shape[2]);
+  std::swap(tensor.view.stride[1], tensor.view.stride[2]);
+  return tensor;
+}
+
+} // namespace
+
 Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c, mods))) {
   const ProblemShape& p = c.problem;
   host = device = mod.scalars;
@@ -141,7 +162,7 @@ Workload::Workload(const Case& c, const std::string& mods) : mod(take(caseMod(c,
   };
   capture("slopes", mod.slopes, DType::F32);
   capture("document_id", mod.documentId, DType::I32);
-  q = drawNormal(c.dtype, {p.batch, p.qHeads, p.qLen, c.headDim}, 1, c.qStd);
+  q = draw(c, c.dtype, {p.batch, p.qHeads, p.qLen}, 1, c.qStd);
   operands = {.q = q.view, .captures = &device};
   drawCache(c);
 }
@@ -168,14 +189,24 @@ void Workload::drawCache(const Case& c) {
       std::swap(view->stride[1], view->stride[2]);
     }
   } else {
-    k = drawNormal(dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 2);
-    v = drawNormal(dtype, {copies * p.batch, p.kvHeads, p.kvLen, c.headDim}, 3);
+    k = draw(c, dtype, {copies * p.batch, p.kvHeads, p.kvLen}, 2);
+    v = draw(c, dtype, {copies * p.batch, p.kvHeads, p.kvLen}, 3);
     operands.k = k.view, operands.v = v.view;
     operands.k.shape[0] = operands.v.shape[0] = p.batch;
   }
+  if (c.packed) packDocuments(c);
   if (lengths.empty()) return;
   kvLengths = upload(lengths.data(), DType::I32, {int64_t(lengths.size())});
   operands.kvLengths = kvLengths.view;
+}
+
+void Workload::packDocuments(const Case& c) {
+  std::vector<int32_t> starts{0};
+  for (int64_t length : c.documentLengths) starts.push_back(starts.back() + int32_t(length));
+  captured.push_back(upload(starts.data(), DType::I32, {int64_t(starts.size())}));
+  const int64_t longest = *std::max_element(c.documentLengths.begin(), c.documentLengths.end());
+  operands.ragged =
+      RaggedBatch{.cuSeqlensQ = captured.back().view, .cuSeqlensKv = {}, .maxQLen = longest, .maxKvLen = longest};
 }
 
 Operands Workload::copy(int64_t i) const {
@@ -186,6 +217,14 @@ Operands Workload::copy(int64_t i) const {
 }
 
 double Workload::pairs(const Case& c) const {
+  double packed = 0;
+  for (int64_t length : c.documentLengths) {
+    if (!c.packed) break;
+    ProblemShape document = c.problem;
+    document.qLen = document.kvLen = length;
+    packed += double(unmaskedPairs(mod, host, document)) * double(document.qHeads);
+  }
+  if (c.packed) return packed;
   return double(unmaskedPairs(mod, host, c.problem)) * double(c.problem.batch * c.problem.qHeads);
 }
 

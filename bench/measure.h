@@ -67,6 +67,11 @@ DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64
 /// values that it has, in another dtype.
 DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std = 1,
                         std::optional<DType> roundedTo = {});
+/// Not written either, of the shape, dtype and strides of another one, which has no gaps.
+DeviceTensor allocateNaNLike(const DeviceTensor& tensor);
+
+/// Random normal values of a 16-bit dtype, the same in every run. `seed` tells tensors apart.
+DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std = 1);
 
 /// Elements of a tensor of a 16-bit dtype, in host memory.
 std::vector<uint16_t> download(const DeviceTensor& tensor);
@@ -98,6 +103,7 @@ struct Workload {
 private:
   /// K and V: by sequence, or pages in random order.
   void drawCache(const Case& c);
+  void packDocuments(const Case& c);
 };
 
 /// The row of a case. Throws std::exception: it cannot be run, or its result is wrong.

@@ -31,10 +31,18 @@ ATTNC_DEVICE Chunk load(const Element* from, bool vectors) {
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
-    attnc_backward_delta(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs) {
+    attnc_backward_delta(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
+  int b, h, q_start;
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile tile = ragged_tile<Mod, kBlockM>(launch.forward, args, blockIdx.x);
+    b = tile.b, h = tile.h, q_start = tile.start;
+  } else {
+    const int q_tiles = (launch.forward.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles;
+    q_start = blockIdx.x % q_tiles * kBlockM, b = head / launch.forward.q_heads, h = head % launch.forward.q_heads;
+  }
+  const BackwardParams& p = params_of<Mod>(launch, args, b);
   const ForwardParams& f = p.forward;
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles;
-  const int q_start = blockIdx.x % q_tiles * kBlockM, b = head / f.q_heads, h = head % f.q_heads;
+  if (!has_rows<Mod>(q_start, f.q_len)) return;
   const Element* outs = (const Element*)f.out + b * f.out_stride.batch + h * f.out_stride.head;
   const Element* d_outs = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;
   const int lane = threadIdx.x % kLanes;

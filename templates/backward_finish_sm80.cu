@@ -7,6 +7,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/d_q_sums_mma.cuh"
+#include "algo/sequence.cuh"
 #include "params_backward_sm80.cuh"
 #include "tile/copy_tile.cuh"
 #include "tile/store_packed.cuh"
@@ -14,13 +15,21 @@
 namespace attnc::sm80 {
 
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
-    attnc_backward_finish(const __grid_constant__ BackwardParamsSm80 p, const __grid_constant__ ModArgs) {
+    attnc_backward_finish(const __grid_constant__ BackwardParamsSm80 p, const __grid_constant__ ModArgs args) {
   using Tile = PaddedTile<Element, kBlockM, kHeadDimQk>;
   __shared__ __align__(16) unsigned char memory[Tile::kBytes];
   const Tile tile = {ptx::shared_address(memory)};
-  const ForwardParams& f = p.base.forward;
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-  const int q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
+  int b = 0, q_start, head; // head: of all batches, but of one where the batch is ragged
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile at = ragged_tile<Mod, kBlockM>(p.base.forward, args, blockIdx.x);
+    b = at.b, head = at.h, q_start = at.start;
+  } else {
+    const int q_tiles = (p.base.forward.q_len + kBlockM - 1) / kBlockM;
+    q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
+  }
+  const BackwardParams& base = params_of<Mod>(p.base, args, b);
+  const ForwardParams& f = base.forward;
+  if (!has_rows<Mod>(q_start, f.q_len)) return;
   const mma::DqSums sums = {int(threadIdx.x) / 32};
   mma::DqSums::Part d_q;
   sums.load(d_q, p.d_q_sums, blockIdx.x);
@@ -28,8 +37,8 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
   __syncthreads();
   constexpr int kRows = kBlockM / kWarps;
   const int first = sums.warp * kRows;
-  const Strides& stride = p.base.d_q_stride;
-  Element* to = (Element*)p.base.d_q + head / f.q_heads * stride.batch + head % f.q_heads * stride.head;
+  const Strides& stride = base.d_q_stride;
+  Element* to = (Element*)base.d_q + head / f.q_heads * stride.batch + head % f.q_heads * stride.head;
   copy_out(tile.rows<kRows>(first), to, stride.row, q_start + first, f.q_len, f.vectors);
 }
 

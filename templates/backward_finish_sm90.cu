@@ -7,16 +7,24 @@
 #include "attnc_mod.cuh"
 
 #include "algo/d_q_sums.cuh"
+#include "algo/sequence.cuh"
 #include "params_sm90.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
 
 extern "C" __global__ void __launch_bounds__(256)
-    attnc_backward_finish(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs) {
-  const ForwardParams& f = p.base.forward;
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, group = threadIdx.x / 128;
-  const int q_start = blockIdx.x % q_tiles * kBlockM, head = blockIdx.x / q_tiles;
+    attnc_backward_finish(const __grid_constant__ BackwardParamsSm90 p, const __grid_constant__ ModArgs args) {
+  const int q_tiles = q_tiles_of<Mod, kBlockM>(p.base.forward), group = threadIdx.x / 128;
+  int q_start = blockIdx.x % q_tiles * kBlockM, b = 0;
+  const int head = blockIdx.x / q_tiles; // of all batches; of a ragged batch, which has one set of heads
+  if constexpr (kIsRagged<Mod>) {
+    const RowTile at = q_tile_in_slot<Mod, kBlockM>(args, q_start / kBlockM, p.base.forward.batch);
+    b = at.b, q_start = at.start;
+  }
+  const BackwardParams& base = params_of<Mod>(p.base, args, b);
+  const ForwardParams& f = base.forward;
+  if (!has_rows<Mod>(q_start, f.q_len)) return;
   const float* from = DqSums::part(p.d_q_sums, blockIdx.x, group) + threadIdx.x % 128 * 4;
   const bool holds = !kTakesTurns || p.turns[2 * blockIdx.x + group] > 0;
   DqSums::Part x;
@@ -25,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const float4 sums = holds ? *(const float4*)(from + 512 * n) : float4{};
     x.x[0][n][0] = sums.x, x.x[0][n][1] = sums.y, x.x[0][n][2] = sums.z, x.x[0][n][3] = sums.w;
   }
-  Element* to = (Element*)p.base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;
+  Element* to = (Element*)base.d_q + head / f.q_heads * p.base.d_q_stride.batch + head % f.q_heads * p.base.d_q_stride.head;
   const int row_of_tile = threadIdx.x / 32 % 4 * 16 + x.row(0) + (DqSums::kByRows ? 64 * group : 0);
   constexpr int kFirst = kHeadDimQk < x.kColumns ? kHeadDimQk : x.kColumns, kSecond = kHeadDimQk - kFirst;
 #pragma unroll

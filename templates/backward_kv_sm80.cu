@@ -60,10 +60,10 @@ template <class M>
 ATTNC_DEVICE RowInfo row_info(const BackwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, int q_idx,
                               int origin, bool masked) {
   const ForwardParams& f = p.forward;
-  const int inside = min(q_idx, f.q_len - 1);
+  const int row = min(q_idx, f.q_len - 1), inside = position_of<M>(args, head, row);
   RowInfo info;
   info.row = Mod::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
-  const long long index = row_of_all(f, b, h, inside);
+  const long long index = row_of_all(f, b, h, row);
   info.bias = q_idx < f.q_len ? weight_bias(f.lse[index], Mod::row_shift(args, head, info.row)) // SEAM(row_shift)
                               : negative_infinity();
   info.delta = p.delta[index];
@@ -111,7 +111,7 @@ struct KvGradients {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const RowInfo& info = rows[Scores::column(n, e)];
-        const int q_idx = min(step.start + Scores::column(n, e), f.q_len - 1);
+        const int q_idx = position_of<M>(args, head, min(step.start + Scores::column(n, e), f.q_len - 1));
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const Coord at = {b, h, q_idx, kv_idx[r]};
@@ -154,7 +154,7 @@ struct KvGradients {
         copy_in<kThreads>(q_tile, q, f.q_stride.row, step.start, f.q_len, f.vectors);
         copy_in<kThreads>(o_tile, d_out, p.d_out_stride.row, step.start, f.q_len, f.vectors);
         ptx::cp_async_commit_group();
-        const int origin = Place<1>::origin_of(step.start);
+        const int origin = Place<1>::origin_of(position_of<Mod>(args, head, step.start));
         for (int row = threadIdx.x; row < kBlockM; row += kThreads)
           rows[row] = row_info<Mod>(p, args, head, b, h, step.start + row, origin, step.flags & kStepMasked);
         ptx::cp_async_wait_group<0>();
@@ -178,14 +178,23 @@ struct KvGradients {
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_backward_kv(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
+    attnc_backward_kv(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ RowInfo rows[kBlockM];
-  const ForwardParams& f = p.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
-  const int kv_tiles = (f.kv_len + kBlockN - 1) / kBlockN;
   const int index = kApart ? blockIdx.x / 2 : blockIdx.x;
-  const int kv_head = index / kv_tiles % f.kv_heads, kv_b = index / kv_tiles / f.kv_heads;
+  int kv_b, kv_head, first;
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile tile = ragged_kv_tile<Mod, kBlockN>(launch.forward, args, index);
+    kv_b = tile.b, kv_head = tile.h, first = tile.start;
+  } else {
+    const int kv_tiles = (launch.forward.kv_len + kBlockN - 1) / kBlockN;
+    kv_head = index / kv_tiles % launch.forward.kv_heads, kv_b = index / kv_tiles / launch.forward.kv_heads;
+    first = index % kv_tiles * kBlockN;
+  }
+  const BackwardParams& p = params_of<Mod>(launch, args, kv_b);
+  const ForwardParams& f = p.forward;
+  if (!has_rows<Mod>(first, f.kv_len)) return;
   const KvGradients gradients = {p,
                                  args,
                                  {shared + Memory::offset_of<QPart>()},
@@ -193,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                                  {shared + Memory::offset_of<KPart>()},
                                  {shared + Memory::offset_of<VPart>()},
                                  rows,
-                                 index % kv_tiles * kBlockN,
+                                 first,
                                  kv_head};
   const int kv_start = gradients.kv_start, warp_row = int(threadIdx.x) / 32 * 16;
   const Element* k = (const Element*)f.k + kv_b * f.k_stride.batch + kv_head * f.k_stride.head;

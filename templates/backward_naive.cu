@@ -14,6 +14,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
 #include "params.cuh"
@@ -56,11 +57,12 @@ ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& a
                                        bool masked) {
   const ForwardParams& f = p.forward;
   const Mod::Head head = Mod::head(args, b, h);                                  // SEAM(head)
-  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));          // SEAM(row)
+  const int position = position_of<Mod>(args, head, q_idx);
+  const Mod::Row row = Mod::row(args, head, b, h, position, float(position));    // SEAM(row)
   const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);   // SEAM(col)
-  const Coord at = {b, h, q_idx, kv_idx};
+  const Coord at = {b, h, position, kv_idx};
   if (masked && !Mod::mask(args, head, row, col, at)) return {0.f, 0.f};         // SEAM(mask)
-  const long long row_of_all = ((long long)b * f.q_heads + h) * f.q_len + q_idx;
+  const long long row_of_all = row_of_head<Mod>(f, b, h) + q_idx;
   const float lse = f.lse[row_of_all];
   if (lse == negative_infinity()) return {0.f, 0.f};
   const int kv_head = h / f.group;
@@ -75,12 +77,21 @@ ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& a
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_backward_q(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
-  const ForwardParams& f = p.forward;
+    attnc_backward_q(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
   const int lane = threadIdx.x % 32;
   const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
-  if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
-  const int q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
+  int b, h, q_idx;
+  if constexpr (kIsRagged<Mod>) {
+    const RaggedRow row = ragged_q_row<Mod>(launch.forward, args, index);
+    b = row.b, h = row.h, q_idx = row.row;
+    if (!row.exists) return;
+  } else {
+    const ForwardParams& f = launch.forward;
+    if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
+    q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
+  }
+  const BackwardParams& p = params_of<Mod>(launch, args, b);
+  const ForwardParams& f = p.forward;
   float d_q[(kHeadDimQk + 31) / 32] = {}; // lane l: columns l, l + 32, ...
   const auto walk = walk_of(f.kv_len, f.lists, b, h, q_idx, f.lists.q_block, f.lists.kv_block);
   for (int i = 0; i < walk.count; ++i) {
@@ -101,12 +112,21 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_backward_kv(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
-  const ForwardParams& f = p.forward;
+    attnc_backward_kv(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
   const int lane = threadIdx.x % 32;
   const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
-  if (index >= (long long)p.kv_batch * f.kv_heads * f.kv_len) return;
-  const int kv_idx = index % f.kv_len, kv_head = index / f.kv_len % f.kv_heads, kv_b = index / f.kv_len / f.kv_heads;
+  int kv_b, kv_head, kv_idx;
+  if constexpr (kIsRagged<Mod>) {
+    const RaggedRow row = ragged_kv_row<Mod>(launch.forward, args, index);
+    kv_b = row.b, kv_head = row.h, kv_idx = row.row;
+    if (!row.exists) return;
+  } else {
+    const ForwardParams& f = launch.forward;
+    if (index >= (long long)launch.kv_batch * f.kv_heads * f.kv_len) return;
+    kv_idx = index % f.kv_len, kv_head = index / f.kv_len % f.kv_heads, kv_b = index / f.kv_len / f.kv_heads;
+  }
+  const BackwardParams& p = params_of<Mod>(launch, args, kv_b);
+  const ForwardParams& f = p.forward;
   float d_k[(kHeadDimQk + 31) / 32] = {}, d_v[(kHeadDimV + 31) / 32] = {};
   const int batches = p.kv_batch == f.batch ? 1 : f.batch;
   for (int i = 0; i < batches * f.group; ++i) {

@@ -47,9 +47,8 @@ using Memory = SharedMemory<QPart, OPart, KPart, VPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_backward_q(const __grid_constant__ BackwardParams p, const __grid_constant__ ModArgs args) {
+    attnc_backward_q(const __grid_constant__ BackwardParams launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  const ForwardParams& f = p.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const QTile q_tile = {shared + Memory::offset_of<QPart>()};
   const OTile o_tile = {shared + Memory::offset_of<OPart>()};
@@ -57,9 +56,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
   using Scores = Fragment<1, kBlockN>;
 
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-  const int q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-  const int h = blockIdx.x / q_tiles % f.q_heads, b = blockIdx.x / q_tiles / f.q_heads;
+  int b, h, q_start;
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(launch.forward, args, blockIdx.x);
+    b = tile.b, h = tile.h, q_start = tile.start;
+  } else {
+    const int q_tiles = (launch.forward.q_len + kBlockM - 1) / kBlockM;
+    q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
+    h = blockIdx.x / q_tiles % launch.forward.q_heads, b = blockIdx.x / q_tiles / launch.forward.q_heads;
+  }
+  const BackwardParams& p = params_of<Mod>(launch, args, b);
+  const ForwardParams& f = p.forward;
+  if (!has_rows<Mod>(q_start, f.q_len)) return;
   const int warp_row = int(threadIdx.x) / 32 * 16;
   const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
   const Element* d_out = (const Element*)p.d_out + b * p.d_out_stride.batch + h * p.d_out_stride.head;

@@ -81,12 +81,25 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 constexpr int part_of(int columns) { return round_up((columns + kSplit - 1) / kSplit, 16); }
 constexpr int kQkPart = part_of(KTile::kColumns), kVPart = part_of(VTile::kColumns);
 
+/// What a launch is to batch entry b alone.
+template <class M> ATTNC_DEVICE decltype(auto) sm80_params_of(const BackwardParamsSm80& p, const ModArgs& args, int b) {
+  if constexpr (kIsRagged<M>)
+    return BackwardParamsSm80{params_of<M>(p.base, args, b), p.d_q_sums};
+  else
+    return (p);
+}
+
 /// Which rows of K and V a CTA owns.
 struct KvTilePlace {
   int b, head, start;
 
   // NOTE: formed anew wherever it is called, since registers are scarce between.
-  ATTNC_DEVICE explicit KvTilePlace(const ForwardParams& f) {
+  ATTNC_DEVICE KvTilePlace(const ForwardParams& f, const ModArgs& args) {
+    if constexpr (kIsRagged<Mod>) {
+      const HeadTile tile = ragged_kv_tile<Mod, kBlockN>(f, args, ptx::opaque(blockIdx.x));
+      b = tile.b, head = tile.h, start = tile.start;
+      return;
+    }
     const int index = ptx::opaque(blockIdx.x), tiles = (f.kv_len + kBlockN - 1) / kBlockN;
     b = index / tiles / f.kv_heads;
     head = index / tiles % f.kv_heads;
@@ -169,8 +182,12 @@ struct KvGradients {
     d_q.fill(0.f);
     mma::gemm(d_q, transposed(mma::columns<mma::DqSums::kRows>(s_tile(), sums.first_row())),
               mma::columns<mma::DqSums::kColumns>(k_tile(), sums.first_column()));
-    const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-    sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
+    if constexpr (kIsRagged<Mod>) {
+      sums.add(p.d_q_sums, head_tile_of<Mod, kBlockM>(f, args, place.b, place.h, step.start), d_q);
+    } else {
+      const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
+      sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
+    }
   }
 
   /// A query head that shares the KV head, and its steps.
@@ -184,7 +201,7 @@ struct KvGradients {
   }
   ATTNC_DEVICE HeadWalk walk_of(int i) const {
     const ForwardParams& f = p.base.forward;
-    const KvTilePlace tile(f);
+    const KvTilePlace tile(f, args);
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
     return {walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len)), b, h};
   }
@@ -255,10 +272,12 @@ struct KvGradients {
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_backward(const __grid_constant__ BackwardParamsSm80 p, const __grid_constant__ ModArgs args) {
+    attnc_backward(const __grid_constant__ BackwardParamsSm80 launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  const KvTilePlace tile(launch.base.forward, args);
+  const BackwardParamsSm80& p = sm80_params_of<Mod>(launch, args, tile.b);
   const ForwardParams& f = p.base.forward;
-  const KvTilePlace tile(f);
+  if (!has_rows<Mod>(tile.start, f.kv_len)) return;
   KvGradients gradients = {p, args, ptx::shared_address(dynamic_shared), tile.start};
   const KTile k_tile = gradients.k_tile();
   const VTile v_tile = gradients.v_tile();
@@ -275,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   mma::write_scaled(v_tile, gradients.warp_row, gradients.part * kVPart, gradients.d_v, 1.f);
   __syncthreads();
   constexpr int kRows = kBlockN / kWarps;
-  const KvTilePlace to(f);
+  const KvTilePlace to(f, args);
   const int first = gradients.warp * kRows, row = to.start + first;
   const Strides &k_stride = p.base.d_k_stride, &v_stride = p.base.d_v_stride;
   Element* d_k = (Element*)p.base.d_k + to.b * k_stride.batch + to.head * k_stride.head;

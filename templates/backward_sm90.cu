@@ -42,6 +42,7 @@
 //   o.full            producer: dO requested; its bytes                     1            consumers
 //   o.empty           consumers: dV of the step is there                    kWarps       producer
 //   s.full            consumers: dS is written                              kWarps       consumers
+//   named 1 + i       of ragged batches: consumer i has cleared rows        128          consumer i
 //   dq_full[i]        consumer i: dQ is written, message told               4            storer i
 //   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
 //
@@ -176,8 +177,7 @@ struct Consumer {
   // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
   template <int Begin, int End, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const KvPlace<Mod>& place, Table table,
-                          Bias bias, Step step, bool masked, bool small) const {
-    const ForwardParams& f = p.base.forward;
+                          Bias bias, Step step, bool masked, bool small, const ForwardParams& f) const {
     if constexpr (kHasSmall) {
       if (small)
         to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, step);
@@ -201,8 +201,8 @@ struct Consumer {
   }
 
   ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const KvTilePlace tile(p);
+    const KvTilePlace tile(p, args);
+    const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
     const int row_of_tile = 64 * group + threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     const bool tail = tile.start + kBlockN > f.kv_len;
     Fragment<1, KTile::kColumns> d_k;
@@ -219,6 +219,9 @@ struct Consumer {
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     table_of<Memory>(shared, 0).load_delta(delta); // of nothing; but an address must be one
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile(), f.kv_len - tile.start, group);
+    int first_slot = 0; // of a ragged batch: where the tiles of Q of the sequence begin
+    if constexpr (kIsRagged<Mod>) first_slot = q_slot_of<Mod, kBlockM>(args, tile.b, 0);
 #pragma unroll 1
     while (true) {
       // Under way: dP and dV of the last step.
@@ -242,6 +245,7 @@ struct Consumer {
       q.wait_full();
       int message[4];
       q.hear(message);
+      clear_tail(q.tile(), message[1], group);
       const Table table = table_of<Memory>(shared, q.slot);
       const auto bias = table.template bias<0, kEarly>();
       if constexpr (kSplit == 1) {
@@ -282,7 +286,7 @@ struct Consumer {
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
         ;
       else
-        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small);
+        weigh<0, kEarly>(s, weights, place, table, bias, step, masked, small, f);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
       wgmma::touch(d_k);
@@ -293,16 +297,20 @@ struct Consumer {
       write_d_q(d_q, last_tile);
       if (ends) break;
       o.wait_full();
+      clear_tail(o.tile(), step.flags, group);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small);
+      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, step, masked, small, f);
       hand_over(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
-      last_tile = q_tile_of(f, place.b, place.h, step.start);
+      if constexpr (kIsRagged<Mod>)
+        last_tile = place.h * q_tiles_of<Mod, kBlockM>(f) + first_slot + step.start / kBlockM;
+      else
+        last_tile = head_tile_of<Mod, kBlockM>(f, args, place.b, place.h, step.start);
       q.advance();
       o.advance();
       has_older = has_last;
@@ -315,10 +323,11 @@ struct Consumer {
       d_v.fill(0.f);
     }
     if (kSumsDiagonals && !p.base.d_k) return;
-    const KvTilePlace to(p);
+    const KvTilePlace to(p, args);
+    const BackwardParams& base = params_of<Mod>(p.base, args, to.b);
     const int row = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
-    store_gradient<kHeadDimQk>(d_k, f.scale, p.base.d_k, p.base.d_k_stride, to, row, f.kv_len);
-    store_gradient<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, to, row, f.kv_len);
+    store_gradient<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, to, row, base.forward.kv_len);
+    store_gradient<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, to, row, base.forward.kv_len);
   }
 };
 
@@ -385,6 +394,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  if constexpr (kIsRagged<Mod>) {
+    const KvTilePlace tile(p, args);
+    if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
+  }
   initialise(p, shared);
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (group == 0) {

@@ -140,9 +140,9 @@ template <int Group> struct QueryGradient {
     if constexpr (kSecond) add<kFirst>(d_q);
   }
 
-  ATTNC_DEVICE void advance(const int (&message)[4]) {
-    to = DqSums::part(p.d_q_sums, q_tile_of(p.base.forward, message[2], message[3], message[0]), Group) +
-         threadIdx.x % 128 * 4;
+  ATTNC_DEVICE void advance(const ModArgs& args, const int (&message)[4]) {
+    const int tile = head_tile_of<Mod, kBlockM>(p.base.forward, args, message[2], message[3], message[0]);
+    to = DqSums::part(p.d_q_sums, tile, Group) + threadIdx.x % 128 * 4;
     ++step;
   }
 };
@@ -166,18 +166,17 @@ struct Weigher {
   /// little is kept between the two.
   template <bool Small, int Begin = 0, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, Weights& weights, const KvPlace<Mod>& place, Table table, Bias bias, Step step,
-                          bool masked) const {
-    const ForwardParams& f = p.base.forward;
+                          bool masked, const ForwardParams& f) const {
     constexpr int kEnd = Begin + 2;
     to_weights<Begin, kEnd, Small>(s, weights, f, args, place, table, bias, step);
     if (masked) drop_dead<Begin, kEnd>(weights, f, args, place, table, step);
     ptx::st_shared(rates_at(shared, Begin / 2), (const int(&)[4])weights.rates().a[0][Begin / 2]);
-    if constexpr (kEnd < kGroups) weigh<Small, kEnd>(s, weights, place, table, bias, step, masked);
+    if constexpr (kEnd < kGroups) weigh<Small, kEnd>(s, weights, place, table, bias, step, masked, f);
   }
 
   ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const KvTilePlace tile(p);
+    const KvTilePlace tile(p, args);
+    const ForwardParams& f = params_of<Mod>(p.base.forward, args, tile.b);
     const int row_of_tile = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     const bool tail = tile.start + kBlockN > f.kv_len;
     QueryGradient<0> d_q = {p, shared};
@@ -187,6 +186,7 @@ struct Weigher {
     KvPlace<Mod> place;
     d_v.fill(0.f);
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile_of<Memory>(shared), f.kv_len - tile.start, 0);
 #pragma unroll 1
     while (true) {
       // Under way: dV of the last step.
@@ -196,6 +196,7 @@ struct Weigher {
       q.wait_full();
       int message[4];
       q.hear(message);
+      clear_tail(q.tile(), message[1], 0);
       ptx::wgmma_wait_group<1>(); // dV and the first piece of dQ are there
       wgmma::touch(d_v);
       pass_slot(o.empty_before(), d_q.has_step());
@@ -219,21 +220,23 @@ struct Weigher {
       bool small = false;
       if constexpr (kHasSmall) small = are_small(place, s);
       if (kHasSmall && small)
-        weigh<kHasSmall>(s, weights, place, table, bias, step, masked);
+        weigh<kHasSmall>(s, weights, place, table, bias, step, masked, f);
       else
-        weigh<false>(s, weights, place, table, bias, step, masked);
+        weigh<false>(s, weights, place, table, bias, step, masked, f);
       pass_slot(Barriers<Memory, RatesFull>{shared}[0]);
       pass_slot(q.empty());
       o.wait_full();
+      clear_tail(o.tile(), step.flags, 0);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), d_q.has_step()); // dV += P^T dO
       ptx::wgmma_commit_group();
-      d_q.advance(message);
+      d_q.advance(args, message);
       q.advance();
       o.advance();
     }
     if (!d_q.has_step()) d_v.fill(0.f);
-    store_gradient<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, tile, row_of_tile, f.kv_len);
+    const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
+    store_gradient<kHeadDimV>(d_v, 1.f, base.d_v, base.d_v_stride, tile, row_of_tile, f.kv_len);
   }
 };
 
@@ -245,15 +248,17 @@ struct Differentiator {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
 
-  ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const bool tail = KvTilePlace(p).start + kBlockN > f.kv_len;
+  ATTNC_DEVICE void run(const ModArgs& args) {
+    const KvTilePlace owned(p, args);
+    const ForwardParams& f = params_of<Mod>(p.base.forward, args, owned.b);
+    const bool tail = owned.start + kBlockN > f.kv_len;
     QueryGradient<1> d_q = {p, shared};
     Fragment<1, KTile::kColumns> d_k;
     Scores d_p;
     Packed d_s;
     d_k.fill(0.f);
     ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+    if (kIsRagged<Mod> && tail) clear_rows_behind(k_tile_of<Memory>(shared), f.kv_len - owned.start, 1);
 #pragma unroll 1
     while (true) {
       // Under way: dK of the last step.
@@ -265,6 +270,8 @@ struct Differentiator {
       q.hear(message);
       const bool ends = message[2] < 0;
       if (!ends) o.wait_full();
+      clear_tail(q.tile(), message[1], 1);
+      clear_tail(o.tile(), message[1], 1);
       Table::Values<> delta;
       table_of<Memory>(shared, q.slot).load_delta(delta);
       ptx::wgmma_wait_group<1>(); // dK and the first piece of dQ are there
@@ -294,14 +301,15 @@ struct Differentiator {
       ptx::wgmma_commit_group();
       ptx::fence_proxy_async();
       pass_slot(d_q.full(now));
-      d_q.advance(message);
+      d_q.advance(args, message);
       q.advance();
       o.advance();
     }
     if (!d_q.has_step()) d_k.fill(0.f);
     const int row_of_tile = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
-    const KvTilePlace tile(p);
-    store_gradient<kHeadDimQk>(d_k, f.scale, p.base.d_k, p.base.d_k_stride, tile, row_of_tile, f.kv_len);
+    const KvTilePlace tile(p, args);
+    const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
+    store_gradient<kHeadDimQk>(d_k, f.scale, base.d_k, base.d_k_stride, tile, row_of_tile, f.kv_len);
   }
 };
 
@@ -320,6 +328,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  if constexpr (kIsRagged<Mod>) {
+    const KvTilePlace tile(p, args);
+    if (!has_rows<Mod>(tile.start, kv_length_of<Mod>(p.base.forward, args, tile.b, 0))) return;
+  }
   initialise(p, shared);
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (group == 0) {
@@ -330,7 +342,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (group == 1)
       Weigher{p, args, shared}.run();
     else
-      Differentiator{p, shared}.run();
+      Differentiator{p, shared}.run(args);
   }
 }
 

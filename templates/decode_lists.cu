@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   __shared__ bool is_last;
   const ForwardParams& p = lists.forward;
   const int item = blockIdx.x / lists.words_of_item, first = int(blockIdx.x % lists.words_of_item) * 32;
-  const PackedTile tile = Items(p).tile(p, item);
+  const PackedTile tile = Items(p).tile(p, args, item);
   const int length = kv_length_of<Mod>(p, args, tile.b, tile.kv_head * p.group);
   const int warp = threadIdx.x / 32;
   unsigned bits = 0;

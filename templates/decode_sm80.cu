@@ -94,8 +94,10 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 struct KvRows {
   const KvElement* first;
   long long stride;
-  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, int b, int kv_head, bool in_pages = kPageSize != 0)
-      : first((const KvElement*)tensor + (in_pages ? 0 : b) * strides.batch + kv_head * strides.head), stride(strides.row) {}
+  ATTNC_DEVICE KvRows(const void* tensor, const Strides& strides, const PackedTile& tile, bool in_pages = kPageSize != 0)
+      : first((const KvElement*)tensor + (in_pages ? 0 : tile.b) * strides.batch + tile.kv_head * strides.head +
+              tile.start.kv() * strides.row),
+        stride(strides.row) {}
   /// `start`: a multiple of kTeamColumns.
   ATTNC_DEVICE const KvElement* block(int start) const { return first + start * stride; }
 };
@@ -106,7 +108,7 @@ ATTNC_DEVICE void load_q(QTile to, const ForwardParams& p, const PackedTile& til
   const auto row_of = [&](int row) {
     const int i = min(row, tile.rows - 1);
     return (const Element*)p.q + tile.b * p.q_stride.batch + tile.head(p, i) * p.q_stride.head +
-           tile.token(p, i) * p.q_stride.row;
+           tile.row_of_q(p, i) * p.q_stride.row;
   };
   if (p.vectors) {
     for (int i = threadIdx.x; i < kBlockM * kChunks; i += kThreads) {
@@ -160,7 +162,7 @@ ATTNC_DEVICE void store(const float (&x)[4], const RowState& state, const Forwar
                         int column) {
   const float factor = state.normalise();
   Element* out = (Element*)p.out + tile.b * p.out_stride.batch + tile.head(p, row) * p.out_stride.head +
-                 tile.token(p, row) * p.out_stride.row + column;
+                 tile.row_of_q(p, row) * p.out_stride.row + column;
   if (p.vectors) {
     store2(out, x[0] * factor, x[1] * factor);
     store2(out + 2, x[2] * factor, x[3] * factor);
@@ -339,7 +341,7 @@ private:
   ATTNC_DEVICE void load(const Params& decode, const Work& work, int i, int q_parity) {
     const ForwardParams& p = decode.forward;
     if (i == 0) load_q(QTile{q + q_parity * QTile::kBytes}, p, work.tile);
-    const KvRows k(p.k, p.k_stride, work.tile.b, work.tile.kv_head), v(p.v, p.v_stride, work.tile.b, work.tile.kv_head);
+    const KvRows k(p.k, p.k_stride, work.tile), v(p.v, p.v_stride, work.tile);
     const int start = work.walk.start_of(i) + column, rows = work.walk.length - start;
     const unsigned to = ring + slot * kSlotBytes;
     const KTile k_tile = {to};
@@ -352,7 +354,7 @@ private:
                                  const Strides& new_strides) {
         if (kAppends && start + kTeamColumns > first)
           copy_in<kTeamThreads>(to, pages, rows.first, strides,
-                                KvRows(fresh, new_strides, work.tile.b, work.tile.kv_head, false).first, new_strides.row,
+                                KvRows(fresh, new_strides, work.tile, false).first, new_strides.row,
                                 first, work.walk.length, p.vectors, thread);
         else
           copy_in<kTeamThreads>(to, pages, rows.first, strides, work.walk.length, p.vectors, thread);

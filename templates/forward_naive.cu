@@ -60,13 +60,21 @@ ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_start, int
 }
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
-    attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
+    attnc_forward(const __grid_constant__ Params launch, const __grid_constant__ ModArgs args) {
   __shared__ float q_tile[kRows][kHeadDimQk];
   __shared__ float kv_tile[kChunk][kHeadDimMax + 1];
 
-  const int q_tiles = (p.q_len + kRows - 1) / kRows;
-  const int q_start = int(blockIdx.x % q_tiles) * kRows;
-  const int h = blockIdx.x / q_tiles % p.q_heads, b = blockIdx.x / q_tiles / p.q_heads;
+  int b, h, q_start;
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile tile = ragged_tile_from_end<Mod, kRows>(launch, args, blockIdx.x);
+    b = tile.b, h = tile.h, q_start = tile.start;
+  } else {
+    const int q_tiles = (launch.q_len + kRows - 1) / kRows;
+    q_start = int(blockIdx.x % q_tiles) * kRows;
+    h = blockIdx.x / q_tiles % launch.q_heads, b = blockIdx.x / q_tiles / launch.q_heads;
+  }
+  const ForwardParams& p = params_of<Mod>(launch, args, b);
+  if (!has_rows<Mod>(q_start, p.q_len)) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int q_idx = min(q_start + warp, p.q_len - 1); // a surplus warp repeats the last row and stores nothing
 
@@ -87,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const int kv_idx = min(step.start + lane, p.kv_len - 1);
 
     // S = mod(scale q k^T)
-    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride, pages_of(p, b), step.start, kv_length<Mod>(p, args, head));
+    load_chunk<kHeadDimQk>(kv_tile, k, p.k_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head));
     float score = 0.f;
     for (int d = 0; d < kHeadDimQk; ++d) score += q_tile[warp][d] * kv_tile[lane][d];
     const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f);     // SEAM(col)
@@ -103,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     const float rescale = expf(row_max - reference), weight = expf(score - reference);
     row_max = new_max;
     row_sum = row_sum * rescale + weight; // this lane's part
-    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride, pages_of(p, b), step.start, kv_length<Mod>(p, args, head));
+    load_chunk<kHeadDimV>(kv_tile, v, p.v_stride, pages_of(launch, b), step.start, kv_length<Mod>(p, args, head));
     for (float& x : out) x *= rescale;
     for (int j = 0; j < kChunk; ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
@@ -117,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   Element* o = (Element*)p.out + b * p.out_stride.batch + h * p.out_stride.head + q_idx * p.out_stride.row;
   for (int c = 0; c < (kHeadDimV + 31) / 32; ++c)
     if (lane + 32 * c < kHeadDimV) o[lane + 32 * c] = from_float<Element>(row_sum == 0.f ? 0.f : out[c] / row_sum);
-  const long long row_of_all = ((long long)b * p.q_heads + h) * p.q_len + q_idx;
+  const long long row_of_all = row_of_head<Mod>(p, b, h) + q_idx;
   if (p.lse && lane == 0) p.lse[row_of_all] = row_max + logf(row_sum); // -inf + log 0 = -inf
   if (p.row_max && lane == 0) p.row_max[row_of_all] = unless_nan(row_sum, row_max);
 }

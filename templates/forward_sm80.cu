@@ -71,7 +71,7 @@ ATTNC_DEVICE void store(const Out& o, SoftmaxRow<kRowMax> (&row)[Out::kRows], co
 
 // NOTE: with the second number ptxas takes the registers that it needs; without, it spills some for one more CTA on an SM.
 extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kWarps == 4 ? 2 : 1)
-    attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
+    attnc_forward(const __grid_constant__ Params launch, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const QTile q_tile = {shared + Memory::offset_of<QPart>()};
@@ -79,9 +79,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
 
   // Later rows see more keys under causal-like masks, so the long rows start first.
-  const int q_tiles = (p.q_len + kBlockM - 1) / kBlockM;
-  const int q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-  const int h = blockIdx.x / q_tiles % p.q_heads, b = blockIdx.x / q_tiles / p.q_heads;
+  int b, h, q_start;
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(launch, args, blockIdx.x);
+    b = tile.b, h = tile.h, q_start = tile.start;
+  } else {
+    const int q_tiles = (launch.q_len + kBlockM - 1) / kBlockM;
+    q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
+    h = blockIdx.x / q_tiles % launch.q_heads, b = blockIdx.x / q_tiles / launch.q_heads;
+  }
+  const ForwardParams& p = params_of<Mod>(launch, args, b);
+  if (!has_rows<Mod>(q_start, p.q_len)) return;
   const int warp_row = int(threadIdx.x) / 32 * kWarpRows;
 
   const Element* q = (const Element*)p.q + b * p.q_stride.batch + h * p.q_stride.head;
@@ -94,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   const auto kv_len = [&] { return kHasLengths<Mod> ? live_rows : p.kv_len; }; // NOTE: a variable costs registers
   const auto load_pages = [&](auto tile, const void* pool, const Strides& strides, int start) {
     PageBlock<kPageSize, kBlockN> pages;
-    pages.look_up(pages_of(p, b), start, kv_len());
+    pages.look_up(pages_of(launch, b), start, kv_len());
     const Element* head = (const Element*)pool + ptx::opaque(kv_head) * strides.head;
     copy_in<kThreads>(tile, pages, head, strides, kv_len(), p.vectors);
   };

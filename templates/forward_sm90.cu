@@ -17,7 +17,9 @@
 //   role          threads                      registers   what
 //   producer      one thread, or a warp      56, 40 or 32  walks tiles and steps, requests Q, K, V from the copy engine,
 //                 where the mod loads columns               computes those columns
-//   storer        one thread of another warp 56, 40 or 32  sends finished tiles of O to the copy engine
+//   storer        one thread of another      56, 40 or 32  sends finished tiles of O to the copy engine, or copies the
+//                 warp, or all of a ragged                  rows of a sequence that ends within a tile
+//                 batch's
 //   consumer i    a warpgroup, 64 rows    224, 232 or 160  products, mod, softmax
 //
 //   shared memory   bytes                                        lifetime
@@ -140,7 +142,7 @@ struct Producer {
       q.tell({work.b, work.h, work.q_start, work.valid});
       if (work.valid) {
         ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
-        request_tile(q.tile(), p.q, q.full(), work.q_start, work.h, work.b * p.q_batch_step);
+        request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, work.b, work.q_start), work.h, work.b * p.q_batch_step);
       } else {
         ptx::mbarrier_arrive(q.full());
       }
@@ -155,7 +157,7 @@ struct Producer {
       request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
                                [&](int i) { return i * kPageSize < at.length ? table[i] : -1; });
     } else {
-      request_tile(tile, map, barrier, at.kv_start, at.kv_head, at.b * batch_step);
+      request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
     }
   }
 
@@ -199,14 +201,20 @@ struct Producer {
     while (dealer.valid()) {
       const TilePlace tile = tile_at(p.order, dealer.index);
       dealer.advance<kProducers>();
-      const int q_start = tile.q_tile * kBlockM;
+      int q_start = tile.q_tile * kBlockM, q_length = p.base.q_len;
       At at;
       at.b = tile.head / p.base.q_heads;
       at.h = tile.head % p.base.q_heads;
+      if constexpr (kIsRagged<Mod>) {
+        const RowTile rows = q_tile_in_slot<Mod, kBlockM>(args, tile.q_tile, p.base.batch);
+        q_start = rows.start, q_length = q_length_of<Mod>(p.base, args, rows.b);
+        if (!has_rows<Mod>(q_start, q_length)) continue;
+        at.b = rows.b, at.h = tile.head;
+      }
       at.kv_head = at.h / p.base.group;
       at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
       const auto walk =
-          walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, p.base.q_len));
+          walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, q_length));
       at.length = walk.length;
       // V one step behind K. Q comes after both, since its slot falls free last: with the O of a tile before.
       Step step = walk.at(0);
@@ -232,14 +240,15 @@ struct Producer {
 // ------------------------------------------------------------------------------------------------------------- storer
 
 /// One thread, in another warp of the first warpgroup: sends the O that the consumers leave in a slot of Q on its way, and
-/// then frees the slot.
+/// then frees the slot. Of a ragged batch the whole warp: where a sequence ends within a tile, other rows follow, which the
+/// copy engine would overwrite, so the warp copies.
 struct Storer {
   const ForwardParamsSm90& p;
   unsigned shared;
   Ring<Memory, QRing> q = {shared};
   Barriers<Memory, OutFull> out_full = {shared};
 
-  ATTNC_DEVICE void run() {
+  ATTNC_DEVICE void run(const ModArgs& args) {
     while (true) {
       q.wait_full();
       int work[4];
@@ -248,14 +257,32 @@ struct Storer {
       if (!valid) break;
       ptx::mbarrier_wait(out_full[q.slot], q.parity);
       const OutTile out = {q.tile().base};
-#pragma unroll
-      for (int slab = 0; slab < OutTile::kSlabs; ++slab)
-        ptx::tma_store_4d(p.out, out.slab(slab), slab * 64, q_start, h, b * p.out_batch_step);
-      ptx::bulk_commit_group();
-      ptx::bulk_wait_read();
-      ptx::mbarrier_arrive(q.empty());
+      if constexpr (kIsRagged<Mod>)
+        copy_or_send<Mod>(args, out, b, h, q_start);
+      else
+        send(out, b, h, q_start);
+      if (!kIsRagged<Mod> || threadIdx.x == 32) ptx::mbarrier_arrive(q.empty());
       q.advance();
     }
+  }
+
+  ATTNC_DEVICE void send(OutTile out, int b, int h, int row) const {
+#pragma unroll
+    for (int slab = 0; slab < OutTile::kSlabs; ++slab)
+      ptx::tma_store_4d(p.out, out.slab(slab), slab * 64, row, h, b * p.out_batch_step);
+    ptx::bulk_commit_group();
+    ptx::bulk_wait_read();
+  }
+
+  template <class M> ATTNC_DEVICE void copy_or_send(const ModArgs& args, OutTile out, int b, int h, int q_start) const {
+    const ForwardParams& base = p.base;
+    const int rows = q_length_of<M>(base, args, b) - q_start, row = q_row_of<M>(args, b, q_start);
+    if (rows < kBlockM)
+      wgmma::copy_rows<kHeadDimV>((Element*)base.out + h * base.out_stride.head + row * base.out_stride.row,
+                                  base.out_stride.row, out, rows);
+    else if (threadIdx.x == 32)
+      send(out, b, h, row);
+    __syncwarp();
   }
 };
 
@@ -315,7 +342,7 @@ struct Consumer {
   /// Hands a tile's O over, in the slot of its Q, or stores it. All products with that Q are there in all warps, by the
   /// barrier of the turn taken since.
   ATTNC_DEVICE void store(const Out& o, SoftmaxRow<> (&row)[2], const Place<1>& place) {
-    const ForwardParams& base = p.base;
+    const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
     const float normalise[2] = {row[0].finish(), row[1].finish()};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has gone on already
@@ -460,7 +487,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (warp == 0) {
       if (threadIdx.x < kProducers) Producer{p, args, shared}.run();
     } else if (kOutInQSlot && warp == 1) {
-      if (threadIdx.x == 32) Storer{p, shared}.run();
+      if (kIsRagged<Mod> || threadIdx.x == 32) Storer{p, shared}.run(args);
     }
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();

@@ -24,7 +24,15 @@ struct BlockLists {
   int q_block, kv_block;               // rows and columns of a block: the kernel's tile times a power of two
 };
 
+/// Rows of tensors that hold a ragged batch, those of all sequences together.
+struct RaggedRows {
+  int q, kv;
+};
+
 /// Forward pass: out = softmax(mod(scale * q k^T)) v.
+///
+/// Of a ragged batch the tensors have batch 1 and `rows` rows; batch is the number of sequences, q_len and kv_len the
+/// longest that they may have. algo/sequence.cuh finds them.
 struct ForwardParams {
   const void* q; // [batch, q_heads, q_len, head_dim_qk]
   const void* k; // [batch or 1, kv_heads, kv_len, head_dim_qk]
@@ -37,7 +45,10 @@ struct ForwardParams {
   int group;   // q_heads / kv_heads: query heads that share a KV head
   float scale; // factor of q k^T, before score_mod
   int vectors; // 1: q, k, v and out have 16-byte aligned rows; 0: copy them element by element
-  BlockLists lists;
+  union {
+    BlockLists lists;
+    RaggedRows rows; // of a ragged batch, which has no lists
+  };
 };
 
 /// What kernels of a cache take beside. With kPageSize K and V are pools of pages, [pages, kv_heads, kPageSize, head_dim], the

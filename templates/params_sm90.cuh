@@ -14,8 +14,8 @@ struct alignas(64) TensorMap {
 /// section stay in L2; within a section the last rows of all heads come first, since they tend to be the longest. Good
 /// sections: min(64, 32 MiB / bytes of K and V of a head) KV heads, times the query heads that share one.
 struct TileOrder {
-  int q_tiles;            // tiles of kBlockM rows in q_len
-  int heads;              // batch * q_heads
+  int q_tiles;            // tiles of kBlockM rows in q_len; of a ragged batch, slots for such (algo/sequence.cuh)
+  int heads;              // batch * q_heads; of a ragged batch, q_heads
   int section;            // heads of a section, >= 1; the last section may be smaller
   unsigned int* counters; // two, zero before the first launch and after every one, not shared by launches that may run
                           // at once; null: tiles are dealt round robin, slower where they differ in length

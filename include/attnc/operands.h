@@ -9,6 +9,20 @@
 
 namespace attnc {
 
+/// Sequences of different lengths, packed: their rows lie one behind the other in tensors of batch 1, so that no row is
+/// padding ("varlen"). q, out and gradients are views [1, H, total of rows, D] of memory [total, H, D], k and v likewise.
+/// A mod sees b = 0 .. B - 1, the sequence, and positions within it: q_idx and kv_idx begin at 0 in each, unless queries
+/// have offsets. Q_LEN and KV_LEN are the longest lengths. Cumulative lengths are read when the kernel runs, and not
+/// checked: they ascend from 0 or above, and end at or before the end of the tensors. Rows outside of all sequences are
+/// neither read nor written.
+struct RaggedBatch {
+  TensorView cuSeqlensQ; ///< i32 [B + 1]: sequence b has rows cuSeqlensQ[b] to cuSeqlensQ[b + 1] of q; maybe none
+  std::optional<TensorView> cuSeqlensKv; ///< the same of k and v; not given: cuSeqlensQ
+  /// No sequence has more rows of q, of k and v: what is longer is cut off. 0: not known, the rows of the tensor. Only the
+  /// mod asks for them (Q_LEN, KV_LEN).
+  int64_t maxQLen = 0, maxKvLen = 0;
+};
+
 /// What a launch reads: views of device memory that the caller owns, and that must stay valid until the stream has
 /// passed the launch. The views themselves, `captures` and `blockMask` are read during the call alone. Addresses are
 /// multiples of the element's size, strides over batch, heads and rows anything, 0 and negative ones included: fastest
@@ -28,7 +42,7 @@ struct Operands {
   /// lse -inf. A mod's KV_LEN stays the extent of k. For forward kernels with KernelOptions::lengths.
   std::optional<TensorView> kvLengths;
   /// i32 [B]: the position of the first query of each sequence, which mods see as q_idx; -2^24 to 2^24 - Q_LEN,
-  /// clamped. For forward kernels with QueryOffsets::Tensor.
+  /// clamped. For kernels with QueryOffsets::Tensor.
   std::optional<TensorView> qOffsets;
   /// i32 [B, N]: k and v are pools of pages, k [pages, HKV, page_size, D] and v [pages, HKV, page_size, DV], a page_size of
   /// kPageSizes, and entry (b, i) is the page of positions i * page_size .. (i + 1) * page_size - 1 of sequence b. Pages lie in
@@ -42,6 +56,8 @@ struct Operands {
   /// + i, unless that is below 0. Both or none. k and v then have a batch entry for each of q's, and pages that are written are
   /// no other sequence's. They overlap no other tensor. For kernels with KernelOptions::appends.
   std::optional<TensorView> newK, newV;
+  /// For kernels with KernelOptions::ragged. The batch of q, k, v and out is then 1, B the number of sequences.
+  std::optional<RaggedBatch> ragged;
   /// All that the mod captures; tensors in device memory. Null: nothing.
   const Captures* captures = nullptr;
   /// Lists of the blocks that live, in device memory, for kernels that walk some (KernelOptions::blockSparse). Its
@@ -54,7 +70,9 @@ struct Operands {
 /// other nor what is read, and different elements of `out` lie at different addresses.
 struct Outputs {
   std::optional<TensorView> out; ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it
-  std::optional<TensorView> lse; ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row
+  /// f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row. Of a ragged batch [1, H, rows of q]; so are the
+  /// row maxima, and gradients by lse.
+  std::optional<TensorView> lse;
   /// f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row. Needs KernelOptions::rowMax.
   std::optional<TensorView> rowMax;
 };

@@ -24,7 +24,8 @@ struct PrepareOptions {
   std::string arch;                    ///< empty: that of the current CUDA context's device
   bool tf32 = false;                   ///< as KernelOptions::tf32
   std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
-  /// As KernelOptions::offsets; unset: Tensor if qOffsets are given, else FromLengths if kvLengths are, else None.
+  /// As KernelOptions::offsets; unset: Tensor if qOffsets are given, else FromLengths if kvLengths or
+  /// RaggedBatch::cuSeqlensKv are, else None.
   std::optional<QueryOffsets> offsets;
   /// Take a decode kernel (KernelKind::Decode), or do not; unset: where that is faster, for few queries over long KV.
   /// Family must then be Auto or Sm80. Not with block masks, and not for training.

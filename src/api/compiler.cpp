@@ -107,10 +107,10 @@ Compiler::Impl::Impl(const CompilerOptions& options)
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
-  const bool isPlain = passes::SequenceForm{options.lengths, options.offsets}.isPlain();
+  const bool isPlain = passes::SequenceForm{options.lengths, options.offsets, options.ragged}.isPlain();
   if (options.pins.empty() && !isBackward && isPlain && !passes::hasGradientStops(mod.module())) return mod;
   std::string key = modKey(mod) + (isBackward ? " backward" : "");
-  if (!isPlain) key += fmt::format(" sequences {} {}", options.lengths, int(options.offsets));
+  if (!isPlain) key += fmt::format(" sequences {} {} {}", options.lengths, int(options.offsets), options.ragged);
   for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
   if (isBackward)
     for (const std::string& name : options.gradients) key += " d_" + name;

@@ -27,6 +27,7 @@ struct Settled {
   Preparation preparation;
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace;
+  int64_t qRows, kvRows; ///< of the tensors of q, and of k and v: of a ragged batch more than the problem's lengths
 };
 
 /// What a backward pass reads and writes.

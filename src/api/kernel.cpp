@@ -18,7 +18,7 @@ namespace {
 
 /// ModArgs at their largest: an address, and of each axis a stride, a size and a free extent.
 constexpr size_t kMaxArgWords =
-    ir::kBuiltinDims + (ir::kMaxCaptures + ir::kSequenceTensors) * (1 + 3 * TensorView::kMaxRank);
+    ir::kBuiltinDims + (ir::kMaxCaptures + std::size(ir::kSequenceTensors)) * (1 + 3 * TensorView::kMaxRank);
 /// What ptxas allows on every arch from sm_70 on.
 constexpr size_t kMaxParameterBytes = 32'764;
 static_assert(8 * kMaxArgWords + sizeof(plan::ParameterBlock) <= kMaxParameterBytes);

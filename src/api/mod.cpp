@@ -222,7 +222,7 @@ Expected<std::string> gradientIrText(const Mod& mod) {
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
   Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
   if (!pinned) return pinned;
-  const passes::SequenceForm sequences{options.lengths, options.offsets};
+  const passes::SequenceForm sequences{options.lengths, options.offsets, options.ragged};
   if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
   if (!pinned) return pinned;
   return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);

@@ -6,6 +6,7 @@
 #include "ir/bindings.h"
 #include "plan/capture_gradients.h"
 #include "plan/catalog.h"
+#include "plan/decode_parts.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
@@ -13,10 +14,11 @@
 
 namespace attnc {
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options) {
-  const QueryOffsets otherwise = operands.qOffsets    ? QueryOffsets::Tensor
-                                 : operands.kvLengths ? QueryOffsets::FromLengths
-                                                      : QueryOffsets::None;
-  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise)};
+  const bool lengthsDiffer = operands.kvLengths || (operands.ragged && operands.ragged->cuSeqlensKv);
+  const QueryOffsets otherwise = operands.qOffsets ? QueryOffsets::Tensor
+                                 : lengthsDiffer   ? QueryOffsets::FromLengths
+                                                   : QueryOffsets::None;
+  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.ragged.has_value()};
 }
 
 namespace {
@@ -35,6 +37,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .offsets = sequences.offsets,
                        .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
                        .appends = operands.newK || operands.newV,
+                       .ragged = sequences.ragged,
                        .tf32 = options.tf32,
                        .pins = options.pins};
   if (const BlockMaskView* mask = operands.blockMask) {
@@ -104,7 +107,7 @@ int packedRowsFor(const ProblemShape& problem) {
 
 KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   if (plan.options.blockSparse) return KvLoop::BlockMask;
-  if (plan.options.kind == KernelKind::Decode && facts.masks && !facts.kvEdges) return KvLoop::Listed;
+  if (plan.options.kind == KernelKind::Decode && plan::decodeListsSteps(facts, plan.options)) return KvLoop::Listed;
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
@@ -137,7 +140,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (divided) plan = std::move(divided);
   }
   const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
-                          plan::wantsBlockMask((*kernelMod)->facts, *plan);
+                          !options.ragged && plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
     options.blockSparse = true;
     plan = plan::choosePlan(**kernelMod, options, &*layout);
@@ -156,7 +159,8 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
-  return Settled{std::move(preparation), std::move(workspace)};
+  return Settled{std::move(preparation), std::move(workspace), std::nullopt, operands.q.shape[2],
+                 operands.k.shape[2]};
 }
 
 /// Where the workspace of the backward pass begins.
@@ -195,6 +199,7 @@ struct Prepared::Impl {
   std::optional<BackwardKernel> backwardKernel;   ///< iff prepared for training
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace; ///< likewise
+  int64_t qRows, kvRows;                                  ///< Settled::qRows, Settled::kvRows
 
   void* backwardMemory(void* memory) const {
     return memory ? static_cast<char*>(memory) + backwardOffset(workspace) : nullptr;
@@ -213,6 +218,10 @@ Status Prepared::Impl::check(const Operands& operands, void* memory) const {
     return Error::environment(
         fmt::format("operands are of {}, prepared were {}", problemText(given), problemText(preparation.problem)),
         "prepare for these; kernels are kept, so it costs microseconds");
+  if (operands.q.shape[2] != qRows || operands.k.shape[2] != kvRows)
+    return Error::environment(fmt::format("operands have {} rows of q and {} of k, prepared were {} and {}",
+                                          operands.q.shape[2], operands.k.shape[2], qRows, kvRows),
+                              "prepare for these; kernels are kept, so it costs microseconds");
   if (preparation.blockMask && operands.blockMask)
     return Error::environment("a block mask is given, but the one of the workspace was prepared",
                               "give it to prepare() as well, or not at all");
@@ -336,7 +345,8 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   }
   return Prepared(std::make_shared<const Prepared::Impl>(
       Prepared::Impl{std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(backward),
-                     std::move(settled->workspace), std::move(settled->backwardWorkspace)}));
+                     std::move(settled->workspace), std::move(settled->backwardWorkspace), settled->qRows,
+                     settled->kvRows}));
 }
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,

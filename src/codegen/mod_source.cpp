@@ -164,7 +164,7 @@ std::string hooksText(const Program& program, llvm::ArrayRef<std::string> bodies
   const Hook* shift = hookOf(program, ir::kRowShift);
   text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)",
                        shift ? bodyOf(shift) : "    return 0.f;\n");
-  for (const ir::OutputRole& role : {ir::kKvLength, ir::kQOffset})
+  for (const ir::OutputRole& role : ir::kSequenceRoles)
     if (const Hook* hook = hookOf(program, role))
       text += returnerText("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), bodyOf(hook));
   if (!edges) return text;
@@ -275,6 +275,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   if (dScore) addFlag("kKeepsGradient", facts.keepsGradient);
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);
   if (hookOf(program, ir::kQOffset)) addFlag("kHasOffsets", true);
+  if (hookOf(program, ir::kQStart)) addFlag("kIsRagged", true);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace attnc::ir {
@@ -91,10 +92,25 @@ Status bindExtent(const Module& module, const TensorCapture& tensor, size_t axis
                                         actual, module.dims[extent.value], bound));
 }
 
-/// Null: the tensor is a capture.
-const TensorView* viewIn(const SequenceTensors& sequences, const TensorCapture& tensor) {
-  if (tensor.name == kKvLengthsTensor) return sequences.kvLengths;
-  return tensor.name == kQOffsetsTensor ? sequences.qOffsets : nullptr;
+/// Of cumulative lengths all but one: the starts of sequences, or their ends.
+std::optional<TensorView> allButOne(const TensorView* cumulative, bool isEnds) {
+  if (!cumulative) return std::nullopt;
+  TensorView view = *cumulative;
+  --view.shape[0];
+  if (isEnds && view.data) view.data = static_cast<int32_t*>(view.data) + view.stride[0];
+  return view;
+}
+
+/// nullopt: the tensor is a capture.
+std::optional<TensorView> viewIn(const SequenceTensors& sequences, const TensorCapture& tensor) {
+  const auto given = [](const TensorView* view) { return view ? std::optional(*view) : std::nullopt; };
+  if (tensor.name == kKvLengthsTensor) return given(sequences.kvLengths);
+  if (tensor.name == kQOffsetsTensor) return given(sequences.qOffsets);
+  if (tensor.name == kQStartsTensor) return allButOne(sequences.cuSeqlensQ, false);
+  if (tensor.name == kQEndsTensor) return allButOne(sequences.cuSeqlensQ, true);
+  if (tensor.name == kKvStartsTensor) return allButOne(sequences.cuSeqlensKv, false);
+  if (tensor.name == kKvEndsTensor) return allButOne(sequences.cuSeqlensKv, true);
+  return std::nullopt;
 }
 
 Status bindTensor(const Module& module, const TensorCapture& tensor, const TensorView* view, const Captures& captures,
@@ -165,6 +181,14 @@ Error undeclared(const Module& module, const Captures& captures) {
 
 } // namespace
 
+ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
+  const auto longest = [](int64_t told, int64_t extent) { return std::min(told ? told : extent, kMaxExtent); };
+  rows.batch = ragged.cuSeqlensQ.shape[0] - 1;
+  rows.qLen = longest(ragged.maxQLen, rows.qLen);
+  rows.kvLen = longest(ragged.maxKvLen, rows.kvLen);
+  return rows;
+}
+
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
                         const SequenceTensors& sequences) {
   Bindings bindings;
@@ -172,8 +196,9 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
   bindings.dims.resize(module.dims.size(), kUnknown);
   size_t captured = module.scalars.size();
   for (const TensorCapture& tensor : module.tensors) {
-    const TensorView* view = viewIn(sequences, tensor);
-    if (Status ok = bindTensor(module, tensor, view, captures, bindings); !ok) return std::move(ok).error();
+    const std::optional<TensorView> view = viewIn(sequences, tensor);
+    if (Status ok = bindTensor(module, tensor, view ? &*view : nullptr, captures, bindings); !ok)
+      return std::move(ok).error();
     captured += !view;
   }
   for (const ScalarCapture& scalar : module.scalars)

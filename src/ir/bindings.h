@@ -7,6 +7,7 @@
 
 #include "attnc/captures.h"
 #include "attnc/error.h"
+#include "attnc/operands.h"
 #include "attnc/problem.h"
 #include "ir/ir.h"
 
@@ -37,7 +38,12 @@ struct Bindings {
 struct SequenceTensors {
   const TensorView* kvLengths = nullptr;
   const TensorView* qOffsets = nullptr;
+  const TensorView* cuSeqlensQ = nullptr;  ///< [B + 1], where each sequence begins, and the end of the last one
+  const TensorView* cuSeqlensKv = nullptr; ///< likewise; both or none
 };
+
+/// The problem that a ragged batch poses. `rows`: the extents of its tensors.
+ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged);
 
 /// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Errors
 /// are Blame::Environment and name the capture: missing, of the wrong kind, dtype, rank or extent, out of int32's

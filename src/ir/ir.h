@@ -77,12 +77,20 @@ Type loadedType(DType dtype);
 constexpr size_t kMaxCaptures = 128;
 
 /// Tensors that the pass `sequences` declares beside those of the mod, [B] i32 each: operands of a launch, no captures.
+/// Starts and ends: of the rows of each sequence of a ragged batch, in q and in k and v.
 inline constexpr llvm::StringLiteral kKvLengthsTensor = "attnc_kv_lengths";
 inline constexpr llvm::StringLiteral kQOffsetsTensor = "attnc_q_offset";
-constexpr size_t kSequenceTensors = 2;
+inline constexpr llvm::StringLiteral kQStartsTensor = "attnc_q_starts";
+inline constexpr llvm::StringLiteral kQEndsTensor = "attnc_q_ends";
+inline constexpr llvm::StringLiteral kKvStartsTensor = "attnc_kv_starts";
+inline constexpr llvm::StringLiteral kKvEndsTensor = "attnc_kv_ends";
+inline constexpr llvm::StringLiteral kSequenceTensors[] = {kKvLengthsTensor, kQOffsetsTensor, kQStartsTensor,
+                                                           kQEndsTensor,     kKvStartsTensor, kKvEndsTensor};
 /// Whether a tensor is one of these.
 inline bool isOfSequences(const TensorCapture& tensor) {
-  return tensor.name == kKvLengthsTensor || tensor.name == kQOffsetsTensor;
+  for (const llvm::StringLiteral& name : kSequenceTensors)
+    if (tensor.name == name) return true;
+  return false;
 }
 
 class Module {

@@ -66,10 +66,17 @@ inline constexpr OutputRole kKvLength = {"kv_length", Type::I32, {ParamKind::B}}
 /// The position of the first query of a batch entry, -kMaxExtent to kMaxExtent - Q_LEN. In a module that has it, q_idx
 /// is the position of a query, q_offset plus its row of q; it may be negative.
 inline constexpr OutputRole kQOffset = {"q_offset", Type::I32, {ParamKind::B}};
+/// Of a ragged batch, whose sequences lie one behind the other: the rows of q that a batch entry has, 0 to Q_LEN, and the
+/// first of them; likewise its first row of k and v. A module has all three, and kv_length, or none.
+inline constexpr OutputRole kQLength = {"q_length", Type::I32, {ParamKind::B}};
+inline constexpr OutputRole kQStart = {"q_start", Type::I32, {ParamKind::B}};
+inline constexpr OutputRole kKvStart = {"kv_start", Type::I32, {ParamKind::B}};
 
 /// All roles, in the order in which a module keeps their outputs.
-inline constexpr OutputRole kRoles[] = {kScore,   kMask,   kDScore,  kScaleIn, kScaleOut, kRowShift,
-                                        kKvSlope, kKvTerm, kKvBegin, kKvEnd,   kKvLength, kQOffset};
+inline constexpr OutputRole kRoles[] = {kScore,   kMask,  kDScore,   kScaleIn, kScaleOut, kRowShift, kKvSlope, kKvTerm,
+                                        kKvBegin, kKvEnd, kKvLength, kQOffset, kQLength,  kQStart,   kKvStart};
+/// Those that are said of sequences.
+inline constexpr OutputRole kSequenceRoles[] = {kKvLength, kQOffset, kQLength, kQStart, kKvStart};
 /// Those that passes derive for kernels.
 inline constexpr const OutputRole* kDerivedRoles = kRoles + 3;
 /// The role of this name; null if the name is not well known.

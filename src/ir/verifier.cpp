@@ -124,7 +124,7 @@ std::string checkTensor(const Module& module, const TensorCapture& tensor, std::
 }
 
 std::string checkCaptures(const Module& module) {
-  if (size_t count = module.tensors.size() + module.scalars.size(); count > kMaxCaptures + kSequenceTensors)
+  if (size_t count = module.tensors.size() + module.scalars.size(); count > kMaxCaptures + std::size(kSequenceTensors))
     return fmt::format("{} captures are more than the {} that a module may have", count, kMaxCaptures);
   std::set<std::string> names;
   auto claim = [&](const std::string& name) {

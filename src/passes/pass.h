@@ -17,7 +17,8 @@ using ir::Pins;
 struct SequenceForm {
   bool lengths = false; ///< each has a KV length of its own
   QueryOffsets offsets = QueryOffsets::None;
-  bool isPlain() const { return !lengths && offsets == QueryOffsets::None; }
+  bool ragged = false; ///< they lie one behind the other in q, k and v, each with lengths of its own
+  bool isPlain() const { return !lengths && offsets == QueryOffsets::None && !ragged; }
 };
 
 struct PassContext {

@@ -10,6 +10,10 @@
 //   %3 = sub i32 %2, #Q_LEN
 //   output q_offset(b) -> %3
 //
+// Of a ragged batch: where the rows of each sequence begin and how many they are, from tensors attnc_q_starts, attnc_q_ends,
+// attnc_kv_starts and attnc_kv_ends, as the outputs q_start, q_length, kv_start and kv_length; the lengths in place of
+// #Q_LEN and #KV_LEN above.
+//
 // A captured tensor has, along an axis of extent Q_LEN, an entry for each row of q. Where %q_idx moves the index there,
 // the offset is taken off again:
 //
@@ -39,13 +43,22 @@ public:
 
   Value kvLength() {
     const Value extent = dim(ir::BuiltinDim::KvLen);
-    return form.lengths ? within(element(ir::kKvLengthsTensor), number(0), extent) : extent;
+    const Value rows = form.ragged ? within(make(Op::Sub, element(ir::kKvEndsTensor), kvStart()), number(0), extent) : extent;
+    return form.lengths ? within(element(ir::kKvLengthsTensor), number(0), rows) : rows;
   }
 
+  Value qLength() {
+    const Value extent = dim(ir::BuiltinDim::QLen);
+    return form.ragged ? within(make(Op::Sub, element(ir::kQEndsTensor), qStart()), number(0), extent) : extent;
+  }
+
+  Value qStart() { return element(ir::kQStartsTensor); }
+  Value kvStart() { return element(ir::kKvStartsTensor); }
+
   Value qOffset() {
-    const Value rows = dim(ir::BuiltinDim::QLen);
+    const Value extent = dim(ir::BuiltinDim::QLen), rows = qLength();
     if (form.offsets == QueryOffsets::FromLengths) return make(Op::Sub, kvLength(), rows);
-    return within(element(ir::kQOffsetsTensor), number(-ir::kMaxExtent), make(Op::Sub, number(ir::kMaxExtent), rows));
+    return within(element(ir::kQOffsetsTensor), number(-ir::kMaxExtent), make(Op::Sub, number(ir::kMaxExtent), extent));
   }
 
 private:
@@ -85,6 +98,9 @@ Status sequences(ir::Module& module, const PassContext& context) {
     if (Status ok = declare(out, ir::kKvLengthsTensor); !ok) return ok;
   if (form.offsets == QueryOffsets::Tensor)
     if (Status ok = declare(out, ir::kQOffsetsTensor); !ok) return ok;
+  if (form.ragged)
+    for (llvm::StringRef name : {ir::kQStartsTensor, ir::kQEndsTensor, ir::kKvStartsTensor, ir::kKvEndsTensor})
+      if (Status ok = declare(out, name); !ok) return ok;
 
   SequenceValues values(out, form);
   const bool offsets = form.offsets != QueryOffsets::None;
@@ -104,8 +120,13 @@ Status sequences(ir::Module& module, const PassContext& context) {
     now.push_back(out.make(node.op, node.type, node.operands, node.attr, node.line));
   }
   for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
-  if (form.lengths) out.setOutput(ir::kKvLength, values.kvLength());
+  if (form.lengths || form.ragged) out.setOutput(ir::kKvLength, values.kvLength());
   if (offsets) out.setOutput(ir::kQOffset, values.qOffset());
+  if (form.ragged) {
+    out.setOutput(ir::kQLength, values.qLength());
+    out.setOutput(ir::kQStart, values.qStart());
+    out.setOutput(ir::kKvStart, values.kvStart());
+  }
   module = std::move(out);
   return {};
 }
@@ -134,8 +155,8 @@ ir::Module byRows(const ir::Module& module) {
   for (const ir::Output& output : module.outputs()) {
     ir::ParamSet params = output.params;
     params |= {ParamKind::B};
-    if (output.name != ir::kKvLength.name && output.name != ir::kQOffset.name)
-      out.setOutput(output.name, params, now[output.value.id]);
+    const auto isOutput = [&](const ir::OutputRole& role) { return output.name == role.name; };
+    if (llvm::none_of(ir::kSequenceRoles, isOutput)) out.setOutput(output.name, params, now[output.value.id]);
   }
   return out;
 }

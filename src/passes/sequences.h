@@ -6,7 +6,7 @@
 namespace attnc::passes {
 
 /// A module after that pass, with q_idx the row of q again: what took it as a position takes q_offset plus the row.
-/// Neither q_offset nor kv_length is an output of the result.
+/// What is said of sequences is no output of the result.
 ir::Module byRows(const ir::Module& module);
 
 } // namespace attnc::passes

@@ -7,8 +7,7 @@ namespace attnc::plan {
 static constexpr const char* kTemplate = "backward_delta.cu";
 
 static size_t deltaBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
-  return sizeof(float) * size_t(problem.batch) * size_t(problem.qHeads) * size_t(problem.qLen);
+  return sizeof(float) * size_t(operands.q.shape[0]) * size_t(operands.problem.qHeads) * size_t(rowsOfQ(operands));
 }
 
 Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& operands, const Device&,

@@ -59,9 +59,8 @@ const Tile* oneWalkTile(const Request& request) {
 /// As DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four warps in
 /// groups of 16, its rows come in whole 128.
 size_t oneWalkSumBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
   const uint64_t columns = llvm::alignTo(uint64_t(operands.q.shape[3]), 64);
-  return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) * columns;
+  return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * columns;
 }
 
 Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,

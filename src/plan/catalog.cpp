@@ -75,9 +75,27 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
           .tf32 = options.tf32};
 }
 
+Status checkRaggedOptions(const KernelOptions& options) {
+  if (!options.ragged) return {};
+  if (!options.gradients.empty())
+    return Error::environment("gradients of captures are not computed for ragged batches",
+                              "a mask by document serves packed sequences with them");
+  if (options.kind == KernelKind::BlockMask)
+    return Error::environment("block-mask kernels take no ragged batches", "there are no lists for these");
+  if (options.blockSparse)
+    return Error::environment("a ragged batch takes no block mask", "its kernels evaluate mask_mod, or walk its bounds");
+  for (auto [what, isAsked] : {std::pair("takes no pages", options.pageSize != 0),
+                               {"appends no rows", options.appends},
+                               {"takes no k and v of e4m3", options.fp8Kv}})
+    if (isAsked)
+      return Error::environment(fmt::format("a ragged batch {}", what), "sequences of equal Q_LEN with KV lengths do");
+  return {};
+}
+
 Status checkOptions(const KernelOptions& options) {
   const bool isForward = options.kind == KernelKind::Forward || options.kind == KernelKind::Decode;
-  if (!isForward && (options.lengths || options.offsets != QueryOffsets::None))
+  const bool hasOffsets = options.offsets != QueryOffsets::None && !(options.ragged && options.kind == KernelKind::Backward);
+  if (!isForward && (options.lengths || hasOffsets))
     return Error::environment(
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
         "forward and decode kernels do");
@@ -92,6 +110,7 @@ Status checkOptions(const KernelOptions& options) {
     if (isAsked && !options.lengths)
       return Error::environment(fmt::format("{} KV lengths of sequences, and none are given", what),
                                 "set KernelOptions::lengths");
+  if (Status status = checkRaggedOptions(options); !status) return status;
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),

@@ -1,11 +1,17 @@
 // The parts that decode kernels divide their work into, as far as shapes tell.
 #pragma once
 
+#include "analysis/mod_facts.h"
 #include "plan/launch_operands.h"
 
 #include <algorithm>
 
 namespace attnc::plan {
+
+/// Whether a launch before it lists the steps that live: kListsSteps of templates/algo/decode_work.cuh.
+inline bool decodeListsSteps(const analysis::ModFacts& facts, const KernelOptions& options) {
+  return facts.masks && !facts.kvEdges && !options.ragged;
+}
 
 /// More CTAs than that are not started: GPUs run no more at once, and parts take memory.
 constexpr int64_t kMostParts = 512;
@@ -14,6 +20,10 @@ constexpr int64_t kMostParts = 512;
 inline int64_t packedTiles(const LaunchOperands& operands, int rows) {
   const ProblemShape& problem = operands.problem;
   if (problem.kvHeads == 0) return 0;
+  if (operands.cuSeqlensQ) { // slots: templates/algo/sequence.cuh
+    const int64_t packed = rowsOfQ(operands) * (problem.qHeads / problem.kvHeads);
+    return problem.batch ? problem.kvHeads * (packed / rows + problem.batch) : 0;
+  }
   const int64_t packed = problem.qLen * (problem.qHeads / problem.kvHeads);
   return problem.batch * problem.kvHeads * ((packed + rows - 1) / rows);
 }

@@ -80,16 +80,13 @@ std::string unservedByBackwardSm90(const Request& request) {
 
 /// Tiles of 64 or 128 rows of q, of whole 64 columns: for both, rows in whole 128.
 size_t sumBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
   const int64_t columns = 64 * slabs(int(operands.q.shape[3]));
-  return sizeof(float) * size_t(problem.batch * problem.qHeads) * llvm::alignTo(uint64_t(problem.qLen), 128) *
-         size_t(columns);
+  return sizeof(float) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 128)) * 128 * size_t(columns);
 }
 
 /// Two counters a tile: algo/turns.cuh.
 size_t turnBytes(const LaunchOperands& operands) {
-  const ProblemShape& problem = operands.problem;
-  return 2 * sizeof(int) * size_t(problem.batch * problem.qHeads) * llvm::divideCeil(uint64_t(problem.qLen), 64);
+  return 2 * sizeof(int) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 64));
 }
 
 size_t diagonalBytes(const LaunchOperands& operands) {
@@ -131,11 +128,11 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   const int64_t rowBytes = int64_t(stage.config.headDimQk + stage.config.headDimV) * dtypeBytes(stage.config.dtype) +
                            4 * int64_t(stage.config.headDimQk);
   // Of few tiles the longest of all heads must come first, or the last heads' begin too late.
-  const int64_t heads = int64_t(params.base.kv_batch) * forward.kv_heads;
-  const int64_t tiles = heads * llvm::divideCeil(uint64_t(forward.kv_len), blockN);
+  const int64_t heads = operands.k.shape[0] * forward.kv_heads;
+  const int64_t tiles = forward.kv_heads * kvTilesOf(operands, blockN);
   params.section = tiles <= 4 * device.multiprocessors
                        ? int(std::max<int64_t>(1, heads))
-                       : int(sectionOf(heads, rowBytes * forward.group * forward.q_len, device.l2Bytes));
+                       : int(sectionOf(heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
   return ParameterBlock(params);
 }
 

@@ -9,9 +9,6 @@
 namespace attnc::plan {
 namespace {
 
-/// Whether a launch before it lists the steps that live: kListsSteps of templates/algo/decode_work.cuh.
-bool listsSteps(const analysis::ModFacts& facts) { return facts.masks && !facts.kvEdges; }
-
 /// As PaddedTile of templates/tile/shared_tile.cuh.
 int paddedBytes(int headDim, int elementBytes = 2) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }
 
@@ -159,7 +156,7 @@ Plan planDecode(const Request& request) {
   config.fp8Kv = options.fp8Kv;
   config.sharedBytes = tile.sharedBytes;
   const int64_t ofCta = tile.sharedBytes + staticBytes(options) + kReservedBytes;
-  const bool lists = listsSteps(request.mod.facts);
+  const bool lists = decodeListsSteps(request.mod.facts, options);
   Plan plan;
   if (lists) {
     codegen::Config ofLists = configOf(options, {tile.tile.blockM, tile.tile.blockN, 8});

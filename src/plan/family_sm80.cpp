@@ -27,12 +27,13 @@ Tile sm80Tile(const Request& request) {
   const Arch& arch = request.arch;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool smallShared = arch.sharedBytesPerCta() < 128 * 1024, isHeavy = request.mod.facts.weight == Weight::Heavy;
-  const bool isPlain = !options.rowMax && !options.lengths && options.offsets == QueryOffsets::None;
+  const bool isPlain = !options.rowMax && !options.lengths && options.offsets == QueryOffsets::None && !options.ragged;
+  const bool isTight = options.ragged && request.mod.facts.weight > Weight::Light; // lengths and starts take registers, too
   const Weight weight = isPlain ? request.mod.facts.weight : std::max(request.mod.facts.weight, Weight::Medium);
   if (options.dtype == DType::F32) return widest > 192 && smallShared ? Tile{64, 16, 4} : Tile{64, 32, 4};
   if (widest <= 64) return {128, isHeavy ? 32 : 64, 4};
   if (widest <= 128) {
-    if (isHeavy) return {64, arch.capability < 100 ? 64 : 32, 4};
+    if (isHeavy || isTight) return {64, arch.capability < 100 ? 64 : 32, 4};
     if (weight > Weight::Light || arch.capability >= 100 || options.blockSparse) return {128, 32, 4};
     return {128, weight == Weight::Light ? 48 : 64, 4};
   }

@@ -86,10 +86,12 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   ForwardParamsSm90 params{q->map, k->map,       v->map,       out->map,     base,
                            {},     q->batchStep, k->batchStep, v->batchStep, out->batchStep};
   const codegen::Config& config = stage.config;
-  const int64_t kvBytes = int64_t(base.kv_len) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
-  const int64_t allKvHeads = int64_t(base.batch) * base.kv_heads;
-  params.order.q_tiles = (base.q_len + blockM - 1) / blockM;
-  params.order.heads = base.batch * base.q_heads;
+  const bool isRagged = operands.cuSeqlensQ.has_value();
+  const int64_t kvBytes = rowsOfKv(operands) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
+  const int batch = isRagged ? 1 : base.batch;
+  const int64_t allKvHeads = int64_t(batch) * base.kv_heads;
+  params.order.q_tiles = int(qTilesOf(operands, blockM) / batch);
+  params.order.heads = batch * base.q_heads;
   params.order.section = int(sectionOf(allKvHeads, kvBytes, device.l2Bytes) * base.group);
   params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
   return withCache(params, stage, operands);

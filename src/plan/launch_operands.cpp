@@ -1,6 +1,7 @@
 #include "plan/launch_operands.h"
 
 #include "ir/bindings.h"
+#include "plan/catalog.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
@@ -78,10 +79,30 @@ Expected<TensorView> checkScales(std::string_view name, const TensorView& given,
 }
 
 /// kv_lengths or q_offset: i32 [batch].
-Status checkSequences(std::string_view name, const TensorView& tensor, int64_t batch) {
-  if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == batch) return {};
+Status checkSequences(std::string_view name, const TensorView& tensor, int64_t count) {
+  if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == count) return {};
   return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
-               fmt::format("i32 [{}]", batch));
+               fmt::format("i32 [{}]", count));
+}
+
+/// Of a ragged batch: cumulative lengths, and tensors of batch 1.
+Status checkRagged(LaunchOperands& all, const RaggedBatch& ragged) {
+  const TensorView& q = ragged.cuSeqlensQ;
+  if (q.rank != 1 || q.dtype != DType::I32 || q.shape[0] < 1)
+    return wrong("cu_seqlens_q", fmt::format("is {} {}", dtypeName(q.dtype), shapeText(q)), "i32 [sequences + 1]");
+  all.cuSeqlensQ = q;
+  all.cuSeqlensKv = ragged.cuSeqlensKv.value_or(q);
+  if (Status status = checkSequences("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]); !status) return status;
+  for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}})
+    if (tensor->shape[0] != 1)
+      return wrong(name, fmt::format("has batch {}", tensor->shape[0]), "1, as sequences of a ragged batch lie in one");
+  for (auto [name, length, rows] : {std::tuple("max_q_len", ragged.maxQLen, all.q.shape[2]),
+                                    {"max_kv_len", ragged.maxKvLen, all.k.shape[2]}})
+    if (length < 0 || length > rows)
+      return wrong(name, fmt::format("is {}", length), fmt::format("0 to {}, the rows of the tensor", rows));
+  if (!ragged.cuSeqlensKv && all.q.shape[2] != all.k.shape[2])
+    return wrong("cu_seqlens_kv", "is not given", fmt::format("it where q has {} rows and k {}", all.q.shape[2], all.k.shape[2]));
+  return {};
 }
 
 /// page_table: i32 [batch, any], beside a pool whose pages are those that the kernel was compiled for.
@@ -133,7 +154,15 @@ template <class Lists> BlockLists blockLists(const BlockMaskShape& shape, const 
 
 } // namespace
 
+ProblemShape problemOf(const Operands& operands) {
+  const auto &q = operands.q.shape, &k = operands.k.shape;
+  const int64_t kvLen = operands.pageTable ? operands.pageTable->shape[1] * k[2] : k[2];
+  const ProblemShape problem{q[0], q[1], k[1], q[2], kvLen};
+  return operands.ragged ? ir::problemOf(problem, *operands.ragged) : problem;
+}
+
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
+  if (Status status = checkRaggedOptions(options); !status) return status.error();
   if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
   LaunchOperands all{.q = operands.q, .k = operands.k, .v = operands.v, .out = *outputs.out};
   const DType kvDType = options.fp8Kv ? DType::E4M3 : options.dtype;
@@ -152,9 +181,11 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   if (Status status = checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}); !status) return status.error();
   if (Status status = checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}); !status) return status.error();
   if (Status status = checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}); !status) return status.error();
+  if (operands.ragged)
+    if (Status status = checkRagged(all, *operands.ragged); !status) return status.error();
   all.problem = problemOf(operands);
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
-    if (length > ir::kMaxExtent)
+    if (length > ir::kMaxExtent && !operands.ragged)
       return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));
   if (outputs.lse)
     if (Status status = checkRowOutput("lse", *outputs.lse, all.q); !status) return status.error();
@@ -177,7 +208,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   }
   for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
     if (*tensor)
-      if (Status status = checkSequences(name, **tensor, q[0]); !status) return status.error();
+      if (Status status = checkSequences(name, **tensor, all.problem.batch); !status) return status.error();
   for (auto [name, given, scales] : {std::tuple("k_scale", &operands.kScales, &all.kScales),
                                      {"v_scale", &operands.vScales, &all.vScales}}) {
     if (!*given) continue;
@@ -198,7 +229,8 @@ Status checkSequencesGiven(const Operands& operands, const KernelOptions& option
         {"q_offset", options.offsets == QueryOffsets::Tensor, operands.qOffsets.has_value(), "offsets"},
         {"page_table", options.pageSize != 0, operands.pageTable.has_value(), "pageSize"},
         {"new_k", options.appends, operands.newK.has_value(), "appends"},
-        {"new_v", options.appends, operands.newV.has_value(), "appends"}})
+        {"new_v", options.appends, operands.newV.has_value(), "appends"},
+        {"a ragged batch", options.ragged, operands.ragged.has_value(), "ragged"}})
     if (isMeant != isGiven)
       return Error::environment(isMeant ? fmt::format("the kernel was compiled for {}, which is not given", name)
                                         : fmt::format("{} is given to a kernel that was compiled without", name),
@@ -216,14 +248,19 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (Status status = checkSequencesGiven(operands, options); !status) return status.error();
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets},
-                              {"page_table", &all->pageTable}, {"new_k", &all->newK}, {"new_v", &all->newV}})
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths),
+                              {"q_offset", &all->qOffsets},
+                              {"page_table", &all->pageTable},
+                              {"new_k", &all->newK},
+                              {"new_v", &all->newV},
+                              {"cu_seqlens_q", &all->cuSeqlensQ},
+                              {"cu_seqlens_kv", &all->cuSeqlensKv}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
   for (auto [name, tensor] : {std::pair("k_scale", &all->kScales), {"v_scale", &all->vScales}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory, or no scales");
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
-  const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;
+  const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
   if (outputs.lse && !all->lse && anyRow) return wrong("lse", "is null", "device memory, or no lse");
   if (outputs.rowMax && !all->rowMax && anyRow) return wrong("row_max", "is null", "device memory, or no row_max");
   if (all->lists)
@@ -276,7 +313,7 @@ Expected<LaunchOperands> checkBackward(const BackwardOperands& operands, const B
     const bool isWanted = all->wantsOperands || tensor == &all->dOut;
     if (isWanted && !tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   }
-  const bool anyRow = all->problem.batch * all->problem.qHeads * all->problem.qLen > 0;
+  const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;
   if (operands.dLse && !all->dLse && anyRow) return wrong("d_lse", "is null", "device memory, or no d_lse");
   return all;
 }
@@ -303,6 +340,23 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
   return all;
 }
 
+namespace {
+
+/// Of a ragged batch, whatever the lengths are: a sequence takes no more tiles than its slots.
+int64_t tilesOf(bool isRagged, int64_t batch, int64_t length, int64_t rows) {
+  return isRagged ? (batch ? length / rows + batch : 0) : batch * ((length + rows - 1) / rows);
+}
+
+} // namespace
+
+int64_t qTilesOf(const LaunchOperands& operands, int64_t rows) {
+  return tilesOf(operands.cuSeqlensQ.has_value(), operands.problem.batch, rowsOfQ(operands), rows);
+}
+
+int64_t kvTilesOf(const LaunchOperands& operands, int64_t rows) {
+  return tilesOf(operands.cuSeqlensKv.has_value(), kvBatchOf(operands), rowsOfKv(operands), rows);
+}
+
 Strides stridesOf(const TensorView& tensor) {
   return {tensor.shape[0] > 1 ? tensor.stride[0] : 0, tensor.shape[1] > 1 ? tensor.stride[1] : 0,
           tensor.shape[2] > 1 ? tensor.stride[2] : 0};
@@ -320,12 +374,6 @@ CacheParams cacheParams(const LaunchOperands& operands) {
   p.new_k_stride = stridesOf(*operands.newK);
   p.new_v_stride = stridesOf(*operands.newV);
   return p;
-}
-
-ProblemShape problemOf(const Operands& operands) {
-  const auto &q = operands.q.shape, &k = operands.k.shape;
-  const int64_t kvLen = operands.pageTable ? operands.pageTable->shape[1] * k[2] : k[2];
-  return {q[0], q[1], k[1], q[2], kvLen};
 }
 
 ForwardParams forwardParams(const LaunchOperands& operands) {
@@ -351,7 +399,9 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   p.vectors = rowsAreAligned(operands.q) && rowsAreAligned(operands.k) && rowsAreAligned(operands.v) &&
               rowsAreAligned(operands.out);
   if (operands.newK) p.vectors = p.vectors && rowsAreAligned(*operands.newK) && rowsAreAligned(*operands.newV);
-  if (const std::optional<BlockMaskView>& lists = operands.lists)
+  if (operands.cuSeqlensQ)
+    p.rows = {int(rowsOfQ(operands)), int(rowsOfKv(operands))};
+  else if (const std::optional<BlockMaskView>& lists = operands.lists)
     p.lists = blockLists(lists->shape, *lists, lists->shape.qBlocks());
   return p;
 }
@@ -371,7 +421,7 @@ BackwardParams backwardParams(const LaunchOperands& operands, float* delta) {
   p.d_q_stride = stridesOf(operands.dQ);
   p.d_k_stride = stridesOf(operands.dK);
   p.d_v_stride = stridesOf(operands.dV);
-  p.kv_batch = int(operands.k.shape[0]);
+  p.kv_batch = int(kvBatchOf(operands));
   if (const std::optional<BlockMaskView>& lists = operands.lists)
     p.columns = blockLists(lists->shape, lists->columns, lists->shape.kvBlocks());
   return p;

@@ -34,6 +34,7 @@ struct LaunchOperands {
   std::optional<TensorView> kScales, vScales;    ///< f32 [batch or 1, kv heads] of fp8
   std::optional<TensorView> newK, newV; ///< both or none
   std::optional<TensorView> pageTable; ///< i32 [batch, pages of a sequence]; k and v are pools then
+  std::optional<TensorView> cuSeqlensQ, cuSeqlensKv; ///< i32 [batch + 1], of a ragged batch: both
   ProblemShape problem;               ///< what the mod sees
   TensorView dOut, dQ, dK, dV;        ///< of backward kernels
   const float* dLse = nullptr;        ///< null: 0
@@ -43,11 +44,14 @@ struct LaunchOperands {
   std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills
 };
 
+/// Of operands that fit each other.
+ProblemShape problemOf(const Operands& operands);
+
 /// Checks q, k, v, out, and what else is given, against each other and against `options` (headDimV filled in): ranks,
 /// dtypes, extents, strides. Addresses may be null. Errors are Blame::Environment and name the tensor.
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
-/// Whether lengths and offsets of sequences are given as the kernel was compiled for.
+/// Whether lengths, offsets and cumulative lengths of sequences are given as the kernel was compiled for.
 Status checkSequencesGiven(const Operands& operands, const KernelOptions& options);
 
 /// checkLayout() for a launch of a forward kernel: nothing is null that would be touched, and row maxima, lists,
@@ -68,7 +72,25 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
 
 /// What bind() needs of them.
 inline ir::SequenceTensors sequencesOf(const LaunchOperands& operands) {
-  return {operands.kvLengths ? &*operands.kvLengths : nullptr, operands.qOffsets ? &*operands.qOffsets : nullptr};
+  const auto given = [](const std::optional<TensorView>& tensor) { return tensor ? &*tensor : nullptr; };
+  return {given(operands.kvLengths), given(operands.qOffsets), given(operands.cuSeqlensQ), given(operands.cuSeqlensKv)};
+}
+
+/// Rows of q, and of k and v, of one (batch, head) of the tensors: of a ragged batch those of all sequences. Of pages those
+/// of a sequence.
+inline int64_t rowsOfQ(const LaunchOperands& operands) { return operands.q.shape[2]; }
+inline int64_t rowsOfKv(const LaunchOperands& operands) {
+  return operands.pageTable ? operands.problem.kvLen : operands.k.shape[2];
+}
+
+/// Tiles of `rows` rows of q of one query head, of all batch entries; of a ragged batch slots for such
+/// (templates/algo/sequence.cuh). Likewise of k and v of one KV head, of all of their batch entries.
+int64_t qTilesOf(const LaunchOperands& operands, int64_t rows);
+int64_t kvTilesOf(const LaunchOperands& operands, int64_t rows);
+
+/// Batch entries of k and v: less than the problem's where they are broadcast.
+inline int64_t kvBatchOf(const LaunchOperands& operands) {
+  return operands.cuSeqlensQ ? operands.problem.batch : operands.k.shape[0];
 }
 
 /// Strides of a [batch, heads, rows, head_dim] tensor; those of extents that are never stepped over do not matter and

@@ -13,20 +13,17 @@ bool sumsDiagonals(const Plan& plan) {
 
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device) {
   const auto tiles = [&] {
-    const ProblemShape& problem = operands.problem;
-    const int64_t blockM = stage.config.blockM;
-    return problem.batch * problem.qHeads * ((problem.qLen + blockM - 1) / blockM);
+    return operands.problem.qHeads * qTilesOf(operands, stage.config.blockM);
   };
   const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const ProblemShape& problem = operands.problem;
-  const int64_t kvRows = operands.k.shape[0] * problem.kvHeads * problem.kvLen;
-  const int64_t kvTiles =
-      operands.k.shape[0] * problem.kvHeads * ceilDiv(problem.kvLen, std::max(stage.config.blockN, 1));
+  const int64_t kvRows = operands.k.shape[0] * problem.kvHeads * rowsOfKv(operands);
+  const int64_t kvTiles = problem.kvHeads * kvTilesOf(operands, std::max(stage.config.blockN, 1));
   if (!operands.wantsOperands && !stage.forCaptures) return 0;
   switch (stage.grid) {
   case Grid::KvTiles: return kvTiles;
   case Grid::KvTilesTwice: return 2 * kvTiles;
-  case Grid::QRows: return ceilDiv(problem.batch * problem.qHeads * problem.qLen, stage.config.warps);
+  case Grid::QRows: return ceilDiv(operands.q.shape[0] * problem.qHeads * rowsOfQ(operands), stage.config.warps);
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);
   case Grid::QTiles: return tiles();
   case Grid::CaptureTiles: return operands.loopsBatches ? tiles() / problem.batch : tiles();

@@ -5,6 +5,7 @@
 #include "ir/interpreter.h"
 #include "reference/listed_columns.h"
 #include "reference/parallel.h"
+#include "reference/sequences.h"
 
 #include <fmt/format.h>
 
@@ -43,43 +44,24 @@ std::vector<float> decode(const TensorView& tensor, const std::optional<TensorVi
   return values;
 }
 
-/// What a module says of a batch entry.
-struct Sequence {
-  int64_t kvLength, qOffset;
-};
-
-std::vector<Sequence> sequencesIn(const ir::Module& module, const ir::Bindings& bindings, const ProblemShape& problem) {
-  std::vector<Sequence> sequences(size_t(problem.batch), {problem.kvLen, 0});
-  const auto read = [&](const ir::OutputRole& role, int64_t Sequence::*field) {
-    const std::optional<ir::Value> value = module.output(role);
-    if (!value) return;
-    const ir::Evaluator evaluator(module, bindings, *value);
-    for (int64_t b = 0; b < problem.batch; ++b) sequences[size_t(b)].*field = evaluator.evaluate(0, b, 0, 0, 0).integer;
-  };
-  read(ir::kKvLength, &Sequence::kvLength);
-  read(ir::kQOffset, &Sequence::qOffset);
-  return sequences;
-}
-
 /// Computes rows; each thread has its own, with its own scratch and interpreter.
 class Rows {
 public:
   Rows(const AttentionArgs& args, const std::vector<float>& k, const std::vector<float>& v,
-       const ir::Interpreter& interpreter, const std::vector<Sequence>& sequences, AttentionResult& result)
+       const ir::Interpreter& interpreter, const Sequences& sequences, AttentionResult& result)
       : args(args), k(k), v(v), interpreter(interpreter), sequences(sequences), result(result),
         scale(args.scale ? *args.scale : 1 / std::sqrt(double(args.q.shape[3]))), query(size_t(args.q.shape[3])) {}
 
-  /// `row` counts over [B, H, Q_LEN].
+  /// `row` counts over the rows of q, [B, H, Q_LEN].
   void compute(int64_t row) {
-    const ProblemShape& problem = result.problem;
-    int64_t q = row % problem.qLen, h = row / problem.qLen % problem.qHeads, b = row / problem.qLen / problem.qHeads;
-    int64_t kvHead = h / (problem.qHeads / problem.kvHeads);
-    int64_t firstKv = ((args.k.shape[0] == 1 ? 0 : b) * problem.kvHeads + kvHead) * problem.kvLen;
+    const std::optional<QueryRow> at = sequences.rowAt(row);
+    if (!at) return;
+    const auto [b, h, q] = *at;
+    const int64_t firstKv = sequences.firstKvOf(b, h / (result.problem.qHeads / result.problem.kvHeads));
+    const int64_t first = (args.ragged ? 0 : b) * args.q.stride[0] + h * args.q.stride[1] +
+                          (sequences[b].qStart + q) * args.q.stride[2];
     for (size_t i = 0; i < query.size(); ++i)
-      query[i] = ir::readElement(args.q.data, args.q.dtype,
-                                 b * args.q.stride[0] + h * args.q.stride[1] + q * args.q.stride[2] +
-                                     int64_t(i) * args.q.stride[3])
-                     .real;
+      query[i] = ir::readElement(args.q.data, args.q.dtype, first + int64_t(i) * args.q.stride[3]).real;
     collectScores(b, h, q, firstKv);
     reduce(row, firstKv);
   }
@@ -90,9 +72,9 @@ private:
     live.clear();
     scores.clear();
     listColumns(args.blockMask, result.problem, b, h, q, ranges);
-    const auto [length, offset] = sequences[size_t(b)];
+    const Sequence& of = sequences[b];
     for (const ColumnRange& range : ranges)
-      addColumns(b, h, offset + q, firstKv, range.begin, std::min(range.end, length), range.full);
+      addColumns(b, h, of.qOffset + q, firstKv, range.begin, std::min(range.end, of.kvLength), range.full);
   }
 
   /// `q`: the position of the query.
@@ -137,7 +119,7 @@ private:
   const std::vector<float>& k;
   const std::vector<float>& v;
   ir::Interpreter interpreter;
-  const std::vector<Sequence>& sequences; // by batch entry
+  const Sequences& sequences;
   AttentionResult& result;
   double scale;
   std::vector<double> query, scores;
@@ -148,14 +130,13 @@ private:
 } // namespace
 
 Expected<AttentionResult> attention(const ir::Module& module, const Captures& captures, const AttentionArgs& args) {
-  auto problem = problemOf(args.q, args.k, args.v);
+  auto problem = problemOf(args);
   if (!problem) return std::move(problem).error();
-  auto bindings = ir::bind(module, captures, *problem,
-                           {args.kvLengths ? &*args.kvLengths : nullptr, args.qOffsets ? &*args.qOffsets : nullptr});
+  auto bindings = ir::bind(module, captures, *problem, sequenceTensorsOf(args));
   if (!bindings) return std::move(bindings).error();
   if (auto status = checkBlockMask(args.blockMask, *problem); !status) return status.error();
 
-  int64_t rows = problem->batch * problem->qHeads * problem->qLen;
+  int64_t rows = args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
   AttentionResult result{*problem, args.v.shape[3], {}, {}, {}};
   result.out.assign(size_t(rows * result.headDimV), 0);
   result.lse.assign(size_t(rows), kMinusInfinity);
@@ -163,7 +144,7 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
 
   const std::vector<float> k = decode(args.k, args.kScales), v = decode(args.v, args.vScales);
   const ir::Interpreter interpreter(module, *bindings);
-  const std::vector<Sequence> sequences = sequencesIn(module, *bindings, *problem);
+  const Sequences sequences(module, *bindings, *problem, args);
   parallelFor(rows, [&](int64_t begin, int64_t end) {
     Rows worker(args, k, v, interpreter, sequences, result);
     for (int64_t row = begin; row < end; ++row) worker.compute(row);

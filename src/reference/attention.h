@@ -13,6 +13,7 @@
 
 #include "attnc/block_mask.h"
 #include "attnc/error.h"
+#include "attnc/operands.h"
 #include "attnc/tensor.h"
 #include "ir/ir.h"
 
@@ -33,6 +34,7 @@ struct AttentionArgs {
   /// i32 [B], for modules with the outputs kv_length and q_offset.
   std::optional<TensorView> kvLengths, qOffsets;
   std::optional<TensorView> kScales, vScales; ///< f32 [HKV] or [B or 1, HKV]: factors of the elements of k and v
+  std::optional<RaggedBatch> ragged; ///< in host memory, for modules with the outputs of such; no block mask then
 };
 
 /// Dense results. A row whose live scores are all -inf, or that has none, has out 0, lse -inf and rowMax -inf. A row
@@ -40,7 +42,7 @@ struct AttentionArgs {
 struct AttentionResult {
   ProblemShape problem;
   int64_t headDimV = 0;
-  std::vector<double> out;    ///< [B, H, Q_LEN, DV]
+  std::vector<double> out;    ///< [B, H, Q_LEN, DV]; of a ragged batch [1, H, rows of q, DV], and so on
   std::vector<double> lse;    ///< [B, H, Q_LEN], natural log
   std::vector<double> rowMax; ///< [B, H, Q_LEN], largest live score after score_mod
 };

@@ -6,6 +6,7 @@
 #include "reference/capture_sums.h"
 #include "reference/listed_columns.h"
 #include "reference/parallel.h"
+#include "reference/sequences.h"
 
 #include <fmt/format.h>
 
@@ -16,25 +17,23 @@
 namespace attnc::reference {
 namespace {
 
-/// Element [b, h, row, column] of a tensor as a dense copy in double.
+/// Row `index` of [batch, heads, rows] of a tensor, as a dense copy in double.
 struct Dense {
-  int64_t heads, rows, columns;
+  int64_t columns;
   std::vector<double> values;
 
-  explicit Dense(const TensorView& tensor) : heads(tensor.shape[1]), rows(tensor.shape[2]), columns(tensor.shape[3]) {
+  explicit Dense(const TensorView& tensor) : columns(tensor.shape[3]) {
     values.reserve(size_t(tensor.elements()));
     for (int64_t b = 0; b < tensor.shape[0]; ++b)
-      for (int64_t h = 0; h < heads; ++h)
-        for (int64_t row = 0; row < rows; ++row)
+      for (int64_t h = 0; h < tensor.shape[1]; ++h)
+        for (int64_t row = 0; row < tensor.shape[2]; ++row)
           for (int64_t column = 0; column < columns; ++column)
             values.push_back(ir::readElement(tensor.data, tensor.dtype,
                                              b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2] +
                                                  column * tensor.stride[3])
                                  .real);
   }
-  const double* row(int64_t b, int64_t h, int64_t at) const {
-    return &values[size_t(((b * heads + h) * rows + at) * columns)];
-  }
+  const double* row(int64_t index) const { return &values[size_t(index * columns)]; }
 };
 
 double dot(const double* x, const double* y, int64_t count) {
@@ -47,13 +46,14 @@ void add(double* to, double factor, const double* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += factor * x[i];
 }
 
-Status checkGradients(const GradientArgs& args, const ProblemShape& problem) {
+Status checkGradients(const GradientArgs& args) {
   const TensorView& d = args.dOut;
-  if (d.rank != 4 || d.shape[0] != problem.batch || d.shape[1] != problem.qHeads || d.shape[2] != problem.qLen ||
+  const auto& q = args.forward.q.shape;
+  if (d.rank != 4 || d.shape[0] != q[0] || d.shape[1] != q[1] || d.shape[2] != q[2] ||
       d.shape[3] != args.forward.v.shape[3])
-    return Error::environment(fmt::format("d_out is not [{}, {}, {}, {}]", problem.batch, problem.qHeads, problem.qLen,
-                                          args.forward.v.shape[3]));
-  if (args.dLse && args.dLse->elements() != problem.batch * problem.qHeads * problem.qLen)
+    return Error::environment(
+        fmt::format("d_out is not [{}, {}, {}, {}]", q[0], q[1], q[2], args.forward.v.shape[3]));
+  if (args.dLse && args.dLse->elements() != q[0] * q[1] * q[2])
     return Error::environment("d_lse has another shape than lse");
   return {};
 }
@@ -61,9 +61,9 @@ Status checkGradients(const GradientArgs& args, const ProblemShape& problem) {
 /// The gradients of everything that shares one KV head, in one thread.
 class Head {
 public:
-  Head(const GradientArgs& args, const ir::Module& module, const ir::Bindings& bindings, const AttentionResult& forward,
-       GradientResult& result)
-      : args(args), forward(forward), problem(forward.problem), result(result), q(args.forward.q), k(args.forward.k),
+  Head(const GradientArgs& args, const ir::Module& module, const ir::Bindings& bindings, const Sequences& sequences,
+       const AttentionResult& forward, GradientResult& result)
+      : args(args), sequences(sequences), forward(forward), problem(forward.problem), result(result), q(args.forward.q), k(args.forward.k),
         v(args.forward.v), dOut(args.dOut), interpreter(module, bindings),
         derivative(module, bindings, *module.output(ir::kDScore)),
         scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {}
@@ -73,41 +73,43 @@ public:
     const bool isShared = args.forward.k.shape[0] == 1;
     for (int64_t b = isShared ? 0 : kvBatch; b < (isShared ? problem.batch : kvBatch + 1); ++b)
       for (int64_t h = kvHead * group; h < (kvHead + 1) * group; ++h)
-        for (int64_t row = 0; row < problem.qLen; ++row) computeRow(b, h, row, kvBatch, kvHead, captures);
+        for (int64_t row = 0; row < sequences[b].qLength; ++row) computeRow({b, h, row}, kvHead, captures);
   }
 
 private:
-  const std::vector<int64_t>& liveColumns(int64_t b, int64_t h, int64_t row) {
-    listColumns(args.forward.blockMask, problem, b, h, row, ranges);
+  const std::vector<int64_t>& liveColumns(const QueryRow& row, int64_t position) {
+    listColumns(args.forward.blockMask, problem, row.b, row.h, row.q, ranges);
     live.clear();
     for (const ColumnRange& range : ranges)
-      for (int64_t kv = range.begin; kv < range.end; ++kv)
-        if (range.full || interpreter.mask(b, h, row, kv)) live.push_back(kv);
+      for (int64_t kv = range.begin; kv < std::min(range.end, sequences[row.b].kvLength); ++kv)
+        if (range.full || interpreter.mask(row.b, row.h, position, kv)) live.push_back(kv);
     return live;
   }
 
-  void computeRow(int64_t b, int64_t h, int64_t row, int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
-    const int64_t index = (b * problem.qHeads + h) * problem.qLen + row;
+  void computeRow(const QueryRow& row, int64_t kvHead, CaptureSums& captures) {
+    const int64_t index = sequences.indexOf(row), firstKv = sequences.firstKvOf(row.b, kvHead);
+    const int64_t b = row.b, h = row.h, position = sequences[b].qOffset + row.q;
     const double lse = forward.lse[size_t(index)];
     if (lse == -std::numeric_limits<double>::infinity()) return;
-    const double* d = dOut.row(b, h, row);
+    const double* d = dOut.row(index);
     const double dLse = args.dLse ? ir::readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
-    for (int64_t kv : liveColumns(b, h, row)) {
-      const double s = scale * dot(q.row(b, h, row), k.row(kvBatch, kvHead, kv), q.columns);
-      const double p = std::exp(interpreter.score(s, b, h, row, kv) - lse);
-      const double g = p * (dot(d, v.row(kvBatch, kvHead, kv), v.columns) - delta);
-      captures.add(s, p, g, b, h, row, kv);
-      const double slope = derivative.evaluate(float(s), b, h, row, kv, /*grad=*/1).real; // d_score is linear in grad
+    for (int64_t kv : liveColumns(row, position)) {
+      const int64_t kvRow = firstKv + kv;
+      const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
+      const double p = std::exp(interpreter.score(s, b, h, position, kv) - lse);
+      const double g = p * (dot(d, v.row(kvRow), v.columns) - delta);
+      captures.add(s, p, g, b, h, position, kv);
+      const double slope = derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
       const double dS = scale * (p == 0 ? 0 : g * slope);
-      const int64_t kvRow = (kvBatch * problem.kvHeads + kvHead) * problem.kvLen + kv;
-      add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvBatch, kvHead, kv), q.columns);
-      add(&result.dK[size_t(kvRow * q.columns)], dS, q.row(b, h, row), q.columns);
+      add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
+      add(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
       add(&result.dV[size_t(kvRow * v.columns)], p, d, v.columns);
     }
   }
 
   const GradientArgs& args;
+  const Sequences& sequences;
   const AttentionResult& forward;
   const ProblemShape& problem;
   GradientResult& result;
@@ -133,17 +135,18 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
   auto forward = attention(module, captures, args.forward);
   if (!forward) return std::move(forward).error();
   const ProblemShape& problem = forward->problem;
-  if (Status status = checkGradients(args, problem); !status) return status.error();
-  auto bindings = ir::bind(module, captures, problem);
+  if (Status status = checkGradients(args); !status) return status.error();
+  auto bindings = ir::bind(module, captures, problem, sequenceTensorsOf(args.forward));
   if (!bindings) return std::move(bindings).error();
   GradientResult result;
   result.dQ.assign(size_t(args.forward.q.elements()), 0);
   result.dK.assign(size_t(args.forward.k.elements()), 0);
   result.dV.assign(size_t(args.forward.v.elements()), 0);
+  const Sequences sequences(module, *bindings, problem, args.forward);
   // What shares a KV head adds up in one place, so that is the unit of work.
   std::vector<CaptureSums> sums(size_t(args.forward.k.shape[0] * problem.kvHeads), {module, *bindings, wanted});
   parallelFor(int64_t(sums.size()), [&](int64_t begin, int64_t end) {
-    Head worker(args, module, *bindings, *forward, result);
+    Head worker(args, module, *bindings, sequences, *forward, result);
     for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads, sums[size_t(i)]);
   });
   const CaptureSums zeros(module, *bindings, wanted);

@@ -161,7 +161,7 @@ template <int RowGroups, bool TracksMax>
 ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
                                     const SoftmaxRow<TracksMax> (&row)[2 * RowGroups]) {
   if (!p.lse && !p.row_max) return;
-  const long long row_of_head = ((long long)place.b * p.q_heads + place.h) * p.q_len;
+  const long long first_row = row_of_head<Mod>(p, place.b, place.h);
 #pragma unroll
   for (int r = 0; r < 2 * RowGroups; ++r) {
     const int q_idx = place.q_first + place.offset(r);
@@ -170,8 +170,8 @@ ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args,
     if constexpr (TracksMax)
       if (p.row_max) max = row[r].max() + shift;
     if (threadIdx.x % 4 == 0 && q_idx < p.q_len) {
-      if (p.lse) p.lse[row_of_head + q_idx] = row[r].lse() + shift;
-      if (TracksMax && p.row_max) p.row_max[row_of_head + q_idx] = max;
+      if (p.lse) p.lse[first_row + q_idx] = row[r].lse() + shift;
+      if (TracksMax && p.row_max) p.row_max[first_row + q_idx] = max;
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "algo/transposed_scores.cuh"
 #include "algo/turns.cuh"
 #include "params_sm90.cuh"
+#include "ptx/named_barrier.cuh"
 #include "ptx/stmatrix.cuh"
 #include "tile/request_tile.cuh"
 #include "tile/ring.cuh"
@@ -62,9 +63,17 @@ struct KvTilePlace {
   int b, head, start;
 
   // NOTE: formed anew wherever it is called, since registers are scarce between.
-  ATTNC_DEVICE explicit KvTilePlace(const BackwardParamsSm90& p) {
+  ATTNC_DEVICE KvTilePlace(const BackwardParamsSm90& p, const ModArgs& args) {
     const ForwardParams& f = p.base.forward;
     const int index = ptx::opaque(blockIdx.x);
+    if constexpr (kIsRagged<Mod>) {
+      const int tiles = slots_of<kBlockN>(f.rows.kv, f.batch), per_section = tiles * p.section;
+      const int first = index / per_section * p.section, within = index % per_section;
+      const int section = min(p.section, f.kv_heads - first);
+      const RowTile tile = kv_tile_in_slot<Mod, kBlockN>(args, within / section, f.batch);
+      b = tile.b, head = first + within % section, start = tile.start;
+      return;
+    }
     const int tiles = (f.kv_len + kBlockN - 1) / kBlockN, heads = f.kv_heads * p.base.kv_batch;
     const int per_section = tiles * p.section, first = index / per_section * p.section;
     const int within = index % per_section, section = min(p.section, heads - first);
@@ -75,9 +84,27 @@ struct KvTilePlace {
   }
 };
 
-/// The tile of kBlockM rows of Q, counted over all heads.
-ATTNC_DEVICE int q_tile_of(const ForwardParams& f, int b, int h, int q_start) {
-  return (b * f.q_heads + h) * ((f.q_len + kBlockM - 1) / kBlockM) + q_start / kBlockM;
+/// Of a tile that a sequence of a ragged batch ends in: sets the rows behind its first `live` to zero, where the copy engine
+/// has put those of the next sequence, of which even products with 0 may be NaN. A warpgroup writes for itself alone, so that
+/// it waits for no other; what another one writes is the same.
+template <class Tile> ATTNC_DEVICE void clear_rows_behind(Tile tile, int live, int group) {
+#pragma unroll
+  for (int slab = 0; slab < Tile::kSlabs; ++slab)
+#pragma unroll 1
+    for (int at = live * Tile::kRowBytes + threadIdx.x % 128 * 16; at < Tile::kSlabBytes; at += 128 * 16)
+      ptx::st_shared(tile.slab(slab) + at, {0, 0, 0, 0});
+  ptx::fence_proxy_async();
+  ptx::named_barrier_sync<128>(1 + group);
+}
+/// Flags of a step with the live rows of its tile, for who clears the others.
+constexpr int kLiveRows = 256;
+ATTNC_DEVICE int with_live_rows(Step step, int q_len) {
+  return step.flags & kStepTail ? step.flags | (q_len - step.start) * kLiveRows : step.flags;
+}
+template <class Tile> ATTNC_DEVICE void clear_tail(Tile tile, int flags, int group) {
+  if constexpr (kIsRagged<Mod>)
+    if (flags & kStepTail) [[unlikely]]
+      clear_rows_behind(tile, flags / kLiveRows, group);
 }
 
 /// Writes the dS^T of a warpgroup, 64 rows, to `tile` from its row `first` on.
@@ -131,33 +158,34 @@ template <class Memory> struct Producer {
     if (!leads) return;
     const unsigned full = Barriers<Memory, KvFull>{shared}[0];
     ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
-    request_tile(k_tile_of<Memory>(shared), p.k, full, tile.start, tile.head, tile.b * p.k_batch_step);
-    request_tile(v_tile_of<Memory>(shared), p.v, full, tile.start, tile.head, tile.b * p.v_batch_step);
+    const int row = kv_row_of<Mod>(args, tile.b, tile.start);
+    request_tile(k_tile_of<Memory>(shared), p.k, full, row, tile.head, tile.b * p.k_batch_step);
+    request_tile(v_tile_of<Memory>(shared), p.v, full, row, tile.head, tile.b * p.v_batch_step);
   }
 
-  ATTNC_DEVICE void request_step(Step step, const Mod::Head& head, int b, int h, int kv_start) {
-    const ForwardParams& f = p.base.forward;
+  ATTNC_DEVICE void request_step(const BackwardParams& base, Step step, const Mod::Head& head, int b, int h, int kv_start) {
+    const ForwardParams& f = base.forward;
     constexpr int kEach = kBlockM / 32; // rows of a lane
     float lse[kEach], delta[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const long long index = row_of_all(f, b, h, min(step.start + 32 * i + int(threadIdx.x), f.q_len - 1));
       lse[i] = f.lse[index];
-      delta[i] = p.base.delta[index];
+      delta[i] = base.delta[index];
     }
     int turn = 0;
-    if constexpr (kTakesTurns) turn = turn_of<Mod, kBlockM, kBlockSparse>(p.base, args, head, b, h, step.start, kv_start);
+    if constexpr (kTakesTurns) turn = turn_of<Mod, kBlockM, kBlockSparse>(base, args, head, b, h, step.start, kv_start);
     q.wait_empty();
     if (kTakesTurns && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {
-      q.tell({step.start, step.flags, b, h});
+      q.tell({step.start, kIsRagged<Mod> ? with_live_rows(step, f.q_len) : step.flags, b, h});
       ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
-      request_tile(q.tile(), p.q, q.full(), step.start, h, b * p.q_batch_step);
+      request_tile(q.tile(), p.q, q.full(), q_row_of<Mod>(args, b, step.start), h, b * p.q_batch_step);
     }
     o.wait_empty();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
-      request_tile(o.tile(), p.d_out, o.full(), step.start, h, b * p.d_out_batch_step);
+      request_tile(o.tile(), p.d_out, o.full(), q_row_of<Mod>(args, b, step.start), h, b * p.d_out_batch_step);
     }
     const Table table = table_of<Memory>(shared, q.slot);
     const int origin = Mod::kAnyOrigin ? kv_start : 0;
@@ -175,37 +203,38 @@ template <class Memory> struct Producer {
   ATTNC_DEVICE bool exists(Step step) const { return !kBlockSparse || step.start < p.base.forward.q_len; }
 
   /// Of query head i of those that share the KV head, `most` steps from step `first` on. Returns whether there are more.
-  ATTNC_DEVICE bool request_steps(const KvTilePlace& tile, int i, int first, int most) {
-    const ForwardParams& f = p.base.forward;
+  ATTNC_DEVICE bool request_steps(const BackwardParams& base, const KvTilePlace& tile, int i, int first, int most) {
+    const ForwardParams& f = base.forward;
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
     const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
     const int kv_end = min(tile.start + kBlockN, f.kv_len);
-    const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, tile.start, kv_end);
+    const auto walk = walk_q<Mod, kBlockM, kBlockSparse>(base, args, b, h, tile.start, kv_end);
     const int end = walk.count - first > most ? first + most : walk.count;
     if constexpr (kBlockSparse && kBlockN == 128) {
       Step step = walk.at(first);
 #pragma unroll 1
       for (int j = first; j < end; ++j) {
         const Step next = walk.at(j + 1); // early, since it is loaded
-        if (exists(step)) request_step(step, head, b, h, tile.start);
+        if (exists(step)) request_step(base, step, head, b, h, tile.start);
         step = next;
       }
     } else {
 #pragma unroll 1
       for (int j = first; j < end; ++j)
-        if (const Step step = walk.at(j); exists(step)) request_step(step, head, b, h, tile.start);
+        if (const Step step = walk.at(j); exists(step)) request_step(base, step, head, b, h, tile.start);
     }
     return walk.count > end;
   }
 
   ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const KvTilePlace tile(p);
+    const KvTilePlace tile(p, args);
+    const BackwardParams& base = params_of<Mod>(p.base, args, tile.b);
+    const ForwardParams& f = base.forward;
     request_kv(tile);
     const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
     if (kBlockN < 128 || heads == 1) { // NOTE: with 64 columns pieces take registers that the producer does not have
 #pragma unroll 1
-      for (int i = 0; i < heads; ++i) request_steps(tile, i, 0, kAllSteps);
+      for (int i = 0; i < heads; ++i) request_steps(base, tile, i, 0, kAllSteps);
     } else {
       // Some steps of each head, then the next ones of each: CTAs of one KV head, whose walks differ in length, stay near one
       // another, so that what they read and add to is in L2.
@@ -214,7 +243,7 @@ template <class Memory> struct Producer {
       for (int first = 0; more; first += kStepsOfHead) {
         more = false;
 #pragma unroll 1
-        for (int i = 0; i < heads; ++i) more |= request_steps(tile, i, first, kStepsOfHead);
+        for (int i = 0; i < heads; ++i) more |= request_steps(base, tile, i, first, kStepsOfHead);
       }
     }
     q.wait_empty();

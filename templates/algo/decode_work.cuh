@@ -42,8 +42,9 @@ struct ItemShare {
   ATTNC_DEVICE int own_place() const { return int(blockIdx.x) == first_cta ? place : 0; }
 };
 
-/// Whether lists say which steps live: they come of decode_lists.cu. Mods with bounds compute it.
-template <class M> constexpr bool kListsSteps = M::kHasMaskMod && !M::kHasBounds;
+/// Whether lists say which steps live: they come of decode_lists.cu. Mods with bounds compute it. In a
+/// ragged batch all steps of a sequence do.
+template <class M> constexpr bool kListsSteps = M::kHasMaskMod && !M::kHasBounds && !kIsRagged<M>;
 
 template <class M, int Size> using PackedWalk = KvWalk<M, Size, kListsSteps<M>>;
 
@@ -85,13 +86,22 @@ ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const ForwardParams& p, const Args&
 /// All items of a launch. `Rows`: of a tile. `Size`: columns of a step.
 template <class M, int Rows, int Size> struct DecodeItems {
   using Walk = PackedWalk<M, Size>;
-  int tiles; ///< of a (batch, KV head)
+  int tiles; ///< of a (batch, KV head); of a ragged batch, slots of a KV head
   int count;
 
   ATTNC_DEVICE explicit DecodeItems(const ForwardParams& p)
-      : tiles((p.q_len * p.group + Rows - 1) / Rows), count(p.batch * p.kv_heads * tiles) {}
+      : tiles(kIsRagged<M> ? slots_of<Rows>(p.rows.q * p.group, p.batch) : (p.q_len * p.group + Rows - 1) / Rows),
+        count((kIsRagged<M> ? 1 : p.batch) * p.kv_heads * tiles) {}
 
-  ATTNC_DEVICE PackedTile tile(const ForwardParams& p, int item) const {
+  /// Of a ragged batch it may have no rows: its slot is not used.
+  template <class Args> ATTNC_DEVICE PackedTile tile(const ForwardParams& p, const Args& args, int item) const {
+    if constexpr (kIsRagged<M>) {
+      const auto first_row = [&](int b) { return q_start_of<M>(args, b) * p.group; };
+      const RowTile tile = tile_in_slot<Rows>(item % tiles, p.batch, first_row);
+      const int length = q_length_of<M>(p, args, tile.b) * p.group;
+      return {tile.b, item / tiles, tile.start, has_rows<M>(tile.start, length) ? min(length - tile.start, Rows) : 0,
+              SequenceStart<M>(args, tile.b)};
+    }
     const int first = item % tiles * Rows;
     return {item / tiles / p.kv_heads, item / tiles % p.kv_heads, first, min(p.q_len * p.group - first, Rows)};
   }
@@ -99,7 +109,9 @@ template <class M, int Rows, int Size> struct DecodeItems {
     return walk_packed<M, Size>(p, args, tile);
   }
   template <class Args> ATTNC_DEVICE int length(const ForwardParams& p, const Args& args, int item) const {
-    return max(walk(p, args, tile(p, item)).count, 1);
+    const PackedTile of = tile(p, args, item);
+    if (kIsRagged<M> && of.rows == 0) return 0;
+    return max(walk(p, args, of).count, 1);
   }
 };
 
@@ -137,7 +149,13 @@ public:
   template <class Args> ATTNC_DEVICE bool next(const ForwardParams& p, const Args& args, Work& work) {
     const int cta = int(blockIdx.x);
     if (way == Undivided ? item >= items.count : first >= end) return false;
-    work.tile = items.tile(p, item);
+    work.tile = items.tile(p, args, item);
+    if constexpr (kIsRagged<M>)
+      while (work.tile.rows == 0) { // there is a used slot behind it, if steps are divided
+        item += way == Undivided ? int(gridDim.x) : 1;
+        if (item >= items.count) return false;
+        work.tile = items.tile(p, args, item);
+      }
     work.walk = items.walk(p, args, work.tile);
     const int length = max(work.walk.count, 1);
     ItemShare& share = work.share;
@@ -174,7 +192,7 @@ private:
   ATTNC_DEVICE int units_of(int length) const { return way == Pieces ? pieces_of(length) : length; }
 
   ATTNC_DEVICE void settle(int steps) {
-    shares = Shares(steps, min(int(gridDim.x), steps));
+    shares = Shares(steps, max(min(int(gridDim.x), steps), 1)); // of a ragged batch there may be none
     way = piece && piece <= shares.each + kStepsOfEnd ? Pieces : InShares;
   }
   ATTNC_DEVICE void take(int units) {

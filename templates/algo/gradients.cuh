@@ -6,13 +6,14 @@
 #include "attnc_mod.cuh"
 
 #include "algo/exponents.cuh"
+#include "algo/sequence.cuh"
 #include "params.cuh"
 
 namespace attnc {
 
-/// Of a row of Q in [batch, q_heads, q_len] arrays.
+/// Of a row of Q in arrays with a number a row: see row_of_head().
 ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int b, int h, int q_idx) {
-  return ((long long)b * p.q_heads + h) * p.q_len + q_idx;
+  return row_of_head<Mod>(p, b, h) + q_idx;
 }
 
 /// What y = log2(e) score + bias turns into the weight 2^y: minus lse in units of log2, less what apply_mod() leaves out

@@ -13,13 +13,16 @@ namespace attnc {
 struct PackedTile {
   int b, kv_head;
   int first; ///< of the rows of (b, kv_head)
-  int rows;  ///< at least one
+  int rows;  ///< at least one; 0: the tile is a slot of a ragged batch that is not used
+  SequenceStart<Mod> start;
 
   ATTNC_DEVICE int token(const ForwardParams& p, int row) const { return (first + row) / p.group; }
   ATTNC_DEVICE int head(const ForwardParams& p, int row) const { return kv_head * p.group + (first + row) % p.group; }
+  /// In q and out.
+  ATTNC_DEVICE int row_of_q(const ForwardParams& p, int row) const { return start.q() + token(p, row); }
   /// Of batch, head and token, in lse and row_max.
   ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int row) const {
-    return ((long long)b * p.q_heads + head(p, row)) * p.q_len + token(p, row);
+    return row_of_head<Mod>(p, b, head(p, row)) + row_of_q(p, row);
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/sequence.cuh"
 #include "algo/step_walk.cuh"
 
 namespace attnc {
@@ -33,7 +34,10 @@ template <class Predicate> ATTNC_DEVICE RowInterval rows_where(int q_len, bool r
 template <class M, class Args>
 ATTNC_DEVICE TileBounds q_bounds(const Args& args, const typename M::Head& head, int b, int h, int kv_begin, int kv_end,
                                  int q_len) {
-  const auto of = [&](int q_idx) { return M::bounds(args, head, b, h, q_idx, q_idx + 1); }; // SEAM(bounds)
+  const auto of = [&](int q_idx) {
+    if constexpr (kHasOffsets<M>) q_idx += q_offset<M>(args, head);
+    return M::bounds(args, head, b, h, q_idx, q_idx + 1); // SEAM(bounds)
+  };
   const RowInterval reached = rows_where(q_len, !M::kEndFalls, [&](int q_idx) { return of(q_idx).end > kv_begin; });
   const RowInterval begun = rows_where(q_len, M::kBeginFalls, [&](int q_idx) { return of(q_idx).begin < kv_end; });
   const RowInterval passed = rows_where(q_len, !M::kEndFalls, [&](int q_idx) { return of(q_idx).end >= kv_end; });

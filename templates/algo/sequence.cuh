@@ -1,6 +1,13 @@
-// What a batch entry has of K and V, and where its queries stand, if the mod says: sequences of a batch may differ. A
+// What a batch entry has of Q, K and V, and where its queries stand, if the mod says: sequences of a batch may differ. A
 // kernel that asks here is, for mods without these hooks, what it would be without asking.
+//
+// Sequences of a ragged batch lie one behind the other. How many tiles of rows each has is known on the device only, so
+// tiles are dealt by slots, of which there are rows / Size + batch, whatever the lengths: sequence b has the slots from
+// start / Size + b on, as many as its rows take and perhaps one more. No table is needed, and slots times Size is also
+// where a sequence has room of its own in an array of whole tiles.
 #pragma once
+
+#include "attnc_config.cuh"
 
 #include "mod/contract.cuh"
 #include "params.cuh"
@@ -9,6 +16,7 @@ namespace attnc {
 
 template <class M> constexpr bool kHasLengths = requires { M::kHasLengths; };
 template <class M> constexpr bool kHasOffsets = requires { M::kHasOffsets; };
+template <class M> constexpr bool kIsRagged = requires { M::kIsRagged; };
 
 /// Rows of K and V that live: 0 to p.kv_len.
 template <class M, class Args, class Head> ATTNC_DEVICE int kv_length(const ForwardParams& p, const Args& args, const Head& head) {
@@ -34,12 +42,196 @@ template <class M, class Args, class Head> ATTNC_DEVICE int q_offset(const Args&
     return 0;
 }
 
-/// The same where no Head is at hand.
+/// The position of a row of Q.
+template <class M, class Args, class Head> ATTNC_DEVICE int position_of(const Args& args, const Head& head, int row) {
+  if constexpr (kHasOffsets<M>) return q_offset<M>(args, head) + row;
+  return row;
+}
+
+/// The same of row 0 where no Head is at hand.
 template <class M, class Args> ATTNC_DEVICE int q_offset_of(const Args& args, int b, int h) {
   if constexpr (kHasOffsets<M>)
     return q_offset<M>(args, M::head(args, b, h)); // SEAM(head)
   else
     return 0;
+}
+
+/// Of a ragged batch: the first row of a sequence in Q, the same in K and V, and how many rows of Q it has.
+template <class M, class Args> ATTNC_DEVICE int q_start_of(const Args& args, int b) {
+  return M::q_start(args, M::head(args, b, 0)); // SEAM(q_start) SEAM(head)
+}
+template <class M, class Args> ATTNC_DEVICE int kv_start_of(const Args& args, int b) {
+  return M::kv_start(args, M::head(args, b, 0)); // SEAM(kv_start) SEAM(head)
+}
+template <class M, class Args> ATTNC_DEVICE int q_length_of(const ForwardParams& p, const Args& args, int b) {
+  return min(M::q_length(args, M::head(args, b, 0)), p.q_len); // SEAM(q_length) SEAM(head)
+}
+
+/// Where a row of a batch entry is among those of the tensors.
+template <class M, class Args> ATTNC_DEVICE int q_row_of(const Args& args, int b, int row) {
+  if constexpr (kIsRagged<M>) return q_start_of<M>(args, b) + row;
+  return row;
+}
+template <class M, class Args> ATTNC_DEVICE int kv_row_of(const Args& args, int b, int row) {
+  if constexpr (kIsRagged<M>) return kv_start_of<M>(args, b) + row;
+  return row;
+}
+
+/// The same of row 0, looked up once. Takes no room where batches are not ragged.
+template <class M, bool IsRagged = kIsRagged<M>> struct SequenceStart {
+  SequenceStart() = default;
+  template <class Args> ATTNC_DEVICE SequenceStart(const Args&, int) {}
+  ATTNC_DEVICE static constexpr int q() { return 0; }
+  ATTNC_DEVICE static constexpr int kv() { return 0; }
+};
+template <class M> struct SequenceStart<M, true> {
+  int of_q = 0, of_kv = 0;
+  SequenceStart() = default;
+  template <class Args>
+  ATTNC_DEVICE SequenceStart(const Args& args, int b) : of_q(q_start_of<M>(args, b)), of_kv(kv_start_of<M>(args, b)) {}
+  ATTNC_DEVICE int q() const { return of_q; }
+  ATTNC_DEVICE int kv() const { return of_kv; }
+};
+
+/// What a launch is to batch entry b alone: of a ragged batch its sequence, as if tensors and lengths were its own. Strides
+/// over the batch are 0 there.
+template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const ForwardParams& p, const Args& args, int b) {
+  if constexpr (kIsRagged<M>) {
+    const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
+    ForwardParams own = p;
+    own.q = (const Element*)p.q + q_start * p.q_stride.row;
+    own.k = (const Element*)p.k + kv_start * p.k_stride.row;
+    own.v = (const Element*)p.v + kv_start * p.v_stride.row;
+    own.out = (Element*)p.out + q_start * p.out_stride.row;
+    own.lse = p.lse ? p.lse + q_start : nullptr;
+    own.row_max = p.row_max ? p.row_max + q_start : nullptr;
+    own.q_len = q_length_of<M>(p, args, b);
+    own.kv_len = kv_length_of<M>(p, args, b, 0);
+    return own;
+  } else {
+    return (p);
+  }
+}
+
+template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const BackwardParams& p, const Args& args, int b) {
+  if constexpr (kIsRagged<M>) {
+    const long long q_start = q_start_of<M>(args, b), kv_start = kv_start_of<M>(args, b);
+    BackwardParams own = p;
+    own.forward = params_of<M>(p.forward, args, b);
+    own.d_out = (const Element*)p.d_out + q_start * p.d_out_stride.row;
+    own.d_lse = p.d_lse ? p.d_lse + q_start : nullptr;
+    own.delta = p.delta + q_start;
+    own.d_q = (Element*)p.d_q + q_start * p.d_q_stride.row;
+    own.d_k = (Element*)p.d_k + kv_start * p.d_k_stride.row;
+    own.d_v = (Element*)p.d_v + kv_start * p.d_v_stride.row;
+    return own;
+  } else {
+    return (p);
+  }
+}
+
+/// Where rows of (b, h) begin in lse, row_max and the like: [batch, q_heads, q_len]; of a ragged batch [q_heads, rows], from
+/// the first row of b's sequence on.
+template <class M> ATTNC_DEVICE long long row_of_head(const ForwardParams& p, int b, int h) {
+  if constexpr (kIsRagged<M>)
+    return (long long)h * p.rows.q;
+  else
+    return ((long long)b * p.q_heads + h) * p.q_len;
+}
+
+/// Of a ragged batch, the last sequence for which a predicate holds that holds up to some sequence; 0 if for none.
+template <class Predicate> ATTNC_DEVICE int last_sequence(int batch, Predicate holds) {
+  int low = 0, high = batch - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (holds(middle))
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+/// A tile of rows of Q, or of K and V, of a batch entry.
+struct RowTile {
+  int b, start;
+};
+
+/// The tile of `Size` rows in a slot of a ragged batch. Where the slot is not used it begins before 0, or at the sequence's
+/// end or behind. `first_row`: of a sequence.
+template <int Size, class FirstRow> ATTNC_DEVICE RowTile tile_in_slot(int slot, int batch, FirstRow first_row) {
+  const int b = last_sequence(batch, [&](int b) { return first_row(b) / Size + b <= slot; });
+  return {b, (slot - b - first_row(b) / Size) * Size};
+}
+template <class M, int Size, class Args> ATTNC_DEVICE RowTile q_tile_in_slot(const Args& args, int slot, int batch) {
+  return tile_in_slot<Size>(slot, batch, [&](int b) { return q_start_of<M>(args, b); });
+}
+template <class M, int Size, class Args> ATTNC_DEVICE RowTile kv_tile_in_slot(const Args& args, int slot, int batch) {
+  return tile_in_slot<Size>(slot, batch, [&](int b) { return kv_start_of<M>(args, b); });
+}
+/// How many slots there are for `rows` rows of all sequences.
+template <int Size> ATTNC_DEVICE int slots_of(int rows, int batch) { return rows / Size + batch; }
+/// Tiles of Q of one head, or slots for such.
+template <class M, int Size> ATTNC_DEVICE int q_tiles_of(const ForwardParams& p) {
+  if constexpr (kIsRagged<M>)
+    return slots_of<Size>(p.rows.q, p.batch);
+  else
+    return (p.q_len + Size - 1) / Size;
+}
+/// The slot of a sequence's rows from `start` on, a multiple of Size.
+template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& args, int b, int start) {
+  return q_start_of<M>(args, b) / Size + b + start / Size;
+}
+
+/// The same among the tiles of all heads: where a tile of Q has its place in arrays of whole tiles.
+template <class M, int Size, class Args>
+ATTNC_DEVICE int head_tile_of(const ForwardParams& p, const Args& args, int b, int h, int start) {
+  if constexpr (kIsRagged<M>)
+    return h * q_tiles_of<M, Size>(p) + q_slot_of<M, Size>(args, b, start);
+  else
+    return (b * p.q_heads + h) * q_tiles_of<M, Size>(p) + start / Size;
+}
+
+/// A row of Q, or of K and V, of a ragged batch, by its index in [heads, rows].
+struct RaggedRow {
+  int b, h, row;
+  bool exists; ///< it is of a sequence
+};
+template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_q_row(const ForwardParams& p, const Args& args, long long index) {
+  const int at = int(index % p.rows.q), h = int(index / p.rows.q);
+  const int b = last_sequence(p.batch, [&](int b) { return q_start_of<M>(args, b) <= at; }), row = at - q_start_of<M>(args, b);
+  return {b, h, row, h < p.q_heads && unsigned(row) < unsigned(q_length_of<M>(p, args, b))};
+}
+template <class M, class Args> ATTNC_DEVICE RaggedRow ragged_kv_row(const ForwardParams& p, const Args& args, long long index) {
+  const int at = int(index % p.rows.kv), h = int(index / p.rows.kv);
+  const int b = last_sequence(p.batch, [&](int b) { return kv_start_of<M>(args, b) <= at; }), row = at - kv_start_of<M>(args, b);
+  return {b, h, row, h < p.kv_heads && unsigned(row) < unsigned(kv_length_of<M>(p, args, b, 0))};
+}
+
+/// Whether a tile has rows of its sequence, of `length` rows; that of a batch that is not ragged always has.
+template <class M> ATTNC_DEVICE bool has_rows(int start, int length) {
+  return !kIsRagged<M> || unsigned(start) < unsigned(length);
+}
+
+/// A tile of rows of Q of one head, by its index among all tiles of a ragged batch.
+struct HeadTile {
+  int b, h, start;
+};
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile(const ForwardParams& p, const Args& args, int index) {
+  const int slots = slots_of<Size>(p.rows.q, p.batch);
+  const RowTile tile = q_tile_in_slot<M, Size>(args, index % slots, p.batch);
+  return {tile.b, index / slots, tile.start};
+}
+/// The same, the last rows of a head first: they tend to be the longest.
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_tile_from_end(const ForwardParams& p, const Args& args, int index) {
+  const int slots = slots_of<Size>(p.rows.q, p.batch);
+  return ragged_tile<M, Size>(p, args, index / slots * slots + slots - 1 - index % slots);
+}
+/// A tile of rows of K and V of one KV head, likewise.
+template <class M, int Size, class Args> ATTNC_DEVICE HeadTile ragged_kv_tile(const ForwardParams& p, const Args& args, int index) {
+  const int slots = slots_of<Size>(p.rows.kv, p.batch);
+  const RowTile tile = kv_tile_in_slot<M, Size>(args, index % slots, p.batch);
+  return {tile.b, index / slots, tile.start};
 }
 
 } // namespace attnc

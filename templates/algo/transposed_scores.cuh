@@ -11,6 +11,7 @@
 
 #include "algo/exponents.cuh"
 #include "algo/gradients.cuh"
+#include "algo/sequence.cuh"
 #include "algo/step_walk.cuh"
 #include "algo/tanh_exponents.cuh"
 #include "params.cuh"
@@ -81,7 +82,7 @@ template <class M, int Rows> struct RowTable {
   /// early.
   ATTNC_DEVICE void fill(const ForwardParams& p, const ModArgs& args, const Mod::Head& head, int b, int h, Step step,
                          int i, int origin, float lse, float delta) const {
-    const int q_idx = step.start + i, inside = min(q_idx, p.q_len - 1);
+    const int q_idx = step.start + i, inside = position_of<M>(args, head, min(q_idx, p.q_len - 1));
     const Mod::Row row = M::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
     const bool exists = q_idx < p.q_len;
     const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
@@ -122,8 +123,8 @@ template <class M, int RowGroups = 1> struct KvPlace {
   ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(position(r), p.kv_len - 1); }
   ATTNC_DEVICE float kv_float(int r) const { return float(position(r) - origin); }
   /// `row`: of the step.
-  ATTNC_DEVICE Coord coord(const ForwardParams& p, Step step, int row, int r) const {
-    return {b, h, min(step.start + row, p.q_len - 1), kv_idx(p, r)};
+  ATTNC_DEVICE Coord coord(const ForwardParams& p, const ModArgs& args, Step step, int row, int r) const {
+    return {b, h, position_of<M>(args, head, min(step.start + row, p.q_len - 1)), kv_idx(p, r)};
   }
 };
 
@@ -159,7 +160,7 @@ ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGr
         const float x = s.at(r, n, e), b = bias.at(n, e);
         if constexpr (Mod::Exponents::kCallsScore) {
           const int row = s.column(n, e);
-          const Coord at = place.coord(p, step, row, r);
+          const Coord at = place.coord(p, args, step, row, r);
           const Mod::Row& of_row = table.row(row);
           const float score = M::score(args, place.head, of_row, place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           const float w = ptx::ex2(place.exponents.exponent(score, b, place.kv_float(r)));
@@ -214,7 +215,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
         } else if constexpr (Mod::kHasMaskMod) {
           if (step.flags & kStepMasked)
             live[r][e] = live[r][e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
-                                               place.coord(p, step, row, r));
+                                               place.coord(p, args, step, row, r));
         }
       }
     }

@@ -33,8 +33,9 @@ ATTNC_DEVICE int turn_of(const BackwardParams& p, const Args& args, const typena
     before = __reduce_add_sync(0xffffffffu, before);
     return before * tiles_of_block + tile % tiles_of_block;
   } else if constexpr (M::kHasBounds) {
-    const int q_idx = M::kBeginFalls ? q_start + Size - 1 : q_start;
-    if (q_idx >= f.q_len) return tile;
+    const int row = M::kBeginFalls ? q_start + Size - 1 : q_start;
+    if (row >= f.q_len) return tile;
+    const int q_idx = position_of<M>(args, head, row);
     return tile - max(M::bounds(args, head, b, h, q_idx, q_idx + 1).begin, 0) / kBlockN; // SEAM(bounds)
   } else {
     return tile;

@@ -22,6 +22,7 @@
 //     static constexpr bool kAnyOrigin           q_float and kv_base may count from any position, the same for both
 //     static constexpr bool kHasLengths          kv_length() is there; else this is not
 //     static constexpr bool kHasOffsets          q_offset() is there; likewise
+//     static constexpr bool kIsRagged            q_length(), q_start() and kv_start() are there, and kv_length(); likewise
 //     struct Head         what is known once b and h are
 //     struct Row          what is known once b, h and q_idx are
 //     struct Col          what is known once b, h and kv_idx are
@@ -38,6 +39,9 @@
 //     static TileBounds bounds(const ModArgs&, const Head&, int b, int h, int q_begin, int q_end)
 //     static int kv_length(const ModArgs&, const Head&)
 //     static int q_offset(const ModArgs&, const Head&)
+//     static int q_length(const ModArgs&, const Head&)
+//     static int q_start(const ModArgs&, const Head&)
+//     static int kv_start(const ModArgs&, const Head&)
 //
 // and, written for kernels that compute gradients of captures, of each place where one is read:
 //
@@ -67,7 +71,7 @@
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               algo/kv_walk.cuh                           1
-//               algo/sequence.cuh                          2
+//               algo/sequence.cuh                          5
 //               forward_sm90.cu                            1
 //               algo/q_walk.cuh                            1
 //               backward_kv_sm80.cu                        1
@@ -145,6 +149,9 @@
 //               algo/decode_work.cuh                       1
 //   kv_length   algo/sequence.cuh                          1
 //   q_offset    algo/sequence.cuh                          1
+//   q_length    algo/sequence.cuh                          1
+//   q_start     algo/sequence.cuh                          1
+//   kv_start    algo/sequence.cuh                          1
 //
 //   head   once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
 //   row    once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin; the kernel forms
@@ -173,6 +180,8 @@
 //          reaches no result.
 //   q_offset    q_idx of row 0 of q, negative ones included: with it all hooks take the position of a query as q_idx, and
 //          q_float counts positions. Without, that is the row.
+//   q_length    rows of Q that the batch entry has, 0 to Q_LEN: it is a sequence of a ragged batch, b, whose rows are those of
+//               the tensors from q_start() and kv_start() on. Row 0 of q is then its first one, kv_idx 0 its first column.
 //   b, h, q_idx, kv_idx: h is the query head. The kernel clamps the row of q to [0, q_len) and kv_idx to [0, kv_len) first,
 //          so that gathers stay inside; what comes back for a clamped element is not used.
 //   All are pure functions of their arguments and of the captured tensors, which no kernel writes meanwhile.

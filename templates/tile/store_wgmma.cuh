@@ -1,6 +1,7 @@
 // A warpgroup's accumulators on their way out: to a tile in shared memory, or to global memory.
 #pragma once
 
+#include "ptx/shared_memory.cuh"
 #include "ptx/stmatrix.cuh"
 #include "tile/fragment.cuh"
 #include "tile/shared_tile.cuh"
@@ -22,6 +23,19 @@ ATTNC_DEVICE void write_tile(Tile tile, const Fragment<1, N>& from, const float 
                                            from.at(i % 2, n + i / 2, 1) * factor[i % 2]);
     const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
     ptx::stmatrix_x4(at + n / 8 * Tile::kSlabBytes + chunk * 16, x);
+  }
+}
+
+/// Copies the first `rows` rows of a tile, as far as `Columns`, to rows `stride` elements apart. One warp.
+template <int Columns, class Element, class Tile>
+ATTNC_DEVICE void copy_rows(Element* to, long long stride, Tile tile, int rows) {
+  constexpr int kChunks = Columns / 8; // of 16 bytes
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < rows * kChunks; i += 32) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    int x[4];
+    ptx::ld_shared(x, tile.slab(chunk / 8) + row * Tile::kRowBytes + (chunk % 8 ^ row % 8) * 16); // the 128-byte swizzle
+    *(int4*)(to + row * stride + chunk * 8) = {x[0], x[1], x[2], x[3]};
   }
 }
 

@@ -59,6 +59,7 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .lengths = options.sequences.lengths(),
                        .offsets = options.sequences.settledOffsets(),
                        .pageSize = options.sequences.pageSize,
+                       .ragged = options.sequences.ragged,
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
@@ -107,7 +108,8 @@ Expected<std::string> emit(const EmitOptions& options) {
   mod = pinned(*mod, options.kernel);
   if (!mod) return std::move(mod).error();
   if (options.stage == "ir") {
-    const passes::SequenceForm form{options.sequences.lengths(), options.sequences.settledOffsets()};
+    const passes::SequenceForm form{options.sequences.lengths(), options.sequences.settledOffsets(),
+                                    options.sequences.ragged};
     if (!form.isPlain()) mod = sequencesMod(*mod, form, options.kernel.toOptions().pins);
     if (!mod) return std::move(mod).error();
     return mod->irText();
@@ -187,6 +189,7 @@ void addEmit(CLI::App& app, int& exitCode) {
   command->add_flag("--block-sparse", options->blockSparse, "The kernel walks the lists of a block mask (128 x 128)");
   options->sequences.addTo(*command, "Forward, decode: the kernel takes a KV length for each sequence; ir shows what of it",
                             "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+  options->sequences.addRagged(*command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options->gradients.addTo(*command);
   options->kernel.addTo(*command);
   command

@@ -80,6 +80,7 @@ std::string sequencesText(const KernelOptions& kernel) {
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   if (kernel.pageSize) add(fmt::format("pages of {} rows", kernel.pageSize));
   if (kernel.offsets == QueryOffsets::FromLengths) add("the last query at the last key");
+  if (kernel.ragged) add("packed, counted below as full");
   if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
 }
@@ -188,6 +189,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   addSets(command, options.run.sets);
   options.run.sequences.addTo(command, "Forward, decode: the kernel takes a KV length for each sequence",
                              "Forward, decode: K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+  options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
 }

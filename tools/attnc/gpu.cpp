@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include "explanation.h"
+#include "ragged.h"
 
 #include <fmt/format.h>
 
@@ -140,8 +141,7 @@ private:
 
   /// Uploads q, k and v, makes room for the results, and says what is computed.
   Status placeOperands() {
-    const ProblemShape& problem = operands.problem;
-    std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
+    std::vector<int64_t> rows = rowsOf(operands);
     result.lse = HostTensor::make(DType::F32, rows);
     result.rowMax = HostTensor::make(DType::F32, rows);
     rows.push_back(operands.v.shape[3]);
@@ -168,6 +168,16 @@ private:
       auto uploaded = memory.upload(**host);
       if (!uploaded) return uploaded.error();
       *view = *uploaded;
+    }
+    if (inputs.ragged = raggedOf(operands); inputs.ragged) {
+      auto ofQ = memory.upload(*operands.cuSeqlensQ);
+      if (!ofQ) return ofQ.error();
+      inputs.ragged->cuSeqlensQ = *ofQ;
+    }
+    if (inputs.ragged && operands.cuSeqlensKv) {
+      auto ofKv = memory.upload(*operands.cuSeqlensKv);
+      if (!ofKv) return ofKv.error();
+      inputs.ragged->cuSeqlensKv = *ofKv;
     }
     TensorView out, lse, rowMax;
     for (auto [host, view] :

@@ -2,6 +2,7 @@
 
 #include "capture_text.h"
 #include "pages.h"
+#include "ragged.h"
 #include "random.h"
 #include "text.h"
 
@@ -195,9 +196,15 @@ std::string namesText(const std::vector<std::string>& names) {
 /// The tensors beside q, k and v that there may be and that the mod does not capture itself, and where they go.
 std::vector<std::pair<const char*, std::optional<HostTensor>*>> optionalTensors(const Mod& mod, HostOperands& operands,
                                                                                 HostCache& cache) {
-  std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{
-      {"kv_lengths", &operands.kvLengths}, {"q_offset", &operands.qOffset}, {"k_scale", &operands.kScale}, {"v_scale", &operands.vScale}, {"page_table", &cache.pageTable},
-      {"new_k", &cache.newK},              {"new_v", &cache.newV}};
+  std::vector<std::pair<const char*, std::optional<HostTensor>*>> tensors{{"kv_lengths", &operands.kvLengths},
+                                                                          {"q_offset", &operands.qOffset},
+                                                                          {"k_scale", &operands.kScale},
+                                                                          {"v_scale", &operands.vScale},
+                                                                          {"page_table", &cache.pageTable},
+                                                                          {"new_k", &cache.newK},
+                                                                          {"new_v", &cache.newV},
+                                                                          {"cu_seqlens_q", &operands.cuSeqlensQ},
+                                                                          {"cu_seqlens_kv", &operands.cuSeqlensKv}};
   std::erase_if(tensors, [&](const auto& tensor) {
     return std::any_of(mod.captures().begin(), mod.captures().end(),
                        [&](const CaptureInfo& capture) { return capture.name == tensor.first; });
@@ -238,8 +245,14 @@ Status readOperands(const Mod& mod, const RunOptions& options, const Needed& nee
   if (options.sequences.kvLengths && !operands.kvLengths)
     return Error::environment(fmt::format("{}: no tensor 'kv_lengths'", inQuotes(options.input)),
                               namesText(read->names));
+  if (options.sequences.ragged && !operands.cuSeqlensQ)
+    return Error::environment(fmt::format("{}: no tensor 'cu_seqlens_q'", inQuotes(options.input)),
+                              namesText(read->names));
   if (auto node = file.extract("dlse"); options.backward && !node.empty()) operands.dLse = std::move(node.mapped());
-  return {};
+  if (!operands.cuSeqlensQ) return {};
+  for (auto [name, target] : needs)
+    if (Status status = fromPacked(name, *target); !status) return status;
+  return operands.dLse ? fromPacked("dlse", *operands.dLse) : Status();
 }
 
 /// Takes k and v as the cache that they are, and leaves what is attended to in their place. Shapes that do not fit are told
@@ -254,6 +267,7 @@ Status gatherCache(HostOperands& operands) {
        {std::pair(&operands.kvLengths, &given.kvLengths), {&operands.qOffset, &given.qOffsets},
         {&cache.pageTable, &given.pageTable}, {&cache.newK, &given.newK}, {&cache.newV, &given.newV}})
     if (*host) *view = (*host)->view();
+  given.ragged = raggedOf(operands);
   const Outputs outputs{.out = TensorView::contiguous(nullptr, operands.q.dtype, {q[0], q[1], q[2], v[3]})};
   auto settled = Compiler().settle(Mod::identity(), given, outputs, {.arch = "sm_80"});
   if (!settled) return std::move(settled).error();
@@ -291,24 +305,36 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
 void drawOperands(const RunOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
   DType dtype = dtypeOf(options.dtype);
-  operands.q = generator.normal(dtype, {shape.batch, shape.qHeads, shape.qLen, headDim});
-  operands.k = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
-  operands.v = generator.normal(dtype, {shape.batch, shape.kvHeads, shape.kvLen, headDim});
+  int64_t batch = shape.batch, rows = shape.qLen, kvRows = shape.kvLen;
+  if (options.sequences.ragged) {
+    const auto draw = [&](std::optional<HostTensor>& to, int64_t longest) {
+      HostTensor lengths = generator.positions(longest);
+      if (shape.batch) ir::writeElement(lengths.bytes.data(), DType::I32, 0, double(longest)); // the longest there may be
+      to = cumulative(lengths);
+      return ir::readElement(to->bytes.data(), DType::I32, shape.batch).integer;
+    };
+    batch = 1;
+    rows = kvRows = draw(operands.cuSeqlensQ, shape.qLen);
+    if (shape.qLen != shape.kvLen) kvRows = draw(operands.cuSeqlensKv, shape.kvLen);
+  }
+  operands.q = generator.normal(dtype, {batch, shape.qHeads, rows, headDim});
+  operands.k = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
+  operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffset = generator.positions(shape.kvLen);
   if (options.sequences.pageSize) dealCache(options, operands);
 }
 
-std::vector<int64_t> rowsOf(const ProblemShape& problem) { return {problem.batch, problem.qHeads, problem.qLen}; }
-
-std::vector<int64_t> outShape(const ProblemShape& problem, int64_t headDimV) {
-  return {problem.batch, problem.qHeads, problem.qLen, headDimV};
+std::vector<int64_t> outShape(const HostOperands& operands) {
+  std::vector<int64_t> shape = rowsOf(operands);
+  shape.push_back(operands.v.shape[3]);
+  return shape;
 }
 
 /// Both gradients, so that --verify sees the way through lse as well.
-void drawResultGradients(const RandomProblem& problem, Generator& generator, HostOperands& operands) {
-  operands.dOut = generator.normal(operands.q.dtype, outShape(problem.shape, problem.headDim));
-  operands.dLse = generator.normal(DType::F32, rowsOf(problem.shape));
+void drawResultGradients(Generator& generator, HostOperands& operands) {
+  operands.dOut = generator.normal(operands.q.dtype, outShape(operands));
+  operands.dLse = generator.normal(DType::F32, rowsOf(operands));
 }
 
 /// What flows back has the shapes of what it is the gradient of.
@@ -319,10 +345,8 @@ Status checkResultGradients(const HostOperands& operands) {
     return Error::environment(fmt::format("{} is {} {}, expected {} {}", name, dtypeName(tensor.dtype),
                                           shapeText(tensor.shape), dtypeName(dtype), shapeText(shape)));
   };
-  const ProblemShape& problem = operands.problem;
-  const std::vector<int64_t> out = outShape(problem, operands.v.shape[3]);
-  if (Status status = check("dout", operands.dOut, operands.q.dtype, out); !status) return status;
-  return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(problem)) : Status();
+  if (Status status = check("dout", operands.dOut, operands.q.dtype, outShape(operands)); !status) return status;
+  return operands.dLse ? check("dlse", *operands.dLse, DType::F32, rowsOf(operands)) : Status();
 }
 
 Status checkCaptures(const Mod& mod, const HostOperands& operands) {
@@ -334,6 +358,18 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
   auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.v.view());
   if (!problem) return std::move(problem).error();
   operands.problem = *problem;
+  if (operands.cuSeqlensQ) {
+    const HostTensor& ofKv = operands.cuSeqlensKv ? *operands.cuSeqlensKv : *operands.cuSeqlensQ;
+    auto qLen = longestOf("cu_seqlens_q", *operands.cuSeqlensQ, operands.q.shape[2]);
+    if (!qLen) return qLen.error();
+    auto kvLen = longestOf(operands.cuSeqlensKv ? "cu_seqlens_kv" : "cu_seqlens_q", ofKv, operands.k.shape[2]);
+    if (!kvLen) return kvLen.error();
+    if (operands.q.shape[0] != 1 || operands.k.shape[0] != 1)
+      return Error::environment("q and k have a batch beside cu_seqlens_q, which says what the sequences are");
+    operands.problem.batch = operands.cuSeqlensQ->shape[0] - 1;
+    operands.problem.qLen = *qLen;
+    operands.problem.kvLen = *kvLen;
+  }
   for (const auto& [name, tensor] : {std::pair("k", &operands.k), std::pair("v", &operands.v)})
     if (tensor->dtype != operands.q.dtype && !(operands.k.dtype == DType::E4M3 && operands.v.dtype == DType::E4M3))
       return Error::environment(fmt::format("{} is {}, q is {}; they must be the same", name, dtypeName(tensor->dtype),
@@ -342,6 +378,10 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
 }
 
 } // namespace
+
+std::vector<int64_t> rowsOf(const HostOperands& operands) {
+  return {operands.q.shape[0], operands.q.shape[1], operands.q.shape[2]};
+}
 
 void checkStdin(const RunOptions& options) {
   if (options.input == "-" && options.mod.path == "-")
@@ -372,7 +412,7 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
     if (auto status = gatherCache(operands); !status) return status.error();
   Collector collector(mod, options, file, generator ? &*generator : nullptr, needed);
   if (auto status = collector.collect(operands); !status) return status.error();
-  if (options.backward && generator) drawResultGradients(*options.random, *generator, operands);
+  if (options.backward && generator) drawResultGradients(*generator, operands);
   if (auto status = checkOperands(mod, operands); !status) return status.error();
   if (!options.backward) return operands;
   if (auto status = checkResultGradients(operands); !status) return status.error();

@@ -26,11 +26,12 @@ struct HostCache {
 
 /// Host memory, checked against each other and against the mod.
 struct HostOperands {
-  HostTensor q;
+  HostTensor q;    ///< of a ragged batch [1, H, total, D]; so are k and v
   HostTensor k, v; ///< of a cache: the rows of sequences as they are attended to, [B, HKV, KV_LEN, D]
   std::optional<HostCache> cache;
   std::optional<HostTensor> kvLengths, qOffset; ///< i32 [B], where they are given
   std::optional<HostTensor> kScale, vScale;     ///< of k and v of e4m3, where they are given: Operands::kScales
+  std::optional<HostTensor> cuSeqlensQ, cuSeqlensKv; ///< i32 [B + 1], of a ragged batch; the second if it is another one
   HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name
@@ -49,6 +50,9 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+
+/// The shape of lse: [B, H, Q_LEN].
+std::vector<int64_t> rowsOf(const HostOperands& operands);
 
 /// HostOperands::gradients. Throws CLI::ValidationError for a name that is no captured float.
 Expected<Captures> gradientsAsked(const Mod& mod, const GradientOptions& asked, const HostOperands& operands);

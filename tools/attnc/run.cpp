@@ -5,6 +5,7 @@
 #include "gpu.h"
 #include "operands.h"
 #include "pages.h"
+#include "ragged.h"
 #include "random.h"
 #include "result.h"
 #include "run_options.h"
@@ -50,23 +51,24 @@ Expected<reference::GradientResult> runReference(const Mod& mod, const HostOpera
                                                  const RunOptions& options) {
   reference::AttentionArgs args{
       .q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .scale = options.scale};
-  if (options.backward) {
-    std::set<std::string> wanted;
-    for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
-    auto derived = gradientMod(mod, wanted);
-    if (!derived) return std::move(derived).error();
-    reference::GradientArgs all{.forward = args, .dOut = operands.dOut.view(), .dLse = {}};
-    if (operands.dLse) all.dLse = operands.dLse->view();
-    return reference::gradients(derived->module(), operands.captures, all, captureGradients(*derived));
-  }
   const Shapes shapes = shapesOf(operands, options);
   args.kvLengths = shapes.operands.kvLengths;
   args.qOffsets = shapes.operands.qOffsets;
   args.kScales = shapes.operands.kScales;
   args.vScales = shapes.operands.vScales;
+  args.ragged = raggedOf(operands);
   const passes::SequenceForm form = sequenceForm(shapes.operands, prepareOptions(options));
   auto sequences = form.isPlain() ? mod : sequencesMod(mod, form, {});
   if (!sequences) return std::move(sequences).error();
+  if (options.backward) {
+    std::set<std::string> wanted;
+    for (const auto& [name, tensor] : operands.gradients.all()) wanted.insert(name);
+    auto derived = gradientMod(*sequences, wanted);
+    if (!derived) return std::move(derived).error();
+    reference::GradientArgs all{.forward = args, .dOut = operands.dOut.view(), .dLse = {}};
+    if (operands.dLse) all.dLse = operands.dLse->view();
+    return reference::gradients(derived->module(), operands.captures, all, captureGradients(*derived));
+  }
   auto forward = reference::attention(sequences->module(), operands.captures, args);
   if (!forward) return std::move(forward).error();
   reference::GradientResult result;
@@ -85,8 +87,7 @@ Expected<RunResult> runOnCpu(const Mod& mod, const HostOperands& operands, const
   if (!computed) return std::move(computed).error();
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 
-  const ProblemShape& problem = operands.problem;
-  std::vector<int64_t> rows{problem.batch, problem.qHeads, problem.qLen};
+  std::vector<int64_t> rows = rowsOf(operands);
   RunResult result;
   const reference::AttentionResult& forward = computed->forward;
   result.lse = stored(forward.lse, HostTensor::make(DType::F32, rows));
@@ -116,13 +117,16 @@ std::string describeOperands(const HostOperands& operands) {
                      shapeText(operands.v.shape), dtypeName(operands.q.dtype));
 }
 
-Status writeResult(RunResult& result, const RunOptions& options) {
+Status writeResult(RunResult& result, const RunOptions& options, bool isRagged) {
   NamedTensors tensors;
   tensors["out"] = std::move(result.out);
   if (options.lse || options.backward) tensors["lse"] = std::move(result.lse);
   if (options.rowMax) tensors["row_max"] = std::move(result.rowMax);
   tensors.merge(result.gradients);
   tensors.merge(result.cache);
+  if (isRagged)
+    for (const char* name : {"out", "lse", "row_max", "dq", "dk", "dv"})
+      if (auto found = tensors.find(name); found != tensors.end()) found->second = toPacked(found->second);
   return writeSafetensors(options.output, tensors, {{"producer", "attnc " ATTNC_VERSION}});
 }
 
@@ -190,7 +194,7 @@ Status runSteps(const RunOptions& options) {
     }
   }
   if (!options.output.empty()) {
-    if (auto status = writeResult(*result, options); !status) return status;
+    if (auto status = writeResult(*result, options, operands->cuSeqlensQ.has_value()); !status) return status;
     summary += "wrote       " + (options.output == "-" ? "<stdout>" : options.output) + "\n";
   }
   return tell(options, summary);
@@ -251,6 +255,10 @@ void addOptions(CLI::App& command, RunOptions& options) {
                           "file has\nthat tensor. --random draws it",
                           "Forward, decode: with --random, K and V lie in pages of N rows, in any order: 1, 8, 16, 32, 64, 128,\n"
                           "256. In a file they do where it has a page table, i32 page_table [B, N]");
+  options.sequences.addRagged(command,
+                              "Sequences are packed: q, k, v, and results, [total, H, D], lse [H, total], and i32 tensors\n"
+                              "cu_seqlens_q [B + 1] and, of keys of other lengths, cu_seqlens_kv; so it is where the file has\n"
+                              "these. Q_LEN and KV_LEN are the longest lengths. --random draws lengths up to them");
   options.gradients.addTo(command);
   command.add_flag("--verify", options.verify,
                    "Compare the GPU's result with the fp64 reference; exit code 4 if it differs");

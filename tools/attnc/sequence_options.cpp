@@ -25,6 +25,8 @@ void SequenceOptions::addTo(CLI::App& command, const char* helpOfLengths, const 
       ->transform(oneOf({{"none", {}}, {"lengths", {}}, {"tensor", {}}}));
 }
 
+void SequenceOptions::addRagged(CLI::App& command, const char* help) { command.add_flag("--ragged", ragged, help); }
+
 std::optional<QueryOffsets> SequenceOptions::offsets() const {
   if (qOffset.empty()) return std::nullopt;
   if (qOffset == "tensor") return QueryOffsets::Tensor;
@@ -40,7 +42,7 @@ void SequenceOptions::check(bool isForward) const {
   constexpr const char* kReason = "is of forward and decode kernels, and this is none";
   if (kvLengths) throw CLI::ValidationError("--kv-lengths", kReason);
   if (pageSize) throw CLI::ValidationError("--page-size", kReason);
-  if (!qOffset.empty()) throw CLI::ValidationError("--q-offset", kReason);
+  if (!qOffset.empty() && !ragged) throw CLI::ValidationError("--q-offset", kReason);
 }
 
 } // namespace attnc::cli

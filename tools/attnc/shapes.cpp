@@ -1,12 +1,15 @@
 #include "shapes.h"
 
+#include "ragged.h"
+
 namespace attnc::cli {
 namespace {
 
 /// Adds what a backward pass reads and writes beside these: laid out as its counterparts are.
-void addBackward(Shapes& shapes, const ProblemShape& problem) {
+void addBackward(Shapes& shapes) {
   shapes.operands.out = shapes.operands.dOut = *shapes.outputs.out;
-  shapes.operands.lse = TensorView::contiguous(nullptr, DType::F32, {problem.batch, problem.qHeads, problem.qLen});
+  const auto& rows = shapes.operands.q.shape;
+  shapes.operands.lse = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   shapes.gradients = {.dQ = shapes.operands.q, .dK = shapes.operands.k, .dV = shapes.operands.v};
 }
 
@@ -29,12 +32,13 @@ Shapes shapesOf(const HostOperands& operands, const RunOptions& options) {
   if (operands.kScale) shapes.operands.kScales = operands.kScale->view();
   if (operands.vScale) shapes.operands.vScales = operands.vScale->view();
   shapes.operands.captures = &operands.captures;
-  const auto& [batch, heads, kvHeads, qLen, kvLen] = operands.problem;
-  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {batch, heads, qLen, operands.v.shape[3]});
+  shapes.operands.ragged = raggedOf(operands);
+  const auto& rows = operands.q.shape;
+  shapes.outputs.out = TensorView::contiguous(nullptr, operands.q.dtype, {rows[0], rows[1], rows[2], operands.v.shape[3]});
   if (options.rowMax || options.verify)
-    shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {batch, heads, qLen});
+    shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   for (TensorView* view : {&shapes.operands.q, &shapes.operands.k, &shapes.operands.v}) view->data = nullptr;
-  addBackward(shapes, operands.problem);
+  addBackward(shapes);
   shapes.gradients.captures = &operands.gradients;
   return shapes;
 }
@@ -44,6 +48,7 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
   const int headDimV = target.headDimV ? target.headDimV : target.headDim;
   const auto view = [&](int64_t heads, int64_t length, int64_t dim, DType dtype) {
     TensorView tensor{.dtype = dtype, .rank = 4, .shape = {problem.batch, heads, length, dim}};
+    if (sequences.ragged) tensor.shape = {1, heads, problem.batch * length, dim};
     tensor.stride = {dim, dim, dim, 1}; // all rows in one place: dense strides of the largest problems overflow
     return tensor;
   };
@@ -61,7 +66,14 @@ Shapes shapesOf(const ProblemShape& problem, const TargetOptions& target, const 
     shapes.operands.v.shape = {problem.batch * pages, problem.kvHeads, rows, headDimV};
   }
   if (sequences.offsets() == QueryOffsets::Tensor) shapes.operands.qOffsets = ofBatch;
-  addBackward(shapes, problem);
+  if (sequences.ragged) {
+    const TensorView cumulative = TensorView::contiguous(nullptr, DType::I32, {problem.batch + 1});
+    shapes.operands.ragged = RaggedBatch{.cuSeqlensQ = cumulative, .cuSeqlensKv = {}};
+    if (problem.qLen != problem.kvLen) shapes.operands.ragged->cuSeqlensKv = cumulative;
+    shapes.operands.ragged->maxQLen = problem.qLen;
+    shapes.operands.ragged->maxKvLen = problem.kvLen;
+  }
+  addBackward(shapes);
   return shapes;
 }
 

@@ -1,0 +1,162 @@
+// Ragged batches: what prepare() settles for them, what a launch tells kernels, and what is refused.
+#include "attnc/attnc.h"
+#include "plan/launch_operands.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+
+namespace {
+
+void* const kSomewhere = reinterpret_cast<void*>(0x1000); // never read
+
+/// [total, H, D] in memory.
+TensorView packed(int64_t heads, int64_t rows, int64_t dim) {
+  TensorView view{.data = kSomewhere, .dtype = DType::BF16, .rank = 4, .shape = {1, heads, rows, dim}};
+  view.stride = {rows * heads * dim, dim, heads * dim, 1};
+  return view;
+}
+
+TensorView cumulative(int64_t count, void* data = kSomewhere) { return TensorView::contiguous(data, DType::I32, {count}); }
+
+struct Case {
+  Operands operands{.q = packed(8, 1000, 64),
+                    .k = packed(2, 1000, 64),
+                    .v = packed(2, 1000, 64),
+                    .ragged = RaggedBatch{.cuSeqlensQ = cumulative(5), .cuSeqlensKv = {}}};
+  Outputs outputs{.out = packed(8, 1000, 64), .lse = TensorView::contiguous(kSomewhere, DType::F32, {1, 8, 1000})};
+  PrepareOptions options{.arch = "sm_90a"};
+};
+
+Mod causal() {
+  auto mod = Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n");
+  if (!mod) FAIL(mod.error().message);
+  return *mod;
+}
+
+Preparation settled(const Case& c, const Mod& mod = causal()) {
+  auto result = Compiler().settle(mod, c.operands, c.outputs, c.options);
+  if (!result) FAIL(result.error().message);
+  return *std::move(result);
+}
+
+std::string errorOf(const Case& c) {
+  auto result = Compiler().settle(causal(), c.operands, c.outputs, c.options);
+  REQUIRE_FALSE(result);
+  CHECK(result.error().blame == Blame::Environment);
+  return result.error().message;
+}
+
+} // namespace
+
+TEST_CASE("a ragged batch is a problem of as many sequences, as long as the longest may be", "[api][ragged]") {
+  Case c;
+  CHECK(settled(c).problem == ProblemShape{4, 8, 2, 1000, 1000});
+  CHECK(settled(c).options.ragged);
+  CHECK(settled(c).options.offsets == QueryOffsets::None);
+  c.operands.ragged->maxQLen = 300;
+  c.operands.ragged->maxKvLen = 400;
+  CHECK(settled(c).problem == ProblemShape{4, 8, 2, 300, 400});
+  c.operands.ragged->cuSeqlensKv = cumulative(5);
+  CHECK(settled(c).options.offsets == QueryOffsets::FromLengths);
+  c.options.offsets = QueryOffsets::None;
+  CHECK(settled(c).options.offsets == QueryOffsets::None);
+}
+
+TEST_CASE("no block mask is built for a ragged batch", "[api][ragged]") {
+  auto mod = Mod::parse("def mask_mod(b, h, q_idx, kv_idx):\n    return (q_idx + kv_idx) % 3 == 0\n");
+  REQUIRE(mod);
+  CHECK_FALSE(settled({}, *mod).blockMask);
+}
+
+TEST_CASE("kernels are told the rows of all sequences, and get slots for their tiles", "[api][ragged]") {
+  const Case c;
+  KernelOptions options{.headDim = 64, .headDimV = 64, .ragged = true};
+  auto checked = plan::checkForward(c.operands, c.outputs, options);
+  if (!checked) FAIL(checked.error().message);
+  const ForwardParams p = plan::forwardParams(*checked);
+  CHECK(p.batch == 4);
+  CHECK(p.q_len == 1000);
+  CHECK(p.rows.q == 1000);
+  CHECK(p.rows.kv == 1000);
+  CHECK(p.q_stride.batch == 0);
+  CHECK(p.q_stride.row == 8 * 64);
+  CHECK(plan::qTilesOf(*checked, 128) == 1000 / 128 + 4);
+  CHECK(plan::kvTilesOf(*checked, 64) == 1000 / 64 + 4);
+}
+
+TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[api][ragged]") {
+  Case c;
+  std::string message;
+  SECTION("no cumulative lengths") {
+    c.operands.ragged->cuSeqlensQ = cumulative(0);
+    message = "cu_seqlens_q is i32 [0], expected i32 [sequences + 1]";
+  }
+  SECTION("another dtype") {
+    c.operands.ragged->cuSeqlensQ.dtype = DType::I64;
+    message = "cu_seqlens_q is i64 [5], expected i32 [sequences + 1]";
+  }
+  SECTION("another number of sequences") {
+    c.operands.ragged->cuSeqlensKv = cumulative(6);
+    message = "cu_seqlens_kv is i32 [6], expected i32 [5]";
+  }
+  SECTION("a batch of tensors") {
+    c.operands.q = TensorView::contiguous(kSomewhere, DType::BF16, {2, 8, 500, 64});
+    c.outputs = {.out = c.operands.q};
+    message = "q has batch 2, expected 1, as sequences of a ragged batch lie in one";
+  }
+  SECTION("longer than the tensor") {
+    c.operands.ragged->maxKvLen = 1001;
+    message = "max_kv_len is 1001, expected 0 to 1000, the rows of the tensor";
+  }
+  SECTION("keys of other lengths, without saying which") {
+    c.operands.k = c.operands.v = packed(2, 1200, 64);
+    message = "cu_seqlens_kv is not given, expected it where q has 1000 rows and k 1200";
+  }
+  SECTION("lse by sequence") {
+    c.outputs.lse = TensorView::contiguous(kSomewhere, DType::F32, {4, 8, 1000});
+    message = "lse is f32 [4, 8, 1000], expected f32 [1, 8, 1000]";
+  }
+  SECTION("lengths of another batch") {
+    c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {1});
+    message = "kv_lengths is i32 [1], expected i32 [4]";
+  }
+  SECTION("a block mask") {
+    static const BlockMaskView mask{.shape = {1, 1, 1000, 1000, 128, 128}};
+    c.operands.blockMask = &mask;
+    message = "a ragged batch takes no block mask";
+  }
+  SECTION("pages") {
+    c.operands.pageTable = TensorView::contiguous(kSomewhere, DType::I32, {4, 10});
+    c.operands.k = c.operands.v = TensorView::contiguous(kSomewhere, DType::BF16, {40, 2, 16, 64});
+    c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {4});
+    message = "a ragged batch takes no pages";
+  }
+  SECTION("new rows") {
+    c.operands.newK = c.operands.newV = packed(2, 1000, 64);
+    c.operands.kvLengths = TensorView::contiguous(kSomewhere, DType::I32, {4});
+    message = "a ragged batch appends no rows";
+  }
+  SECTION("k and v of fp8") {
+    c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+    message = "a ragged batch takes no k and v of e4m3";
+  }
+  CHECK(errorOf(c) == message);
+}
+
+TEST_CASE("a launch gives cumulative lengths to kernels that were compiled for them, and to no other", "[api][ragged]") {
+  Case c;
+  KernelOptions options{.headDim = 64, .headDimV = 64};
+  auto checked = plan::checkForward(c.operands, c.outputs, options);
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error().message == "a ragged batch is given to a kernel that was compiled without");
+  options.ragged = true;
+  c.operands.ragged.reset();
+  checked = plan::checkForward(c.operands, c.outputs, options);
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error().message == "the kernel was compiled for a ragged batch, which is not given");
+  c.operands.ragged = RaggedBatch{.cuSeqlensQ = cumulative(5, nullptr), .cuSeqlensKv = {}};
+  checked = plan::checkForward(c.operands, c.outputs, options);
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error().message == "cu_seqlens_q is null, expected device memory");
+}

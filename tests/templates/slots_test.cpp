@@ -1,0 +1,88 @@
+// Slots of tiles of ragged batches (templates/algo/sequence.cuh), run on the host beside the rows that they must cover.
+#include "templates/host_cta.h"
+
+#include "algo/sequence.cuh"
+
+#include <catch2/catch.hpp>
+
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+using namespace attnc;
+
+namespace {
+
+struct Starts {
+  std::vector<int> q, kv; ///< of each sequence, and the end of the last one
+};
+
+struct RaggedMod {
+  static constexpr bool kIsRagged = true, kHasLengths = true;
+  struct Head {
+    int b;
+  };
+  static Head head(const Starts&, int b, int) { return {b}; }
+  static int q_start(const Starts& starts, Head head) { return starts.q[size_t(head.b)]; }
+  static int q_length(const Starts& starts, Head head) { return starts.q[size_t(head.b) + 1] - starts.q[size_t(head.b)]; }
+  static int kv_start(const Starts& starts, Head head) { return starts.kv[size_t(head.b)]; }
+  static int kv_length(const Starts& starts, Head head) {
+    return starts.kv[size_t(head.b) + 1] - starts.kv[size_t(head.b)];
+  }
+};
+
+constexpr int kSize = 16, kHeads = 3;
+
+/// Of one to 20 sequences, some of them empty; rows of none before the first.
+std::vector<int> drawStarts(std::mt19937& random, int count) {
+  std::vector<int> starts = {int(random() % 40)};
+  for (int b = 0; b < count; ++b) starts.push_back(starts.back() + (random() % 3 ? int(random() % (random() % 2 ? 5 : 100)) : 0));
+  return starts;
+}
+
+} // namespace
+
+TEST_CASE("slots of a ragged batch cover each row of each sequence once", "[slots]") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    const int count = 1 + int(random() % 20);
+    const Starts starts{drawStarts(random, count), drawStarts(random, count)};
+    ForwardParams p{};
+    p.batch = count;
+    p.q_heads = kHeads;
+    p.kv_heads = 1;
+    p.q_len = p.kv_len = 1 << 20;
+    p.rows = {starts.q.back() + int(random() % 30), starts.kv.back() + int(random() % 30)};
+    std::vector<int> seen(size_t(p.rows.q), 0), seenKv(size_t(p.rows.kv), 0);
+    std::set<int> places;
+    const int tiles = kHeads * q_tiles_of<RaggedMod, kSize>(p);
+    for (int index = 0; index < tiles; ++index) {
+      const HeadTile tile = ragged_tile<RaggedMod, kSize>(p, starts, index);
+      const int length = q_length_of<RaggedMod>(p, starts, tile.b);
+      if (!has_rows<RaggedMod>(tile.start, length)) continue;
+      REQUIRE(tile.start % kSize == 0);
+      const int place = head_tile_of<RaggedMod, kSize>(p, starts, tile.b, tile.h, tile.start);
+      CHECK(place == index);
+      CHECK(places.insert(place).second);
+      for (int row = tile.start; row < std::min(tile.start + kSize, length); ++row)
+        ++seen[size_t(q_row_of<RaggedMod>(starts, tile.b, row))];
+    }
+    for (int index = 0; index < slots_of<kSize>(p.rows.kv, count); ++index) {
+      const HeadTile tile = ragged_kv_tile<RaggedMod, kSize>(p, starts, index);
+      const int length = kv_length_of<RaggedMod>(p, starts, tile.b, 0);
+      for (int row = tile.start; has_rows<RaggedMod>(tile.start, length) && row < std::min(tile.start + kSize, length); ++row)
+        ++seenKv[size_t(kv_row_of<RaggedMod>(starts, tile.b, row))];
+    }
+    for (int row = 0; row < p.rows.q; ++row)
+      REQUIRE(seen[size_t(row)] == (row >= starts.q.front() && row < starts.q.back() ? kHeads : 0));
+    for (int row = 0; row < p.rows.kv; ++row)
+      REQUIRE(seenKv[size_t(row)] == (row >= starts.kv.front() && row < starts.kv.back() ? 1 : 0));
+    for (int row = 0; row < p.rows.q; ++row) {
+      const RaggedRow at = ragged_q_row<RaggedMod>(p, starts, 2ll * p.rows.q + row);
+      REQUIRE(at.exists == (seen[size_t(row)] > 0));
+      if (at.exists) REQUIRE(q_row_of<RaggedMod>(starts, at.b, at.row) == row);
+      CHECK(at.h == 2);
+    }
+  }
+}

@@ -1,0 +1,91 @@
+#include "ragged.h"
+
+#include "operands.h"
+#include "text.h"
+
+#include "ir/element.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::cli {
+namespace {
+
+/// Rows and heads change places. `inner`: bytes of a row of one head.
+void swapAxes(const char* from, char* to, int64_t outer, int64_t middle, size_t inner) {
+  for (int64_t i = 0; i < outer; ++i)
+    for (int64_t j = 0; j < middle; ++j)
+      std::memcpy(to + size_t(j * outer + i) * inner, from + size_t(i * middle + j) * inner, inner);
+}
+
+int64_t numberAt(const HostTensor& tensor, int64_t i) {
+  return ir::readElement(tensor.bytes.data(), tensor.dtype, i).integer;
+}
+
+} // namespace
+
+Status fromPacked(std::string_view name, HostTensor& tensor) {
+  if (tensor.shape.size() == 2 && name == "dlse") {
+    tensor.shape.insert(tensor.shape.begin(), 1);
+    return {};
+  }
+  if (tensor.shape.size() != 3)
+    return Error::environment(fmt::format("{} is {}, expected [{}] beside cu_seqlens_q", name, shapeText(tensor.shape),
+                                          name == "dlse" ? "heads, total" : "total, heads, head_dim"));
+  const int64_t rows = tensor.shape[0], heads = tensor.shape[1], columns = tensor.shape[2];
+  HostTensor turned{.dtype = tensor.dtype, .shape = {1, heads, rows, columns}, .bytes = {}};
+  turned.bytes.resize(tensor.bytes.size()); // none, where the shape alone is asked for
+  if (!tensor.bytes.empty())
+    swapAxes(tensor.bytes.data(), turned.bytes.data(), rows, heads, size_t(columns * dtypeBytes(tensor.dtype)));
+  tensor = std::move(turned);
+  return {};
+}
+
+HostTensor toPacked(const HostTensor& tensor) {
+  const int64_t heads = tensor.shape[1], rows = tensor.shape[2];
+  HostTensor turned = tensor;
+  turned.shape.erase(turned.shape.begin());
+  if (turned.shape.size() == 2) return turned;
+  turned.shape = {rows, heads, tensor.shape[3]};
+  swapAxes(tensor.bytes.data(), turned.bytes.data(), heads, rows,
+           size_t(tensor.shape[3] * dtypeBytes(tensor.dtype)));
+  return turned;
+}
+
+HostTensor cumulative(const HostTensor& lengths) {
+  HostTensor sums = HostTensor::make(DType::I32, {lengths.shape[0] + 1});
+  int64_t sum = 0;
+  for (int64_t b = 0; b < lengths.shape[0]; ++b) {
+    sum += numberAt(lengths, b);
+    ir::writeElement(sums.bytes.data(), DType::I32, b + 1, double(sum));
+  }
+  return sums;
+}
+
+Expected<int64_t> longestOf(std::string_view name, const HostTensor& cumulative, int64_t rows) {
+  if (cumulative.dtype != DType::I32 || cumulative.shape.size() != 1 || cumulative.shape[0] < 1)
+    return Error::environment(fmt::format("{} is {} {}, expected i32 [sequences + 1]", name,
+                                          dtypeName(cumulative.dtype), shapeText(cumulative.shape)));
+  int64_t longest = 0;
+  for (int64_t b = 0; b < cumulative.shape[0]; ++b) {
+    const int64_t begin = b ? numberAt(cumulative, b - 1) : 0, end = numberAt(cumulative, b);
+    if (end < begin || end > rows)
+      return Error::environment(fmt::format("{}[{}] is {}, expected {} to {}: it ascends, up to the rows there are", name,
+                                            b, end, begin, rows));
+    if (b) longest = std::max(longest, end - begin);
+  }
+  return longest;
+}
+
+std::optional<RaggedBatch> raggedOf(const HostOperands& operands) {
+  if (!operands.cuSeqlensQ) return std::nullopt;
+  RaggedBatch ragged{.cuSeqlensQ = operands.cuSeqlensQ->view(), .cuSeqlensKv = {}};
+  if (operands.cuSeqlensKv) ragged.cuSeqlensKv = operands.cuSeqlensKv->view();
+  ragged.maxQLen = operands.problem.qLen;
+  ragged.maxKvLen = operands.problem.kvLen;
+  return ragged;
+}
+
+} // namespace attnc::cli
