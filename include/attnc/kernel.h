@@ -46,7 +46,7 @@ struct KernelOptions {
   /// where wide heads leave no room. K and V are read once for a tile's rows. Else not read.
   int packedRows = 16;
   bool lengths = false; ///< Forward, Decode: launches pass a KV length for each sequence (Operands::kvLengths), and must
-  /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
+  /// Forward, Decode, and with `ragged` Backward: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
   /// pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;
   bool ragged = false;          ///< Not BlockMask: launches pass Operands::ragged, and must
@@ -159,6 +159,7 @@ public:
   ///   Sm90               at most 8 for 64 rows of q
   ///                      4 a diagonal with gradients of captures that come of q_idx - kv_idx alone: f32 [B, H,
   ///                      Q_LEN + KV_LEN]
+  ///   ragged batches     rows of all sequences together, and 128 more for each: f32 [H, total + 128 B]
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
   ///                      KernelOptions::deterministic, unless each element is written once
   ///

@@ -178,6 +178,32 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("kernels of ragged batches compile without advisories, and hardly spill", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library()) {
+    const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int dim, QueryOffsets offsets,
+                         int spillBytes = 0) {
+      jobs.push_back({fmt::format("{} kind {} {} {} d{}", name, int(kind), familyName(family), arch, dim), mod,
+                      {.kind = kind, .family = family, .arch = arch, .headDim = dim, .offsets = offsets, .ragged = true},
+                      spillBytes});
+    };
+    for (int dim : {64, 128, 256}) {
+      // The third warpgroup of consumers leaves 160 registers a thread.
+      add(KernelKind::Forward, Family::Sm90, "sm_90a", dim, QueryOffsets::None, dim == 64 ? 32 : 0);
+      add(KernelKind::Forward, Family::Sm80, "sm_80", dim, QueryOffsets::FromLengths);
+      const bool memory = name == "learned_bias" || name == "relative_bias", rates = name.rfind("softcap", 0) == 0;
+      add(KernelKind::Backward, Family::Sm90, "sm_90a", dim, QueryOffsets::None, memory || rates ? 100 : 0);
+      if (dim < 256) add(KernelKind::Backward, Family::Sm80, "sm_80", dim, QueryOffsets::None);
+    }
+    add(KernelKind::Decode, Family::Sm80, "sm_90a", 128, QueryOffsets::FromLengths);
+    add(KernelKind::Forward, Family::Naive, "sm_80", 64, QueryOffsets::FromLengths);
+    add(KernelKind::Backward, Family::Naive, "sm_80", 64, QueryOffsets::FromLengths);
+  }
+  REQUIRE(jobs.size() > 150);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("every head dim and dtype compiles without spills", "[kernels]") {
   ATTNC_NEED_NVRTC();
   auto causal = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/causal.py");
