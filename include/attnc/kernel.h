@@ -51,8 +51,8 @@ struct KernelOptions {
   int packedRows = 16;
   bool fp8Kv = false; ///< Decode: k and v are E4M3, with scales (Operands::kScales). For GPUs from sm_89 on
   bool lengths = false; ///< Forward, Decode: launches pass a KV length for each sequence (Operands::kvLengths), and must
-  /// Forward, Decode: where the queries of each sequence stand. FromLengths: without `lengths`, by KV_LEN. With Tensor launches
-  /// pass Operands::qOffsets, and must.
+  /// Forward, Decode, and with `ragged` Backward: where the queries of each sequence stand. FromLengths: without `lengths`,
+  /// by KV_LEN. With Tensor launches pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;
   /// Forward, Decode, with `lengths`: launches pass k and v as pools of pages with a page table (Operands::pageTable), and
   /// must: positions of a page, one of kPageSizes. 0: they do not.
@@ -171,6 +171,7 @@ public:
   ///   Sm90               at most 8 for 64 rows of q
   ///                      4 a diagonal with gradients of captures that come of q_idx - kv_idx alone: f32 [B, H,
   ///                      Q_LEN + KV_LEN]
+  ///   ragged batches     rows of all sequences together, and 128 more for each: f32 [H, total + 128 B]
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
   ///                      KernelOptions::deterministic, unless each element is written once
   ///
