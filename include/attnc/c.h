@@ -22,10 +22,11 @@
 // not, give ATTNC_ERROR_ARGUMENT. What cannot be checked: addresses that are no memory, and handles that are destroyed.
 //
 // Structs begin with struct_size, which the caller sets to sizeof of the struct as he knows it. Later versions of attnc
-// add members at the end: they take the smaller struct of an older caller, and give one that is larger than they know
-// back as ATTNC_ERROR_ARGUMENT unless what they do not know is zero. A member that is zero means the default, so
-// `{.struct_size = sizeof x}` is all defaults. Of structs that are filled, as much is written as there is room for.
-// Elements of an array have one struct_size, which is their distance. Structs without a struct_size do not change.
+// add members at the end, and zero in any member means the default: the smaller struct of an older caller is taken as
+// it is, and `{.struct_size = sizeof x}` is all defaults. A struct that is larger than the library knows is taken if
+// what it does not know is zero; else it is ATTNC_ERROR_ARGUMENT. Of structs that are filled, as much is written as
+// there is room for. Elements of an array have one struct_size, which is their distance. Structs without a struct_size
+// do not change.
 //
 // Handles are pointers to what attnc owns. Who creates one destroys it; NULL is destroyed without effect. Strings and
 // arrays that come out of a handle live as long as it does. They are UTF-8, as are those that go in; those end with 0,

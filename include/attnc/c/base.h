@@ -109,7 +109,7 @@ enum {
   ATTNC_KV_LOOP_BLOCK_MASK = 2,
 };
 
-/// A passes of attention.
+/// A pass of attention.
 typedef int32_t attnc_pass;
 enum {
   ATTNC_PASS_FORWARD = 0,
