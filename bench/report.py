@@ -5,7 +5,8 @@
       --plot bench/throughput.svg
 
 The tables replace what stands between the lines `<!-- results -->` and `<!-- /results -->` of the Markdown file, or, with
---name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`; without --table they are printed. The best (lowest) ms of each case and peer counts; only files of one run on one GPU
+--name NAME, between `<!-- results NAME -->` and `<!-- /results NAME -->`; without --table they are printed. The best (lowest)
+ms of each case and peer counts; only files of one run on one GPU
 may be given.
 Exit codes: 0 done; 1 a file is malformed or cannot be read or written (nothing is written then); 2 wrong usage.
 """

@@ -51,15 +51,15 @@ std::vector<std::string> diagnosticIds() {
 }
 
 uint32_t Diagnostics::addSource(Source source) {
-  sources.push_back(std::move(source));
+  texts.push_back(std::move(source));
   lineStarts.emplace_back();
-  return uint32_t(sources.size() - 1);
+  return uint32_t(texts.size() - 1);
 }
 
 std::pair<int, int> Diagnostics::lineAndColumn(Loc loc) const {
   auto& starts = lineStarts[loc.text];
   if (starts.empty()) {
-    std::string_view text = sources[loc.text].text;
+    std::string_view text = texts[loc.text].text;
     starts.push_back(0);
     for (uint32_t i = 0; i < text.size(); ++i)
       if (text[i] == '\n' || (text[i] == '\r' && !(i + 1 < text.size() && text[i + 1] == '\n')))
@@ -71,21 +71,33 @@ std::pair<int, int> Diagnostics::lineAndColumn(Loc loc) const {
 
 void Diagnostics::add(Loc loc, const char* id, std::string_view message, std::string_view hint,
                       const std::vector<std::string>& holes) {
-  for (size_t i = 0; i < found.size(); ++i)
-    if (places[i].begin == loc.begin && places[i].text == loc.text && found[i].id == id) return;
   auto [line, column] = lineAndColumn(loc);
-  Diagnostic diagnostic{id, sources[loc.text].name, line, column, substitute(message, holes), substitute(hint, holes)};
+  Diagnostic diagnostic{id, texts[loc.text].name, line, column, substitute(message, holes), substitute(hint, holes)};
   diagnostic.rendered = render(loc, diagnostic);
-  found.push_back(std::move(diagnostic));
-  places.push_back(loc);
+  put({loc, std::move(diagnostic)});
+}
+
+void Diagnostics::put(Finding finding) {
+  for (const Finding& other : found)
+    if (other.loc.begin == finding.loc.begin && other.loc.text == finding.loc.text &&
+        other.diagnostic.id == finding.diagnostic.id)
+      return;
+  found.push_back(std::move(finding));
   if (found.size() >= kMaxDiagnostics) throw Abort{true};
+}
+
+std::vector<Finding> Diagnostics::take(size_t from) {
+  std::vector<Finding> taken(std::make_move_iterator(found.begin() + int64_t(from)),
+                             std::make_move_iterator(found.end()));
+  found.resize(from);
+  return taken;
 }
 
 /// The line of `loc` as ASCII (one kWide for each other character, whose bytes go to `wide`), and where in it the range
 /// stands. Bytes that are no text become '?'.
 void Diagnostics::sourceLine(Loc loc, std::string& line, size_t& column, size_t& width,
                              std::vector<std::string>& wide) const {
-  std::string_view text = sources[loc.text].text;
+  std::string_view text = texts[loc.text].text;
   size_t begin = loc.begin - size_t(lineAndColumn(loc).second - 1);
   size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
   if (loc.begin - begin > kWindow / 2 && end - begin > kWindow) begin = loc.begin - kWindow / 2;
@@ -136,13 +148,14 @@ Error Diagnostics::error() const {
   std::vector<size_t> order(found.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::make_pair(places[a].text, places[a].begin) < std::make_pair(places[b].text, places[b].begin);
+    return std::make_pair(found[a].loc.text, found[a].loc.begin) <
+           std::make_pair(found[b].loc.text, found[b].loc.begin);
   });
   std::string message;
   std::vector<Diagnostic> sorted;
   for (size_t i : order) {
-    message += found[i].rendered;
-    sorted.push_back(found[i]);
+    message += found[i].diagnostic.rendered;
+    sorted.push_back(found[i].diagnostic);
   }
   return Error::mod(std::move(message), std::move(sorted));
 }

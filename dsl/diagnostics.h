@@ -69,13 +69,21 @@ std::vector<std::string> diagnosticIds();
 /// place, all work ends.
 struct Abort {
   bool fatal = false;
+  bool raised = false; ///< the text itself says so: `raise`, or an `assert` that fails
+};
+
+/// One thing that is wrong, and where.
+struct Finding {
+  Loc loc;
+  Diagnostic diagnostic;
 };
 
 class Diagnostics {
 public:
   /// Adds a text; returns its number, for Loc::text.
   uint32_t addSource(Source source);
-  const Source& source(uint32_t index) const { return sources[index]; }
+  const Source& source(uint32_t index) const { return texts[index]; }
+  size_t sources() const { return texts.size(); }
 
   /// 1-based line and column (in bytes) of a place.
   std::pair<int, int> lineAndColumn(Loc loc) const;
@@ -93,6 +101,11 @@ public:
   }
 
   bool empty() const { return found.empty(); }
+  size_t size() const { return found.size(); }
+  /// Takes back the findings from the given one on.
+  std::vector<Finding> take(size_t from);
+  /// Records a finding as report() does.
+  void put(Finding finding);
   /// All findings as one error, in order of place.
   Error error() const;
 
@@ -102,10 +115,9 @@ private:
   void sourceLine(Loc loc, std::string& line, size_t& column, size_t& width, std::vector<std::string>& wide) const;
   std::string render(Loc loc, const Diagnostic& diagnostic) const;
 
-  std::vector<Source> sources;
+  std::vector<Source> texts;
   mutable std::vector<std::vector<uint32_t>> lineStarts; // per source, made when first needed
-  std::vector<Diagnostic> found;
-  std::vector<Loc> places;
+  std::vector<Finding> found;
 };
 
 } // namespace attnc::dsl

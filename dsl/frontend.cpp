@@ -47,6 +47,26 @@ void readDefine(Tracer& tracer, const std::string& name, std::string_view value,
   tracer.defines[name] = {whole, tracer.eval(*stmt->value)};
 }
 
+/// Parses a text that was given beside the mod, and keeps its tree.
+const Block& parseGiven(Diagnostics& diagnostics, const std::string& option, std::string_view text,
+                        std::vector<std::unique_ptr<Ast>>& trees) {
+  trees.push_back(parse(diagnostics.addSource({option, text}), diagnostics));
+  return trees.back()->body;
+}
+
+/// The expression that picks a mod; null if the text is none, which is reported.
+const Expr* readPick(Tracer& tracer, const std::string& text, std::vector<std::unique_ptr<Ast>>& trees) {
+  Diagnostics& diagnostics = tracer.diagnostics;
+  const Block& body = parseGiven(diagnostics, "<--mod>", text, trees);
+  if (!diagnostics.empty()) return nullptr;
+  const auto* stmt = body.size() == 1 ? llvm::dyn_cast<ExpressionStmt>(body[0]) : nullptr;
+  if (stmt) return stmt->value;
+  Loc whole{0, uint32_t(std::min<size_t>(text.size(), UINT32_MAX)),
+            trees.empty() ? 0 : uint32_t(diagnostics.sources() - 1)};
+  diagnostics.report(whole, diag::pickNotExpression);
+  return nullptr;
+}
+
 /// Runs `work`, which reports to `diagnostics`; the error if anything was reported.
 template <class Work> std::optional<Error> collect(Diagnostics& diagnostics, Work work) {
   try {
@@ -70,7 +90,17 @@ Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options
     if (!diagnostics.empty()) return;
     Tracer tracer(module, diagnostics);
     for (auto& [name, value] : options.defines) readDefine(tracer, name, value, trees);
-    if (diagnostics.empty()) traceMods(tracer, *ast);
+    for (const CaptureInfo& info : options.available) tracer.available[info.name] = info;
+    for (const std::string& declaration : options.captures) {
+      const Block& body = parseGiven(diagnostics, "<--capture>", declaration, trees);
+      if (diagnostics.empty()) tracer.runDeclarations(body);
+    }
+    for (const ir::TensorCapture& capture : module.tensors) tracer.given.insert(capture.name);
+    for (const ir::ScalarCapture& capture : module.scalars) tracer.given.insert(capture.name);
+    std::vector<const Expr*> picks;
+    for (const std::string& pick : options.mods)
+      if (const Expr* expr = readPick(tracer, pick, trees)) picks.push_back(expr);
+    if (diagnostics.empty()) traceMods(tracer, *ast, picks);
   });
   if (error) return std::move(*error);
   return withoutElements(module);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "attnc/error.h"
+#include "attnc/mod.h"
 #include "ir/ir.h"
 
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attnc::dsl {
 
@@ -15,6 +17,12 @@ struct FrontendOptions {
   std::string name = "<mod>";
   /// Overrides of the mod's constants: name -> text of a literal.
   std::map<std::string, std::string> defines;
+  /// Expressions that yield the mods, evaluated after the text: `make_mask(offsets)`. Empty: the text says which.
+  std::vector<std::string> mods;
+  /// Declarations of captures, as the text may hold them: `offsets: i32[N]`. They win over what the text assigns.
+  std::vector<std::string> captures;
+  /// Captures that are there if the mod needs a name that the text does not have, or cannot evaluate.
+  std::vector<CaptureInfo> available;
 };
 
 /// The module of a mod's text, verified in its typing but not simplified; Node::line is set. dsl/SPEC.md is the

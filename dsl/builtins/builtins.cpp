@@ -9,8 +9,8 @@ namespace attnc::dsl {
 
 namespace {
 
-llvm::SmallVector<llvm::ArrayRef<Builtin>, 5> tables() {
-  return {pythonBuiltins(), floatBuiltins(), operatorBuiltins(), numberBuiltins(), arrayBuiltins()};
+llvm::SmallVector<llvm::ArrayRef<Builtin>, 6> tables() {
+  return {pythonBuiltins(), objectBuiltins(), floatBuiltins(), operatorBuiltins(), numberBuiltins(), arrayBuiltins()};
 }
 
 struct DTypeName {

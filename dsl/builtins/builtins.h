@@ -18,6 +18,10 @@ enum Where : unsigned {
   kMethod = 64,       ///< x.name() of numbers, arrays and tensors
   kListMethod = 128,  ///< x.name() of lists
   kElementwise = 256, ///< called once for each element where an argument is an array
+  kAnything = 512,    ///< called with what cannot be evaluated, too
+  kDictMethod = 1024, ///< x.name() of dicts
+  kIgnored = 4096,    ///< of objects whose class is made from one of another module
+  kGym = 2048,        ///< attn_gym.masks.name, attn_gym.utils.name
 };
 
 /// The arguments of a call, matched with the parameters of a builtin.
@@ -47,6 +51,7 @@ std::vector<llvm::StringRef> builtinNames(unsigned places);
 
 // The tables, by what the functions are about.
 llvm::ArrayRef<Builtin> pythonBuiltins();
+llvm::ArrayRef<Builtin> objectBuiltins();
 llvm::ArrayRef<Builtin> floatBuiltins();
 llvm::ArrayRef<Builtin> operatorBuiltins();
 llvm::ArrayRef<Builtin> numberBuiltins();

@@ -55,6 +55,7 @@ Object len(Tracer& tracer, const Bound& bound) {
   Object value = bound[0];
   if (value.is<Sequence*>()) return int64_t(value.as<Sequence*>()->items.size());
   if (value.is<const Str*>()) return int64_t(value.as<const Str*>()->text.size());
+  if (value.is<Dict*>()) return int64_t(value.as<Dict*>()->items.size());
   if (value.is<const RangeObject*>() && value.as<const RangeObject*>()->size() <= INT64_MAX)
     return int64_t(value.as<const RangeObject*>()->size());
   std::vector<Object> shape;

@@ -101,6 +101,7 @@ Object select(Context& context, Object condition, Object yes, Object no) {
 }
 
 Object decay(Context& context, Object value) {
+  if (value.is<const Deferred*>()) context.force(*value.as<const Deferred*>());
   if (!value.is<const Tensor*>() || !value.as<const Tensor*>()->order.empty()) return value;
   return readElement(context, *value.as<const Tensor*>());
 }
@@ -236,6 +237,7 @@ bool truth(Context& context, Object value) {
   if (value.is<NoneObject>()) return false;
   if (value.is<const Str*>()) return !value.as<const Str*>()->text.empty();
   if (value.is<Sequence*>()) return !value.as<Sequence*>()->items.empty();
+  if (value.is<Dict*>()) return !value.as<Dict*>()->items.empty();
   if (value.is<const RangeObject*>()) return value.as<const RangeObject*>()->size() != 0;
   if (value.isTraced() || value.isArrayLike()) context.fail(diag::tracedCondition, context.describe(value));
   return true;

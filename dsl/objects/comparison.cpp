@@ -1,6 +1,7 @@
 // In: a comparison of two values of any kind. Out: a bool, known or traced; for arrays an array of them.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/arrays.h"
+#include "dsl/objects/indexing.h"
 #include "dsl/objects/known_numbers.h"
 
 namespace attnc::dsl {
@@ -40,6 +41,9 @@ bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
   if (left.is<DTypeObject>()) return left.as<DTypeObject>().type == right.as<DTypeObject>().type;
   if (left.is<const Builtin*>()) return left.as<const Builtin*>() == right.as<const Builtin*>();
   if (left.is<const Function*>()) return left.as<const Function*>() == right.as<const Function*>();
+  if (left.is<Class*>()) return left.as<Class*>() == right.as<Class*>();
+  if (left.is<Instance*>()) return left.as<Instance*>() == right.as<Instance*>();
+  if (left.is<Opaque>()) return left.as<Opaque>().name == right.as<Opaque>().name;
   if (!left.is<Sequence*>()) badOperands(context, CompareOp::Eq, left, right);
   const auto &a = left.as<Sequence*>()->items, &b = right.as<Sequence*>()->items;
   if (a.size() != b.size() || left.as<Sequence*>()->isList != right.as<Sequence*>()->isList) return false;
@@ -65,6 +69,9 @@ Object contains(Context& context, Object item, Object container) {
     return binary(context, BinaryOp::And, compareScalars(context, CompareOp::Ge, item, range.start),
                   compareScalars(context, CompareOp::Lt, item, range.stop));
   }
+  if (container.is<Dict*>()) return findItem(context, *container.as<Dict*>(), item) != nullptr;
+  if (container.is<const Str*>() && item.is<const Str*>())
+    return container.as<const Str*>()->text.find(item.as<const Str*>()->text) != std::string::npos;
   if (!container.is<Sequence*>()) badOperands(context, CompareOp::In, item, container);
   Object found = false;
   for (Object candidate : container.as<Sequence*>()->items) {

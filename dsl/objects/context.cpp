@@ -7,7 +7,38 @@ void Context::charge(uint64_t count) {
   steps += count;
   if (steps <= kMaxSteps) return;
   diagnostics.report(at, diag::tooManySteps, Count(kMaxSteps));
-  throw Abort{true};
+  throw Abort{refills == 0};
+}
+
+void Context::force(const Deferred& deferred) {
+  for (const Finding& finding : deferred.findings) diagnostics.put(finding);
+  pending = deferred;
+  pending.findings.clear();
+  at = deferred.at;
+  throw Abort{false, deferred.raised};
+}
+
+void Context::failUndefined(llvm::StringRef name, Scope* scope) {
+  pending.undefined = name;
+  pending.at = at;
+  pending.scope = scope;
+  throw Abort{};
+}
+
+const Deferred* Context::attempt(llvm::function_ref<void()> work, bool takesRaised) {
+  const size_t before = diagnostics.size();
+  try {
+    work();
+    return nullptr;
+  } catch (const Abort& abort) {
+    if (abort.fatal || (abort.raised && !takesRaised)) throw;
+    Deferred deferred = std::exchange(pending, {});
+    deferred.findings = diagnostics.take(before);
+    deferred.raised = abort.raised;
+    if (deferred.undefined.empty()) deferred.at = at;
+    charge(kDeferralSteps);
+    return heap.make<Deferred>(std::move(deferred));
+  }
 }
 
 ir::Value Context::make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr) {

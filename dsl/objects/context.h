@@ -7,6 +7,8 @@
 #include "dsl/objects/object.h"
 #include "ir/loops.h"
 
+#include <llvm/ADT/STLFunctionalExtras.h>
+
 namespace attnc::dsl {
 
 class Context {
@@ -23,8 +25,22 @@ public:
     diagnostics.fail(at, row, holes...);
   }
 
+  /// What has been put off is needed now: ends what is being evaluated, for the reasons that ended it before.
+  [[noreturn]] void force(const Deferred& deferred);
+  /// Runs `work`. null, or why it could not be done. Not for what ends everything; nor, unless `takesRaised`, for
+  /// what the text itself raises.
+  const Deferred* attempt(llvm::function_ref<void()> work, bool takesRaised = false);
+  /// Ends the evaluation because of a name that is not defined.
+  [[noreturn]] void failUndefined(llvm::StringRef name, Scope* scope);
+
   /// Pays for work; a mod that asks for too much ends here.
   void charge(uint64_t count);
+  /// Whether a statement that is too long is put off, and what follows starts anew; so many times.
+  unsigned refills = 0;
+  void refill() {
+    --refills;
+    steps = 0;
+  }
 
   /// A new node of the IR, with the current line. Its operands must have the types that the operation asks for.
   ir::Value make(ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands = {}, int64_t attr = 0);
@@ -39,6 +55,10 @@ public:
   Object makeSequence(bool isList, std::vector<Object> items);
   Object makeStr(std::string text);
   std::string describe(Object value) const { return dsl::describe(module, value); }
+
+protected:
+  /// Of the exception under way: an undefined name, about which nothing is reported yet.
+  Deferred pending;
 
 private:
   ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);

@@ -255,7 +255,49 @@ const Tensor* indexAxis(Context& context, const Tensor& tensor, size_t position,
   return result;
 }
 
+Object* findItem(Context& context, Dict& dict, Object key) {
+  const bool isKey = key.isKnownNumber() || key.is<const Str*>() || key.is<NoneObject>() || key.is<DTypeObject>() ||
+                     (key.is<Sequence*>() && !key.as<Sequence*>()->isList);
+  if (!isKey) context.fail(diag::badKey, context.describe(key));
+  for (auto& [other, value] : dict.items) {
+    Object isEqual = other.storage.index() == key.storage.index() || (other.isNumber() && key.isNumber())
+                         ? compare(context, CompareOp::Eq, other, key)
+                         : Object(false);
+    context.charge(1);
+    if (isEqual.is<bool>() && isEqual.as<bool>()) return &value;
+  }
+  return nullptr;
+}
+
+void setItem(Context& context, Dict& dict, Object key, Object value) {
+  if (Object* item = findItem(context, dict, key)) {
+    *item = value;
+    return;
+  }
+  if (dict.items.size() >= kMaxItems) context.fail(diag::tooManyItems, Count(dict.items.size() + 1), Count(kMaxItems));
+  dict.items.emplace_back(key, value);
+}
+
+void deleteSubscript(Context& context, Object base, Object index) {
+  if (base.is<Dict*>()) {
+    auto& items = base.as<Dict*>()->items;
+    const Object* item = findItem(context, *base.as<Dict*>(), index);
+    if (!item) context.fail(diag::noItem);
+    llvm::erase_if(items, [&](auto& pair) { return &pair.second == item; });
+    return;
+  }
+  if (!base.is<Sequence*>() || !base.as<Sequence*>()->isList) context.fail(diag::notAssignable, context.describe(base));
+  auto& items = base.as<Sequence*>()->items;
+  if (!index.is<int64_t>()) context.fail(diag::badIndex, context.describe(index));
+  items.erase(items.begin() + int64_t(wrapKnownIndex(context, index.as<int64_t>(), items.size())));
+}
+
 Object subscript(Context& context, Object base, Object index) {
+  if (base.is<Dict*>()) {
+    Object* item = findItem(context, *base.as<Dict*>(), decay(context, index));
+    if (!item) context.fail(diag::noItem);
+    return *item;
+  }
   if (base.is<const Tensor*>()) return indexTensor(context, *base.as<const Tensor*>(), index);
   if (base.is<const Array*>()) return indexArray(context, *base.as<const Array*>(), index);
   if (base.is<Sequence*>()) return indexSequence(context, base, index);
@@ -272,6 +314,7 @@ Object subscript(Context& context, Object base, Object index) {
 
 void assignSubscript(Context& context, Object base, Object index, Object value) {
   if (base.isArrayLike()) context.fail(diag::readOnly, context.describe(base));
+  if (base.is<Dict*>()) return setItem(context, *base.as<Dict*>(), index, value);
   if (!base.is<Sequence*>() || !base.as<Sequence*>()->isList) context.fail(diag::notAssignable, context.describe(base));
   auto& items = base.as<Sequence*>()->items;
   if (!index.is<int64_t>()) context.fail(diag::badIndex, context.describe(index));

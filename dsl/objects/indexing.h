@@ -6,8 +6,14 @@
 namespace attnc::dsl {
 
 Object subscript(Context& context, Object base, Object index);
-/// base[index] = value: lists only.
+/// base[index] = value: lists and dicts only.
 void assignSubscript(Context& context, Object base, Object index, Object value);
+/// del base[index]: lists and dicts only.
+void deleteSubscript(Context& context, Object base, Object index);
+/// Adds or replaces an item of a dict. Keys are known before launch.
+void setItem(Context& context, Dict& dict, Object key, Object value);
+/// The value of a key; null if there is none.
+Object* findItem(Context& context, Dict& dict, Object key);
 /// Element `index` of an extent, counted from the end if negative; an error if outside.
 size_t wrapKnownIndex(Context& context, int64_t index, size_t size);
 

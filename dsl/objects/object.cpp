@@ -11,7 +11,13 @@ uint64_t RangeObject::size() const {
 
 bool Object::isCallable() const {
   return is<const Function*>() || is<const Partial*>() || is<const Builtin*>() || is<const Method*>() ||
-         is<const MaskList*>();
+         is<const MaskList*>() || is<Class*>() || (is<Instance*>() && findMember(*as<Instance*>()->type, "__call__"));
+}
+
+const Object* findMember(const Class& type, llvm::StringRef name) {
+  for (const Class* part : type.order)
+    if (auto found = part->members.find(name); found != part->members.end()) return &found->second;
+  return nullptr;
 }
 
 namespace {
@@ -55,7 +61,11 @@ struct Describe {
     }
     return "a traced value";
   }
-  std::string operator()(PoisonObject) const { return "an erroneous value"; }
+  std::string operator()(const Deferred*) const { return "an erroneous value"; }
+  std::string operator()(Dict*) const { return "a dict"; }
+  std::string operator()(Class* type) const { return "the class `" + type->name.str() + "`"; }
+  std::string operator()(Instance* instance) const { return "an object of `" + instance->type->name.str() + "`"; }
+  std::string operator()(const Descriptor*) const { return "a method"; }
 };
 
 } // namespace

@@ -18,8 +18,6 @@ class Object;
 
 struct NoneObject {};
 struct EllipsisObject {};
-/// The result of an error that was reported already; using it reports nothing more.
-struct PoisonObject {};
 
 struct Str {
   std::string text;
@@ -32,6 +30,11 @@ struct Method;
 struct MaskList;
 struct Array;
 struct Tensor;
+struct Deferred;
+struct Dict;
+struct Class;
+struct Instance;
+struct Descriptor;
 
 struct RangeObject {
   int64_t start = 0, stop = 0, step = 1;
@@ -65,10 +68,10 @@ inline constexpr bool kIsAlternative<T, std::variant<Ts...>> = (std::is_same_v<T
 
 class Object {
 public:
-  using Storage =
-      std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*, const SliceObject*,
-                   EllipsisObject, const Function*, const Partial*, const Builtin*, const Method*, const MaskList*,
-                   Namespace, DTypeObject, TypeInfo, Opaque, const Array*, const Tensor*, ir::Value, PoisonObject>;
+  using Storage = std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*,
+                               const SliceObject*, EllipsisObject, const Function*, const Partial*, const Builtin*,
+                               const Method*, const MaskList*, Namespace, DTypeObject, TypeInfo, Opaque, const Array*,
+                               const Tensor*, ir::Value, const Deferred*, Dict*, Class*, Instance*, const Descriptor*>;
 
   Object() = default;
   template <class T>
@@ -105,6 +108,7 @@ struct SliceObject {
 struct Function {
   const FunctionNode* node = nullptr;
   Scope* closure = nullptr;
+  Class* owner = nullptr;       ///< of a method: the class in whose body it stands
   std::vector<Object> defaults; ///< one a parameter; unused where there is none
 };
 
@@ -148,12 +152,55 @@ struct Tensor {
   bool isDetached = false;              ///< its elements pass no gradients
 };
 
-/// Names of a function's activation, of a comprehension, or of the module.
+using Names = llvm::SmallDenseMap<llvm::StringRef, Object, 8>;
+
+/// Names of a function's activation, of a class's body, of a comprehension, or of the module.
 struct Scope {
   Scope* parent = nullptr;
   const FunctionNode* function = nullptr; ///< whose locals these are; null for the module and for comprehensions
-  using Names = llvm::SmallDenseMap<llvm::StringRef, Object, 8>;
+  Class* owner = nullptr;                 ///< of a method's activation: its class; of a class's body: the class
+  bool isClass = false;                   ///< functions inside do not see these names
   Names names = Names();
+};
+
+/// What could not be evaluated, and why. It is an error once somebody needs it.
+struct Deferred {
+  std::vector<Finding> findings;
+  /// Of an undefined name, in place of findings: what is said about it is found out when it is reported.
+  llvm::StringRef undefined = {};
+  Loc at = {};
+  Scope* scope = nullptr;
+  bool raised = false;
+};
+
+struct Dict {
+  std::vector<std::pair<Object, Object>> items; ///< in order of insertion
+};
+
+/// A class of the text.
+struct Class {
+  llvm::StringRef name;
+  std::vector<Object> bases; ///< of other modules: Deferred or Opaque
+  std::vector<Class*> order; ///< in which members are looked up: the class itself, then the classes it is made from
+  Names members = Names();
+  std::vector<llvm::StringRef> fields; ///< annotated names in the body, in order
+  bool isDataclass = false;
+  Instance* isSuperOf = nullptr; ///< of what super() gives: the object itself
+};
+
+struct Instance {
+  Class* type = nullptr;
+  Names names = Names();
+};
+
+/// The member of a class or of the classes it is made from; null if there is none.
+const Object* findMember(const Class& type, llvm::StringRef name);
+
+/// staticmethod(f), classmethod(f), property(f)
+struct Descriptor {
+  enum class Kind : uint8_t { Static, Class, Property };
+  Kind kind;
+  Object function;
 };
 
 } // namespace attnc::dsl

@@ -44,7 +44,10 @@ enum class ExprKind : uint8_t {
   Sequence,
   Lambda,
   Comprehension,
-  Starred
+  Starred,
+  Dict,
+  Named,
+  Unsupported
 };
 
 struct Expr {
@@ -98,7 +101,7 @@ struct ConditionalExpr : ExprOf<ExprKind::Conditional> {
   Expr *condition = nullptr, *yes = nullptr, *no = nullptr;
 };
 struct Keyword {
-  llvm::StringRef name;
+  llvm::StringRef name; ///< empty: `**value`
   Loc loc;
   Expr* value = nullptr;
 };
@@ -128,13 +131,28 @@ struct ComprehensionClause {
   Expr *target = nullptr, *iterable = nullptr;
   std::vector<Expr*> conditions;
 };
-/// A list comprehension or a generator expression, which is evaluated as a list.
+/// A list comprehension, or a generator expression or a set comprehension, which are evaluated as lists; with a `key` a
+/// dict comprehension.
 struct ComprehensionExpr : ExprOf<ExprKind::Comprehension> {
-  Expr* element = nullptr;
+  Expr *key = nullptr, *element = nullptr;
   std::vector<ComprehensionClause> clauses;
 };
 struct StarredExpr : ExprOf<ExprKind::Starred> {
   Expr* value = nullptr;
+};
+/// {key: value, **value}; keys are null where there is none.
+struct DictExpr : ExprOf<ExprKind::Dict> {
+  std::vector<std::pair<Expr*, Expr*>> items;
+};
+/// (name := value)
+struct NamedExpr : ExprOf<ExprKind::Named> {
+  NameExpr* target = nullptr;
+  Expr* value = nullptr;
+};
+/// Python that the mod language has no meaning for; an error when it is evaluated. `what` is null for an int beyond 64
+/// bits.
+struct UnsupportedExpr : ExprOf<ExprKind::Unsupported> {
+  const char* what = nullptr;
 };
 
 enum class StmtKind : uint8_t {
@@ -152,7 +170,12 @@ enum class StmtKind : uint8_t {
   Def,
   Import,
   Assert,
-  Raise
+  Raise,
+  Class,
+  Try,
+  With,
+  Del,
+  Unsupported
 };
 
 struct Stmt {
@@ -167,11 +190,12 @@ template <StmtKind K> struct StmtOf : Stmt {
 
 using Block = std::vector<Stmt*>;
 
-enum class ParameterKind : uint8_t { Positional, Variadic, KeywordOnly };
+enum class ParameterKind : uint8_t { Positional, Variadic, KeywordOnly, Keywords };
 struct Parameter {
   llvm::StringRef name;
   Loc loc;
   ParameterKind kind = ParameterKind::Positional;
+  Expr* annotation = nullptr;
   Expr* defaultValue = nullptr;
 };
 
@@ -180,9 +204,11 @@ struct FunctionNode {
   llvm::StringRef name;
   Loc loc; ///< of the name
   std::vector<Parameter> parameters;
-  Block body;               ///< of a def
-  Expr* result = nullptr;   ///< of a lambda
-  llvm::StringSet<> locals; ///< names that the body binds, parameters included
+  Block body;                           ///< of a def
+  Expr* result = nullptr;               ///< of a lambda
+  llvm::StringSet<> locals;             ///< names that the body binds, parameters included
+  llvm::StringSet<> globals, nonlocals; ///< names that the body binds elsewhere
+  const char* unsupported = nullptr;    ///< why it cannot be called: "a generator"
 };
 
 struct LambdaExpr : ExprOf<ExprKind::Lambda> {
@@ -225,6 +251,12 @@ struct ContinueStmt : StmtOf<StmtKind::Continue> {};
 struct PassStmt : StmtOf<StmtKind::Pass> {};
 struct DefStmt : StmtOf<StmtKind::Def> {
   FunctionNode* function = nullptr;
+  std::vector<Expr*> decorators;
+};
+/// `function` has the name and the body, which is evaluated in a scope of its own.
+struct ClassStmt : StmtOf<StmtKind::Class> {
+  FunctionNode* function = nullptr;
+  std::vector<Expr*> bases, decorators;
 };
 struct ImportedName {
   llvm::StringRef name;
@@ -238,11 +270,37 @@ struct ImportStmt : StmtOf<StmtKind::Import> {
   Loc moduleLoc;
   std::vector<ImportedName> names;
   std::vector<std::string> paths; ///< of `import`: one dotted path a name
+  bool isRelative = false, isStar = false;
 };
 struct AssertStmt : StmtOf<StmtKind::Assert> {
   Expr *condition = nullptr, *message = nullptr;
 };
-struct RaiseStmt : StmtOf<StmtKind::Raise> {};
+struct RaiseStmt : StmtOf<StmtKind::Raise> {
+  Expr* exception = nullptr;
+};
+struct Handler {
+  Expr* type = nullptr; ///< null: it takes all
+  llvm::StringRef name;
+  Block body;
+};
+struct TryStmt : StmtOf<StmtKind::Try> {
+  Block body;
+  std::vector<Handler> handlers;
+  Block otherwise, finally;
+};
+struct WithStmt : StmtOf<StmtKind::With> {
+  std::vector<std::pair<Expr*, Expr*>> items; ///< a context, and the target that it is bound to or null
+  Block body;
+};
+struct DelStmt : StmtOf<StmtKind::Del> {
+  std::vector<Expr*> targets;
+};
+/// Python that the mod language has no meaning for; an error when it is reached. `body`: what would be executed, for
+/// the names that it binds.
+struct UnsupportedStmt : StmtOf<StmtKind::Unsupported> {
+  const char* what = "";
+  Block body;
+};
 
 /// A parsed text: its statements, and the nodes they are made of.
 struct Ast {

@@ -136,12 +136,14 @@ private:
     out << "(call ";
     expression(*expr.callee);
     for (const Expr* argument : expr.arguments) out << ' ', expression(*argument);
-    for (const Keyword& keyword : expr.keywords) out << ' ' << keyword.name << '=', expression(*keyword.value);
+    for (const Keyword& keyword : expr.keywords)
+      out << ' ' << (keyword.name.empty() ? "**" : keyword.name.str() + "="), expression(*keyword.value);
     out << ')';
   }
 
   void comprehension(const ComprehensionExpr& expr) {
     out << "(comprehension ";
+    if (expr.key) expression(*expr.key), out << ": ";
     expression(*expr.element);
     for (const ComprehensionClause& clause : expr.clauses) {
       out << ' ';
@@ -155,7 +157,8 @@ private:
     out << '(';
     const char* separator = "";
     for (const Parameter& parameter : function.parameters) {
-      out << separator << (parameter.kind == ParameterKind::Variadic ? "*" : "") << parameter.name;
+      out << separator << (parameter.kind == ParameterKind::Variadic ? "*" : "")
+          << (parameter.kind == ParameterKind::Keywords ? "**" : "") << parameter.name;
       if (parameter.kind == ParameterKind::KeywordOnly) out << "!";
       if (parameter.defaultValue) out << '=', expression(*parameter.defaultValue);
       separator = " ";
@@ -205,11 +208,52 @@ private:
     case ExprKind::Lambda: return lambda(*cast<LambdaExpr>(expr).function);
     case ExprKind::Comprehension: return comprehension(cast<ComprehensionExpr>(expr));
     case ExprKind::Starred: return list("*", {cast<StarredExpr>(expr).value});
+    case ExprKind::Dict:
+      out << "(dict";
+      for (auto [key, value] : cast<DictExpr>(expr).items) {
+        out << ' ';
+        if (key) expression(*key), out << ": ";
+        if (!key) out << "**";
+        expression(*value);
+      }
+      out << ')';
+      return;
+    case ExprKind::Named: return list(":=", {cast<NamedExpr>(expr).target, cast<NamedExpr>(expr).value});
+    case ExprKind::Unsupported: out << "(unsupported)"; return;
     }
   }
 
+  void decorators(llvm::ArrayRef<Expr*> items) {
+    for (Expr* item : items) {
+      simple("@", {item});
+      out.indent(2 * depth);
+    }
+  }
+
+  void attempt(const TryStmt& stmt) {
+    out << "(try)\n";
+    nested(stmt.body);
+    for (const Handler& handler : stmt.handlers) {
+      out.indent(2 * depth);
+      headed("except", {handler.type}, handler.body);
+    }
+    otherwise(stmt.otherwise);
+    if (stmt.finally.empty()) return;
+    out.indent(2 * depth) << "(finally)\n";
+    nested(stmt.finally);
+  }
+
+  void with(const WithStmt& stmt) {
+    llvm::SmallVector<Expr*, 4> items;
+    for (auto [context, target] : stmt.items) {
+      items.push_back(context);
+      if (target) items.push_back(target);
+    }
+    headed("with", items, stmt.body);
+  }
+
   void imports(const ImportStmt& stmt) {
-    out << (stmt.isFrom ? "(from " + stmt.module : "(import");
+    out << (stmt.isFrom ? "(from " + stmt.module : "(import") << (stmt.isStar ? " *" : "");
     for (size_t i = 0; i < stmt.names.size(); ++i) {
       out << ' ' << (stmt.isFrom ? stmt.names[i].name : llvm::StringRef(stmt.paths[i]));
       if (!stmt.names[i].as.empty()) out << " as " << stmt.names[i].as;
@@ -263,6 +307,7 @@ private:
     case StmtKind::Continue: return simple("continue", {});
     case StmtKind::Pass: return simple("pass", {});
     case StmtKind::Def:
+      decorators(cast<DefStmt>(stmt).decorators);
       out << "(def " << cast<DefStmt>(stmt).function->name << ' ';
       parameters(*cast<DefStmt>(stmt).function);
       out << ")\n";
@@ -270,6 +315,14 @@ private:
     case StmtKind::Import: return imports(cast<ImportStmt>(stmt));
     case StmtKind::Assert: return simple("assert", {cast<AssertStmt>(stmt).condition});
     case StmtKind::Raise: return simple("raise", {});
+    case StmtKind::Class:
+      decorators(cast<ClassStmt>(stmt).decorators);
+      return headed(("class " + cast<ClassStmt>(stmt).function->name.str()).c_str(), cast<ClassStmt>(stmt).bases,
+                    cast<ClassStmt>(stmt).function->body);
+    case StmtKind::Try: return attempt(cast<TryStmt>(stmt));
+    case StmtKind::With: return with(cast<WithStmt>(stmt));
+    case StmtKind::Del: return simple("del", cast<DelStmt>(stmt).targets);
+    case StmtKind::Unsupported: return simple("unsupported", {});
     }
   }
 

@@ -27,6 +27,15 @@ constexpr Fixed kPuncts[] = {
 bool isNameStart(char c) { return llvm::isAlpha(c) || c == '_'; }
 bool isNameChar(char c) { return llvm::isAlnum(c) || c == '_'; }
 
+/// Letters beyond ASCII that names are written with: Latin, Greek, Cyrillic and the scripts of East Asia.
+bool isLetter(uint32_t c) {
+  constexpr std::pair<uint32_t, uint32_t> kLetters[] = {
+      {0xb5, 0xb5},     {0xc0, 0xd6},     {0xd8, 0xf6},     {0xf8, 0x2af},    {0x370, 0x37d},
+      {0x386, 0x386},   {0x388, 0x481},   {0x48a, 0x52f},   {0x1d62, 0x1d6a}, {0x1e00, 0x1fbc},
+      {0x2080, 0x209c}, {0x3041, 0x30ff}, {0x3400, 0x9fff}, {0xac00, 0xd7a3}};
+  return llvm::any_of(kLetters, [&](auto range) { return c >= range.first && c <= range.second; });
+}
+
 Tok keywordOrName(llvm::StringRef text) {
   return llvm::StringSwitch<Tok>(text)
 #define KEYWORD(Name, text) .Case(text, Tok::K##Name)
@@ -151,7 +160,7 @@ private:
       continuation();
     } else if (llvm::isDigit(c) || (c == '.' && llvm::isDigit(peek(1)))) {
       number();
-    } else if (isNameStart(c)) {
+    } else if (isNameStart(c) || letterLength() > 0) {
       name();
     } else if (c == '"' || c == '\'') {
       string(at);
@@ -169,9 +178,21 @@ private:
     joined = true;
   }
 
+  /// Bytes of the letter beyond ASCII that stands here, or 0.
+  size_t letterLength() const {
+    if (at >= text.size() || !(text[at] & 0x80)) return 0;
+    const auto* begin = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
+    const auto* next = begin;
+    llvm::UTF32 letter = 0;
+    if (llvm::convertUTF8Sequence(&next, begin + std::min<size_t>(4, text.size() - at), &letter,
+                                  llvm::strictConversion) != llvm::conversionOK)
+      return 0;
+    return isLetter(letter) ? size_t(next - begin) : 0;
+  }
+
   void name() {
     size_t begin = at;
-    while (isNameChar(peek())) ++at;
+    while (isNameChar(peek()) || letterLength() > 0) at += std::max<size_t>(letterLength(), 1);
     if ((peek() == '"' || peek() == '\'') && at - begin <= 2) return string(begin);
     push(keywordOrName(llvm::StringRef(text.data() + begin, at - begin)), begin);
   }
@@ -180,7 +201,12 @@ private:
     char quote = peek();
     bool triple = peek(1) == quote && peek(2) == quote;
     at += triple ? 3 : 1;
+    const bool isFormat = llvm::StringRef(text)
+                              .slice(begin, at)
+                              .take_until([](char c) { return c == '"' || c == '\''; })
+                              .find_insensitive("f") != llvm::StringRef::npos;
     while (at < text.size()) {
+      if (isFormat && peek() == '{' && skipField(triple)) continue;
       if (peek() == '\\') {
         at = std::min(at + 2, text.size());
       } else if (triple ? peek() == quote && peek(1) == quote && peek(2) == quote : peek() == quote) {
@@ -194,6 +220,27 @@ private:
       }
     }
     diagnostics.report(here(begin, 1), diag::unclosedString);
+  }
+
+  /// Skips {expression} of a format string, in which strings of any quotes may stand. False if none is closed on the
+  /// line.
+  bool skipField(bool acrossLines) {
+    if (peek(1) == '{') {
+      at += 2;
+      return true;
+    }
+    size_t end = at + 1;
+    for (size_t open = 1; open; ++end) {
+      if (end >= text.size() || (!acrossLines && (text[end] == '\n' || text[end] == '\r'))) return false;
+      if (text[end] == '{') ++open;
+      if (text[end] == '}') --open;
+      if (text[end] != '"' && text[end] != '\'') continue;
+      size_t close = text.find_first_of(text[end] == '"' ? "\"\n" : "'\n", end + 1);
+      if (close == std::string_view::npos || text[close] == '\n') return false;
+      end = close;
+    }
+    at = end;
+    return true;
   }
 
   void punctuation() {
@@ -254,11 +301,14 @@ private:
     } else {
       ok = decimal(spelled, isFloat);
     }
+    const bool isImaginary = base == 10 && llvm::toLower(peek()) == 'j' && !isNameChar(peek(1));
+    if (isImaginary) ++at;
     if (isNameChar(peek())) {
       ok = false;
       while (isNameChar(peek())) ++at;
     }
-    finishNumber(begin, spelled, base, isFloat, ok);
+    finishNumber(begin, spelled, base, isFloat || isImaginary, ok);
+    tokens.back().isBeyond |= isImaginary;
   }
 
   bool decimal(std::string& spelled, bool& isFloat) {
@@ -293,7 +343,7 @@ private:
     else if (isFloat)
       ok = !spelled.getAsDouble(tokens.back().real);
     else if (spelled.getAsInteger(base, tokens.back().integer))
-      diagnostics.report(loc, diag::intTooLarge);
+      tokens.back().isBeyond = true;
   }
 
   struct Width {

@@ -27,8 +27,9 @@ enum class Tok : uint8_t {
 struct Token {
   Tok kind = Tok::End;
   Loc loc;
-  int64_t integer = 0; ///< of Int
-  double real = 0;     ///< of Float
+  int64_t integer = 0;   ///< of Int
+  double real = 0;       ///< of Float
+  bool isBeyond = false; ///< an Int that does not fit, or a Float that is imaginary
 };
 
 /// The tokens of a text, ending with Newline (if there is any other token) and End. What is wrong is reported; on an

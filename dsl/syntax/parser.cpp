@@ -1,5 +1,5 @@
 // In: a text. Out: its statements. After an error the parser goes on at the next statement, so that one run shows
-// several. Not: classes, exceptions, `with`, `del`, `global`, decorators, `match`; each is refused by name.
+// several. Not: what a statement means; one that the mod language has no meaning for is a node that says so.
 #include "dsl/syntax/parser.h"
 
 #include "dsl/syntax/parser_base.h"
@@ -59,19 +59,200 @@ private:
     } while (open);
   }
 
-  /// compound = def | if | while | for; null if none starts here.
+  /// compound = { decorator } ( def | class ) | if | while | for | try | with | async | match; null if none starts
+  /// here.
   Stmt* parseCompound() {
     switch (peek().kind) {
     case Tok::KDef: return parseDef();
     case Tok::KIf: return parseIf();
     case Tok::KWhile: return parseWhile();
     case Tok::KFor: return parseFor();
-    case Tok::KClass: unsupported(peek().loc, "a class");
-    case Tok::KTry: unsupported(peek().loc, "`try`");
-    case Tok::KWith: unsupported(peek().loc, "`with`");
-    case Tok::KAsync: unsupported(peek().loc, "`async`");
-    case Tok::At: unsupported(peek().loc, "a decorator");
+    case Tok::KClass: return parseClass();
+    case Tok::KTry: return parseTry();
+    case Tok::KWith: return parseWith();
+    case Tok::KAsync: return parseAsync();
+    case Tok::At: return parseDecorated();
+    case Tok::Name: return isMatch() ? parseMatch() : nullptr;
     default: return nullptr;
+    }
+  }
+
+  /// decorated = "@" expression NEWLINE { "@" expression NEWLINE } ( def | class )
+  Stmt* parseDecorated() {
+    std::vector<Expr*> decorators;
+    while (accept(Tok::At)) {
+      decorators.push_back(parseExpression());
+      expect(Tok::Newline, "the end of the line");
+    }
+    Stmt* stmt = is(Tok::KClass) ? parseClass() : is(Tok::KAsync) ? parseAsync() : nullptr;
+    if (!stmt && !is(Tok::KDef)) unexpected("a function or a class");
+    if (!stmt) stmt = parseDef();
+    if (auto* def = llvm::dyn_cast<DefStmt>(stmt)) def->decorators = std::move(decorators);
+    if (auto* made = llvm::dyn_cast<ClassStmt>(stmt)) made->decorators = std::move(decorators);
+    return stmt;
+  }
+
+  /// class = "class" NAME [ "(" arguments ")" ] block
+  Stmt* parseClass() {
+    auto* stmt = node<ClassStmt>(next().loc);
+    Token name = parseName("the class's name");
+    stmt->function = ast.arena.make<FunctionNode>();
+    stmt->function->name = text(name.loc);
+    stmt->function->loc = name.loc;
+    addLocal(stmt->function->name);
+    skipTypeParameters();
+    if (accept(Tok::LeftParen))
+      while (!accept(Tok::RightParen)) {
+        const bool isKeyword = is(Tok::Name) && peek(1).kind == Tok::Equal; // metaclass=...
+        if (isKeyword) next(), next();
+        if (!accept(Tok::StarStar)) accept(Tok::Star);
+        Expr* base = parseExpression();
+        if (!isKeyword) stmt->bases.push_back(base);
+        if (!is(Tok::RightParen)) expect(Tok::Comma, "`)` or `,`");
+      }
+    parseBody(*stmt->function);
+    return stmt;
+  }
+
+  /// The block of a function or a class.
+  void parseBody(FunctionNode& function) {
+    functions.push_back(&function);
+    unsigned outerLoops = std::exchange(loops, 0);
+    auto restore = llvm::make_scope_exit([&] { loops = outerLoops; });
+    function.body = parseBlock();
+    functions.pop_back();
+  }
+
+  /// try = "try" block { "except" [ "*" ] [ expressions [ "as" NAME ] ] block } [ "else" block ] [ "finally" block ]
+  Stmt* parseTry() {
+    auto* stmt = node<TryStmt>(next().loc);
+    stmt->body = parseBlock();
+    while (accept(Tok::KExcept)) {
+      Handler handler;
+      accept(Tok::Star);
+      if (!is(Tok::Colon)) handler.type = parseExpressions();
+      if (accept(Tok::KAs)) {
+        handler.name = text(parseName("a name").loc);
+        addLocal(handler.name);
+      }
+      handler.body = parseBlock();
+      stmt->handlers.push_back(std::move(handler));
+    }
+    if (accept(Tok::KElse)) stmt->otherwise = parseBlock();
+    const bool hasFinally = accept(Tok::KFinally);
+    if (hasFinally) stmt->finally = parseBlock();
+    if (stmt->handlers.empty() && !hasFinally) unexpected("`except` or `finally`");
+    return stmt;
+  }
+
+  /// with = "with" ( item { "," item } | "(" item { "," item } [ "," ] ")" ) block;  item = expression [ "as" target ]
+  Stmt* parseWith() {
+    auto* stmt = node<WithStmt>(next().loc);
+    const size_t begin = at;
+    const bool inParens = is(Tok::LeftParen) && closesBefore(Tok::Colon);
+    if (inParens) next();
+    do {
+      if (inParens && is(Tok::RightParen)) break;
+      Expr* context = parseExpression();
+      Expr* target = nullptr;
+      if (accept(Tok::KAs)) {
+        target = parseTarget();
+        checkTarget(target);
+      }
+      stmt->items.emplace_back(context, target);
+    } while (accept(Tok::Comma));
+    if (inParens) expect(Tok::RightParen, "`)` or `,`");
+    if (at == begin) unexpected("an expression");
+    stmt->body = parseBlock();
+    return stmt;
+  }
+
+  /// Whether the bracket that opens here is closed right before a token of this kind.
+  bool closesBefore(Tok kind) const {
+    size_t open = 0, ahead = 0;
+    do {
+      Tok token = peek(ahead++).kind;
+      if (token == Tok::LeftParen || token == Tok::LeftBracket || token == Tok::LeftBrace) ++open;
+      if (token == Tok::RightParen || token == Tok::RightBracket || token == Tok::RightBrace) --open;
+      if (token == Tok::End) return false;
+    } while (open);
+    return peek(ahead).kind == kind;
+  }
+
+  /// async = "async" ( def | for | with )
+  Stmt* parseAsync() {
+    Loc begin = next().loc;
+    switch (peek().kind) {
+    case Tok::KDef: {
+      auto* def = llvm::cast<DefStmt>(parseDef());
+      def->function->unsupported = "an `async` function";
+      return def;
+    }
+    case Tok::KFor:
+    case Tok::KWith: {
+      auto* stmt = node<UnsupportedStmt>(begin);
+      stmt->what = "`async`";
+      stmt->body = {is(Tok::KFor) ? parseFor() : parseWith()};
+      return stmt;
+    }
+    default: unexpected("`def`, `for` or `with`");
+    }
+  }
+
+  /// `match` is a name unless a subject, a colon and a block follow.
+  bool isMatch() const {
+    if (text(peek().loc) != "match") return false;
+    switch (peek(1).kind) {
+    case Tok::Name:
+    case Tok::Int:
+    case Tok::String:
+    case Tok::Minus:
+    case Tok::LeftParen:
+    case Tok::LeftBracket:
+    case Tok::LeftBrace:
+    case Tok::Star:
+    case Tok::KNot:
+    case Tok::KNone:
+    case Tok::KTrue:
+    case Tok::KFalse: break;
+    default: return false;
+    }
+    size_t ahead = 1;
+    while (peek(ahead).kind != Tok::Newline && peek(ahead).kind != Tok::End) ++ahead;
+    return peek(ahead - 1).kind == Tok::Colon && peek(ahead).kind == Tok::Newline &&
+           peek(ahead + 1).kind == Tok::Indent;
+  }
+
+  /// match = "match" expressions ":" NEWLINE INDENT { "case" pattern block } DEDENT. Patterns are skipped.
+  Stmt* parseMatch() {
+    auto* stmt = node<UnsupportedStmt>(next().loc);
+    stmt->what = "`match`";
+    parseExpressions();
+    expect(Tok::Colon, "`:`");
+    expect(Tok::Newline, "the end of the line");
+    if (++blocks > kMaxBlocks) diagnostics.fail(peek().loc, diag::nestedTooDeeply, Count(kMaxBlocks));
+    next(); // the indent
+    while (!accept(Tok::Dedent) && !is(Tok::End)) {
+      if (!is(Tok::Name) || text(peek().loc) != "case") unexpected("`case`");
+      next();
+      for (size_t open = 0; !is(Tok::Newline) && !is(Tok::End) && (open || !is(Tok::Colon)); next()) {
+        if (is(Tok::LeftParen) || is(Tok::LeftBracket) || is(Tok::LeftBrace)) ++open;
+        if (is(Tok::RightParen) || is(Tok::RightBracket) || is(Tok::RightBrace)) --open;
+        if (is(Tok::Name)) addLocal(text(peek().loc));
+      }
+      for (Stmt* inner : parseBlock()) stmt->body.push_back(inner);
+    }
+    --blocks;
+    return stmt;
+  }
+
+  /// [T, *Ts] of a function or a class: they mean nothing.
+  void skipTypeParameters() {
+    if (!accept(Tok::LeftBracket)) return;
+    for (size_t open = 1; open; next()) {
+      if (is(Tok::LeftBracket)) ++open;
+      if (is(Tok::RightBracket)) --open;
+      if (is(Tok::End)) unexpected("`]`");
     }
   }
 
@@ -104,15 +285,12 @@ private:
     function->name = text(name.loc);
     function->loc = name.loc;
     addLocal(function->name);
+    skipTypeParameters();
     expect(Tok::LeftParen, "`(`");
     parseParameters(*function, Tok::RightParen);
     expect(Tok::RightParen, "`)` or `,`");
     if (accept(Tok::Arrow)) parseExpression();
-    functions.push_back(function);
-    unsigned outerLoops = std::exchange(loops, 0);
-    auto restore = llvm::make_scope_exit([&] { loops = outerLoops; });
-    function->body = parseBlock();
-    functions.pop_back();
+    parseBody(*function);
     return def;
   }
 
@@ -171,15 +349,51 @@ private:
     case Tok::KAssert: return parseAssert();
     case Tok::KRaise: {
       auto* stmt = node<RaiseStmt>(next().loc);
-      if (!is(Tok::Newline) && !is(Tok::Semicolon)) parseExpressions();
+      if (!is(Tok::Newline) && !is(Tok::Semicolon)) stmt->exception = parseExpressions();
       if (accept(Tok::KFrom)) parseExpression();
       return stmt;
     }
-    case Tok::KDel: unsupported(begin, "`del`");
-    case Tok::KGlobal: unsupported(begin, "`global`");
-    case Tok::KNonlocal: unsupported(begin, "`nonlocal`");
+    case Tok::KDel: {
+      auto* stmt = node<DelStmt>(next().loc);
+      Expr* targets = parseExpressions();
+      checkTarget(targets);
+      const auto* several = llvm::dyn_cast<SequenceExpr>(targets);
+      stmt->targets = several ? several->items : std::vector<Expr*>{targets};
+      return stmt;
+    }
+    case Tok::KGlobal:
+    case Tok::KNonlocal: return parseScope();
+    case Tok::Name:
+      // type X = ...: X is for annotations alone
+      if (text(begin) == "type" && peek(1).kind == Tok::Name) {
+        next();
+        auto* stmt = node<AssignStmt>(begin);
+        Token name = parseName("a name");
+        skipTypeParameters();
+        expect(Tok::Equal, "`=`");
+        addLocal(text(name.loc));
+        auto* target = node<NameExpr>(name.loc);
+        target->name = text(name.loc);
+        stmt->targets = {target};
+        stmt->value = parseExpressions();
+        return stmt;
+      }
+      return parseAssignment();
     default: return parseAssignment();
     }
+  }
+
+  /// scope = ( "global" | "nonlocal" ) NAME { "," NAME }
+  Stmt* parseScope() {
+    auto* stmt = node<PassStmt>(peek().loc);
+    const bool isGlobal = next().kind == Tok::KGlobal;
+    do {
+      llvm::StringRef name = text(parseName("a name").loc);
+      if (functions.empty()) continue;
+      (isGlobal ? functions.back()->globals : functions.back()->nonlocals).insert(name);
+      functions.back()->locals.erase(name);
+    } while (accept(Tok::Comma));
+    return stmt;
   }
 
   /// return = "return" [ expressions ]
@@ -229,10 +443,21 @@ private:
   Stmt* parseFromImport() {
     auto* stmt = node<ImportStmt>(next().loc);
     stmt->isFrom = true;
-    if (is(Tok::Dot) || is(Tok::Ellipsis)) unsupported(peek().loc, "a relative import");
-    stmt->module = parseDotted(stmt->moduleLoc);
+    stmt->moduleLoc = peek().loc;
+    while (is(Tok::Dot) || is(Tok::Ellipsis)) {
+      stmt->module += text(next().loc);
+      stmt->isRelative = true;
+    }
+    if (!stmt->isRelative || !is(Tok::KImport)) {
+      Loc loc = peek().loc;
+      stmt->module += parseDotted(loc);
+      stmt->moduleLoc.end = loc.end;
+    }
     expect(Tok::KImport, "`import`");
-    if (is(Tok::Star)) unsupported(peek().loc, "`import *`");
+    if (accept(Tok::Star)) {
+      stmt->isStar = true;
+      return stmt;
+    }
     bool inParens = accept(Tok::LeftParen);
     do {
       if (inParens && is(Tok::RightParen)) break;
@@ -297,7 +522,7 @@ private:
 
   Stmt* parseAnnotated(Expr* target, Loc begin) {
     auto* stmt = node<AnnAssignStmt>(begin);
-    if (target->kind != ExprKind::Name) diagnostics.fail(target->loc, diag::badTarget);
+    if (target->kind == ExprKind::Sequence) diagnostics.fail(target->loc, diag::badTarget);
     checkTarget(target);
     next();
     stmt->target = target;
@@ -313,15 +538,12 @@ private:
     case ExprKind::Name: return addLocal(llvm::cast<NameExpr>(target)->name);
     case ExprKind::Subscript:
     case ExprKind::Attribute: return;
+    case ExprKind::Starred: return checkTarget(llvm::cast<StarredExpr>(target)->value);
     case ExprKind::Sequence:
       for (Expr* item : llvm::cast<SequenceExpr>(target)->items) checkTarget(item);
       return;
     default: diagnostics.fail(target->loc, diag::badTarget);
     }
-  }
-
-  void addLocal(llvm::StringRef name) {
-    if (!functions.empty()) functions.back()->locals.insert(name);
   }
 
   unsigned blocks = 0;

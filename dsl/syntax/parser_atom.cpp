@@ -14,11 +14,13 @@ Expr* ExpressionParser::parseAtom() {
     return expr;
   }
   case Tok::Int: {
+    if (token.isBeyond) return unsupported(next().loc, nullptr);
     auto* expr = node<IntExpr>(next().loc);
     expr->value = token.integer;
     return expr;
   }
   case Tok::Float: {
+    if (token.isBeyond) return unsupported(next().loc, "a complex number");
     auto* expr = node<FloatExpr>(next().loc);
     expr->value = token.real;
     return expr;
@@ -34,9 +36,7 @@ Expr* ExpressionParser::parseAtom() {
   case Tok::String: return parseString();
   case Tok::LeftParen: return parseParenthesized();
   case Tok::LeftBracket: return parseList();
-  case Tok::LeftBrace: unsupported(token.loc, "a dict or a set");
-  case Tok::KYield: unsupported(token.loc, "`yield`");
-  case Tok::Walrus: unsupported(token.loc, "assignment inside an expression (`:=`)");
+  case Tok::LeftBrace: return parseBraces();
   default: unexpected("an expression");
   }
 }
@@ -44,14 +44,15 @@ Expr* ExpressionParser::parseAtom() {
 /// strings = STRING { STRING }
 Expr* ExpressionParser::parseString() {
   auto* expr = node<StringExpr>(peek().loc);
+  bool isText = true;
   while (is(Tok::String)) {
     Token token = next();
     std::string prefix;
     expr->value += decodeString(text(token.loc), prefix);
-    if (prefix.find_first_not_of("rfu") != std::string::npos) unsupported(token.loc, "a string with this prefix");
+    isText &= prefix.find_first_not_of("rfut") == std::string::npos;
   }
   expr->loc = from(expr->loc);
-  return expr;
+  return isText ? expr : unsupported(expr->loc, "a string with this prefix");
 }
 
 /// parenthesized = "(" ")" | "(" expressions ")" | "(" expression comprehension ")"
@@ -60,7 +61,7 @@ Expr* ExpressionParser::parseParenthesized() {
   Loc begin = next().loc;
   if (accept(Tok::RightParen)) return node<SequenceExpr>(from(begin));
   Expr* inner = parseExpressions();
-  if (is(Tok::KFor)) inner = parseComprehension(inner, begin);
+  if (is(Tok::KFor) || is(Tok::KAsync)) inner = parseComprehension(inner, begin);
   expect(Tok::RightParen, "`)` or `,`");
   inner->loc = from(begin);
   return inner;
@@ -74,7 +75,7 @@ Expr* ExpressionParser::parseList() {
   list->isList = true;
   while (!is(Tok::RightBracket)) {
     Expr* item = parseStarOrExpression();
-    if (is(Tok::KFor) && list->items.empty()) {
+    if ((is(Tok::KFor) || is(Tok::KAsync)) && list->items.empty()) {
       Expr* comprehension = parseComprehension(item, begin);
       expect(Tok::RightBracket, "`]`");
       return comprehension;
@@ -88,19 +89,58 @@ Expr* ExpressionParser::parseList() {
   return list;
 }
 
-/// comprehension = { "for" targets "in" or_test { "if" or_test } }
-Expr* ExpressionParser::parseComprehension(Expr* element, Loc begin) {
+/// braces = "{" "}" | "{" pair { "," pair } [ "," ] "}" | "{" pair comprehension "}" | set, which is a list here
+/// pair = expression ":" expression | "**" expression
+Expr* ExpressionParser::parseBraces() {
+  Nested nested(*this);
+  Loc begin = next().loc;
+  auto* dict = node<DictExpr>(begin);
+  SequenceExpr* set = nullptr;
+  while (!is(Tok::RightBrace)) {
+    const bool isPart = !set && accept(Tok::StarStar);
+    Expr* key = isPart ? nullptr : parseStarOrExpression();
+    Expr* value = nullptr;
+    if (isPart || (!set && is(Tok::Colon))) {
+      if (!isPart) next();
+      value = parseExpression();
+    } else if (!set) {
+      if (!dict->items.empty()) unexpected("`:`");
+      set = node<SequenceExpr>(begin);
+      set->isList = true;
+    }
+    if ((is(Tok::KFor) || is(Tok::KAsync)) && key && (set ? set->items.empty() : dict->items.empty())) {
+      ComprehensionExpr* comprehension = parseComprehension(set ? key : value, begin);
+      if (!set) comprehension->key = key, raise(comprehension, key, 1);
+      expect(Tok::RightBrace, "`}`");
+      return comprehension;
+    }
+    if (set)
+      set->items.push_back(key), raise(set, key, 1);
+    else
+      dict->items.emplace_back(key, value), over(dict, {key, value});
+    if (!accept(Tok::Comma)) break;
+  }
+  expect(Tok::RightBrace, "`}` or `,`");
+  if (set) set->loc = from(begin);
+  dict->loc = from(begin);
+  return set ? static_cast<Expr*>(set) : dict;
+}
+
+/// comprehension = { [ "async" ] "for" targets "in" or_test { "if" or_test } }
+ComprehensionExpr* ExpressionParser::parseComprehension(Expr* element, Loc begin) {
   auto* expr = node<ComprehensionExpr>(begin);
   expr->element = element;
   raise(expr, element, 1);
-  while (accept(Tok::KFor)) {
+  while (is(Tok::KFor) || is(Tok::KAsync)) {
+    accept(Tok::KAsync); // nothing waits here
+    expect(Tok::KFor, "`for`");
     ComprehensionClause clause;
     clause.target = parseTargets();
     expect(Tok::KIn, "`in`");
     clause.iterable = parseBoolOp(/*isAnd=*/false);
     raise(expr, clause.iterable, 1);
     while (accept(Tok::KIf)) {
-      clause.conditions.push_back(parseBoolOp(/*isAnd=*/false));
+      clause.conditions.push_back(is(Tok::KLambda) ? parseExpression() : parseBoolOp(/*isAnd=*/false));
       raise(expr, clause.conditions.back(), 1);
     }
     expr->clauses.push_back(std::move(clause));
@@ -111,14 +151,14 @@ Expr* ExpressionParser::parseComprehension(Expr* element, Loc begin) {
   return expr;
 }
 
-/// targets = target { "," target } [ "," ];  target = postfix
+/// targets = target { "," target } [ "," ];  target = [ "*" ] postfix
 Expr* ExpressionParser::parseTargets() {
   Loc begin = peek().loc;
-  Expr* first = parsePostfix();
+  Expr* first = parseTarget();
   if (!is(Tok::Comma)) return first;
   auto* tuple = node<SequenceExpr>(begin);
   tuple->items.push_back(first);
-  while (accept(Tok::Comma) && !is(Tok::KIn)) tuple->items.push_back(parsePostfix());
+  while (accept(Tok::Comma) && !is(Tok::KIn)) tuple->items.push_back(parseTarget());
   tuple->loc = from(begin);
   for (Expr* item : tuple->items) raise(tuple, item, 1);
   return tuple;

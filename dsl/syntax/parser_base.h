@@ -29,7 +29,12 @@ protected:
     return next();
   }
   [[noreturn]] void unexpected(const char* what);
-  [[noreturn]] void unsupported(Loc loc, const char* what) { diagnostics.fail(loc, diag::unsupportedSyntax, what); }
+  /// The name is bound in the function that is being parsed.
+  void addLocal(llvm::StringRef name) {
+    if (functions.empty()) return;
+    FunctionNode& function = *functions.back();
+    if (!function.globals.contains(name) && !function.nonlocals.contains(name)) function.locals.insert(name);
+  }
 
   llvm::StringRef text(Loc loc) const {
     return diagnostics.source(loc.text).text.substr(loc.begin, loc.end - loc.begin);
@@ -85,6 +90,7 @@ protected:
   Expr* parseExpressions(); ///< one expression, or a tuple of several
   Expr* parseExpression();
   Expr* parseTargets(); ///< what stands after `for`
+  Expr* parseTarget() { return is(Tok::Star) ? parseStarOrExpression() : parsePostfix(); }
   void parseParameters(FunctionNode& function, Tok close);
   Token parseName(const char* what) { return expect(Tok::Name, what); }
 
@@ -105,7 +111,10 @@ private:
   Expr* parseAtom();
   Expr* parseParenthesized();
   Expr* parseList();
-  Expr* parseComprehension(Expr* element, Loc begin);
+  Expr* parseBraces();
+  Expr* parseYield();
+  Expr* unsupported(Loc loc, const char* what);
+  ComprehensionExpr* parseComprehension(Expr* element, Loc begin);
   Expr* parseString();
   void parseParameter(FunctionNode& function, bool& keywordOnly, Tok close);
 };

@@ -1,5 +1,5 @@
 // In: tokens. Out: expression nodes. One function a production, precedence climbing for the binary operators.
-// Not: dicts, sets, `:=`, `await`, `yield`; each is refused by name.
+// Not: what an expression means; one that the mod language has no meaning for is a node that says so.
 #include "dsl/syntax/parser_base.h"
 
 #include <optional>
@@ -57,9 +57,28 @@ bool endsExpressions(Tok kind) {
 
 } // namespace
 
-/// expressions = star_or_expression { "," star_or_expression } [ "," ]
+Expr* ExpressionParser::unsupported(Loc loc, const char* what) {
+  auto* expr = node<UnsupportedExpr>(loc);
+  expr->what = what;
+  return expr;
+}
+
+/// yield = "yield" [ "from" expression | expressions ]
+Expr* ExpressionParser::parseYield() {
+  Nested nested(*this);
+  Loc begin = next().loc;
+  if (!functions.empty()) functions.back()->unsupported = "a generator";
+  if (accept(Tok::KFrom))
+    parseExpression();
+  else if (!endsExpressions(peek().kind))
+    parseExpressions();
+  return unsupported(from(begin), "`yield`");
+}
+
+/// expressions = yield | star_or_expression { "," star_or_expression } [ "," ]
 Expr* ExpressionParser::parseExpressions() {
   Loc begin = peek().loc;
+  if (is(Tok::KYield)) return parseYield();
   Expr* first = parseStarOrExpression();
   if (!is(Tok::Comma)) return first;
   auto* tuple = node<SequenceExpr>(begin);
@@ -80,12 +99,20 @@ Expr* ExpressionParser::parseStarOrExpression() {
   return over(star, {star->value});
 }
 
-/// expression = lambda | or_test [ "if" or_test "else" expression ]
+/// expression = lambda | NAME ":=" expression | or_test [ "if" or_test "else" expression ]
 Expr* ExpressionParser::parseExpression() {
   if (is(Tok::KLambda)) return parseLambda();
   Loc begin = peek().loc;
   Expr* value = parseBoolOp(/*isAnd=*/false);
-  if (is(Tok::Walrus)) unsupported(peek().loc, "assignment inside an expression (`:=`)");
+  if (value->kind == ExprKind::Name && accept(Tok::Walrus)) {
+    Nested nested(*this);
+    auto* named = node<NamedExpr>(begin);
+    named->target = llvm::cast<NameExpr>(value);
+    addLocal(named->target->name);
+    named->value = parseExpression();
+    named->loc = from(begin);
+    return over(named, {named->value});
+  }
   if (!accept(Tok::KIf)) return value;
   Nested nested(*this);
   auto* conditional = node<ConditionalExpr>(begin);
@@ -107,7 +134,9 @@ Expr* ExpressionParser::parseLambda() {
   lambda->function->loc = keyword.loc;
   parseParameters(*lambda->function, Tok::Colon);
   expect(Tok::Colon, "`:`");
+  functions.push_back(lambda->function);
   lambda->function->result = parseExpression();
+  functions.pop_back();
   lambda->loc = from(keyword.loc);
   return over(lambda, {lambda->function->result});
 }
@@ -121,11 +150,13 @@ void ExpressionParser::parseParameters(FunctionNode& function, Tok close) {
   }
 }
 
-/// parameter = NAME [ ":" expression ] [ "=" expression ] | "*" [ NAME [ ":" expression ] ] | "/"
+/// parameter = NAME [ ":" expression ] [ "=" expression ] | "*" [ NAME [ ":" expression ] ] | "**" NAME [ ":"
+/// expression ]
+///           | "/"
 void ExpressionParser::parseParameter(FunctionNode& function, bool& keywordOnly, Tok close) {
   if (accept(Tok::Slash)) return;
-  if (is(Tok::StarStar)) unsupported(peek().loc, "a `**` parameter");
-  bool isStar = accept(Tok::Star);
+  const bool isKeywords = accept(Tok::StarStar);
+  bool isStar = !isKeywords && accept(Tok::Star);
   if (isStar && keywordOnly) unexpected("a parameter");
   if (isStar && is(Tok::Comma)) {
     keywordOnly = true;
@@ -133,12 +164,14 @@ void ExpressionParser::parseParameter(FunctionNode& function, bool& keywordOnly,
   }
   Token name = parseName("a parameter");
   Parameter parameter{text(name.loc), name.loc};
-  parameter.kind = isStar        ? ParameterKind::Variadic
+  parameter.kind = isKeywords    ? ParameterKind::Keywords
+                   : isStar      ? ParameterKind::Variadic
                    : keywordOnly ? ParameterKind::KeywordOnly
                                  : ParameterKind::Positional;
   keywordOnly |= isStar;
-  if (close == Tok::RightParen && accept(Tok::Colon)) parseExpression();
-  if (!isStar && accept(Tok::Equal))
+  if (close == Tok::RightParen && accept(Tok::Colon))
+    parameter.annotation = isStar ? parseStarOrExpression() : parseExpression();
+  if (!isStar && !isKeywords && accept(Tok::Equal))
     parameter.defaultValue = parseExpression();
   else if (parameter.kind == ParameterKind::Positional && !function.parameters.empty() &&
            function.parameters.back().defaultValue)
@@ -273,7 +306,11 @@ Expr* ExpressionParser::parsePower() {
 /// postfix = atom { "." NAME | "(" arguments ")" | "[" subscript "]" }
 Expr* ExpressionParser::parsePostfix() {
   Loc begin = peek().loc;
-  if (is(Tok::KAwait)) unsupported(begin, "`await`");
+  if (accept(Tok::KAwait)) {
+    Nested nested(*this);
+    parsePostfix();
+    return unsupported(from(begin), "`await`");
+  }
   Expr* expr = parseAtom();
   while (true) {
     if (accept(Tok::Dot)) {
@@ -300,9 +337,12 @@ Expr* ExpressionParser::parseCall(Expr* callee) {
   raise(call, callee, 1);
   next();
   while (!is(Tok::RightParen)) {
-    if (is(Tok::StarStar)) unsupported(peek().loc, "a `**` argument");
     Expr* value = nullptr;
-    if (is(Tok::Name) && peek(1).kind == Tok::Equal) {
+    if (is(Tok::StarStar)) {
+      Loc begin = next().loc;
+      value = parseExpression();
+      call->keywords.push_back({{}, from(begin), value});
+    } else if (is(Tok::Name) && peek(1).kind == Tok::Equal) {
       Token name = next();
       next();
       value = parseExpression();
@@ -310,8 +350,9 @@ Expr* ExpressionParser::parseCall(Expr* callee) {
     } else {
       Loc begin = peek().loc;
       value = parseStarOrExpression();
-      if (is(Tok::KFor)) value = parseComprehension(value, begin);
-      if (!call->keywords.empty()) diagnostics.fail(value->loc, diag::positionalAfterKeyword);
+      if (is(Tok::KFor) || is(Tok::KAsync)) value = parseComprehension(value, begin);
+      if (!call->keywords.empty() && value->kind != ExprKind::Starred)
+        diagnostics.fail(value->loc, diag::positionalAfterKeyword);
       call->arguments.push_back(value);
     }
     raise(call, value, 1);

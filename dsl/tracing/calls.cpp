@@ -30,17 +30,25 @@ Object Tracer::call(Object callee, const Arguments& arguments) {
     Deeper deeper(*this);
     return call(partial.callee, all);
   }
+  if (callee.is<Class*>()) return instantiate(*callee.as<Class*>(), arguments);
+  if (callee.is<Instance*>()) {
+    Instance& instance = *callee.as<Instance*>();
+    for (const char* name : {"__call__", "forward"})
+      if (auto method = instanceMember(instance, name)) {
+        Deeper deeper(*this);
+        return call(*method, arguments);
+      }
+  }
+  if (callee.is<const Deferred*>()) force(*callee.as<const Deferred*>());
   fail(diag::notCallable, describe(callee));
 }
 
 Object Tracer::callFunction(const Function& function, const Arguments& arguments) {
-  if (callDepth >= kMaxCallDepth) {
-    diagnostics.report(at, diag::callsTooDeep, Count(kMaxCallDepth));
-    throw Abort{true};
-  }
+  if (callDepth >= kMaxCallDepth) fail(diag::callsTooDeep, Count(kMaxCallDepth));
   charge(4);
   Deeper deeper(*this);
-  Scope* inner = heap.make<Scope>(function.closure, function.node);
+  if (function.node->unsupported) fail(diag::unsupportedSyntax, function.node->unsupported);
+  Scope* inner = heap.make<Scope>(function.closure, function.node, function.owner);
   bindParameters(function, arguments, *inner);
   Loc caller = at;
   Scope* outer = std::exchange(scope, inner);
@@ -63,9 +71,11 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
   std::string_view name = function.node->name;
   size_t next = 0;
   bool takesRest = false;
+  const Parameter* keywords = nullptr;
   for (const Parameter& parameter : function.node->parameters) {
     if (parameter.kind == ParameterKind::Positional && next < arguments.positional.size())
       into.names[parameter.name] = arguments.positional[next++];
+    if (parameter.kind == ParameterKind::Keywords) keywords = &parameter;
     if (parameter.kind != ParameterKind::Variadic) continue;
     takesRest = true;
     into.names[parameter.name] =
@@ -73,16 +83,30 @@ void Tracer::bindParameters(const Function& function, const Arguments& arguments
   }
   if (next < arguments.positional.size() && !takesRest)
     fail(diag::tooManyArguments, name, Count(next), Count(arguments.positional.size()));
+  auto* rest = keywords ? heap.make<Dict>() : nullptr;
+  if (keywords) into.names[keywords->name] = rest;
   for (auto& [key, value] : arguments.keywords) {
     bool isKnown = llvm::any_of(function.node->parameters, [&, key = key](const Parameter& parameter) {
-      return parameter.name == key && parameter.kind != ParameterKind::Variadic;
+      return parameter.name == key && parameter.kind != ParameterKind::Variadic &&
+             parameter.kind != ParameterKind::Keywords;
     });
+    if (!isKnown && rest) {
+      rest->items.emplace_back(makeStr(key.str()), value);
+      continue;
+    }
     if (!isKnown) fail(diag::unknownArgument, name, std::string_view(key));
     if (!into.names.try_emplace(key, value).second) fail(diag::repeatedArgument, std::string_view(key));
   }
   for (size_t i = 0; i < function.node->parameters.size(); ++i) {
     const Parameter& parameter = function.node->parameters[i];
-    if (into.names.count(parameter.name)) continue;
+    auto bound = into.names.find(parameter.name);
+    const bool isGiven = bound != into.names.end();
+    if (isGiven && !bound->second.is<const Deferred*>()) continue;
+    // A declaration stands in for what is not given, and for what cannot be evaluated.
+    std::optional<Object> capture;
+    if (isGiven || !parameter.defaultValue) capture = parameterCapture(parameter);
+    if (capture) into.names[parameter.name] = *capture;
+    if (isGiven || capture) continue;
     if (!parameter.defaultValue) fail(diag::missingArgument, name, std::string_view(parameter.name));
     into.names[parameter.name] = function.defaults[i];
   }
@@ -171,6 +195,10 @@ Bound bindBuiltin(Context& context, const Builtin& builtin, const Arguments& arg
 
 Object Tracer::callBuiltin(const Builtin& builtin, const Arguments& arguments) {
   Deeper deeper(*this);
+  for (Object argument : arguments.positional)
+    if (const Deferred* why = whyNot(argument); why && !(builtin.where & kAnything)) force(*why);
+  for (auto& [name, argument] : arguments.keywords)
+    if (const Deferred* why = whyNot(argument); why && !(builtin.where & kAnything)) force(*why);
   Bound bound = bindBuiltin(*this, builtin, arguments);
   if (!(builtin.where & kElementwise)) return builtin.run(*this, bound);
   llvm::SmallVector<Object, 6> given;

@@ -49,10 +49,21 @@ std::optional<ir::Type> scalarType(const Expr& expr) {
 
 } // namespace
 
+bool Tracer::declares(const Expr& annotation) {
+  const auto* subscript = dyn_cast<SubscriptExpr>(&annotation);
+  const Expr& base = subscript ? *subscript->base : annotation;
+  return scalarType(base) || annotatedDType(base);
+}
+
 void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
   Loc loc = at;
-  if (globals.names.count(name) || declared.contains(name))
-    diagnostics.fail(loc, diag::redeclared, std::string_view(name));
+  auto bound = globals.names.find(name);
+  const bool isBound = bound != globals.names.end() && !bound->second.is<const Deferred*>();
+  // What was declared with the text wins, and stands for what the text declares.
+  if (given.contains(name) && at.text == 0) return;
+  if (isBound || declared.count(name)) diagnostics.fail(loc, diag::redeclared, std::string_view(name));
+  if (!llvm::all_of(name, [](unsigned char c) { return c < 0x80; }))
+    diagnostics.fail(loc, diag::captureName, std::string_view(name));
   for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
     if (name == module.dims[i]) diagnostics.fail(loc, diag::captureIsDim, std::string_view(name));
   if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures) {
@@ -60,12 +71,7 @@ void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
     throw Abort{true};
   }
   at = annotation.loc;
-  if (auto type = scalarType(annotation)) {
-    declared.insert(name);
-    module.scalars.push_back({name.str(), *type});
-    globals.names[name] = module.scalar(unsigned(module.scalars.size() - 1));
-    return;
-  }
+  if (auto type = scalarType(annotation)) return declareScalar(name, *type);
   const auto* subscript = dyn_cast<SubscriptExpr>(&annotation);
   const Expr& base = subscript ? *subscript->base : annotation;
   std::optional<NumberType> type = annotatedDType(base);
@@ -74,6 +80,53 @@ void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
   std::optional<DType> dtype = captureDType(*type);
   if (!dtype) fail(diag::unsupportedDType, dsl::dtypeName(*type));
   declareTensor(name, *dtype, subscript ? subscript->index : nullptr);
+}
+
+void Tracer::declareScalar(llvm::StringRef name, ir::Type type) {
+  module.scalars.push_back({name.str(), type});
+  globals.names[name] = declared[name] = module.scalar(unsigned(module.scalars.size() - 1));
+}
+
+/// Declares one of the tensors that are given beside the text, if there is one of this name.
+bool Tracer::declareAvailable(llvm::StringRef name) {
+  auto found = available.find(std::string_view(name));
+  if (found == available.end() || declared.count(name)) return false;
+  const CaptureInfo& info = found->second;
+  if (module.tensors.size() + module.scalars.size() >= ir::kMaxCaptures) return false;
+  llvm::StringRef kept = found->first; // outlives the text that asks for it
+  if (info.kind != CaptureInfo::Kind::Tensor) {
+    declareScalar(kept, info.kind == CaptureInfo::Kind::Int     ? ir::Type::I32
+                        : info.kind == CaptureInfo::Kind::Float ? ir::Type::F32
+                                                                : ir::Type::Bool);
+    return true;
+  }
+  ir::TensorCapture tensor;
+  tensor.name = kept.str();
+  tensor.dtype = info.dtype;
+  for (const std::string& extent : info.extent) tensor.shape.push_back(namedOrConstant(extent));
+  module.tensors.push_back(std::move(tensor));
+  globals.names[kept] = declared[kept] = wholeTensor(*this, unsigned(module.tensors.size() - 1));
+  return true;
+}
+
+ir::Extent Tracer::namedOrConstant(const std::string& extent) {
+  int64_t size = 0;
+  if (!llvm::StringRef(extent).getAsInteger(10, size)) return {false, size};
+  for (size_t i = 0; i < module.dims.size(); ++i)
+    if (module.dims[i] == extent) return {true, int64_t(i)};
+  module.dims.push_back(extent);
+  return {true, int64_t(module.dims.size() - 1)};
+}
+
+/// The capture that a parameter stands for: the one of its name, or the one that its annotation declares.
+std::optional<Object> Tracer::parameterCapture(const Parameter& parameter) {
+  if (auto capture = captureOf(parameter.name)) return capture;
+  if (!parameter.annotation || !declares(*parameter.annotation)) return std::nullopt;
+  Loc loc = at;
+  at = parameter.loc;
+  declare(parameter.name, *parameter.annotation);
+  at = loc;
+  return declared.find(parameter.name)->second;
 }
 
 void Tracer::declareTensor(llvm::StringRef name, DType dtype, const Expr* dims) {
@@ -86,9 +139,8 @@ void Tracer::declareTensor(llvm::StringRef name, DType dtype, const Expr* dims) 
   if (rank > size_t(TensorView::kMaxRank))
     diagnostics.fail(dims->loc, diag::tooManyDims, std::string_view(name), Count(rank), Count(TensorView::kMaxRank));
   for (size_t i = 0; i < rank; ++i) tensor.shape.push_back(extent(isTuple ? *several->items[i] : *dims));
-  declared.insert(name);
   module.tensors.push_back(std::move(tensor));
-  globals.names[name] = wholeTensor(*this, unsigned(module.tensors.size() - 1));
+  globals.names[name] = declared[name] = wholeTensor(*this, unsigned(module.tensors.size() - 1));
 }
 
 /// dim = NAME | expression of constants
@@ -108,7 +160,7 @@ ir::Extent Tracer::extent(const Expr& dim) {
 
 ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
   if (auto bound = globals.names.find(name); bound != globals.names.end()) {
-    if (bound->second.is<PoisonObject>()) throw Abort{};
+    if (bound->second.is<const Deferred*>()) force(*bound->second.as<const Deferred*>());
     const ir::Value* value = bound->second.get<ir::Value>();
     if (value && module[*value].op == ir::Op::Dim) return {true, module[*value].attr};
     diagnostics.fail(loc, diag::badDim, describe(bound->second));
@@ -116,8 +168,7 @@ ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
   for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
     if (name == module.dims[i]) return {true, i};
   module.dims.push_back(name.str());
-  declared.insert(name);
-  globals.names[name] = module.dim(unsigned(module.dims.size() - 1));
+  globals.names[name] = declared[name] = module.dim(unsigned(module.dims.size() - 1));
   return {true, int64_t(module.dims.size() - 1)};
 }
 

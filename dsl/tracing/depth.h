@@ -10,7 +10,7 @@ public:
   explicit Deeper(Tracer& tracer) : depth(tracer.depth) {
     if (tracer.depth >= kMaxEvalDepth) {
       tracer.diagnostics.report(tracer.at, diag::evalTooDeep, Count(kMaxEvalDepth));
-      throw Abort{true};
+      throw Abort{};
     }
     ++depth;
   }

@@ -15,7 +15,21 @@ Object Tracer::eval(const Expr& expr) {
   at = expr.loc;
   Deeper deeper(*this);
   charge(1);
-  return evalKind(expr);
+  Object value = evalKind(expr);
+  if (const Deferred* why = whyNot(value)) force(*why);
+  return value;
+}
+
+/// Why a value cannot be used; null if it can.
+const Deferred* Tracer::whyNot(Object value) const {
+  if (value.is<const Deferred*>()) return value.as<const Deferred*>();
+  if (value.is<const Tensor*>()) return written.lookup(value.as<const Tensor*>()->number);
+  if (spoiled.empty()) return nullptr;
+  if (value.is<Sequence*>()) return spoiled.lookup(value.as<Sequence*>());
+  if (value.is<Dict*>()) return spoiled.lookup(value.as<Dict*>());
+  if (value.is<Instance*>()) return spoiled.lookup(value.as<Instance*>());
+  if (value.is<const Array*>()) return spoiled.lookup(value.as<const Array*>());
+  return nullptr;
 }
 
 Object Tracer::evalKind(const Expr& expr) {
@@ -57,6 +71,20 @@ Object Tracer::evalKind(const Expr& expr) {
   case ExprKind::Lambda: return makeFunction(*cast<LambdaExpr>(expr).function);
   case ExprKind::Comprehension: return evalComprehension(cast<ComprehensionExpr>(expr));
   case ExprKind::Starred: fail(diag::unsupportedSyntax, "a starred expression here");
+  case ExprKind::Dict: return evalDict(cast<DictExpr>(expr));
+  case ExprKind::Named: {
+    const auto& node = cast<NamedExpr>(expr);
+    Object value = eval(*node.value);
+    // It is bound in the function, not in a comprehension.
+    Scope* inner = scope;
+    auto restore = llvm::make_scope_exit([&] { scope = inner; });
+    while (!scope->function && scope->parent) scope = scope->parent;
+    bind(node.target->name, node.target->loc, value);
+    return value;
+  }
+  case ExprKind::Unsupported:
+    if (const char* what = cast<UnsupportedExpr>(expr).what) fail(diag::unsupportedSyntax, what);
+    fail(diag::intTooLarge);
   }
   return NoneObject{};
 }
@@ -116,6 +144,8 @@ Object Tracer::evalCompare(const CompareExpr& expr) {
 }
 
 Object Tracer::evalCall(const CallExpr& expr) {
+  const auto* name = llvm::dyn_cast<NameExpr>(expr.callee);
+  if (name && name->name == "super" && expr.arguments.empty()) return superOf();
   Object callee = eval(*expr.callee);
   Arguments arguments;
   for (Expr* argument : expr.arguments) {
@@ -124,15 +154,19 @@ Object Tracer::evalCall(const CallExpr& expr) {
       at = argument->loc;
       for (Object item : items(sequence)) arguments.positional.push_back(item);
     } else {
-      arguments.positional.push_back(eval(*argument));
+      arguments.positional.push_back(evalLazy(*argument));
     }
   }
   if (arguments.positional.size() > kMaxItems)
     fail(diag::tooManyItems, Count(arguments.positional.size()), Count(kMaxItems));
   for (const Keyword& keyword : expr.keywords) {
+    if (keyword.name.empty()) {
+      addKeywords(eval(*keyword.value), arguments);
+      continue;
+    }
     for (auto& [name, value] : arguments.keywords)
       if (name == keyword.name) diagnostics.fail(keyword.loc, diag::repeatedArgument, std::string_view(name));
-    arguments.keywords.emplace_back(keyword.name, eval(*keyword.value));
+    arguments.keywords.emplace_back(keyword.name, evalLazy(*keyword.value));
   }
   at = expr.loc;
   return call(callee, arguments);
@@ -142,7 +176,7 @@ Object Tracer::evalSequence(const SequenceExpr& expr) {
   std::vector<Object> result;
   for (Expr* item : expr.items) {
     if (item->kind != ExprKind::Starred) {
-      result.push_back(eval(*item));
+      result.push_back(evalLazy(*item));
       continue;
     }
     Object sequence = eval(*cast<StarredExpr>(item)->value);
@@ -167,12 +201,45 @@ Object Tracer::evalComprehension(const ComprehensionExpr& expr) {
   std::vector<Object> result;
   runClauses(expr, 0, result);
   at = expr.loc;
-  return makeSequence(/*isList=*/true, std::move(result));
+  if (!expr.key) return makeSequence(/*isList=*/true, std::move(result));
+  auto* dict = heap.make<Dict>();
+  for (Object pair : result) setItem(*this, *dict, pair.as<Sequence*>()->items[0], pair.as<Sequence*>()->items[1]);
+  return dict;
+}
+
+Object Tracer::evalDict(const DictExpr& expr) {
+  auto* dict = heap.make<Dict>();
+  for (auto [key, value] : expr.items) {
+    if (key) {
+      Object name = eval(*key);
+      setItem(*this, *dict, name, evalLazy(*value));
+      continue;
+    }
+    Object other = eval(*value);
+    at = value->loc;
+    if (!other.is<Dict*>()) fail(diag::notIterable, describe(other));
+    for (auto [name, item] : other.as<Dict*>()->items) setItem(*this, *dict, name, item);
+  }
+  return dict;
+}
+
+/// **value of a call.
+void Tracer::addKeywords(Object value, Arguments& arguments) {
+  if (!value.is<Dict*>()) fail(diag::badArgument, "**", "a dict", describe(value));
+  for (auto [key, item] : value.as<Dict*>()->items) {
+    if (!key.is<const Str*>()) fail(diag::badArgument, "**", "a dict with names", describe(key));
+    arguments.keywords.emplace_back(key.as<const Str*>()->text, item);
+  }
 }
 
 void Tracer::runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Object>& result) {
   if (clause == expr.clauses.size()) {
-    result.push_back(eval(*expr.element));
+    if (expr.key) {
+      Object key = eval(*expr.key);
+      result.push_back(makeSequence(false, {key, evalLazy(*expr.element)}));
+    } else {
+      result.push_back(evalLazy(*expr.element));
+    }
     if (result.size() > kMaxItems) fail(diag::tooManyItems, Count(result.size()), Count(kMaxItems));
     return;
   }
@@ -194,8 +261,10 @@ void Tracer::runClauses(const ComprehensionExpr& expr, size_t clause, std::vecto
 Object Tracer::makeFunction(const FunctionNode& node) {
   std::vector<Object> defaults(node.parameters.size());
   for (size_t i = 0; i < defaults.size(); ++i)
-    if (node.parameters[i].defaultValue) defaults[i] = eval(*node.parameters[i].defaultValue);
-  return static_cast<const Function*>(heap.make<Function>(&node, scope, std::move(defaults)));
+    if (node.parameters[i].defaultValue) defaults[i] = evalLazy(*node.parameters[i].defaultValue);
+  // The names of a class's body are not seen inside its methods.
+  Scope* around = scope->isClass ? scope->parent : scope;
+  return static_cast<const Function*>(heap.make<Function>(&node, around, scope->owner, std::move(defaults)));
 }
 
 Object Tracer::evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names) {
@@ -232,6 +301,14 @@ void Tracer::forEach(Object iterable, llvm::function_ref<bool(Object)> visit) {
     for (uint64_t i = 0; i < count; ++i) {
       charge(1);
       if (!visit(int64_t(uint64_t(range.start) + i * uint64_t(range.step)))) return;
+    }
+    return;
+  }
+  if (iterable.is<Dict*>()) {
+    const auto& items = iterable.as<Dict*>()->items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      charge(1);
+      if (!visit(items[i].first)) return;
     }
     return;
   }

@@ -28,6 +28,11 @@ constexpr PythonModule kPythonModules[] = {
     {"functools", kFunctools},
     {"typing", 0},
     {"__future__", 0},
+    {"numpy", 0},
+    {"attn_gym", 0},
+    {"attn_gym.masks", kGym},
+    {"attn_gym.masks.causal", kGym},
+    {"attn_gym.utils", kGym},
 };
 
 const PythonModule* findPythonModule(llvm::StringRef path) {
@@ -94,15 +99,24 @@ Object typeInfoMember(Context& context, NumberType type, llvm::StringRef name) {
 Object Tracer::lookup(llvm::StringRef name) {
   for (Scope* around = scope; around; around = around->parent) {
     auto found = around->names.find(name);
-    if (found != around->names.end()) {
-      if (found->second.is<PoisonObject>()) throw Abort{};
+    if (found != around->names.end() && (!around->isClass || around == scope)) {
       if (around == watched) lookups.insert(name);
       return found->second;
     }
-    if (around->function && around->function->locals.contains(name)) fail(diag::unboundLocal, std::string_view(name));
+    const bool isLocal = around->function && !around->isClass && around->function->locals.contains(name);
+    if (isLocal) fail(diag::unboundLocal, std::string_view(name));
   }
   if (auto value = lookupBuiltin(name)) return *value;
-  undefined(name);
+  if (declareAvailable(name)) return declared.find(name)->second;
+  failUndefined(name, scope);
+}
+
+/// The capture of this name, if there is one or the tensors that are given have one.
+std::optional<Object> Tracer::captureOf(llvm::StringRef name) {
+  auto found = declared.find(name);
+  if (found == declared.end() && declareAvailable(name)) found = declared.find(name);
+  if (found == declared.end()) return std::nullopt;
+  return found->second;
 }
 
 std::optional<Object> Tracer::lookupBuiltin(llvm::StringRef name) {
@@ -127,7 +141,7 @@ std::optional<Object> Tracer::member(Namespace space, llvm::StringRef name) {
   if (const Builtin* builtin = findBuiltin(name, python->builtins)) return builtin;
   if (isOpaque(space.path, name)) return Opaque{name};
   llvm::StringRef path = space.path;
-  if (path != "torch" && path != "math") return std::nullopt;
+  if (path != "torch" && path != "math" && path != "numpy") return std::nullopt;
   if (auto value = constant(name)) return value;
   if (name == "e") return M_E;
   if (path == "math" && name == "tau") return 2 * M_PI;
@@ -142,10 +156,21 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
     if (auto value = member(space, name)) return *value;
     noMember(at, space.path, name, builtinNames(findPythonModule(space.path)->builtins));
   }
+  if (base.is<Instance*>()) {
+    if (auto value = instanceMember(*base.as<Instance*>(), name)) return *value;
+    fail(diag::unknownAttribute, describe(base), std::string_view(name), "");
+  }
+  if (base.is<Class*>()) {
+    if (auto value = classMember(*base.as<Class*>(), name, NoneObject{})) return *value;
+    fail(diag::unknownAttribute, describe(base), std::string_view(name), "");
+  }
   if (base.is<TypeInfo>()) return typeInfoMember(*this, base.as<TypeInfo>().type, name);
   unsigned places = 0;
   if (base.isNumber() || base.isArrayLike()) places = kMethod;
   if (base.is<Sequence*>() && base.as<Sequence*>()->isList) places = kListMethod;
+  if (base.is<Dict*>()) places = kDictMethod;
+  if (base.isCallable() && (name == "__name__" || name == "__qualname__" || name == "__doc__"))
+    return makeStr("function");
   if (places == kMethod)
     if (auto value = property(base, name)) return *value;
   if (const Builtin* builtin = findBuiltin(name, places))
@@ -168,22 +193,35 @@ std::optional<Object> Tracer::property(Object base, llvm::StringRef name) {
   return static_cast<const Tensor*>(heap.make<Tensor>(std::move(view)));
 }
 
+/// What cannot be imported is put off, name by name.
 void Tracer::runImport(const ImportStmt& stmt) {
-  if (stmt.isFrom && !findPythonModule(stmt.module)) diagnostics.fail(stmt.moduleLoc, diag::unknownImport, stmt.module);
   for (size_t i = 0; i < stmt.names.size(); ++i) {
     const ImportedName& imported = stmt.names[i];
     llvm::StringRef name = imported.as.empty() ? imported.name : imported.as;
-    if (!stmt.isFrom) {
-      const PythonModule* python = findPythonModule(stmt.paths[i]);
-      if (!python) diagnostics.fail(imported.loc, diag::unknownImport, stmt.paths[i]);
-      // `import a.b` binds a; `import a.b as c` binds a.b.
-      bind(name, imported.loc, Namespace{imported.as.empty() ? findPythonModule(imported.name)->path : python->path});
-      continue;
-    }
-    Namespace space{findPythonModule(stmt.module)->path};
-    auto value = member(space, imported.name);
-    if (!value) noMember(imported.loc, space.path, imported.name, builtinNames(findPythonModule(space.path)->builtins));
-    bind(name, imported.loc, *value);
+    Object value;
+    const Deferred* why = defer([&] {
+      at = stmt.isFrom ? stmt.moduleLoc : imported.loc;
+      const std::string& path = stmt.isFrom ? stmt.module : stmt.paths[i];
+      const PythonModule* python = findPythonModule(path);
+      if (!python) fail(diag::unknownImport, path);
+      if (!stmt.isFrom) {
+        // `import a.b` binds a; `import a.b as c` binds a.b.
+        value = Namespace{imported.as.empty() ? findPythonModule(imported.name)->path : python->path};
+        return;
+      }
+      Namespace space{python->path};
+      if (auto found = member(space, imported.name))
+        value = *found;
+      else
+        noMember(imported.loc, space.path, imported.name, builtinNames(python->builtins));
+    });
+    // `import torch.x` binds torch, whatever x is.
+    if (why && !stmt.isFrom && imported.as.empty())
+      if (const PythonModule* python = findPythonModule(imported.name)) {
+        bind(name, imported.loc, Namespace{python->path});
+        continue;
+      }
+    bind(name, imported.loc, why ? Object(why) : value);
   }
 }
 

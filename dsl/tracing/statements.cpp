@@ -9,19 +9,42 @@ namespace attnc::dsl {
 
 using llvm::cast;
 
-void Tracer::runModule(const Block& body) { run(body); }
+void Tracer::runModule(const Block& body) {
+  refills = kMaxRefills;
+  for (const Stmt* stmt : body) {
+    const size_t before = diagnostics.size();
+    const Deferred* why = nullptr;
+    try {
+      why = defer([&] { run(*stmt); }, /*takesRaised=*/true);
+    } catch (const Abort& abort) { // the statement is too long
+      if (abort.fatal || !refills) throw;
+      refill();
+      why = heap.make<Deferred>(diagnostics.take(before));
+    }
+    if (!why) continue;
+    const bool isOwn = stmt->kind != StmtKind::Assign && stmt->kind != StmtKind::AnnAssign &&
+                       stmt->kind != StmtKind::AugAssign && stmt->kind != StmtKind::Expression;
+    if (why->raised && isOwn) return report(*why);
+    putOff(*stmt, *why);
+  }
+  refills = 0;
+}
+
+void Tracer::runDeclarations(const Block& body) {
+  for (const Stmt* stmt : body) {
+    const auto* declaration = llvm::dyn_cast<AnnAssignStmt>(stmt);
+    if (!declaration || declaration->value || declaration->target->kind != ExprKind::Name)
+      diagnostics.fail(stmt->loc, diag::notDeclaration);
+    at = stmt->loc;
+    declare(cast<NameExpr>(declaration->target)->name, *declaration->annotation);
+  }
+}
 
 Tracer::Flow Tracer::run(const Block& body) {
   for (const Stmt* stmt : body) {
-    try {
-      Flow flow = run(*stmt);
-      if (flow != Flow::Next) return flow;
-    } catch (const Abort& abort) {
-      bool goesOn = scope == &globals || stmt->kind == StmtKind::Assign || stmt->kind == StmtKind::AugAssign ||
-                    stmt->kind == StmtKind::AnnAssign || stmt->kind == StmtKind::Expression;
-      if (abort.fatal || !goesOn) throw;
-      poison(*stmt);
-    }
+    Flow flow = Flow::Next;
+    if (const Deferred* why = defer([&] { flow = run(*stmt); })) putOff(*stmt, *why);
+    if (flow != Flow::Next) return flow;
   }
   return Flow::Next;
 }
@@ -31,13 +54,17 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   Deeper deeper(*this);
   charge(1);
   switch (stmt.kind) {
-  case StmtKind::Expression: eval(*cast<ExpressionStmt>(stmt).value); return Flow::Next;
+  case StmtKind::Expression: {
+    const Expr& value = *cast<ExpressionStmt>(stmt).value;
+    if (value.kind != ExprKind::String) eval(value);
+    return Flow::Next;
+  }
   case StmtKind::Assign: runAssign(cast<AssignStmt>(stmt)); return Flow::Next;
   case StmtKind::AugAssign: runAugAssign(cast<AugAssignStmt>(stmt)); return Flow::Next;
   case StmtKind::AnnAssign: runAnnAssign(cast<AnnAssignStmt>(stmt)); return Flow::Next;
   case StmtKind::Return: {
     const Expr* value = cast<ReturnStmt>(stmt).value;
-    returned = value ? eval(*value) : Object(NoneObject{});
+    returned = value ? evalLazy(*value) : Object(NoneObject{});
     resultLoc = value ? value->loc : stmt.loc;
     return Flow::Return;
   }
@@ -49,17 +76,24 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   case StmtKind::Pass: return Flow::Next;
   case StmtKind::Def: {
     const FunctionNode& function = *cast<DefStmt>(stmt).function;
-    bind(function.name, function.loc, makeFunction(function));
+    Object made = makeFunction(function);
+    bind(function.name, function.loc, decorated(made, cast<DefStmt>(stmt).decorators));
     return Flow::Next;
   }
+  case StmtKind::Class: runClass(cast<ClassStmt>(stmt)); return Flow::Next;
+  case StmtKind::Try: return runTry(cast<TryStmt>(stmt));
+  case StmtKind::With: return runWith(cast<WithStmt>(stmt));
+  case StmtKind::Del: runDel(cast<DelStmt>(stmt)); return Flow::Next;
+  case StmtKind::Unsupported: fail(diag::unsupportedSyntax, cast<UnsupportedStmt>(stmt).what);
   case StmtKind::Import: runImport(cast<ImportStmt>(stmt)); return Flow::Next;
   case StmtKind::Assert: {
     Object condition = eval(*cast<AssertStmt>(stmt).condition);
     at = stmt.loc;
-    if (!truth(*this, condition)) fail(diag::assertionFails);
-    return Flow::Next;
+    if (truth(*this, condition)) return Flow::Next;
+    diagnostics.report(at, diag::assertionFails);
+    throw Abort{false, true};
   }
-  case StmtKind::Raise: fail(diag::raised);
+  case StmtKind::Raise: diagnostics.report(at, diag::raised); throw Abort{false, true};
   }
   return Flow::Next;
 }
@@ -109,8 +143,67 @@ Object Tracer::override(llvm::StringRef name, Object value) {
   return given;
 }
 
+namespace {
+
+/// The class of an exception, as the text names it; empty if it has another form.
+llvm::StringRef exceptionName(const Expr* expr) {
+  if (const auto* call = llvm::dyn_cast_or_null<CallExpr>(expr)) expr = call->callee;
+  const auto* name = llvm::dyn_cast_or_null<NameExpr>(expr);
+  return name ? name->name : llvm::StringRef();
+}
+
+} // namespace
+
+/// What the body raises goes to the first handler that may take it. What attnc cannot evaluate raises nothing.
+Tracer::Flow Tracer::runTry(const TryStmt& stmt) {
+  Flow flow = Flow::Next;
+  const Deferred* raised = defer([&] { flow = run(stmt.body); }, /*takesRaised=*/true);
+  if (raised && !raised->raised) force(*raised);
+  if (raised && stmt.handlers.empty()) force(*raised);
+  if (raised) {
+    const Handler& handler = stmt.handlers.front();
+    llvm::StringRef type = exceptionName(handler.type);
+    if (handler.type && type != "Exception" && type != "BaseException" && stmt.handlers.size() > 1) force(*raised);
+    if (!handler.name.empty()) bind(handler.name, stmt.loc, Opaque{"exception"});
+    flow = run(handler.body);
+  } else if (flow == Flow::Next) {
+    flow = run(stmt.otherwise);
+  }
+  Flow last = run(stmt.finally);
+  return last == Flow::Next ? flow : last;
+}
+
+Tracer::Flow Tracer::runWith(const WithStmt& stmt) {
+  for (auto [context, target] : stmt.items) {
+    Object value = evalLazy(*context);
+    at = context->loc;
+    if (target && value.is<const Deferred*>())
+      spoilTarget(*target, *value.as<const Deferred*>());
+    else if (target)
+      assign(*target, value);
+  }
+  return run(stmt.body);
+}
+
+void Tracer::runDel(const DelStmt& stmt) {
+  for (const Expr* target : stmt.targets) {
+    if (target->kind == ExprKind::Name) {
+      llvm::StringRef name = cast<NameExpr>(target)->name;
+      if (scope == &globals && declared.count(name))
+        diagnostics.fail(target->loc, diag::redeclared, std::string_view(name));
+      scopeOf(name).names.erase(name);
+      continue;
+    }
+    const auto* subscript = llvm::dyn_cast<SubscriptExpr>(target);
+    if (!subscript) diagnostics.fail(target->loc, diag::badTarget);
+    Object base = eval(*subscript->base), index = eval(*subscript->index);
+    at = target->loc;
+    deleteSubscript(*this, base, index);
+  }
+}
+
 void Tracer::runAssign(const AssignStmt& stmt) {
-  Object value = eval(*stmt.value);
+  Object value = evalLazy(*stmt.value);
   bool isConstant = value.isKnownNumber() || value.is<const Str*>() || value.is<Sequence*>() || value.is<NoneObject>();
   for (const Expr* target : stmt.targets) {
     at = target->loc;
@@ -138,22 +231,31 @@ void Tracer::runAugAssign(const AugAssignStmt& stmt) {
     assignSubscript(*this, base, index, value);
     return;
   }
-  if (stmt.target->kind != ExprKind::Name) diagnostics.fail(stmt.target->loc, diag::badTarget);
+  if (stmt.target->kind != ExprKind::Name && stmt.target->kind != ExprKind::Attribute)
+    diagnostics.fail(stmt.target->loc, diag::badTarget);
   assign(*stmt.target, combine(eval(*stmt.target)));
 }
 
 /// In a function the annotation is ignored. At module level it declares a capture, or a typed constant.
 void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
+  if (stmt.target->kind != ExprKind::Name) {
+    if (stmt.value) assign(*stmt.target, evalLazy(*stmt.value));
+    return;
+  }
   const auto& target = *cast<NameExpr>(stmt.target);
   if (scope != &globals) {
-    if (stmt.value) assign(target, eval(*stmt.value));
+    if (stmt.value) assign(target, evalLazy(*stmt.value));
+    if (scope->isClass) scope->owner->fields.push_back(target.name);
     return;
   }
   if (!stmt.value) return declare(target.name, *stmt.annotation);
-  Object value = eval(*stmt.value);
+  Object value = evalLazy(*stmt.value);
   at = stmt.loc;
-  if (!value.isKnownNumber() && !value.is<const Str*>() && !value.is<Sequence*>() && !value.is<NoneObject>())
-    fail(diag::typedNonConstant, describe(value));
+  if (value.is<const Deferred*>() && declares(*stmt.annotation)) return declare(target.name, *stmt.annotation);
+  if (!value.isKnownNumber() && !value.is<const Str*>() && !value.is<Sequence*>() && !value.is<NoneObject>()) {
+    if (declares(*stmt.annotation)) fail(diag::typedNonConstant, describe(value));
+    return assign(target, value);
+  }
   const auto* type = llvm::dyn_cast<NameExpr>(stmt.annotation);
   if (type && type->name == "float" && value.is<int64_t>()) value = double(value.as<int64_t>());
   bool fits = !type || (type->name == "int"     ? value.is<int64_t>()
@@ -170,54 +272,75 @@ void Tracer::assign(const Expr& target, Object value) {
   case ExprKind::Subscript: {
     Object base = eval(*cast<SubscriptExpr>(target).base), index = eval(*cast<SubscriptExpr>(target).index);
     at = target.loc;
+    if (isInMod && base.is<const Tensor*>()) { // it would be seen outside, whether the mod reads it or not
+      diagnostics.report(at, diag::readOnly, describe(base));
+      throw Abort{false, true};
+    }
     return assignSubscript(*this, base, index, value);
   }
   case ExprKind::Sequence: {
     const auto& names = cast<SequenceExpr>(target).items;
     at = target.loc;
+    if (value.is<const Deferred*>()) return spoilTarget(target, *value.as<const Deferred*>());
     std::vector<Object> values = items(value);
+    size_t star = 0;
+    while (star < names.size() && names[star]->kind != ExprKind::Starred) ++star;
+    if (star < names.size() && values.size() + 1 >= names.size()) { // it takes what is left
+      const size_t count = values.size() + 1 - names.size();
+      Object rest = makeSequence(true, {values.begin() + int64_t(star), values.begin() + int64_t(star + count)});
+      values.erase(values.begin() + int64_t(star), values.begin() + int64_t(star + count));
+      values.insert(values.begin() + int64_t(star), rest);
+    }
     if (values.size() != names.size())
       diagnostics.fail(target.loc, diag::unpackCount, Count(names.size()), Count(values.size()));
-    for (size_t i = 0; i < names.size(); ++i) assign(*names[i], values[i]);
+    for (size_t i = 0; i < names.size(); ++i)
+      assign(i == star ? *cast<StarredExpr>(names[i])->value : *names[i], values[i]);
     return;
   }
   case ExprKind::Attribute: {
-    const auto& attribute = cast<AttributeExpr>(target);
-    Object base = eval(*attribute.base);
-    // Factories of FlexAttention name the functions they make; the name has no meaning here.
-    bool isName = attribute.name == "__name__" || attribute.name == "__qualname__" || attribute.name == "__doc__";
-    if (!base.isCallable() || !isName)
-      diagnostics.fail(target.loc, diag::attributeAssigned, std::string_view(attribute.name));
-    return;
+    Object base = eval(*cast<AttributeExpr>(target).base);
+    at = target.loc;
+    return setAttribute(base, cast<AttributeExpr>(target).name, value);
   }
   default: diagnostics.fail(target.loc, diag::badTarget);
   }
 }
 
-void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
-  if (scope == &globals && declared.contains(name)) diagnostics.fail(loc, diag::redeclared, std::string_view(name));
-  scope->names[name] = value;
+/// The scope that an assignment to the name binds it in.
+Scope& Tracer::scopeOf(llvm::StringRef name) {
+  if (!scope->function) return *scope;
+  if (scope->function->globals.contains(name)) return globals;
+  if (scope->function->nonlocals.contains(name))
+    for (Scope* around = scope->parent; around; around = around->parent)
+      if (around->function && !around->isClass && around->function->locals.contains(name)) return *around;
+  return *scope;
 }
 
 namespace {
 
-void poisonTarget(const Expr& target, Scope& scope) {
-  if (target.kind == ExprKind::Name) scope.names[cast<NameExpr>(target).name] = PoisonObject{};
-  if (target.kind == ExprKind::Sequence)
-    for (const Expr* item : cast<SequenceExpr>(target).items) poisonTarget(*item, scope);
+bool isSame(Object a, Object b) {
+  if (a.is<const Tensor*>() && b.is<const Tensor*>()) return a.as<const Tensor*>() == b.as<const Tensor*>();
+  return a.isTraced() && b.isTraced() && a.as<ir::Value>().id == b.as<ir::Value>().id;
 }
 
 } // namespace
 
-void Tracer::poison(const Stmt& stmt) {
-  if (const auto* node = llvm::dyn_cast<AssignStmt>(&stmt))
-    for (const Expr* target : node->targets) poisonTarget(*target, *scope);
-  if (const auto* node = llvm::dyn_cast<AugAssignStmt>(&stmt)) poisonTarget(*node->target, *scope);
-  if (const auto* node = llvm::dyn_cast<AnnAssignStmt>(&stmt)) poisonTarget(*node->target, *scope);
-  if (const auto* node = llvm::dyn_cast<DefStmt>(&stmt)) scope->names[node->function->name] = PoisonObject{};
-  if (const auto* node = llvm::dyn_cast<ImportStmt>(&stmt))
-    for (const ImportedName& imported : node->names)
-      scope->names[imported.as.empty() ? imported.name : imported.as] = PoisonObject{};
+/// A declaration wins over what cannot be evaluated, wherever it is assigned.
+void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
+  if (value.is<const Deferred*>())
+    if (auto capture = captureOf(name)) value = *capture;
+  Scope& into = scopeOf(name);
+  if (&into != &globals) {
+    into.names[name] = value;
+    return;
+  }
+  auto found = declared.find(name);
+  // One that was given with the text, not in it, wins over any value.
+  if (found != declared.end() && !isSame(value, found->second) && !given.contains(name))
+    value = defer([&] { diagnostics.fail(loc, diag::redeclared, std::string_view(name)); });
+  else if (found != declared.end())
+    value = found->second;
+  into.names[name] = value;
 }
 
 } // namespace attnc::dsl

@@ -13,12 +13,8 @@ constexpr struct {
   const char* name;
   const char* instead;
 } kAbsent[] = {
-    {"print", "a mod prints nothing; `attnc check` shows what became of it"},
     {"isin", "compare with each: `(x == a) | (x == b)`, or `x in (a, b)`"},
-    {"isinstance", "what a value is, is known here: leave the test out"},
     {"type", "what a value is, is known here: leave the test out"},
-    {"hasattr", "there are no objects here: leave the test out"},
-    {"getattr", "there are no objects here: write the name"},
     {"bucketize", "count the edges that are passed: `sum((x > edge).int() for edge in EDGES)`"},
     {"searchsorted", "count the edges that are passed: `sum((x > edge).int() for edge in EDGES)`"},
     {"argmax", "compute it beforehand and declare the result as a captured tensor"},
@@ -46,7 +42,6 @@ constexpr struct {
     {"flex_attention", "attnc makes the kernel itself; define `score_mod` and `mask_mod` alone"},
     {"np", "write `torch` or `math`"},
     {"numpy", "write `torch` or `math`"},
-    {"dict", "give each item a name of its own at module level"},
     {"set", "use a tuple"},
     {"str", "a mod computes numbers"},
     {"open", "a mod reads no files; declare data as a captured tensor"},
@@ -96,13 +91,13 @@ void Tracer::noMember(Loc loc, llvm::StringRef path, llvm::StringRef name, llvm:
   diagnostics.fail(loc, diag::unknownMember, std::string_view(path), std::string_view(name), closest(name, known));
 }
 
-void Tracer::undefined(llvm::StringRef name) {
+void Tracer::undefined(llvm::StringRef name, Scope* from) {
   if (const char* instead = insteadOf(name)) fail(diag::absentFunction, std::string_view(name), instead);
   // The text is read once for each such name, of which there are at most as many as diagnostics.
   Usage usage = at.text == 0 && text ? usageOf(*text, name) : Usage();
   std::vector<llvm::StringRef> candidates;
   if (usage.isCalled) candidates = builtinNames(kPython | kTorch);
-  for (Scope* around = scope; around; around = around->parent)
+  for (Scope* around = from; around; around = around->parent)
     for (auto& [key, value] : around->names)
       if (fits(value, usage)) candidates.push_back(key);
   charge(candidates.size());

@@ -1,10 +1,12 @@
 // In: a parsed text. Out: the outputs `score` and `mask` of the module.
 //
-// A mod is what the names score_mod and mask_mod are bound to; without them, the one function of the text that takes 5
-// (score) or 4 (mask) positional arguments; or the expression that ends the text.
+// A mod is what an expression yields that was given with the text; without one, what the names score_mod and mask_mod
+// are bound to; without them, the one function of the text that takes 5 (score) and the one that takes 4 (mask)
+// positional arguments; or the expression that ends the text.
 #include "dsl/tracing/trace_mods.h"
 
 #include "dsl/objects/arithmetic.h"
+#include "dsl/tracing/usage.h"
 
 namespace attnc::dsl {
 
@@ -28,6 +30,19 @@ std::optional<size_t> requiredArguments(Object callable) {
     callable = callable.as<const Partial*>()->callee;
   }
   if (callable.is<const MaskList*>()) return 4 - std::min<size_t>(given, 4);
+  if (callable.is<const Builtin*>() && (callable.as<const Builtin*>()->where & kFlex)) {
+    const llvm::StringRef name = callable.as<const Builtin*>()->name;
+    if (name == "noop_mask" || name == "_identity") return (name == "_identity" ? 5 : 4) - given;
+  }
+  if (callable.is<const Builtin*>() && (callable.as<const Builtin*>()->where & kGym))
+    if (llvm::StringRef(callable.as<const Builtin*>()->name) == "causal_mask") return 4 - given;
+  if (callable.is<Instance*>()) {
+    const Object* method = findMember(*callable.as<Instance*>()->type, "__call__");
+    if (!method) method = findMember(*callable.as<Instance*>()->type, "forward");
+    if (!method) return std::nullopt;
+    callable = *method;
+    ++given; // self
+  }
   if (!callable.is<const Function*>()) return std::nullopt;
   size_t required = 0;
   for (const Parameter& parameter : callable.as<const Function*>()->node->parameters)
@@ -36,14 +51,26 @@ std::optional<size_t> requiredArguments(Object callable) {
   return required - std::min(given, required);
 }
 
+/// Whether the last two parameters are named as those of mods are: q..., and k....
+bool hasModNames(Object callable) {
+  while (callable.is<const Partial*>()) callable = callable.as<const Partial*>()->callee;
+  if (!callable.is<const Function*>()) return true;
+  llvm::SmallVector<llvm::StringRef, 6> names;
+  for (const Parameter& parameter : callable.as<const Function*>()->node->parameters)
+    if (parameter.kind == ParameterKind::Positional && !parameter.defaultValue) names.push_back(parameter.name);
+  if (names.size() < 4) return false;
+  llvm::StringRef row = names[names.size() - 2].ltrim('_'), column = names.back().ltrim('_');
+  return row.take_front(1) == "q" && (column.take_front(1) == "k" || column.contains("kv"));
+}
+
 class Mods {
 public:
   explicit Mods(Tracer& tracer) : tracer(tracer), module(tracer.module) {}
 
-  void run(const Ast& ast) {
+  void run(const Ast& ast, llvm::ArrayRef<const Expr*> picks) {
     const Expr* bare = nullptr;
     Block body = ast.body;
-    if (!body.empty() && body.back()->kind == StmtKind::Expression) {
+    if (picks.empty() && !body.empty() && body.back()->kind == StmtKind::Expression) {
       bare = llvm::cast<ExpressionStmt>(body.back())->value;
       if (bare->kind == ExprKind::String)
         bare = nullptr; // a docstring
@@ -52,25 +79,38 @@ public:
     }
     tracer.text = &ast.body;
     tracer.runModule(body);
+    if (!tracer.diagnostics.empty()) return;
     checkDefines();
-    find(body);
-    if (!score && !mask && bare) return traceBare(*bare);
-    if (bare) {
+    for (const Expr* pick : picks) guard([&] { take(*pick); });
+    if (picks.empty()) find(body, ast);
+    if (picks.empty() && !score && !mask && bare && tracer.diagnostics.empty()) return guard([&] { traceBare(*bare); });
+    // A call, such as `main()`, is a statement like others.
+    if (bare && (score || mask) && bare->kind != ExprKind::Call) {
       tracer.at = bare->loc;
       tracer.diagnostics.report(bare->loc, diag::strayExpression);
     }
     if (!score && !mask && tracer.diagnostics.empty()) tracer.diagnostics.report({0, 0, 0}, diag::noMod);
-    if (score) guard([&] { traceScore(*score); });
-    if (mask) guard([&] { traceMask(*mask); });
+    if (score) guardMod([&] { traceScore(*score); });
+    if (mask) guardMod([&] { traceMask(*mask); });
   }
 
 private:
   template <class Fn> void guard(Fn fn) {
-    try {
-      fn();
-    } catch (const Abort& abort) {
-      if (abort.fatal) throw;
-    }
+    tracer.deferrals.clear();
+    const Deferred* why = tracer.attempt(fn, /*takesRaised=*/true);
+    if (why) tracer.report(*why);
+  }
+
+  /// The same for the function of a mod. If it fails, all that its statements put off is reported, so that one look
+  /// shows it all.
+  template <class Fn> void guardMod(Fn fn) {
+    const size_t before = tracer.diagnostics.size();
+    tracer.isInMod = true;
+    guard(fn);
+    tracer.isInMod = false;
+    if (tracer.diagnostics.size() == before) return;
+    const std::vector<const Deferred*> others = std::move(tracer.deferrals);
+    for (const Deferred* other : others) tracer.report(*other);
   }
 
   void checkDefines() {
@@ -94,8 +134,11 @@ private:
   /// The value of score_mod or mask_mod, if the text binds it to a function. None means absent, as in FlexAttention.
   std::optional<Candidate> named(const Block& body, llvm::StringRef name, size_t arity) {
     auto bound = tracer.globals.names.find(name);
-    if (bound == tracer.globals.names.end() || bound->second.is<NoneObject>() || bound->second.is<PoisonObject>())
+    if (bound == tracer.globals.names.end() || bound->second.is<NoneObject>()) return std::nullopt;
+    if (bound->second.is<const Deferred*>()) {
+      tracer.report(*bound->second.as<const Deferred*>());
       return std::nullopt;
+    }
     Candidate candidate{name, bound->second, bindingOf(body, name)};
     if (!bound->second.isCallable()) {
       tracer.diagnostics.report(candidate.loc, diag::modNotCallable, std::string_view(name),
@@ -110,28 +153,76 @@ private:
     return candidate;
   }
 
-  void find(const Block& body) {
+  void find(const Block& body, const Ast& ast) {
     score = named(body, "score_mod", 5);
     mask = named(body, "mask_mod", 4);
     bool isNamed = tracer.globals.names.count("score_mod") || tracer.globals.names.count("mask_mod");
     if (isNamed || !tracer.diagnostics.empty()) return;
-    std::vector<Candidate> candidates;
+    std::vector<Candidate> scores, masks;
     for (auto& [name, value] : tracer.globals.names)
       if (auto required = requiredArguments(value); required && (*required == 4 || *required == 5))
-        candidates.push_back({name, value, bindingOf(body, name)});
-    if (candidates.size() > 1) {
-      llvm::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.loc.begin < b.loc.begin; });
-      auto isScore = [](const Candidate& candidate) { return requiredArguments(candidate.function) == 5u; };
-      auto binding = [&](const Candidate& candidate) {
-        return (isScore(candidate) ? "`score_mod = " : "`mask_mod = ") + candidate.name.str() + "`";
-      };
-      std::string hint = binding(candidates[1]);
-      if (isScore(candidates[0]) != isScore(candidates[1])) hint = binding(candidates[0]) + " and " + hint;
-      tracer.diagnostics.report(candidates[1].loc, diag::ambiguousMod, std::string_view(candidates[0].name),
-                                std::string_view(candidates[1].name), hint);
+        (*required == 5 ? scores : masks).push_back({name, value, bindingOf(body, name)});
+    // Where some are named as mods are, the others are other functions.
+    const auto isLikely = [](const Candidate& candidate) { return hasModNames(candidate.function); };
+    if (llvm::any_of(scores, isLikely) || llvm::any_of(masks, isLikely))
+      for (std::vector<Candidate>* candidates : {&scores, &masks})
+        llvm::erase_if(*candidates, [&](const Candidate& candidate) { return !isLikely(candidate); });
+    score = only(scores, ast);
+    mask = only(masks, ast);
+  }
+
+  /// The candidate that is the mod: the only one; the only one that the text does not call; the only one that it gives
+  /// to `create_block_mask` or `flex_attention`.
+  std::optional<Candidate> only(std::vector<Candidate>& candidates, const Ast& ast) {
+    auto keep = [&](auto isLikely) {
+      if (candidates.size() < 2 || llvm::none_of(candidates, isLikely)) return;
+      llvm::erase_if(candidates, [&](const Candidate& candidate) { return !isLikely(candidate); });
+    };
+    keep([&](const Candidate& candidate) { return !usageOf(ast.body, candidate.name).isCalled; });
+    keep([&](const Candidate& candidate) { return usageOf(ast.body, candidate.name).isGivenAsMod; });
+    if (candidates.empty()) return std::nullopt;
+    if (candidates.size() == 1) return candidates[0];
+    llvm::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.loc.begin < b.loc.begin; });
+    const bool isScore = requiredArguments(candidates[0].function) == 5u;
+    tracer.diagnostics.report(candidates[1].loc, diag::ambiguousMod, std::string_view(candidates[0].name),
+                              std::string_view(candidates[1].name),
+                              (isScore ? "`score_mod = " : "`mask_mod = ") + candidates[1].name.str() + "`");
+    return std::nullopt;
+  }
+
+  /// The mod, or the pair of mods, that an expression given with the text yields. A function that makes mods is called,
+  /// with the captures that its parameters are declared as.
+  void take(const Expr& pick) {
+    Object value = tracer.eval(pick);
+    tracer.at = pick.loc;
+    if (!value.is<Sequence*>()) return takeOne(value, pick.loc);
+    for (Object item : tracer.items(value))
+      if (!item.is<NoneObject>()) takeOne(item, pick.loc);
+  }
+
+  void takeOne(Object value, Loc loc) {
+    auto isMod = [](Object made) {
+      auto required = requiredArguments(made);
+      return required == 4u || required == 5u;
+    };
+    if (value.isCallable() && (!isMod(value) || !hasModNames(value))) {
+      Object made;
+      const Deferred* why = tracer.attempt([&] { made = tracer.call(value, {}); });
+      if (!why && (isMod(made) || made.is<Sequence*>())) {
+        if (!made.is<Sequence*>()) return takeOne(made, loc);
+        for (Object item : tracer.items(made))
+          if (!item.is<NoneObject>()) takeOne(item, loc);
+        return;
+      }
+      if (why && !isMod(value)) tracer.force(*why);
     }
-    if (candidates.size() != 1) return;
-    (*requiredArguments(candidates[0].function) == 5 ? score : mask) = candidates[0];
+    tracer.at = loc;
+    if (!value.isCallable()) tracer.fail(diag::pickedNoMod, tracer.describe(value));
+    auto required = requiredArguments(value);
+    if (required != 4u && required != 5u) tracer.fail(diag::pickedArity, Count(required.value_or(0)));
+    std::optional<Candidate>& place = required == 5u ? score : mask;
+    if (place) tracer.fail(diag::pickedTwice, required == 5u ? "score_mod" : "mask_mod");
+    place = Candidate{"the mod", value, loc};
   }
 
   Object param(ParamKind kind) { return module.param(kind); }
@@ -201,6 +292,6 @@ private:
 
 } // namespace
 
-void traceMods(Tracer& tracer, const Ast& ast) { Mods(tracer).run(ast); }
+void traceMods(Tracer& tracer, const Ast& ast, llvm::ArrayRef<const Expr*> picks) { Mods(tracer).run(ast, picks); }
 
 } // namespace attnc::dsl

@@ -5,7 +5,8 @@
 
 namespace attnc::dsl {
 
-/// Executes the text and traces its score_mod and mask_mod into the module. What is wrong is reported.
-void traceMods(Tracer& tracer, const Ast& ast);
+/// Executes the text and traces its score_mod and mask_mod into the module: those that the expressions of `picks`
+/// yield, where there are any. What is wrong is reported.
+void traceMods(Tracer& tracer, const Ast& ast, llvm::ArrayRef<const Expr*> picks);
 
 } // namespace attnc::dsl

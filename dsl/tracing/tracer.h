@@ -4,6 +4,7 @@
 // and the names that the text binds; functions are evaluated when they are called.
 #pragma once
 
+#include "attnc/mod.h"
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/context.h"
 
@@ -33,20 +34,37 @@ public:
   std::map<std::string, Define, std::less<>> defines;
   Scope globals;
 
-  /// Executes statements at module level.
+  /// Executes statements at module level. What cannot be evaluated is put off.
   void runModule(const Block& body);
+  /// Executes a text of declarations, `name: dtype[dims]`.
+  void runDeclarations(const Block& body);
   Object eval(const Expr& expr);
+  /// The value, or Deferred where it cannot be evaluated.
+  Object evalLazy(const Expr& expr);
+  /// Reports why something could not be evaluated.
+  void report(const Deferred& deferred);
   /// Evaluates in a scope of its own, whose parent is the module.
   Object evalWith(const Expr& expr, llvm::ArrayRef<std::pair<llvm::StringRef, Object>> names);
   Object call(Object callee, const Arguments& arguments);
   /// Visits the items of an iterable until `visit` returns false.
   void forEach(Object iterable, llvm::function_ref<bool(Object)> visit);
   std::vector<Object> items(Object iterable);
+  /// base.name, and base.name = value.
+  Object attribute(Object base, llvm::StringRef name);
+  void setAttribute(Object base, llvm::StringRef name, Object value);
 
   /// All statements of the text, for hints about what follows an error; null if there is no text.
   const Block* text = nullptr;
   /// Names of the module that may not be bound again: captures, and names of extents.
-  llvm::StringSet<> declared;
+  llvm::StringMap<Object> declared;
+  /// Those of them that were declared with the text, not in it: they win over what the text assigns.
+  llvm::StringSet<> given;
+  /// Tensors that are captures where the text needs a name and does not have it.
+  std::map<std::string, CaptureInfo, std::less<>> available;
+  /// What was put off in functions that the module's level calls, in order.
+  std::vector<const Deferred*> deferrals;
+  /// Whether a mod is under evaluation, and not what makes it.
+  bool isInMod = false;
   /// The expression that the function called last returned.
   Loc resultLoc;
   /// The names of evalWith() that the expression has looked up.
@@ -64,12 +82,18 @@ private:
   Object evalSequence(const SequenceExpr& expr);
   Object evalSlice(const SliceExpr& expr);
   Object evalComprehension(const ComprehensionExpr& expr);
+  Object evalDict(const DictExpr& expr);
+  void addKeywords(Object value, Arguments& arguments);
+  const Deferred* whyNot(Object value) const;
   void runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Object>& result);
   Object makeFunction(const FunctionNode& node);
 
   // statements.cpp
   Flow run(const Block& body);
   Flow run(const Stmt& stmt);
+  Flow runTry(const TryStmt& stmt);
+  Flow runWith(const WithStmt& stmt);
+  void runDel(const DelStmt& stmt);
   Flow runIf(const IfStmt& stmt);
   Flow runFor(const ForStmt& stmt);
   Flow runWhile(const WhileStmt& stmt);
@@ -78,8 +102,24 @@ private:
   void runAnnAssign(const AnnAssignStmt& stmt);
   void assign(const Expr& target, Object value);
   void bind(llvm::StringRef name, Loc loc, Object value);
-  void poison(const Stmt& stmt);
+  Scope& scopeOf(llvm::StringRef name);
   Object override(llvm::StringRef name, Object value);
+
+  // deferral.cpp
+  void putOff(const Stmt& stmt, const Deferred& why);
+  void spoil(const Stmt& stmt, const Deferred& why);
+  void spoilTarget(const Expr& target, const Deferred& why);
+  void spoilMutable(const Expr& expr, const Deferred& why);
+  void spoilBlock(const Block& body, const Deferred& why);
+  Object* place(llvm::StringRef name);
+
+  // classes.cpp
+  void runClass(const ClassStmt& stmt);
+  Object decorated(Object made, llvm::ArrayRef<Expr*> decorators);
+  Object instantiate(Class& type, const Arguments& arguments);
+  Object superOf();
+  std::optional<Object> instanceMember(Instance& instance, llvm::StringRef name);
+  std::optional<Object> classMember(Class& type, llvm::StringRef name, Object self);
 
   // calls.cpp
   Object callFunction(const Function& function, const Arguments& arguments);
@@ -91,17 +131,23 @@ private:
   Object lookup(llvm::StringRef name);
   std::optional<Object> lookupBuiltin(llvm::StringRef name);
   std::optional<Object> member(Namespace space, llvm::StringRef name);
-  Object attribute(Object base, llvm::StringRef name);
   std::optional<Object> property(Object base, llvm::StringRef name);
+  const Deferred* defer(llvm::function_ref<void()> work, bool takesRaised = false);
+  std::optional<Object> captureOf(llvm::StringRef name);
   void runImport(const ImportStmt& stmt);
 
   // suggestions.cpp
-  [[noreturn]] void undefined(llvm::StringRef name);
+  [[noreturn]] void undefined(llvm::StringRef name, Scope* from);
   [[noreturn]] void noMember(Loc loc, llvm::StringRef path, llvm::StringRef name,
                              llvm::ArrayRef<llvm::StringRef> known);
 
   // captures.cpp
   void declare(llvm::StringRef name, const Expr& annotation);
+  void declareScalar(llvm::StringRef name, ir::Type type);
+  static bool declares(const Expr& annotation);
+  bool declareAvailable(llvm::StringRef name);
+  ir::Extent namedOrConstant(const std::string& extent);
+  std::optional<Object> parameterCapture(const Parameter& parameter);
   void declareTensor(llvm::StringRef name, DType dtype, const Expr* dims);
   ir::Extent extent(const Expr& dim);
   ir::Extent namedExtent(llvm::StringRef name, Loc loc);
@@ -111,8 +157,10 @@ private:
   Scope* scope = &globals;
   const Scope* watched = nullptr; // of evalWith()
   Object returned;
-  unsigned depth = 0;     // expressions and statements under evaluation
-  unsigned callDepth = 0; // functions under evaluation
+  llvm::DenseMap<const void*, const Deferred*> spoiled; // objects that were changed in a way that is not known
+  llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors of which this holds
+  unsigned depth = 0;                                   // expressions and statements under evaluation
+  unsigned callDepth = 0;                               // functions under evaluation
 };
 
 } // namespace attnc::dsl

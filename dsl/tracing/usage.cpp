@@ -65,10 +65,21 @@ private:
       visit(cast<WhileStmt>(stmt).body);
       return visit(cast<WhileStmt>(stmt).otherwise);
     case StmtKind::Def: return visitFunction(*cast<DefStmt>(stmt).function);
+    case StmtKind::Class: return visit(cast<ClassStmt>(stmt).function->body);
+    case StmtKind::Try:
+      visit(cast<TryStmt>(stmt).body);
+      for (const Handler& handler : cast<TryStmt>(stmt).handlers) visit(handler.body);
+      visit(cast<TryStmt>(stmt).otherwise);
+      return visit(cast<TryStmt>(stmt).finally);
+    case StmtKind::With:
+      for (auto [context, target] : cast<WithStmt>(stmt).items) visitRoot(context, Place::Value);
+      return visit(cast<WithStmt>(stmt).body);
     case StmtKind::Break:
     case StmtKind::Continue:
     case StmtKind::Pass:
     case StmtKind::Import:
+    case StmtKind::Del:
+    case StmtKind::Unsupported:
     case StmtKind::Raise: return;
     }
   }
@@ -146,13 +157,22 @@ private:
         visitRoot(clause.iterable, Place::Iterable);
         for (const Expr* condition : clause.conditions) visitRoot(condition, Place::Condition);
       }
+      visit(cast<ComprehensionExpr>(expr).key);
       return visit(cast<ComprehensionExpr>(expr).element);
+    case ExprKind::Dict:
+      for (auto [key, value] : cast<DictExpr>(expr).items) {
+        visit(key);
+        visit(value);
+      }
+      return;
+    case ExprKind::Named: return visit(cast<NamedExpr>(expr).value);
     case ExprKind::Starred: return visit(cast<StarredExpr>(expr).value);
     case ExprKind::None:
     case ExprKind::Ellipsis:
     case ExprKind::Bool:
     case ExprKind::Int:
     case ExprKind::Float:
+    case ExprKind::Unsupported:
     case ExprKind::String: return;
     }
   }
@@ -175,6 +195,11 @@ private:
     }
     for (size_t axis = 0; axis < indices.size(); ++axis) addDim(axis, *indices[axis]);
     const Expr* user = at > 0 ? path[at - 1] : nullptr;
+    if (const auto* call = llvm::dyn_cast_or_null<CallExpr>(user); call && call->callee != whole) {
+      const auto* callee = dyn_cast<NameExpr>(call->callee);
+      if (callee && (callee->name.contains("create_block_mask") || callee->name.contains("flex_attention")))
+        found.isGivenAsMod = true;
+    }
     if (user && indices.empty()) {
       if (const auto* call = dyn_cast<CallExpr>(user); call && call->callee == whole) {
         found.isCalled = true;

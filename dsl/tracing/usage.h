@@ -16,6 +16,7 @@ struct Usage {
   enum class Type : uint8_t { Bool, Int, Real };
 
   bool isCalled = false;
+  bool isGivenAsMod = false;           ///< to create_block_mask or flex_attention
   bool steers = false;                 ///< a loop or an `if` asks for it: it must be known before launch
   std::string member;                  ///< `cap` of `name.cap`; empty if there is none
   std::optional<Type> type;            ///< of the value, or of an element

@@ -17,14 +17,6 @@ namespace ir {
 class Module;
 }
 
-/// How a mod's text is read.
-struct ParseOptions {
-  /// Name of the text in messages; usually the path.
-  std::string name = "<mod>";
-  /// `-D NAME=VALUE`: overrides of the mod's constants (`NAME = literal`). The value is the text of a literal.
-  std::map<std::string, std::string> defines;
-};
-
 /// What a mod needs at launch.
 struct CaptureInfo {
   enum class Kind { Tensor, Int, Float, Bool };
@@ -32,6 +24,23 @@ struct CaptureInfo {
   Kind kind = Kind::Tensor;
   DType dtype = DType::F32;        ///< of a tensor
   std::vector<std::string> extent; ///< of a tensor: "4", "H", "KV_LEN", or a free name
+};
+
+/// How a mod's text is read.
+struct ParseOptions {
+  /// Name of the text in messages; usually the path.
+  std::string name = "<mod>";
+  /// `-D NAME=VALUE`: overrides of the mod's constants (`NAME = literal`). The value is the text of a literal.
+  std::map<std::string, std::string> defines;
+  /// `--mod EXPR`: expressions that yield the mods, evaluated after the text: "make_mask(offsets)", "soft_cap", or a
+  /// pair of both functions. A function that is no mod itself is called, with the captures that its parameters name or
+  /// are annotated as. Empty: the text says which functions are the mods.
+  std::vector<std::string> mods;
+  /// `--capture DECLARATION`: "offsets: i32[N]", as the text may declare it. It wins over what the text assigns.
+  std::vector<std::string> captures;
+  /// Captures that are taken where the mod needs a name that the text does not have, or cannot evaluate. Extents as in
+  /// CaptureInfo; those that nothing needs are ignored.
+  std::vector<CaptureInfo> available;
 };
 
 /// A parsed, traced and simplified mod file. Immutable; copies share; any thread may use it.

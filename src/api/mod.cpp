@@ -84,7 +84,7 @@ Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModF
 Mod::Mod(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
 
 Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
-  dsl::FrontendOptions frontend{options.name, options.defines};
+  dsl::FrontendOptions frontend{options.name, options.defines, options.mods, options.captures, options.available};
   auto module = dsl::trace(text, frontend);
   if (!module) return std::move(module).error();
   ir::Module traced = *module;
@@ -99,6 +99,8 @@ Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
   if (!isIrPath(path)) return parse(*text, options);
   if (!options.defines.empty())
     return Error::environment(fmt::format("'{}' is IR, which has no constants to define", path));
+  if (!options.mods.empty() || !options.captures.empty())
+    return Error::environment(fmt::format("'{}' is IR, which says itself what the mod is and captures", path));
   return parseIr(*text, path);
 }
 

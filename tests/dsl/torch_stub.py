@@ -5,6 +5,7 @@ language defines a result. Floats are rounded to single precision after each ope
 from Python. Nothing here wraps integers. Importing this file registers torch, torch.nn.functional and
 torch.nn.attention.flex_attention as modules.
 """
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -308,6 +309,7 @@ for table, wrap in ((UNARY, elementwise), (BINARY, elementwise), (REDUCTIONS, re
             setattr(T, name, wrap(function))
 for name, kind in DTYPES.items():
     setattr(torch, name, DType(kind))
+torch.no_grad = contextlib.nullcontext
 torch.norm = lambda x, p=2, dim=None: torch.sqrt((x * x).sum() if dim is None else (x * x).sum(dim))
 for name in ("clamp", "clip", "div", "max", "min", "dot", "norm"):
     setattr(T, name, getattr(torch, name))

@@ -11,7 +11,11 @@
 namespace attnc::testing {
 
 ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines) {
-  auto module = dsl::trace(text, {"mod.py", defines});
+  return tracedWith(text, {.name = "mod.py", .defines = defines});
+}
+
+ir::Module tracedWith(const std::string& text, const dsl::FrontendOptions& options) {
+  auto module = dsl::trace(text, options);
   if (!module) FAIL(text << "\n" << module.error().message);
   auto wrong = ir::verify(*module);
   if (wrong) FAIL(text << "\n" << *wrong);
@@ -19,7 +23,11 @@ ir::Module traced(const std::string& text, const std::map<std::string, std::stri
 }
 
 std::vector<std::string> problems(const std::string& text, const std::map<std::string, std::string>& defines) {
-  auto module = dsl::trace(text, {"mod.py", defines});
+  return problemsWith(text, {.name = "mod.py", .defines = defines});
+}
+
+std::vector<std::string> problemsWith(const std::string& text, const dsl::FrontendOptions& options) {
+  auto module = dsl::trace(text, options);
   std::vector<std::string> result;
   if (module) return result;
   CHECK(module.error().blame == Blame::Mod);

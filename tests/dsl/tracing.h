@@ -14,9 +14,11 @@ namespace attnc::testing {
 
 /// The module of a text; a failed check with the diagnostics if there is none.
 ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines = {});
+ir::Module tracedWith(const std::string& text, const dsl::FrontendOptions& options);
 
 /// "id at line:column" of each diagnostic of a text that is wrong; {} if it is right.
 std::vector<std::string> problems(const std::string& text, const std::map<std::string, std::string>& defines = {});
+std::vector<std::string> problemsWith(const std::string& text, const dsl::FrontendOptions& options);
 
 /// The mods of a text with its captures bound to reproducible random values, in host memory.
 class Running {

@@ -62,8 +62,12 @@ std::vector<std::string> pinnable(const Mod& mod) {
   return names;
 }
 
-/// A define that the mod does not take is wrong on the command line, not in the mod.
+/// A define that the mod does not take is wrong on the command line, not in the mod; so are a declaration that is none,
+/// and an expression that picks no mod.
 void throwDefineErrors(const Error& error) {
+  for (const Diagnostic& diagnostic : error.diagnostics)
+    if (diagnostic.file == "<--mod>" || diagnostic.file == "<--capture>")
+      throw CLI::ValidationError(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.rendered);
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file.rfind("<-D ", 0) == 0) {
       std::string hint = diagnostic.hint.empty() ? "" : "; " + diagnostic.hint;
@@ -77,6 +81,17 @@ void ModOptions::addTo(CLI::App& command) {
   command.add_option("mod", path, "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
       ->type_name("MOD");
   command.add_option("--expr", expression, "The mod as one expression, e.g. \"q_idx >= kv_idx\" or \"score * 0.5\"");
+  command
+      .add_option(
+          "--mod", mods,
+          "Which function of the file is the mod: its name, or a call that makes it, e.g. \"make_mask(offsets)\"")
+      ->allow_extra_args(false)
+      ->type_name("EXPR");
+  command
+      .add_option("--capture", captures,
+                  "Declare what the file has not: \"offsets: i32[N]\", \"window: int\". It wins over assignments")
+      ->allow_extra_args(false)
+      ->type_name("NAME:TYPE");
   command.add_option("-D,--define", defines, "Override a constant of the mod: NAME=VALUE, VALUE a Python literal")
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE")
@@ -88,8 +103,13 @@ Expected<Mod> ModOptions::load() const {
     throw CLI::ValidationError("MOD", "give a mod: either a file or --expr \"EXPRESSION\"");
   ParseOptions options;
   options.defines = assignments("-D", defines);
+  options.mods = mods;
+  options.captures = captures;
+  options.available = available;
   options.name = path == "-" ? "<stdin>" : "<expr>";
   if (isIrPath(path) && !defines.empty()) throw CLI::ValidationError("-D", "IR has no constants to define");
+  if (isIrPath(path) && !(mods.empty() && captures.empty()))
+    throw CLI::ValidationError("--mod", "IR says itself what the mod is and captures");
   auto mod = path == "-"    ? loadStdin(options)
              : path.empty() ? Mod::parse(expression, options)
                             : Mod::load(path, options);

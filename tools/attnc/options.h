@@ -18,7 +18,10 @@ namespace attnc::cli {
 /// Where the mod's text comes from: a path ("-": stdin), or the text itself.
 struct ModOptions {
   std::string path, expression;
-  std::vector<std::string> defines; // NAME=VALUE
+  std::vector<std::string> defines;   // NAME=VALUE
+  std::vector<std::string> mods;      // EXPRESSION
+  std::vector<std::string> captures;  // NAME: TYPE
+  std::vector<CaptureInfo> available; // of a file
 
   void addTo(CLI::App& command);
   /// Reads and checks the mod. Throws CLI::Error unless exactly one of path and expression is given, and for defines

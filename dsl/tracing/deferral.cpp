@@ -1,0 +1,227 @@
+// What cannot be evaluated is put off: the names that would have been bound stand for the reason, which is reported
+// when the mod needs one of them.
+//
+// In: a statement that could not be executed, and why. Out: everything that it may have changed stands for the reason:
+// names that it binds, and lists, dicts and objects that it changes in place. Not: names that a statement leaves alone,
+// and what functions of other modules do to their arguments.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/tracing/tracer.h"
+
+namespace attnc::dsl {
+
+using llvm::cast;
+using llvm::dyn_cast;
+
+const Deferred* Tracer::defer(llvm::function_ref<void()> work, bool takesRaised) {
+  const Deferred* why = attempt(work, takesRaised);
+  if (why && callDepth == 1) deferrals.push_back(why);
+  return why;
+}
+
+Object Tracer::evalLazy(const Expr& expr) {
+  Object value;
+  if (const Deferred* why = defer([&] { value = eval(expr); })) return why;
+  return value;
+}
+
+void Tracer::report(const Deferred& deferred) {
+  for (const Finding& finding : deferred.findings) diagnostics.put(finding);
+  if (deferred.undefined.empty()) return;
+  at = deferred.at;
+  try {
+    undefined(deferred.undefined, deferred.scope);
+  } catch (const Abort& abort) {
+    if (abort.fatal) throw;
+  }
+}
+
+namespace {
+
+/// Whether a statement may leave the block that it stands in.
+bool leaves(const Stmt& stmt, bool isInLoop);
+
+bool leaves(const Block& body, bool isInLoop) {
+  return llvm::any_of(body, [&](const Stmt* stmt) { return leaves(*stmt, isInLoop); });
+}
+
+bool leaves(const Stmt& stmt, bool isInLoop) {
+  switch (stmt.kind) {
+  case StmtKind::Return: return true;
+  case StmtKind::Break:
+  case StmtKind::Continue: return !isInLoop;
+  case StmtKind::If:
+    for (auto& [condition, body] : cast<IfStmt>(stmt).clauses)
+      if (leaves(body, isInLoop)) return true;
+    return leaves(cast<IfStmt>(stmt).otherwise, isInLoop);
+  case StmtKind::For: return leaves(cast<ForStmt>(stmt).body, true) || leaves(cast<ForStmt>(stmt).otherwise, isInLoop);
+  case StmtKind::While:
+    return leaves(cast<WhileStmt>(stmt).body, true) || leaves(cast<WhileStmt>(stmt).otherwise, isInLoop);
+  case StmtKind::With: return leaves(cast<WithStmt>(stmt).body, isInLoop);
+  case StmtKind::Unsupported: return leaves(cast<UnsupportedStmt>(stmt).body, isInLoop);
+  case StmtKind::Try: {
+    const auto& attempt = cast<TryStmt>(stmt);
+    for (const Handler& handler : attempt.handlers)
+      if (leaves(handler.body, isInLoop)) return true;
+    return leaves(attempt.body, isInLoop) || leaves(attempt.otherwise, isInLoop) || leaves(attempt.finally, isInLoop);
+  }
+  default: return false;
+  }
+}
+
+/// The name that an expression such as `name[i].member` begins with; null if there is none.
+const NameExpr* rootOf(const Expr& expr) {
+  const Expr* root = &expr;
+  while (true) {
+    if (const auto* member = dyn_cast<AttributeExpr>(root))
+      root = member->base;
+    else if (const auto* item = dyn_cast<SubscriptExpr>(root))
+      root = item->base;
+    else if (const auto* call = dyn_cast<CallExpr>(root))
+      root = call->callee;
+    else
+      return dyn_cast<NameExpr>(root);
+  }
+}
+
+} // namespace
+
+/// Where the value of a name stands; null if it is not bound by the text.
+Object* Tracer::place(llvm::StringRef name) {
+  for (Scope* around = scope; around; around = around->parent)
+    if (auto found = around->names.find(name); found != around->names.end()) return &found->second;
+  return nullptr;
+}
+
+/// What the expression stands for may have been changed in place: itself, for all who hold it.
+void Tracer::spoilMutable(const Expr& expr, const Deferred& why) {
+  charge(1);
+  const NameExpr* root = rootOf(expr);
+  Object* value = root ? place(root->name) : nullptr;
+  if (!value) return;
+  // `self.x[i] = ...`: only x of the object.
+  Object held = *value;
+  llvm::SmallVector<llvm::StringRef, 4> path;
+  for (const Expr* part = &expr; part != root;) {
+    if (const auto* member = dyn_cast<AttributeExpr>(part)) {
+      path.push_back(member->name);
+      part = member->base;
+    } else {
+      path.clear();
+      part = part->kind == ExprKind::Subscript ? cast<SubscriptExpr>(part)->base : cast<CallExpr>(part)->callee;
+    }
+  }
+  for (llvm::StringRef name : llvm::reverse(path)) {
+    if (!held.is<Instance*>()) break;
+    Names& names = held.as<Instance*>()->names;
+    auto found = names.find(name);
+    if (found == names.end()) break;
+    held = found->second;
+    value = nullptr;
+  }
+  if (held.is<Sequence*>()) spoiled[held.as<Sequence*>()] = &why;
+  if (held.is<Dict*>()) spoiled[held.as<Dict*>()] = &why;
+  if (held.is<Instance*>()) spoiled[held.as<Instance*>()] = &why;
+  if (held.is<const Array*>()) spoiled[held.as<const Array*>()] = &why;
+  if (held.is<const Tensor*>()) {
+    // All views of a captured tensor see the change.
+    written.try_emplace(held.as<const Tensor*>()->number, &why);
+  }
+}
+
+void Tracer::spoilTarget(const Expr& target, const Deferred& why) {
+  charge(1);
+  switch (target.kind) {
+  case ExprKind::Name: return bind(cast<NameExpr>(target).name, target.loc, &why);
+  case ExprKind::Starred: return spoilTarget(*cast<StarredExpr>(target).value, why);
+  case ExprKind::Sequence:
+    for (const Expr* item : cast<SequenceExpr>(target).items) spoilTarget(*item, why);
+    return;
+  case ExprKind::Subscript: return spoilMutable(*cast<SubscriptExpr>(target).base, why);
+  case ExprKind::Attribute: {
+    const auto& member = cast<AttributeExpr>(target);
+    Object* base = member.base->kind == ExprKind::Name ? place(cast<NameExpr>(member.base)->name) : nullptr;
+    if (base && base->is<Instance*>()) return setAttribute(*base, member.name, &why);
+    return spoilMutable(*member.base, why);
+  }
+  default: return;
+  }
+}
+
+void Tracer::spoilBlock(const Block& body, const Deferred& why) {
+  for (const Stmt* stmt : body) spoil(*stmt, why);
+}
+
+void Tracer::putOff(const Stmt& stmt, const Deferred& why) {
+  // What comes after it in the function, or in the loop, is not known.
+  if (leaves(stmt, /*isInLoop=*/false)) force(why);
+  spoil(stmt, why);
+}
+
+void Tracer::spoil(const Stmt& stmt, const Deferred& why) {
+  charge(1);
+  switch (stmt.kind) {
+  case StmtKind::Assign:
+    for (const Expr* target : cast<AssignStmt>(stmt).targets) spoilTarget(*target, why);
+    return;
+  case StmtKind::AugAssign: return spoilTarget(*cast<AugAssignStmt>(stmt).target, why);
+  case StmtKind::AnnAssign: {
+    const Expr& target = *cast<AnnAssignStmt>(stmt).target;
+    if (target.kind != ExprKind::Name) return spoilTarget(target, why);
+    scope->names[cast<NameExpr>(target).name] = &why;
+    return;
+  }
+  case StmtKind::Def: return bind(cast<DefStmt>(stmt).function->name, stmt.loc, &why);
+  case StmtKind::Class: return bind(cast<ClassStmt>(stmt).function->name, stmt.loc, &why);
+  case StmtKind::Import:
+    for (const ImportedName& imported : cast<ImportStmt>(stmt).names)
+      bind(imported.as.empty() ? imported.name : imported.as, stmt.loc, &why);
+    return;
+  case StmtKind::Expression: {
+    // A method may change its object, and a function whose name ends with `_` what it is given, as torch has it.
+    const auto* call = dyn_cast<CallExpr>(cast<ExpressionStmt>(stmt).value);
+    if (!call) return;
+    const auto* method = dyn_cast<AttributeExpr>(call->callee);
+    if (!method) return;
+    const bool isInPlace = !method->name.empty() && method->name.back() == '_' && method->name != "__init__";
+    Object* base = method->base->kind == ExprKind::Name ? place(cast<NameExpr>(method->base)->name) : nullptr;
+    // What an object has of a class of another module leaves alone what the text gave it.
+    const bool isForeign = base && base->is<Instance*>() && !findMember(*base->as<Instance*>()->type, method->name);
+    const bool isArray = base && base->isArrayLike();
+    if (isInPlace || (!isArray && !isForeign)) spoilMutable(*method->base, why);
+    if (isInPlace)
+      for (const Expr* argument : call->arguments) spoilMutable(*argument, why);
+    return;
+  }
+  case StmtKind::If:
+    for (auto& [condition, body] : cast<IfStmt>(stmt).clauses) spoilBlock(body, why);
+    return spoilBlock(cast<IfStmt>(stmt).otherwise, why);
+  case StmtKind::For:
+    spoilTarget(*cast<ForStmt>(stmt).target, why);
+    spoilBlock(cast<ForStmt>(stmt).body, why);
+    return spoilBlock(cast<ForStmt>(stmt).otherwise, why);
+  case StmtKind::While:
+    spoilBlock(cast<WhileStmt>(stmt).body, why);
+    return spoilBlock(cast<WhileStmt>(stmt).otherwise, why);
+  case StmtKind::With:
+    for (auto [context, target] : cast<WithStmt>(stmt).items)
+      if (target) spoilTarget(*target, why);
+    return spoilBlock(cast<WithStmt>(stmt).body, why);
+  case StmtKind::Try:
+    spoilBlock(cast<TryStmt>(stmt).body, why);
+    for (const Handler& handler : cast<TryStmt>(stmt).handlers) spoilBlock(handler.body, why);
+    spoilBlock(cast<TryStmt>(stmt).otherwise, why);
+    return spoilBlock(cast<TryStmt>(stmt).finally, why);
+  case StmtKind::Del:
+    for (const Expr* target : cast<DelStmt>(stmt).targets) spoilTarget(*target, why);
+    return;
+  case StmtKind::Unsupported: return spoilBlock(cast<UnsupportedStmt>(stmt).body, why);
+  case StmtKind::Return:
+  case StmtKind::Break:
+  case StmtKind::Continue:
+  case StmtKind::Pass:
+  case StmtKind::Assert:
+  case StmtKind::Raise: return;
+  }
+}
+
+} // namespace attnc::dsl
