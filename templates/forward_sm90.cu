@@ -121,6 +121,17 @@ struct Work {
 // uniform registers.
 constexpr int kProducers = Mod::kColumnsLoad ? 32 : 1;
 
+/// Rows of K and V of a sequence, where they lie in pages.
+template <bool IsPaged> struct PagedLength {
+  ATTNC_DEVICE void set_length(int) {}
+  ATTNC_DEVICE bool has_row(int) const { return true; }
+};
+template <> struct PagedLength<true> {
+  int length;
+  ATTNC_DEVICE void set_length(int rows) { length = rows; }
+  ATTNC_DEVICE bool has_row(int row) const { return row < length; }
+};
+
 struct Producer {
   const Params& p;
   const ModArgs& args;
@@ -131,9 +142,9 @@ struct Producer {
   Ring<Memory, VRing> v = {shared};
 
   /// Where a step stands: its tile's coordinates and its first column.
-  struct At {
+  // NOTE: the length is a base that may be empty. A member that is not looked at changes the order of instructions.
+  struct At : PagedLength<kPageSize != 0> {
     int b, h, kv_head, origin, kv_start;
-    int length; // of K and V
   };
 
   ATTNC_DEVICE void tell_work(Work work) {
@@ -155,7 +166,7 @@ struct Producer {
     if constexpr (kPageSize) {
       const int* table = pages_of(p, at.b);
       request_pages<kPageSize>(tile, map, barrier, at.kv_start, at.kv_head,
-                               [&](int i) { return i * kPageSize < at.length ? table[i] : -1; });
+                               [&](int i) { return at.has_row(i * kPageSize) ? table[i] : -1; });
     } else {
       request_tile(tile, map, barrier, kv_row_of<Mod>(args, at.b, at.kv_start), at.kv_head, at.b * batch_step);
     }
@@ -197,7 +208,7 @@ struct Producer {
 
   ATTNC_DEVICE void run() {
     TileDealer dealer{p.order};
-    At v_next = {0, 0, 0, 0, -1, 0}; // the step whose V is to be requested next, if it has columns
+    At v_next = {{}, 0, 0, 0, 0, -1}; // the step whose V is to be requested next, if it has columns
     while (dealer.valid()) {
       const TilePlace tile = tile_at(p.order, dealer.index);
       dealer.advance<kProducers>();
@@ -215,7 +226,7 @@ struct Producer {
       at.origin = Place<1>::origin_of(q_offset_of<Mod>(args, at.b, at.h) + q_start);
       const auto walk =
           walk_kv<Mod, kBlockN, kBlockSparse>(p.base, args, at.b, at.h, q_start, min(q_start + kBlockM, q_length));
-      at.length = walk.length;
+      at.set_length(walk.length);
       // V one step behind K. Q comes after both, since its slot falls free last: with the O of a tile before.
       Step step = walk.at(0);
       int i = 0;

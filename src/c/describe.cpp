@@ -9,6 +9,7 @@ namespace {
 std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, const KernelOptions& options) {
   switch (loop) {
   case KvLoop::AllTiles: return "all tiles";
+  case KvLoop::Listed: return "blocks that each launch lists";
   case KvLoop::Bounds: return "bounds that the mod computes";
   case KvLoop::BlockMask:
     return fmt::format("lists of {} x {} blocks, {}", options.maskQBlock, options.maskKvBlock,
@@ -32,7 +33,8 @@ std::string passText(const char* name, const KernelOptions& options, const std::
 std::string describe(const Preparation& preparation) {
   const auto& backward = preparation.backward;
   std::string text =
-      passText("forward", preparation.options, preparation.passedOver, preparation.kvLoop, preparation.blockMask);
+      passText(preparation.options.kind == KernelKind::Decode ? "decode" : "forward", preparation.options, preparation.passedOver, preparation.kvLoop, preparation.blockMask);
+  if (!preparation.whyKind.empty()) text += fmt::format("  decode or not: {}\n", preparation.whyKind);
   if (backward)
     text += passText("backward", backward->options, backward->passedOver, backward->kvLoop, preparation.blockMask);
   return text + fmt::format("workspace: {} bytes\n", preparation.workspaceBytes);

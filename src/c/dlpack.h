@@ -15,7 +15,7 @@ struct DataType {
   uint8_t code, bits;
   uint16_t lanes;
 };
-constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6;
+constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6, kE4M3 = 10;
 
 /// DLTensor. The first member of DLManagedTensor.
 struct Tensor {

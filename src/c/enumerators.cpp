@@ -8,8 +8,8 @@ namespace attnc::c {
 namespace {
 
 constexpr std::array kDtypes{DType::Bool, DType::U8,  DType::I8,   DType::I16, DType::I32,
-                             DType::I64,  DType::F16, DType::BF16, DType::F32};
-constexpr std::array kKinds{KernelKind::Forward, KernelKind::Backward, KernelKind::BlockMask};
+                             DType::I64,  DType::F16, DType::BF16, DType::F32, DType::E4M3};
+constexpr std::array kKinds{KernelKind::Forward, KernelKind::Backward, KernelKind::BlockMask, KernelKind::Decode};
 constexpr std::array kOffsets{QueryOffsets::None, QueryOffsets::FromLengths, QueryOffsets::Tensor};
 
 /// The enumerator of this number in C.
@@ -36,6 +36,7 @@ attnc_dtype toC(DType dtype) {
   case DType::F16: return ATTNC_DTYPE_F16;
   case DType::BF16: return ATTNC_DTYPE_BF16;
   case DType::F32: return ATTNC_DTYPE_F32;
+  case DType::E4M3: return ATTNC_DTYPE_E4M3;
   }
   return ATTNC_DTYPE_DEFAULT;
 }
@@ -55,6 +56,7 @@ attnc_kernel_kind toC(KernelKind kind) {
   case KernelKind::Forward: return ATTNC_KERNEL_FORWARD;
   case KernelKind::Backward: return ATTNC_KERNEL_BACKWARD;
   case KernelKind::BlockMask: return ATTNC_KERNEL_BLOCK_MASK;
+  case KernelKind::Decode: return ATTNC_KERNEL_DECODE;
   }
   return ATTNC_KERNEL_FORWARD;
 }
@@ -73,6 +75,7 @@ attnc_kv_loop toC(KvLoop loop) {
   case KvLoop::AllTiles: return ATTNC_KV_LOOP_ALL_TILES;
   case KvLoop::Bounds: return ATTNC_KV_LOOP_BOUNDS;
   case KvLoop::BlockMask: return ATTNC_KV_LOOP_BLOCK_MASK;
+  case KvLoop::Listed: return ATTNC_KV_LOOP_LISTED;
   }
   return ATTNC_KV_LOOP_ALL_TILES;
 }
@@ -140,6 +143,16 @@ std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, at
   case ATTNC_CACHE_OFF: return CompilerOptions::CacheMode::Off;
   }
   refuseEnumerator(arguments, mode, place, "cache mode");
+  return {};
+}
+
+std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place) {
+  switch (decode) {
+  case ATTNC_DECODE_DEFAULT: return {};
+  case ATTNC_DECODE_ALWAYS: return true;
+  case ATTNC_DECODE_NEVER: return false;
+  }
+  refuseEnumerator(arguments, decode, place, "choice of decode kernels");
   return {};
 }
 

@@ -36,6 +36,8 @@ std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, at
 /// 0 or 1.
 bool readFlag(Arguments& arguments, int32_t flag, const Place& place);
 /// A member that must be 0.
+/// Unset for the default.
+std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place);
 void readReserved(Arguments& arguments, int32_t reserved, const Place& place);
 
 ProblemShape readProblem(const attnc_problem& problem);

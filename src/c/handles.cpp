@@ -30,6 +30,11 @@ attnc_kernel_options OptionsHolder::view() const {
   all.offsets = toC(held.offsets);
   all.tf32 = held.tf32;
   all.deterministic = held.deterministic;
+  all.packed_rows = held.packedRows;
+  all.fp8_kv = held.fp8Kv;
+  all.page_size = held.pageSize;
+  all.appends = held.appends;
+  all.ragged = held.ragged;
   return all;
 }
 

@@ -16,7 +16,8 @@ template <class Kernel> Expected<attnc_kernel::Any> anyKernel(Expected<Kernel> k
 
 Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod, KernelOptions options) {
   switch (options.kind) {
-  case KernelKind::Forward: return anyKernel(compiler.loadForward(mod, std::move(options)));
+  case KernelKind::Forward:
+  case KernelKind::Decode: return anyKernel(compiler.loadForward(mod, std::move(options)));
   case KernelKind::Backward: return anyKernel(compiler.loadBackward(mod, std::move(options)));
   case KernelKind::BlockMask: return anyKernel(compiler.loadBlockMask(mod, std::move(options)));
   }

@@ -29,6 +29,12 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   options.offsets = readOffsets(arguments, all.offsets, at("offsets")).value_or(QueryOffsets::None);
   options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
   options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
+  if (all.packed_rows) options.packedRows = all.packed_rows;
+  options.fp8Kv = readFlag(arguments, all.fp8_kv, at("fp8_kv"));
+  options.pageSize = all.page_size;
+  options.appends = readFlag(arguments, all.appends, at("appends"));
+  options.ragged = readFlag(arguments, all.ragged, at("ragged"));
+  readReserved(arguments, all.reserved, at("reserved"));
   return options;
 }
 
@@ -44,7 +50,7 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
   options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
   options.buildBlockMask = !readFlag(arguments, all.no_block_mask, at("no_block_mask"));
-  readReserved(arguments, all.reserved, at("reserved"));
+  options.decode = readDecode(arguments, all.decode, at("decode"));
   return options;
 }
 

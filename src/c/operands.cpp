@@ -125,6 +125,18 @@ void GivenOperands::read(Arguments& arguments, const attnc_operands* given, cons
   operands.v = required(arguments, all.v, "v");
   operands.kvLengths = readTensor(arguments, all.kv_lengths, "kv_lengths");
   operands.qOffsets = readTensor(arguments, all.q_offsets, "q_offsets");
+  operands.kScales = readTensor(arguments, all.k_scales, "k_scales");
+  operands.vScales = readTensor(arguments, all.v_scales, "v_scales");
+  operands.pageTable = readTensor(arguments, all.page_table, "page_table");
+  operands.newK = readTensor(arguments, all.new_k, "new_k");
+  operands.newV = readTensor(arguments, all.new_v, "new_v");
+  if (const auto starts = readTensor(arguments, all.cu_seqlens_q, "cu_seqlens_q"))
+    operands.ragged = RaggedBatch{.cuSeqlensQ = *starts,
+                                  .cuSeqlensKv = readTensor(arguments, all.cu_seqlens_kv, "cu_seqlens_kv"),
+                                  .maxQLen = all.max_q_len,
+                                  .maxKvLen = all.max_kv_len};
+  else if (all.cu_seqlens_kv || all.max_q_len || all.max_kv_len)
+    arguments.given(all.cu_seqlens_q, "cu_seqlens_q");
   readCaptures(arguments, all.captures, all.capture_count, {place.name, "captures"}, captures);
   if (all.captures) operands.captures = &captures;
   lists = readLists(arguments, all.block_mask, {place.name, "block_mask"});

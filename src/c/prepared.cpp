@@ -74,6 +74,7 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
     if (from.blockMask) all.block_mask = toC(*from.blockMask);
     all.builds_block_mask = from.blockMask.has_value();
     all.passed_over = from.passedOver.c_str();
+    all.why_kind = from.whyKind.c_str();
     all.family = toC(from.options.family);
     all.kv_loop = toC(from.kvLoop);
     all.backward_passed_over = "";

@@ -33,6 +33,9 @@ std::optional<attnc_dtype> dtypeOf(dlpack::DataType dtype) {
   case dlpack::kBfloat:
     if (dtype.bits == 16) return ATTNC_DTYPE_BF16;
     return {};
+  case dlpack::kE4M3: // float8_e4m3fn
+    if (dtype.bits == 8) return ATTNC_DTYPE_E4M3;
+    return {};
   }
   return {};
 }

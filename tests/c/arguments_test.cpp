@@ -365,9 +365,12 @@ TEST_CASE("members that must be given are asked for by name", "[c]") {
   c.options.tf32 = -1;
   refused("options.tf32 is -1");
   c.options.tf32 = 0;
-  c.options.reserved = 1;
-  refused("options.reserved is 1");
-  c.options.reserved = 0;
+  c.options.decode = 3;
+  refused("options.decode is 3");
+  c.options.decode = ATTNC_DECODE_DEFAULT;
+  c.operands.max_q_len = 5;
+  refused("cu_seqlens_q is NULL");
+  c.operands.max_q_len = 0;
   c.options.pin_count = 1;
   refused("options.pins is NULL");
 }

@@ -70,6 +70,80 @@ TEST_CASE("options reach what is settled", "[c]") {
   CHECK(options.row_max == 1);
 }
 
+TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") {
+  Case c;
+  c.q = tensor(ATTNC_DTYPE_BF16, {2, 8, 1, 64});
+  c.out = tensor(ATTNC_DTYPE_BF16, {2, 8, 1, 32});
+  c.k = tensor(ATTNC_DTYPE_BF16, {90, 2, 16, 64});
+  c.v = tensor(ATTNC_DTYPE_BF16, {90, 2, 16, 32});
+  const attnc_tensor lengths = tensor(ATTNC_DTYPE_I32, {2}), table = tensor(ATTNC_DTYPE_I32, {2, 40}),
+                     newK = tensor(ATTNC_DTYPE_BF16, {2, 2, 1, 64}), newV = tensor(ATTNC_DTYPE_BF16, {2, 2, 1, 32}),
+                     scales = tensor(ATTNC_DTYPE_F32, {2});
+  c.operands.kv_lengths = &lengths;
+  c.operands.page_table = &table;
+  const auto settled = [&] {
+    Owned<attnc_preparation> preparation;
+    TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
+    return preparation;
+  };
+  const auto optionsOf = [&](const Owned<attnc_preparation>& preparation) {
+    auto options = sized<attnc_kernel_options>();
+    TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+    return options;
+  };
+  SECTION("pages and new rows") {
+    c.operands.new_k = &newK;
+    c.operands.new_v = &newV;
+    const Owned<attnc_preparation> preparation = settled();
+    const attnc_kernel_options options = optionsOf(preparation);
+    CHECK(options.kind == ATTNC_KERNEL_DECODE);
+    CHECK(options.packed_rows == 16);
+    CHECK(options.page_size == 16);
+    CHECK(options.appends == 1);
+    auto info = sized<attnc_preparation_info>();
+    TAKE(attnc_preparation_get_info(preparation.get(), &info));
+    CHECK(info.problem.kv_len == 640);
+    CHECK_THAT(info.why_kind, Catch::Contains("K and V are read once"));
+    CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("decode: family sm80"));
+  }
+  SECTION("fp8") {
+    c.k.dtype = c.v.dtype = ATTNC_DTYPE_E4M3;
+    c.operands.k_scales = c.operands.v_scales = &scales;
+    CHECK(optionsOf(settled()).fp8_kv == 1);
+  }
+  SECTION("no decode kernel") {
+    c.options.decode = ATTNC_DECODE_NEVER;
+    CHECK(optionsOf(settled()).kind == ATTNC_KERNEL_FORWARD);
+  }
+  SECTION("scales of what is not fp8") {
+    c.operands.v_scales = &table;
+    REFUSED(ATTNC_ERROR_ENVIRONMENT, "v_scale is given", c.settle(parse("score").get()));
+  }
+}
+
+TEST_CASE("a ragged batch reaches what is settled", "[c]") {
+  Case c;
+  c.q = tensor(ATTNC_DTYPE_BF16, {1, 8, 1000, 64});
+  c.out = tensor(ATTNC_DTYPE_BF16, {1, 8, 1000, 32});
+  c.k = tensor(ATTNC_DTYPE_BF16, {1, 2, 3000, 64});
+  c.v = tensor(ATTNC_DTYPE_BF16, {1, 2, 3000, 32});
+  const attnc_tensor starts = tensor(ATTNC_DTYPE_I32, {5});
+  c.operands.cu_seqlens_q = &starts;
+  c.operands.cu_seqlens_kv = &starts;
+  c.operands.max_q_len = 400;
+  c.operands.max_kv_len = 900;
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
+  auto info = sized<attnc_preparation_info>();
+  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  CHECK(info.problem.batch == 4);
+  CHECK(info.problem.q_len == 400);
+  CHECK(info.problem.kv_len == 900);
+  auto options = sized<attnc_kernel_options>();
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  CHECK(options.ragged == 1);
+}
+
 TEST_CASE("training settles both passes, and gradients of captures by name", "[c]") {
   Case c;
   float values[8] = {};

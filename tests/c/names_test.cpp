@@ -10,6 +10,8 @@ TEST_CASE("enumerators have names, other numbers none", "[c]") {
   CHECK(attnc_dtype_name(ATTNC_DTYPE_DEFAULT) == nullptr);
   CHECK(attnc_dtype_bytes(ATTNC_DTYPE_BF16) == 2);
   CHECK(attnc_dtype_bytes(ATTNC_DTYPE_I64) == 8);
+  CHECK(std::string(attnc_dtype_name(ATTNC_DTYPE_E4M3)) == "e4m3");
+  CHECK(attnc_dtype_bytes(ATTNC_DTYPE_E4M3) == 1);
   CHECK(attnc_dtype_bytes(-1) == 0);
   CHECK(std::string(attnc_family_name(ATTNC_FAMILY_SM90)) == "sm90");
   CHECK(attnc_family_name(99) == nullptr);

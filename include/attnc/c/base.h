@@ -54,7 +54,7 @@ typedef struct attnc_diagnostic {
 ATTNC_API size_t attnc_last_diagnostic_count(void);
 ATTNC_API attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic);
 
-/// Element types. q, k, v: F16, BF16, F32. Captured tensors: all.
+/// Element types. q, k, v: F16, BF16, F32; E4M3: k and v of decode kernels alone. Captured tensors: all others.
 typedef int32_t attnc_dtype;
 enum {
   ATTNC_DTYPE_DEFAULT = 0, ///< in options alone: BF16
@@ -67,6 +67,7 @@ enum {
   ATTNC_DTYPE_F16 = 7,
   ATTNC_DTYPE_BF16 = 8,
   ATTNC_DTYPE_F32 = 9,
+  ATTNC_DTYPE_E4M3 = 10, ///< fp8: 4 bits of exponent, 3 of mantissa, no infinities
 };
 /// "bool", "u8", "bf16", ... as mods spell them; NULL for a number that is no dtype.
 ATTNC_API const char* attnc_dtype_name(attnc_dtype dtype);
@@ -90,6 +91,7 @@ enum {
   ATTNC_KERNEL_FORWARD = 0,
   ATTNC_KERNEL_BACKWARD = 1,
   ATTNC_KERNEL_BLOCK_MASK = 2,
+  ATTNC_KERNEL_DECODE = 3, ///< a forward kernel of few queries
 };
 
 /// Where the first query of a sequence stands (QueryOffsets).
@@ -107,6 +109,7 @@ enum {
   ATTNC_KV_LOOP_ALL_TILES = 0,
   ATTNC_KV_LOOP_BOUNDS = 1,
   ATTNC_KV_LOOP_BLOCK_MASK = 2,
+  ATTNC_KV_LOOP_LISTED = 3,
 };
 
 /// A pass of attention.

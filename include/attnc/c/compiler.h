@@ -54,10 +54,10 @@ typedef struct attnc_kernel_options {
   size_t gradient_count;
   attnc_kernel_kind kind;
   attnc_family family;
-  attnc_dtype dtype;     ///< of q, k, v, out; 0: BF16
+  attnc_dtype dtype;     ///< of q, k, v, out; 0: BF16. Of k and v not with fp8_kv
   int32_t head_dim;      ///< of q and k; 0: 128
   int32_t head_dim_v;    ///< of v and out; 0: head_dim
-  int32_t block_sparse;  ///< 0 or 1, as all below but for blocks and offsets
+  int32_t block_sparse;  ///< 0 or 1, as all below but for blocks, offsets, rows and pages
   int32_t mask_q_block;  ///< with block_sparse: block size of the masks to come; 0: 128
   int32_t mask_kv_block; ///< the same
   int32_t column_lists;  ///< block mask: lists by column, too
@@ -66,6 +66,12 @@ typedef struct attnc_kernel_options {
   attnc_query_offsets offsets;
   int32_t tf32;
   int32_t deterministic; ///< backward
+  int32_t packed_rows;   ///< decode: rows of a tile; 0: 16
+  int32_t fp8_kv;        ///< decode: k and v are E4M3
+  int32_t page_size;     ///< k and v are pools of pages of so many rows; 0: they are not
+  int32_t appends;       ///< launches are given new_k and new_v
+  int32_t ragged;        ///< launches are given cu_seqlens_q
+  int32_t reserved;      ///< 0
 } attnc_kernel_options;
 
 /// Whether launches of this kernel gain from a block mask: 0 or 1.

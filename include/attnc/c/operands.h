@@ -12,8 +12,8 @@ extern "C" {
 typedef struct attnc_operands {
   size_t struct_size;
   const attnc_tensor* q;          ///< [B, H, Q_LEN, D]
-  const attnc_tensor* k;          ///< [B or 1, HKV, KV_LEN, D]
-  const attnc_tensor* v;          ///< [B or 1, HKV, KV_LEN, DV]
+  const attnc_tensor* k;          ///< [B or 1, HKV, KV_LEN, D]; with page_table [pages, HKV, page_size, D]
+  const attnc_tensor* v;          ///< [B or 1, HKV, KV_LEN, DV]; likewise
   const attnc_tensor* kv_lengths; ///< i32 [B]; NaN cannot occur, floats are an error; below 0 counts as 0
   const attnc_tensor* q_offsets;  ///< i32 [B]
   const attnc_capture* captures;
@@ -21,6 +21,15 @@ typedef struct attnc_operands {
   const attnc_block_mask_view* block_mask; ///< lists in device memory; NULL: none
   float scale;                             ///< of q k^T, if has_scale; else 1 / sqrt(D)
   int32_t has_scale;                       ///< 0 or 1
+  const attnc_tensor* k_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV], of k of E4M3
+  const attnc_tensor* v_scales;            ///< the same of v
+  const attnc_tensor* page_table;          ///< i32 [B, pages of a sequence]; kv_lengths must be given
+  const attnc_tensor* new_k;               ///< [B, HKV, Q_LEN, D]: rows that the launch writes into k; or NULL, as new_v
+  const attnc_tensor* new_v;               ///< [B, HKV, Q_LEN, DV]
+  const attnc_tensor* cu_seqlens_q;        ///< i32 [B + 1]: a ragged batch; q, k, v, out are [1, heads, rows of all, dim]
+  const attnc_tensor* cu_seqlens_kv;       ///< i32 [B + 1]; NULL: cu_seqlens_q
+  int64_t max_q_len;                       ///< of a ragged batch: its longest sequence; 0: not known
+  int64_t max_kv_len;                      ///< the same of k and v
 } attnc_operands;
 
 /// What a launch writes: those that are asked for.

@@ -7,6 +7,14 @@
 extern "C" {
 #endif
 
+/// Whether a decode kernel is taken.
+typedef int32_t attnc_decode;
+enum {
+  ATTNC_DECODE_DEFAULT = 0, ///< where that is faster, for few queries over long KV
+  ATTNC_DECODE_ALWAYS = 1,
+  ATTNC_DECODE_NEVER = 2,
+};
+
 /// What cannot be told from the operands (PrepareOptions).
 typedef struct attnc_prepare_options {
   size_t struct_size;
@@ -18,7 +26,7 @@ typedef struct attnc_prepare_options {
   int32_t tf32;          ///< 0 or 1, as all below
   int32_t deterministic; ///< of a backward pass
   int32_t no_block_mask; ///< build none, even where the kernel gains from one
-  int32_t reserved;      ///< 0
+  attnc_decode decode;
 } attnc_prepare_options;
 
 /// What is settled for given operands, and why.
@@ -49,6 +57,7 @@ typedef struct attnc_preparation_info {
   attnc_kv_loop backward_kv_loop;
   int32_t is_training;       ///< 0 or 1
   int32_t builds_block_mask; ///< 0 or 1
+  const char* why_kind; ///< why a decode kernel is taken, or is not; "": the caller settled that
 } attnc_preparation_info;
 ATTNC_API attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info);
 
