@@ -1,0 +1,1 @@
+"""attnc: an attention compiler. `attnc.torch` has FlexAttention's interface, and needs torch."""
