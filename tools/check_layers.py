@@ -29,6 +29,8 @@ LAYERS = {
     "jit": {"cache"},
     "reference": {"ir"},
     "api": {"ir", "dsl", "analysis", "passes", "codegen", "plan", "cache", "jit", "reference"},
+    # Upon the public interface; only which block masks there may be is asked inside.
+    "c": {"plan"},
 }
 # header prefix -> folders that may include it
 FENCES = {

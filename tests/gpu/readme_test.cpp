@@ -1,5 +1,7 @@
-// Runs the C++ examples of the README, which the build extracts from it.
+// Runs the examples of the README, which the build extracts from it.
 #include "gpu.h"
+
+#include "attnc/c.h"
 
 #include <functional>
 
@@ -8,6 +10,10 @@ bool alibi(const attnc::Compiler& compiler, attnc::TensorView q, attnc::TensorVi
 
 bool train(const attnc::Compiler& compiler, const attnc::Mod& mod, const attnc::BackwardOperands& operands,
            const attnc::BackwardOutputs& gradients, const std::function<void*(size_t)>& allocate, attnc::Stream stream);
+
+extern "C" attnc_status alibi_in_c(const attnc_compiler* compiler, const attnc_tensor* q, const attnc_tensor* k,
+                                   const attnc_tensor* v, const attnc_tensor* out, float* slopes,
+                                   void* (*allocate)(size_t bytes), attnc_stream stream);
 
 using namespace attnc;
 using namespace attnc::gputest;
@@ -62,6 +68,42 @@ TEST_CASE("the README's C++ example computes ALiBi", "[gpu]") {
   Outcome expected = runReference(mod, problem, operands);
   expected.lse.clear();
   checkClose(actual, expected, problem);
+}
+
+TEST_CASE("the README's C example computes ALiBi", "[gpu][c]") {
+  ATTNC_NEED_GPU();
+  Gpu& device = *gpu();
+  const Mod mod = libraryMod("alibi");
+  const HostOperands operands = draw(mod, kProblem);
+  static Memory memory; // C has no closures
+  memory = {};
+  const auto place = [&](const cli::HostTensor& tensor) {
+    const TensorView view = memory.place(tensor);
+    attnc_tensor given = {};
+    given.struct_size = sizeof given;
+    given.data = view.data;
+    given.dtype = ATTNC_DTYPE_BF16;
+    given.rank = view.rank;
+    std::copy(view.shape.begin(), view.shape.end(), given.shape);
+    std::copy(view.stride.begin(), view.stride.end(), given.stride);
+    return given;
+  };
+  const attnc_tensor q = place(operands.q), k = place(operands.k), v = place(operands.v);
+  const attnc_tensor slopes = place(operands.tensors.at("slopes"));
+  const attnc_tensor out = place(cli::HostTensor::make(DType::BF16, {2, 4, 100, 128}));
+  attnc_compiler* compiler = nullptr;
+  REQUIRE(attnc_compiler_create(nullptr, &compiler) == ATTNC_OK);
+  REQUIRE(alibi_in_c(
+              compiler, &q, &k, &v, &out, static_cast<float*>(slopes.data),
+              [](size_t bytes) { return memory.allocate(bytes); }, device.stream.get()) == ATTNC_OK);
+  take(device.stream.synchronize());
+  attnc_compiler_destroy(compiler);
+
+  Outcome actual{memory.read(4, operands.q), {}, {}};
+  memory = {}; // while there is a context
+  Outcome expected = runReference(mod, kProblem, operands);
+  expected.lse.clear();
+  checkClose(actual, expected, kProblem);
 }
 
 TEST_CASE("the README's training step computes gradients", "[gpu][backward]") {

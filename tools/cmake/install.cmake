@@ -1,23 +1,33 @@
-# What `cmake --install` puts where: the library with its headers, its CMake and pkg-config files, the command, the
-# language's reference and the library of mods.
+# What `cmake --install` puts where: the libraries with their headers, CMake and pkg-config files, the command, the
+# language's reference and the library of mods. Component attnc_c is libattnc.so alone, for wheels.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/attnc)
+set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(TARGETS attnc_library EXPORT attnc ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/attnc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+install(EXPORT attnc NAMESPACE attnc:: FILE attnc-targets.cmake DESTINATION ${package})
 if(ATTNC_COMMAND)
   install(TARGETS attnc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES README.md dsl/SPEC.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY dsl/mods DESTINATION ${CMAKE_INSTALL_DATADIR}/attnc FILES_MATCHING PATTERN *.py)
 endif()
+if(ATTNC_SHARED)
+  install(TARGETS attnc_shared EXPORT attnc-c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attnc_c
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT attnc-c NAMESPACE attnc:: FILE attnc-c-targets.cmake DESTINATION ${package})
+endif()
 
-set(package ${CMAKE_INSTALL_LIBDIR}/cmake/attnc)
-install(EXPORT attnc NAMESPACE attnc:: FILE attnc-targets.cmake DESTINATION ${package})
 configure_package_config_file(tools/cmake/attnc-config.cmake.in attnc-config.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(attnc-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/attnc-config.cmake ${PROJECT_BINARY_DIR}/attnc-config-version.cmake DESTINATION ${package})
 
 list(JOIN ATTNC_LLVM_LIBS " " ATTNC_PC_LIBS)
-file(RELATIVE_PATH ATTNC_PC_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+file(RELATIVE_PATH ATTNC_PC_UP /prefix/${pkgconfig} /prefix)
 configure_file(tools/cmake/attnc.pc.in attnc.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/attnc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/attnc.pc DESTINATION ${pkgconfig})
+if(ATTNC_SHARED)
+  configure_file(tools/cmake/attnc-c.pc.in attnc-c.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/attnc-c.pc DESTINATION ${pkgconfig})
+endif()

@@ -1,0 +1,168 @@
+#include "attnc/c/block_mask.h"
+
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/operands.h"
+#include "c/structs.h"
+#include "plan/mask_shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::c {
+namespace {
+
+BlockMask::Lists readWithColumns(Arguments& arguments, int32_t withColumns) {
+  return readFlag(arguments, withColumns, "with_columns") ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+}
+
+/// Copies `lists` lists of one kind, whose indices may be compacted, into dense ones of `longest` indices.
+void copyLists(int64_t lists, const int32_t* counts, const int32_t* indices, int64_t stride, int32_t* toCounts,
+               int32_t* toIndices, int64_t longest) {
+  for (int64_t list = 0; list < lists; ++list) {
+    toCounts[list] = counts[list];
+    std::copy_n(indices + list * stride, counts[list], toIndices + list * longest);
+  }
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_block_mask_build(const attnc_mod* mod, const attnc_capture* captures, size_t capture_count,
+                                    const attnc_problem* problem, const attnc_block_mask_shape* shape,
+                                    attnc_block_mask** mask) {
+  return call([&](Arguments& arguments) -> Status {
+    Captures values;
+    readCaptures(arguments, captures, capture_count, "captures", values);
+    for (auto [pointer, name] :
+         {std::pair<const void*, const char*>(mod, "mod"), {problem, "problem"}, {shape, "shape"}, {mask, "mask"}})
+      arguments.given(pointer, name);
+    if (!arguments.ok()) return {};
+    return give(BlockMask::build(mod->mod, values, readProblem(*problem), readShape(*shape)), mask);
+  });
+}
+
+attnc_status attnc_block_mask_from_lists(const attnc_block_mask_view* lists, attnc_block_mask** mask) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(lists, "lists");
+    const std::optional<BlockMaskView> view = readLists(arguments, lists, "lists");
+    if (!arguments.given(mask, "mask") || !arguments.ok()) return {};
+    return give(BlockMask::fromLists(*view), mask);
+  });
+}
+
+attnc_status attnc_block_mask_with_columns(const attnc_block_mask* mask, attnc_block_mask** copy) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(mask, "mask");
+    if (!arguments.given(copy, "copy") || !arguments.ok()) return {};
+    return give(Expected<BlockMask>(mask->mask.withColumns()), copy);
+  });
+}
+
+attnc_status attnc_block_mask_slice(const attnc_block_mask* mask, const int64_t begin[3], const int64_t end[3],
+                                    attnc_block_mask** part) {
+  return call([&](Arguments& arguments) -> Status {
+    for (auto [pointer, name] :
+         {std::pair<const void*, const char*>(mask, "mask"), {begin, "begin"}, {end, "end"}, {part, "part"}})
+      arguments.given(pointer, name);
+    if (!arguments.ok()) return {};
+    return give(mask->mask.slice(begin[0], end[0], begin[1], end[1], begin[2], end[2]), part);
+  });
+}
+
+void attnc_block_mask_destroy(attnc_block_mask* mask) { delete mask; }
+
+attnc_status attnc_block_mask_get_view(const attnc_block_mask* mask, attnc_block_mask_view* view) {
+  return call([&](Arguments& arguments) -> Status {
+    if (arguments.given(mask, "mask")) writeStruct(arguments, toC(mask->mask.view()), view, "view");
+    return {};
+  });
+}
+
+attnc_status attnc_block_mask_get_info(const attnc_block_mask* mask, attnc_block_mask_info* info) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(mask, "mask")) return {};
+    attnc_block_mask_info all = {};
+    all.live_blocks = mask->mask.liveBlocks();
+    all.full_blocks = mask->mask.fullBlocks();
+    all.sparsity = mask->mask.sparsity();
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64_t batch, int64_t head, int64_t limit,
+                                   char* buffer, size_t capacity, size_t* length) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(mask, "mask");
+    arguments.given(length, "length");
+    if (capacity) arguments.given(buffer, "buffer");
+    if (!arguments.ok()) return {};
+    const std::string text = mask->mask.toString(batch, head, limit);
+    *length = text.size();
+    if (!capacity) return {};
+    const size_t copied = std::min(text.size(), capacity - 1);
+    std::memcpy(buffer, text.data(), copied);
+    buffer[copied] = 0;
+    return {};
+  });
+}
+
+attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape, int32_t with_columns, size_t* bytes) {
+  return call([&](Arguments& arguments) -> Status {
+    const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
+    arguments.given(shape, "shape");
+    if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
+    const BlockMaskShape extents = readShape(*shape);
+    if (Status status = plan::checkShape(extents); !status) return status;
+    *bytes = BlockMask::storageBytes(extents, lists);
+    return {};
+  });
+}
+
+attnc_status attnc_block_mask_view_into(void* storage, const attnc_block_mask_shape* shape, int32_t with_columns,
+                                        attnc_block_mask_view* view) {
+  return call([&](Arguments& arguments) -> Status {
+    const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
+    arguments.given(storage, "storage");
+    if (!arguments.given(shape, "shape") || !arguments.ok()) return {};
+    const BlockMaskShape extents = readShape(*shape);
+    if (Status status = plan::checkShape(extents); !status) return status;
+    writeStruct(arguments, toC(BlockMask::viewInto(storage, extents, lists)), view, "view");
+    return {};
+  });
+}
+
+attnc_status attnc_block_mask_write(const attnc_block_mask* mask, int32_t with_columns, void* storage, size_t bytes) {
+  return call([&](Arguments& arguments) -> Status {
+    const BlockMask::Lists lists = readWithColumns(arguments, with_columns);
+    arguments.given(mask, "mask");
+    if (!arguments.given(storage, "storage") || !arguments.ok()) return {};
+    const BlockMaskView from = mask->mask.view();
+    const BlockMaskShape& shape = from.shape;
+    const size_t needed = BlockMask::storageBytes(shape, lists);
+    if (bytes < needed) return Error::environment(fmt::format("storage has {} bytes, expected {}", bytes, needed));
+    const bool byColumn = lists == BlockMask::Lists::ByRowAndColumn;
+    if (byColumn && !from.columns.partialCount)
+      return Error::environment("the block mask has no lists by column",
+                                "attnc_block_mask_with_columns() makes one that has");
+    std::memset(storage, 0, needed);
+    const BlockMaskView to = BlockMask::viewInto(storage, shape, lists);
+    const int64_t masks = shape.batch * shape.heads, rows = masks * shape.qBlocks(), columns = masks * shape.kvBlocks();
+    copyLists(rows, from.partialCount, from.partialIndex, from.indexStride, to.partialCount, to.partialIndex,
+              to.indexStride);
+    copyLists(rows, from.fullCount, from.fullIndex, from.indexStride, to.fullCount, to.fullIndex, to.indexStride);
+    if (!byColumn) return {};
+    const BlockMaskColumns &source = from.columns, &target = to.columns;
+    copyLists(columns, source.partialCount, source.partialIndex, source.indexStride, target.partialCount,
+              target.partialIndex, target.indexStride);
+    copyLists(columns, source.fullCount, source.fullIndex, source.indexStride, target.fullCount, target.fullIndex,
+              target.indexStride);
+    return {};
+  });
+}

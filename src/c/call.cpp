@@ -1,0 +1,119 @@
+#include "c/call.h"
+
+#include "attnc/version.h"
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+
+namespace attnc::c {
+namespace {
+
+/// Of this thread.
+struct LastError {
+  Error error;
+  bool outOfMemory = false; ///< then `error` is not looked at: keeping one would take memory
+};
+thread_local LastError lastError;
+
+attnc_status statusOf(Blame blame) {
+  switch (blame) {
+  case Blame::Mod: return ATTNC_ERROR_MOD;
+  case Blame::Environment: return ATTNC_ERROR_ENVIRONMENT;
+  case Blame::Internal: return ATTNC_ERROR_INTERNAL;
+  }
+  return ATTNC_ERROR_INTERNAL;
+}
+
+attnc_status outOfMemory() noexcept {
+  lastError.outOfMemory = true;
+  return ATTNC_ERROR_MEMORY;
+}
+
+} // namespace
+
+std::string Place::text() const { return parent.empty() ? std::string(name) : fmt::format("{}.{}", parent, name); }
+
+void Arguments::refuse(const Place& place, std::string_view observed) {
+  if (ok()) reason = fmt::format("{} {}", place.text(), observed);
+}
+
+bool Arguments::given(const void* pointer, const Place& place) {
+  if (!pointer) refuse(place, "is NULL");
+  return pointer;
+}
+
+attnc_status failed(Error error) noexcept {
+  lastError.error = std::move(error);
+  lastError.outOfMemory = false;
+  return statusOf(lastError.error.blame);
+}
+
+attnc_status refused(const Arguments& arguments) noexcept {
+  try {
+    failed(Error::environment(arguments.why()));
+    return ATTNC_ERROR_ARGUMENT;
+  } catch (...) {
+    return outOfMemory();
+  }
+}
+
+attnc_status caught() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return outOfMemory();
+  } catch (const std::exception& exception) {
+    try {
+      return failed(Error::internal(exception.what()));
+    } catch (...) {
+      return outOfMemory();
+    }
+  } catch (...) {
+    return outOfMemory(); // nothing of ours throws anything else
+  }
+}
+
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+const char* attnc_status_name(attnc_status status) {
+  switch (status) {
+  case ATTNC_OK: return "ok";
+  case ATTNC_ERROR_MOD: return "mod";
+  case ATTNC_ERROR_ARGUMENT: return "argument";
+  case ATTNC_ERROR_ENVIRONMENT: return "environment";
+  case ATTNC_ERROR_INTERNAL: return "internal";
+  case ATTNC_ERROR_MEMORY: return "memory";
+  }
+  return nullptr;
+}
+
+uint32_t attnc_version(void) { return ATTNC_VERSION_NUMBER; }
+const char* attnc_version_text(void) { return ATTNC_VERSION; }
+
+const char* attnc_last_error(void) { return lastError.outOfMemory ? "out of memory" : lastError.error.message.c_str(); }
+
+const char* attnc_last_remedy(void) { return lastError.outOfMemory ? "" : lastError.error.remedy.c_str(); }
+
+size_t attnc_last_diagnostic_count(void) { return lastError.outOfMemory ? 0 : lastError.error.diagnostics.size(); }
+
+attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic) {
+  // Not a call(): what is wrong with this one must not take the place of what it is asked for.
+  Arguments arguments;
+  if (!diagnostic || index >= attnc_last_diagnostic_count()) return ATTNC_ERROR_ARGUMENT;
+  const Diagnostic& found = lastError.error.diagnostics[index];
+  attnc_diagnostic all = {};
+  all.id = found.id.c_str();
+  all.file = found.file.c_str();
+  all.message = found.message.c_str();
+  all.hint = found.hint.c_str();
+  all.rendered = found.rendered.c_str();
+  all.line = found.line;
+  all.column = found.column;
+  return writeStruct(arguments, all, diagnostic, "diagnostic") ? ATTNC_OK : ATTNC_ERROR_ARGUMENT;
+}

@@ -1,0 +1,63 @@
+// How every function of the C interface runs: its arguments are checked, what fails becomes a status and the thread's
+// last error, and no exception comes out.
+#pragma once
+
+#include "attnc/c/base.h"
+#include "attnc/error.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace attnc::c {
+
+/// The place of an argument in messages: "operands.q", or "mod" without a parent. Becomes text only if it is needed.
+struct Place {
+  std::string_view parent, name;
+  Place(std::string_view name) : name(name) {}
+  Place(const char* name) : name(name) {}
+  Place(const std::string& name) : name(name) {}
+  Place(std::string_view parent, std::string_view name) : parent(parent), name(name) {}
+  std::string text() const;
+};
+
+/// What is wrong with the arguments of a call: the first finding is kept. Who has refused something goes on with
+/// defaults, and asks ok() before anything is done.
+class Arguments {
+public:
+  bool ok() const { return reason.empty(); }
+  const std::string& why() const { return reason; }
+  void refuse(const Place& place, std::string_view observed);
+  /// Whether it is not NULL; refuses it if it is.
+  bool given(const void* pointer, const Place& place);
+
+private:
+  std::string reason;
+};
+
+/// Keeps the thread's last error, and says its status.
+attnc_status failed(Error error) noexcept;
+attnc_status refused(const Arguments& arguments) noexcept;
+/// The same for the exception that is being handled.
+attnc_status caught() noexcept;
+
+/// Runs body(arguments), which gives a Status; what it refuses comes first.
+template <class Body> attnc_status call(Body&& body) noexcept {
+  try {
+    Arguments arguments;
+    Status status = body(arguments);
+    if (!arguments.ok()) return refused(arguments);
+    return status ? ATTNC_OK : failed(std::move(status).error());
+  } catch (...) {
+    return caught();
+  }
+}
+
+/// The handle of a value, or the reason why there is none.
+template <class Handle, class T> Status give(Expected<T> value, Handle** handle) {
+  if (!value) return std::move(value).error();
+  *handle = new Handle(*std::move(value));
+  return {};
+}
+
+} // namespace attnc::c

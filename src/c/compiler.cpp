@@ -1,0 +1,220 @@
+#include "attnc/c/compiler.h"
+
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/kernel_options.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::c {
+namespace {
+
+CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_options* given) {
+  attnc_compiler_options all;
+  CompilerOptions options;
+  if (!readStruct(arguments, given, all, "options")) return options;
+  if (all.cache_directory) options.cacheDirectory = all.cache_directory;
+  if (all.nvrtc_path) options.nvrtcPath = all.nvrtc_path;
+  options.cacheMode = readCacheMode(arguments, all.cache_mode, {"options", "cache_mode"});
+  readReserved(arguments, all.reserved, {"options", "reserved"});
+  if (all.log)
+    options.log = [log = all.log, user = all.log_user](LogLevel level, std::string_view line) {
+      log(user, toC(level), std::string(line).c_str());
+    };
+  return options;
+}
+
+/// What a function that asks for a kernel is given.
+struct KernelRequest {
+  KernelOptions options;
+  KernelRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
+                const attnc_kernel_options* given) {
+    arguments.given(compiler, "compiler");
+    arguments.given(mod, "mod");
+    options = readKernelOptions(arguments, given, "options");
+  }
+};
+
+/// FamilyInfo with texts that end with 0.
+struct FamilyRow {
+  Family family;
+  std::string arch, layouts;
+  bool takesAnyLayout;
+};
+
+std::vector<FamilyRow> familyRows(const std::vector<FamilyInfo>& families) {
+  std::vector<FamilyRow> rows;
+  for (const FamilyInfo& info : families)
+    rows.push_back({info.family, std::string(info.arch), std::string(info.layouts), info.takesAnyLayout});
+  return rows;
+}
+
+/// Null for a number that is no pass.
+const std::vector<FamilyRow>* familiesOfPass(attnc_pass pass) {
+  static const std::vector<FamilyRow> forward = familyRows(forwardFamilies()),
+                                      backward = familyRows(backwardFamilies());
+  return pass == ATTNC_PASS_FORWARD ? &forward : pass == ATTNC_PASS_BACKWARD ? &backward : nullptr;
+}
+
+/// Whether there is an element of this index.
+bool checkIndex(Arguments& arguments, size_t index, size_t count) {
+  if (index < count) return true;
+  arguments.refuse("index", fmt::format("is {}, there are {}", index, count));
+  return false;
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_compiler_create(const attnc_compiler_options* options, attnc_compiler** compiler) {
+  return call([&](Arguments& arguments) -> Status {
+    CompilerOptions how = readCompilerOptions(arguments, options);
+    if (!arguments.given(compiler, "compiler") || !arguments.ok()) return {};
+    *compiler = new attnc_compiler{Compiler(std::move(how))};
+    return {};
+  });
+}
+
+void attnc_compiler_destroy(attnc_compiler* compiler) { delete compiler; }
+
+attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_mod* mod,
+                                    const attnc_kernel_options* options, int32_t* wants) {
+  return call([&](Arguments& arguments) -> Status {
+    KernelRequest request(arguments, compiler, mod, options);
+    if (!arguments.given(wants, "wants") || !arguments.ok()) return {};
+    Expected<bool> gains = compiler->compiler.wantsBlockMask(mod->mod, std::move(request.options));
+    if (!gains) return gains.error();
+    *wants = *gains;
+    return {};
+  });
+}
+
+attnc_status attnc_for_layout(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
+                              const attnc_operands* operands, const attnc_outputs* outputs,
+                              attnc_layout_choice* choice) {
+  return call([&](Arguments& arguments) -> Status {
+    const KernelRequest request(arguments, compiler, mod, options);
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.given(choice, "choice") || !arguments.ok()) return {};
+    auto chosen = compiler->compiler.forLayout(mod->mod, request.options, given.operands, given.outputs);
+    if (!chosen) return chosen.error();
+    attnc_layout_choice all = {};
+    all.family = toC(chosen->options.family);
+    const size_t length = std::min(chosen->passedOver.size(), sizeof(all.passed_over) - 1);
+    std::memcpy(all.passed_over, chosen->passedOver.data(), length);
+    writeStruct(arguments, all, choice, "choice");
+    return {};
+  });
+}
+
+attnc_status attnc_source_create(const attnc_compiler* compiler, const attnc_mod* mod,
+                                 const attnc_kernel_options* options, attnc_source** source) {
+  return call([&](Arguments& arguments) -> Status {
+    const KernelRequest request(arguments, compiler, mod, options);
+    if (!arguments.given(source, "source") || !arguments.ok()) return {};
+    return give(compiler->compiler.source(mod->mod, request.options), source);
+  });
+}
+
+void attnc_source_destroy(attnc_source* source) { delete source; }
+
+size_t attnc_source_stage_count(const attnc_source* source) { return source ? source->stages.size() : 0; }
+
+attnc_status attnc_source_get_stage(const attnc_source* source, size_t index, attnc_source_stage* stage) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(source, "source") || !checkIndex(arguments, index, source->stages.size())) return {};
+    const attnc_source::Stage& held = *source->stages[index];
+    const KernelSource& from = held.source;
+    attnc_source_stage all = {};
+    all.entry = from.entry.c_str();
+    all.template_name = from.templateName.c_str();
+    all.text = from.text.c_str();
+    all.flattened = held.flattened.c_str();
+    all.header_names = held.headerNames.data();
+    all.header_texts = held.headerTexts.data();
+    all.header_count = held.headerNames.size();
+    all.nvrtc_options = held.options.data();
+    all.nvrtc_option_count = held.options.size();
+    all.arch = from.arch.c_str();
+    all.dynamic_shared_bytes = from.dynamicSharedBytes;
+    all.family = toC(from.family);
+    all.threads = from.threads;
+    all.tile_rows = from.tileRows;
+    all.tile_columns = from.tileColumns;
+    all.warps = from.warps;
+    all.q_stages = from.qStages;
+    all.kv_stages = from.kvStages;
+    writeStruct(arguments, all, stage, "stage");
+    return {};
+  });
+}
+
+attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_kernel_options* options,
+                           attnc_compiled** compiled) {
+  return call([&](Arguments& arguments) -> Status {
+    const KernelRequest request(arguments, compiler, mod, options);
+    if (!arguments.given(compiled, "compiled") || !arguments.ok()) return {};
+    return give(compiler->compiler.compile(mod->mod, request.options), compiled);
+  });
+}
+
+void attnc_compiled_destroy(attnc_compiled* compiled) { delete compiled; }
+
+size_t attnc_compiled_stage_count(const attnc_compiled* compiled) { return compiled ? compiled->stages.size() : 0; }
+
+attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t index, attnc_compiled_stage* stage) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(compiled, "compiled") || !checkIndex(arguments, index, compiled->stages.size())) return {};
+    const CompiledKernel& from = *compiled->stages[index];
+    attnc_compiled_stage all = {};
+    all.entry = from.entry.c_str();
+    all.template_name = from.templateName.c_str();
+    all.cubin = from.cubin.data();
+    all.cubin_bytes = from.cubin.size();
+    all.ptx = from.ptx.c_str();
+    all.log = from.log.c_str();
+    all.advisories = compiled->advisories[index].data();
+    all.advisory_count = compiled->advisories[index].size();
+    all.static_shared_bytes = from.staticSharedBytes;
+    all.dynamic_shared_bytes = from.dynamicSharedBytes;
+    all.compile_ms = from.compileMs;
+    all.registers = from.registers;
+    all.spill_bytes = from.spillBytes;
+    all.from_disk = from.fromDisk;
+    writeStruct(arguments, all, stage, "stage");
+    return {};
+  });
+}
+
+size_t attnc_family_count(attnc_pass pass) {
+  size_t count = 0;
+  call([&](Arguments&) -> Status {
+    if (const auto* families = familiesOfPass(pass)) count = families->size();
+    return {};
+  });
+  return count;
+}
+
+attnc_status attnc_get_family(attnc_pass pass, size_t index, attnc_family_info* info) {
+  return call([&](Arguments& arguments) -> Status {
+    const auto* families = familiesOfPass(pass);
+    if (!families) arguments.refuse("pass", fmt::format("is {}, which is none", pass));
+    if (!families || !checkIndex(arguments, index, families->size())) return {};
+    const FamilyRow& row = (*families)[index];
+    attnc_family_info all = {};
+    all.arch = row.arch.c_str();
+    all.layouts = row.layouts.c_str();
+    all.family = toC(row.family);
+    all.takes_any_layout = row.takesAnyLayout;
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}

@@ -1,0 +1,51 @@
+// What was settled and compiled, for people.
+#include "c/handles.h"
+
+#include <fmt/format.h>
+
+namespace attnc::c {
+namespace {
+
+std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, const KernelOptions& options) {
+  switch (loop) {
+  case KvLoop::AllTiles: return "all tiles";
+  case KvLoop::Bounds: return "bounds that the mod computes";
+  case KvLoop::BlockMask:
+    return fmt::format("lists of {} x {} blocks, {}", options.maskQBlock, options.maskKvBlock,
+                       built ? "built in the workspace" : "given at launch");
+  }
+  return {};
+}
+
+std::string passText(const char* name, const KernelOptions& options, const std::string& passedOver, KvLoop loop,
+                     const std::optional<BlockMaskShape>& built) {
+  std::string text = fmt::format("{}: family {}, {}, {}, head dim {}", name, familyName(options.family), options.arch,
+                                 dtypeName(options.dtype), options.headDim);
+  if (options.headDimV != options.headDim) text += fmt::format(", of v {}", options.headDimV);
+  text += fmt::format("; KV loop: {}\n", loopText(loop, built, options));
+  if (!passedOver.empty()) text += fmt::format("  passed over: {}\n", passedOver);
+  return text;
+}
+
+} // namespace
+
+std::string describe(const Preparation& preparation) {
+  const auto& backward = preparation.backward;
+  std::string text =
+      passText("forward", preparation.options, preparation.passedOver, preparation.kvLoop, preparation.blockMask);
+  if (backward)
+    text += passText("backward", backward->options, backward->passedOver, backward->kvLoop, preparation.blockMask);
+  return text + fmt::format("workspace: {} bytes\n", preparation.workspaceBytes);
+}
+
+std::string describe(const CompiledStages& stages) {
+  std::string text;
+  for (const auto& stage : stages) {
+    text += fmt::format("{}: {} registers, {} bytes of spills, {} bytes of shared memory\n", stage->templateName,
+                        stage->registers, stage->spillBytes, stage->staticSharedBytes + stage->dynamicSharedBytes);
+    for (const std::string& advisory : stage->advisories) text += fmt::format("  ptxas: {}\n", advisory);
+  }
+  return text;
+}
+
+} // namespace attnc::c

@@ -1,0 +1,44 @@
+// Enumerators and the plain structs of the C interface, and those of C++.
+#pragma once
+
+#include "attnc/c/compiler.h"
+#include "attnc/compiler.h"
+#include "c/call.h"
+
+#include <optional>
+
+namespace attnc::c {
+
+attnc_dtype toC(DType dtype);
+attnc_family toC(Family family);
+attnc_kernel_kind toC(KernelKind kind);
+attnc_query_offsets toC(QueryOffsets offsets);
+attnc_kv_loop toC(KvLoop loop);
+attnc_log_level toC(LogLevel level);
+attnc_capture_kind toC(CaptureInfo::Kind kind);
+attnc_problem toC(const ProblemShape& problem);
+attnc_block_mask_shape toC(const BlockMaskShape& shape);
+
+/// Unset for numbers that are no enumerator; the DEFAULT ones among these.
+std::optional<DType> dtypeOf(attnc_dtype dtype);
+std::optional<Family> familyOf(attnc_family family);
+std::optional<QueryOffsets> offsetsOf(attnc_query_offsets offsets);
+
+// These refuse what is no enumerator, and give what C++ has as default then.
+DType readDtype(Arguments& arguments, attnc_dtype dtype, const Place& place);
+Family readFamily(Arguments& arguments, attnc_family family, const Place& place);
+KernelKind readKind(Arguments& arguments, attnc_kernel_kind kind, const Place& place);
+/// Unset for ATTNC_OFFSETS_DEFAULT.
+std::optional<QueryOffsets> readOffsets(Arguments& arguments, attnc_query_offsets offsets, const Place& place);
+/// Unset for ATTNC_CACHE_DEFAULT.
+std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, attnc_cache_mode mode,
+                                                        const Place& place);
+/// 0 or 1.
+bool readFlag(Arguments& arguments, int32_t flag, const Place& place);
+/// A member that must be 0.
+void readReserved(Arguments& arguments, int32_t reserved, const Place& place);
+
+ProblemShape readProblem(const attnc_problem& problem);
+BlockMaskShape readShape(const attnc_block_mask_shape& shape);
+
+} // namespace attnc::c

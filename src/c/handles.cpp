@@ -1,0 +1,77 @@
+#include "c/handles.h"
+
+#include "c/enumerators.h"
+
+namespace attnc::c {
+
+OptionsHolder::OptionsHolder(KernelOptions options) : held(std::move(options)) {
+  for (const auto& [name, value] : held.pins) pins.push_back({name.c_str(), value});
+  for (const std::string& name : held.gradients) gradients.push_back(name.c_str());
+}
+
+attnc_kernel_options OptionsHolder::view() const {
+  attnc_kernel_options all = {};
+  all.arch = held.arch.c_str();
+  all.pins = pins.data();
+  all.pin_count = pins.size();
+  all.gradients = gradients.data();
+  all.gradient_count = gradients.size();
+  all.kind = toC(held.kind);
+  all.family = toC(held.family);
+  all.dtype = toC(held.dtype);
+  all.head_dim = held.headDim;
+  all.head_dim_v = held.headDimV;
+  all.block_sparse = held.blockSparse;
+  all.mask_q_block = held.maskQBlock;
+  all.mask_kv_block = held.maskKvBlock;
+  all.column_lists = held.columnLists;
+  all.row_max = held.rowMax;
+  all.lengths = held.lengths;
+  all.offsets = toC(held.offsets);
+  all.tf32 = held.tf32;
+  all.deterministic = held.deterministic;
+  return all;
+}
+
+std::vector<const char*> addresses(const std::vector<std::string>& texts) {
+  std::vector<const char*> all;
+  for (const std::string& text : texts) all.push_back(text.c_str());
+  return all;
+}
+
+} // namespace attnc::c
+
+using namespace attnc;
+
+attnc_source::Stage::Stage(KernelSource given)
+    : source(std::move(given)), flattened(source.flattened()), options(c::addresses(source.options)) {
+  for (const auto& [name, text] : source.headers) {
+    headerNames.push_back(name.c_str());
+    headerTexts.push_back(text.c_str());
+  }
+}
+
+attnc_source::attnc_source(std::vector<KernelSource> sources) {
+  for (KernelSource& source : sources) stages.push_back(std::make_unique<const Stage>(std::move(source)));
+}
+
+attnc_compiled::attnc_compiled(CompiledStages given) : stages(std::move(given)) {
+  for (const auto& stage : stages) advisories.push_back(c::addresses(stage->advisories));
+}
+
+attnc_kernel::attnc_kernel(Any given)
+    : kernel(std::move(given)), options(std::visit([](const auto& of) { return of.options(); }, kernel)),
+      compiled(std::visit([](const auto& of) { return of.compiled(); }, kernel)) {}
+
+attnc_preparation::attnc_preparation(Preparation given)
+    : preparation(std::move(given)), forward(preparation.options), text(c::describe(preparation)) {
+  if (preparation.backward) backward.emplace(preparation.backward->options);
+}
+
+attnc_prepared::attnc_prepared(Prepared given)
+    : prepared(std::move(given)), preparation(prepared.preparation()), forward(prepared.kernel()) {
+  if (const BackwardKernel* kernel = prepared.backwardKernel()) backward.emplace(*kernel);
+  if (const BlockMaskKernel* kernel = prepared.blockMaskKernel()) blockMask.emplace(*kernel);
+  preparation.text += c::describe(forward.compiled.stages);
+  if (backward) preparation.text += c::describe(backward->compiled.stages);
+}

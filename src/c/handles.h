@@ -1,0 +1,108 @@
+// What the opaque handles of the C interface are.
+#pragma once
+
+#include "attnc/attnc.h"
+#include "attnc/c.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace attnc::c {
+
+/// A text that is made when it is first asked for.
+class LazyText {
+public:
+  template <class Make> const char* get(Make&& make) {
+    std::lock_guard lock(mutex);
+    if (!text) text = make();
+    return text->c_str();
+  }
+
+private:
+  std::mutex mutex;
+  std::optional<std::string> text;
+};
+
+/// Complete options, and the arrays that a C caller sees of them.
+class OptionsHolder {
+public:
+  explicit OptionsHolder(KernelOptions options);
+  OptionsHolder(const OptionsHolder&) = delete; // the arrays point into it
+  const KernelOptions& options() const { return held; }
+  attnc_kernel_options view() const;
+
+private:
+  KernelOptions held;
+  std::vector<attnc_pin> pins;
+  std::vector<const char*> gradients;
+};
+
+/// Texts as an array of C strings; they must stay where they are.
+std::vector<const char*> addresses(const std::vector<std::string>& texts);
+
+/// What attnc_preparation_text() gives.
+std::string describe(const Preparation& preparation);
+/// The same for a kernel's stages, as lines behind.
+std::string describe(const CompiledStages& stages);
+
+} // namespace attnc::c
+
+struct attnc_mod {
+  attnc::Mod mod;
+  mutable attnc::c::LazyText ast, ir;
+  explicit attnc_mod(attnc::Mod mod) : mod(std::move(mod)) {}
+};
+
+struct attnc_block_mask {
+  attnc::BlockMask mask;
+  explicit attnc_block_mask(attnc::BlockMask mask) : mask(std::move(mask)) {}
+};
+
+struct attnc_compiler {
+  attnc::Compiler compiler;
+};
+
+struct attnc_source {
+  struct Stage {
+    attnc::KernelSource source;
+    std::string flattened;
+    std::vector<const char*> headerNames, headerTexts, options;
+    explicit Stage(attnc::KernelSource source);
+  };
+  std::vector<std::unique_ptr<const Stage>> stages;
+  explicit attnc_source(std::vector<attnc::KernelSource> sources);
+};
+
+struct attnc_compiled {
+  attnc::CompiledStages stages;
+  std::vector<std::vector<const char*>> advisories; ///< of each stage
+  explicit attnc_compiled(attnc::CompiledStages stages);
+};
+
+struct attnc_kernel {
+  using Any = std::variant<attnc::ForwardKernel, attnc::BackwardKernel, attnc::BlockMaskKernel>;
+  Any kernel;
+  attnc::c::OptionsHolder options;
+  attnc_compiled compiled;
+  explicit attnc_kernel(Any kernel);
+};
+
+struct attnc_preparation {
+  attnc::Preparation preparation;
+  attnc::c::OptionsHolder forward;
+  std::optional<attnc::c::OptionsHolder> backward;
+  std::string text;
+  explicit attnc_preparation(attnc::Preparation preparation);
+};
+
+struct attnc_prepared {
+  attnc::Prepared prepared;
+  attnc_preparation preparation;
+  attnc_kernel forward;
+  std::optional<attnc_kernel> backward, blockMask;
+  explicit attnc_prepared(attnc::Prepared prepared);
+};

@@ -1,0 +1,128 @@
+#include "attnc/c/kernel.h"
+
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/kernel_options.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+namespace attnc::c {
+namespace {
+
+template <class Kernel> Expected<attnc_kernel::Any> anyKernel(Expected<Kernel> kernel) {
+  if (!kernel) return std::move(kernel).error();
+  return attnc_kernel::Any(*std::move(kernel));
+}
+
+Expected<attnc_kernel::Any> loadKernel(const Compiler& compiler, const Mod& mod, KernelOptions options) {
+  switch (options.kind) {
+  case KernelKind::Forward: return anyKernel(compiler.loadForward(mod, std::move(options)));
+  case KernelKind::Backward: return anyKernel(compiler.loadBackward(mod, std::move(options)));
+  case KernelKind::BlockMask: return anyKernel(compiler.loadBlockMask(mod, std::move(options)));
+  }
+  return Error::internal("a kind of kernel that nothing loads");
+}
+
+/// The kernel of this kind; null, and refused, for another.
+template <class Kernel> const Kernel* kernelAs(Arguments& arguments, const attnc_kernel* handle, const char* kind) {
+  if (!arguments.given(handle, "kernel")) return nullptr;
+  const auto* kernel = std::get_if<Kernel>(&handle->kernel);
+  if (!kernel) arguments.refuse("kernel", std::string("is no ") + kind + " kernel");
+  return kernel;
+}
+
+Stream toStream(attnc_stream stream) { return static_cast<Stream>(stream); }
+
+Status giveBytes(Expected<size_t> counted, size_t* bytes) {
+  if (!counted) return std::move(counted).error();
+  *bytes = *counted;
+  return {};
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_kernel_load(const attnc_compiler* compiler, const attnc_mod* mod,
+                               const attnc_kernel_options* options, attnc_kernel** kernel) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(compiler, "compiler");
+    arguments.given(mod, "mod");
+    KernelOptions how = readKernelOptions(arguments, options, "options");
+    if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
+    return give(loadKernel(compiler->compiler, mod->mod, std::move(how)), kernel);
+  });
+}
+
+void attnc_kernel_destroy(attnc_kernel* kernel) { delete kernel; }
+
+attnc_status attnc_kernel_get_options(const attnc_kernel* kernel, attnc_kernel_options* options) {
+  return call([&](Arguments& arguments) -> Status {
+    if (arguments.given(kernel, "kernel")) writeStruct(arguments, kernel->options.view(), options, "options");
+    return {};
+  });
+}
+
+const attnc_compiled* attnc_kernel_get_compiled(const attnc_kernel* kernel) {
+  call([&](Arguments& arguments) -> Status {
+    arguments.given(kernel, "kernel");
+    return {};
+  });
+  return kernel ? &kernel->compiled : nullptr;
+}
+
+attnc_status attnc_kernel_workspace_bytes(const attnc_kernel* kernel, const attnc_operands* operands,
+                                          const attnc_outputs* outputs, size_t* bytes) {
+  return call([&](Arguments& arguments) -> Status {
+    const auto* forward = kernelAs<ForwardKernel>(arguments, kernel, "forward");
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
+    return giveBytes(forward->workspaceBytes(given.operands, given.outputs), bytes);
+  });
+}
+
+attnc_status attnc_kernel_backward_workspace_bytes(const attnc_kernel* kernel, const attnc_backward_operands* operands,
+                                                   const attnc_backward_outputs* outputs, size_t* bytes) {
+  return call([&](Arguments& arguments) -> Status {
+    const auto* backward = kernelAs<BackwardKernel>(arguments, kernel, "backward");
+    const GivenBackward given(arguments, operands, outputs, /*optionalOutputs=*/true);
+    if (!arguments.given(bytes, "bytes") || !arguments.ok()) return {};
+    return giveBytes(backward->workspaceBytes(given.operands, given.outputs), bytes);
+  });
+}
+
+attnc_status attnc_kernel_launch(const attnc_kernel* kernel, const attnc_operands* operands,
+                                 const attnc_outputs* outputs, void* workspace, attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    const auto* forward = kernelAs<ForwardKernel>(arguments, kernel, "forward");
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.ok()) return {};
+    return forward->launch(given.operands, given.outputs, workspace, toStream(stream));
+  });
+}
+
+attnc_status attnc_kernel_launch_backward(const attnc_kernel* kernel, const attnc_backward_operands* operands,
+                                          const attnc_backward_outputs* outputs, void* workspace, attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    const auto* backward = kernelAs<BackwardKernel>(arguments, kernel, "backward");
+    const GivenBackward given(arguments, operands, outputs);
+    if (!arguments.ok()) return {};
+    return backward->launch(given.operands, given.outputs, workspace, toStream(stream));
+  });
+}
+
+attnc_status attnc_kernel_launch_block_mask(const attnc_kernel* kernel, const attnc_block_mask_view* mask,
+                                            const attnc_problem* problem, const attnc_capture* captures,
+                                            size_t capture_count, attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    const auto* builder = kernelAs<BlockMaskKernel>(arguments, kernel, "block mask");
+    arguments.given(mask, "mask");
+    const std::optional<BlockMaskView> lists = readLists(arguments, mask, "mask");
+    Captures values;
+    readCaptures(arguments, captures, capture_count, "captures", values);
+    if (!arguments.given(problem, "problem") || !arguments.ok()) return {};
+    return builder->launch(*lists, readProblem(*problem), values, toStream(stream));
+  });
+}

@@ -1,0 +1,51 @@
+#include "c/kernel_options.h"
+
+#include "c/enumerators.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+namespace attnc::c {
+
+KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options* given, const Place& place) {
+  attnc_kernel_options all;
+  KernelOptions options;
+  arguments.given(given, place);
+  if (!readStruct(arguments, given, all, place)) return options;
+  const auto at = [&](const char* member) { return Place(place.name, member); };
+  if (all.arch) options.arch = all.arch;
+  options.pins = readPins(arguments, all.pins, all.pin_count, at("pins"));
+  options.gradients = readNames(arguments, all.gradients, all.gradient_count, at("gradients"));
+  options.kind = readKind(arguments, all.kind, at("kind"));
+  options.family = readFamily(arguments, all.family, at("family"));
+  if (all.dtype != ATTNC_DTYPE_DEFAULT) options.dtype = readDtype(arguments, all.dtype, at("dtype"));
+  if (all.head_dim) options.headDim = all.head_dim;
+  options.headDimV = all.head_dim_v;
+  options.blockSparse = readFlag(arguments, all.block_sparse, at("block_sparse"));
+  if (all.mask_q_block) options.maskQBlock = all.mask_q_block;
+  if (all.mask_kv_block) options.maskKvBlock = all.mask_kv_block;
+  options.columnLists = readFlag(arguments, all.column_lists, at("column_lists"));
+  options.rowMax = readFlag(arguments, all.row_max, at("row_max"));
+  options.lengths = readFlag(arguments, all.lengths, at("lengths"));
+  options.offsets = readOffsets(arguments, all.offsets, at("offsets")).value_or(QueryOffsets::None);
+  options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
+  options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
+  return options;
+}
+
+PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_options* given) {
+  attnc_prepare_options all;
+  PrepareOptions options;
+  if (!readStruct(arguments, given, all, "options")) return options;
+  const auto at = [](const char* member) { return Place("options", member); };
+  if (all.arch) options.arch = all.arch;
+  options.pins = readPins(arguments, all.pins, all.pin_count, at("pins"));
+  options.family = readFamily(arguments, all.family, at("family"));
+  options.offsets = readOffsets(arguments, all.offsets, at("offsets"));
+  options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
+  options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
+  options.buildBlockMask = !readFlag(arguments, all.no_block_mask, at("no_block_mask"));
+  readReserved(arguments, all.reserved, at("reserved"));
+  return options;
+}
+
+} // namespace attnc::c

@@ -1,0 +1,134 @@
+#include "attnc/c/mod.h"
+
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace attnc::c {
+namespace {
+
+ParseOptions readParseOptions(Arguments& arguments, const attnc_parse_options* given) {
+  attnc_parse_options all;
+  ParseOptions options;
+  if (!readStruct(arguments, given, all, "options")) return options;
+  if (all.name) options.name = all.name;
+  if (all.define_count && !arguments.given(all.defines, {"options", "defines"})) return options;
+  for (size_t i = 0; i < all.define_count; ++i)
+    if (arguments.given(all.defines[i].name, {"options", "defines"}) &&
+        arguments.given(all.defines[i].value, {"options", "defines"}))
+      options.defines[all.defines[i].name] = all.defines[i].value;
+  return options;
+}
+
+std::string_view readText(Arguments& arguments, const char* text, size_t length) {
+  if (!arguments.given(text, "text")) return {};
+  return {text, length == ATTNC_WHOLE ? std::strlen(text) : length};
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_mod_parse(const char* text, size_t length, const attnc_parse_options* options, attnc_mod** mod) {
+  return call([&](Arguments& arguments) -> Status {
+    const std::string_view whole = readText(arguments, text, length);
+    const ParseOptions how = readParseOptions(arguments, options);
+    if (!arguments.given(mod, "mod") || !arguments.ok()) return {};
+    return give(Mod::parse(whole, how), mod);
+  });
+}
+
+attnc_status attnc_mod_parse_ir(const char* text, size_t length, const char* name, attnc_mod** mod) {
+  return call([&](Arguments& arguments) -> Status {
+    const std::string_view whole = readText(arguments, text, length);
+    if (!arguments.given(mod, "mod") || !arguments.ok()) return {};
+    return give(name ? Mod::parseIr(whole, name) : Mod::parseIr(whole), mod);
+  });
+}
+
+attnc_status attnc_mod_load(const char* path, const attnc_parse_options* options, attnc_mod** mod) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(path, "path");
+    ParseOptions how = readParseOptions(arguments, options);
+    if (!arguments.given(mod, "mod") || !arguments.ok()) return {};
+    return give(Mod::load(path, std::move(how)), mod);
+  });
+}
+
+attnc_status attnc_mod_identity(attnc_mod** mod) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(mod, "mod")) return {};
+    return give(Expected<Mod>(Mod::identity()), mod);
+  });
+}
+
+attnc_status attnc_mod_pinned(const attnc_mod* mod, const attnc_pin* pins, size_t count, attnc_mod** pinned) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(mod, "mod");
+    arguments.given(pinned, "pinned");
+    const auto values = readPins(arguments, pins, count, "pins");
+    if (!arguments.ok()) return {};
+    return give(mod->mod.pinned(values), pinned);
+  });
+}
+
+void attnc_mod_destroy(attnc_mod* mod) { delete mod; }
+
+attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(mod, "mod")) return {};
+    attnc_mod_info all = {};
+    all.name = mod->mod.name().c_str();
+    all.hash = mod->mod.hash().c_str();
+    all.capture_count = mod->mod.captures().size();
+    all.has_score_mod = mod->mod.hasScoreMod();
+    all.has_mask_mod = mod->mod.hasMaskMod();
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(mod, "mod")) return {};
+    const std::vector<CaptureInfo>& captures = mod->mod.captures();
+    if (index >= captures.size()) {
+      arguments.refuse("index", fmt::format("is {}, the mod has {} captures", index, captures.size()));
+      return {};
+    }
+    const CaptureInfo& capture = captures[index];
+    attnc_capture_info all = {};
+    all.name = capture.name.c_str();
+    all.kind = toC(capture.kind);
+    all.dtype = capture.kind == CaptureInfo::Kind::Tensor ? toC(capture.dtype) : int32_t(ATTNC_DTYPE_DEFAULT);
+    all.rank = int32_t(capture.extent.size());
+    for (size_t axis = 0; axis < capture.extent.size(); ++axis) all.extent[axis] = capture.extent[axis].c_str();
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+const char* attnc_mod_ast(const attnc_mod* mod) {
+  const char* text = nullptr;
+  call([&](Arguments& arguments) -> Status {
+    if (arguments.given(mod, "mod")) text = mod->ast.get([&] { return mod->mod.astText(); });
+    return {};
+  });
+  return text;
+}
+
+const char* attnc_mod_ir(const attnc_mod* mod) {
+  const char* text = nullptr;
+  call([&](Arguments& arguments) -> Status {
+    if (arguments.given(mod, "mod")) text = mod->ir.get([&] { return mod->mod.irText(); });
+    return {};
+  });
+  return text;
+}

@@ -1,0 +1,60 @@
+// What a C caller gives a launch, as C++ takes it.
+#pragma once
+
+#include "attnc/c/operands.h"
+#include "attnc/operands.h"
+#include "attnc/problem.h"
+#include "c/call.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace attnc::c {
+
+/// Unset for NULL, and for what was refused.
+std::optional<TensorView> readTensor(Arguments& arguments, const attnc_tensor* given, const Place& place);
+
+/// Puts `count` of them, which lie one behind the other; NULL will do for none.
+void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count, const Place& place,
+                  Captures& captures);
+
+std::map<std::string, int64_t> readPins(Arguments& arguments, const attnc_pin* given, size_t count, const Place& place);
+std::set<std::string> readNames(Arguments& arguments, const char* const* given, size_t count, const Place& place);
+
+/// Unset for NULL, and for what was refused.
+std::optional<BlockMaskView> readLists(Arguments& arguments, const attnc_block_mask_view* given, const Place& place);
+attnc_block_mask_view toC(const BlockMaskView& view);
+
+/// Operands with what they point to. Neither copied nor moved, for that.
+struct GivenOperands {
+  GivenOperands() = default;
+  GivenOperands(const GivenOperands&) = delete;
+  void read(Arguments& arguments, const attnc_operands* given, const Place& place, Operands& operands);
+
+private:
+  Captures captures;
+  std::optional<BlockMaskView> lists;
+};
+
+struct GivenForward : GivenOperands {
+  GivenForward(Arguments& arguments, const attnc_operands* operands, const attnc_outputs* outputs);
+  Operands operands;
+  Outputs outputs;
+};
+
+Outputs readOutputs(Arguments& arguments, const attnc_outputs* given, const Place& place);
+
+struct GivenBackward : GivenOperands {
+  /// `outputs` may be NULL if `optionalOutputs`.
+  GivenBackward(Arguments& arguments, const attnc_backward_operands* operands, const attnc_backward_outputs* outputs,
+                bool optionalOutputs = false);
+  BackwardOperands operands;
+  BackwardOutputs outputs;
+
+private:
+  Captures gradients;
+};
+
+} // namespace attnc::c

@@ -1,0 +1,207 @@
+#include "attnc/c/prepared.h"
+
+#include "c/enumerators.h"
+#include "c/handles.h"
+#include "c/kernel_options.h"
+#include "c/operands.h"
+#include "c/structs.h"
+
+namespace attnc::c {
+namespace {
+
+/// What a function that settles is given beside operands.
+PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
+                           const attnc_prepare_options* options, const void* result, const char* resultName) {
+  arguments.given(compiler, "compiler");
+  arguments.given(mod, "mod");
+  arguments.given(result, resultName);
+  return readPrepareOptions(arguments, options);
+}
+
+/// The pass that was settled; null, and refused, for one that was not.
+const OptionsHolder* passOptions(Arguments& arguments, const attnc_preparation& preparation, attnc_pass pass) {
+  switch (pass) {
+  case ATTNC_PASS_FORWARD: return &preparation.forward;
+  case ATTNC_PASS_BACKWARD:
+    if (preparation.backward) return &*preparation.backward;
+    arguments.refuse("preparation", "is not of training, so it has no backward pass");
+    return nullptr;
+  }
+  arguments.refuse("pass", std::to_string(pass) + " is none");
+  return nullptr;
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_settle(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
+                          const attnc_outputs* outputs, const attnc_prepare_options* options,
+                          attnc_preparation** preparation) {
+  return call([&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readRequest(arguments, compiler, mod, options, preparation, "preparation");
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.ok()) return {};
+    return give(compiler->compiler.settle(mod->mod, given.operands, given.outputs, how), preparation);
+  });
+}
+
+attnc_status attnc_settle_training(const attnc_compiler* compiler, const attnc_mod* mod,
+                                   const attnc_backward_operands* operands, const attnc_outputs* outputs,
+                                   const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
+                                   attnc_preparation** preparation) {
+  return call([&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readRequest(arguments, compiler, mod, options, preparation, "preparation");
+    const GivenBackward given(arguments, operands, gradients);
+    const Outputs written = readOutputs(arguments, outputs, "outputs");
+    if (!arguments.ok()) return {};
+    return give(compiler->compiler.settleTraining(mod->mod, given.operands, written, given.outputs, how), preparation);
+  });
+}
+
+void attnc_preparation_destroy(attnc_preparation* preparation) { delete preparation; }
+
+attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(preparation, "preparation")) return {};
+    const Preparation& from = preparation->preparation;
+    attnc_preparation_info all = {};
+    all.arch = preparation->forward.options().arch.c_str();
+    all.workspace_bytes = from.workspaceBytes;
+    all.problem = toC(from.problem);
+    if (from.blockMask) all.block_mask = toC(*from.blockMask);
+    all.builds_block_mask = from.blockMask.has_value();
+    all.passed_over = from.passedOver.c_str();
+    all.family = toC(from.options.family);
+    all.kv_loop = toC(from.kvLoop);
+    all.backward_passed_over = "";
+    all.is_training = from.backward.has_value();
+    if (from.backward) {
+      all.backward_passed_over = from.backward->passedOver.c_str();
+      all.backward_family = toC(from.backward->options.family);
+      all.backward_kv_loop = toC(from.backward->kvLoop);
+    }
+    writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+attnc_status attnc_preparation_get_options(const attnc_preparation* preparation, attnc_pass pass,
+                                           attnc_kernel_options* options) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(preparation, "preparation")) return {};
+    if (const OptionsHolder* of = passOptions(arguments, *preparation, pass))
+      writeStruct(arguments, of->view(), options, "options");
+    return {};
+  });
+}
+
+const char* attnc_preparation_text(const attnc_preparation* preparation) {
+  call([&](Arguments& arguments) -> Status {
+    arguments.given(preparation, "preparation");
+    return {};
+  });
+  return preparation ? preparation->text.c_str() : nullptr;
+}
+
+attnc_status attnc_prepare(const attnc_compiler* compiler, const attnc_mod* mod, const attnc_operands* operands,
+                           const attnc_outputs* outputs, const attnc_prepare_options* options,
+                           attnc_prepared** prepared) {
+  return call([&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readRequest(arguments, compiler, mod, options, prepared, "prepared");
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.ok()) return {};
+    return give(compiler->compiler.prepare(mod->mod, given.operands, given.outputs, how), prepared);
+  });
+}
+
+attnc_status attnc_prepare_training(const attnc_compiler* compiler, const attnc_mod* mod,
+                                    const attnc_backward_operands* operands, const attnc_outputs* outputs,
+                                    const attnc_backward_outputs* gradients, const attnc_prepare_options* options,
+                                    attnc_prepared** prepared) {
+  return call([&](Arguments& arguments) -> Status {
+    const PrepareOptions how = readRequest(arguments, compiler, mod, options, prepared, "prepared");
+    const GivenBackward given(arguments, operands, gradients);
+    const Outputs written = readOutputs(arguments, outputs, "outputs");
+    if (!arguments.ok()) return {};
+    return give(compiler->compiler.prepareTraining(mod->mod, given.operands, written, given.outputs, how), prepared);
+  });
+}
+
+void attnc_prepared_destroy(attnc_prepared* prepared) { delete prepared; }
+
+const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* prepared) {
+  call([&](Arguments& arguments) -> Status {
+    arguments.given(prepared, "prepared");
+    return {};
+  });
+  return prepared ? &prepared->preparation : nullptr;
+}
+
+attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
+                                       const attnc_kernel** kernel) {
+  return call([&](Arguments& arguments) -> Status {
+    const KernelKind which = readKind(arguments, kind, "kind");
+    arguments.given(prepared, "prepared");
+    if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
+    const auto of = [](const std::optional<attnc_kernel>& held) { return held ? &*held : nullptr; };
+    switch (which) {
+    case KernelKind::Forward: *kernel = &prepared->forward; break;
+    case KernelKind::Backward: *kernel = of(prepared->backward); break;
+    case KernelKind::BlockMask: *kernel = of(prepared->blockMask); break;
+    }
+    return {};
+  });
+}
+
+attnc_status attnc_prepared_workspace_bytes(const attnc_prepared* prepared, size_t* bytes) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(prepared, "prepared");
+    if (arguments.given(bytes, "bytes") && arguments.ok()) *bytes = prepared->prepared.workspaceBytes();
+    return {};
+  });
+}
+
+attnc_status attnc_prepared_initialise(const attnc_prepared* prepared, const attnc_operands* operands, void* workspace,
+                                       attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    GivenOperands given;
+    Operands all;
+    given.read(arguments, operands, "operands", all);
+    if (!arguments.given(prepared, "prepared") || !arguments.ok()) return {};
+    return prepared->prepared.initialise(all, workspace, static_cast<Stream>(stream));
+  });
+}
+
+attnc_status attnc_prepared_launch(const attnc_prepared* prepared, const attnc_operands* operands,
+                                   const attnc_outputs* outputs, void* workspace, attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    const GivenForward given(arguments, operands, outputs);
+    if (!arguments.given(prepared, "prepared") || !arguments.ok()) return {};
+    return prepared->prepared.launch(given.operands, given.outputs, workspace, static_cast<Stream>(stream));
+  });
+}
+
+attnc_status attnc_prepared_launch_backward(const attnc_prepared* prepared, const attnc_backward_operands* operands,
+                                            const attnc_backward_outputs* outputs, void* workspace,
+                                            attnc_stream stream) {
+  return call([&](Arguments& arguments) -> Status {
+    const GivenBackward given(arguments, operands, outputs);
+    if (!arguments.given(prepared, "prepared") || !arguments.ok()) return {};
+    return prepared->prepared.launchBackward(given.operands, given.outputs, workspace, static_cast<Stream>(stream));
+  });
+}
+
+attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* workspace,
+                                          attnc_block_mask_view* view) {
+  return call([&](Arguments& arguments) -> Status {
+    arguments.given(prepared, "prepared");
+    if (!arguments.given(workspace, "workspace") || !arguments.ok()) return {};
+    if (!prepared->prepared.preparation().blockMask)
+      return Error::environment("no block mask is built in the workspace");
+    writeStruct(arguments, toC(prepared->prepared.blockMaskIn(workspace)), view, "view");
+    return {};
+  });
+}

@@ -1,0 +1,80 @@
+// Structs that callers of another version of attnc may know shorter or longer. A caller's struct_size is the size that
+// he knows; ours is sizeof.
+#pragma once
+
+#include "attnc/c.h"
+#include "c/call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::c {
+
+/// Size of a struct as it was first published. A member that is added at its end leaves this as it is.
+template <class T> inline constexpr size_t kFirstSize = 0;
+template <> inline constexpr size_t kFirstSize<attnc_diagnostic> = 56;
+template <> inline constexpr size_t kFirstSize<attnc_tensor> = 120;
+template <> inline constexpr size_t kFirstSize<attnc_capture> = 48;
+template <> inline constexpr size_t kFirstSize<attnc_parse_options> = 32;
+template <> inline constexpr size_t kFirstSize<attnc_mod_info> = 40;
+template <> inline constexpr size_t kFirstSize<attnc_capture_info> = 80;
+template <> inline constexpr size_t kFirstSize<attnc_operands> = 80;
+template <> inline constexpr size_t kFirstSize<attnc_outputs> = 32;
+template <> inline constexpr size_t kFirstSize<attnc_backward_operands> = 48;
+template <> inline constexpr size_t kFirstSize<attnc_backward_outputs> = 48;
+template <> inline constexpr size_t kFirstSize<attnc_block_mask_view> = 128;
+template <> inline constexpr size_t kFirstSize<attnc_block_mask_info> = 32;
+template <> inline constexpr size_t kFirstSize<attnc_compiler_options> = 48;
+template <> inline constexpr size_t kFirstSize<attnc_kernel_options> = 104;
+template <> inline constexpr size_t kFirstSize<attnc_layout_choice> = 272;
+template <> inline constexpr size_t kFirstSize<attnc_source_stage> = 128;
+template <> inline constexpr size_t kFirstSize<attnc_compiled_stage> = 112;
+template <> inline constexpr size_t kFirstSize<attnc_family_info> = 32;
+template <> inline constexpr size_t kFirstSize<attnc_prepare_options> = 56;
+template <> inline constexpr size_t kFirstSize<attnc_preparation_info> = 144;
+
+/// Larger ones are no structs but garbage.
+inline constexpr size_t kMostBytes = 1 << 16;
+
+/// Whether a caller's size of a struct may be.
+template <class T> bool checkSize(Arguments& arguments, size_t size, const Place& place) {
+  static_assert(kFirstSize<T> >= sizeof(size_t) && sizeof(T) >= kFirstSize<T>);
+  if (size >= kFirstSize<T> && size <= kMostBytes && size % alignof(T) == 0) return true;
+  arguments.refuse(place, fmt::format("has struct_size {}, expected {}", size, sizeof(T)));
+  return false;
+}
+
+/// What the caller gave, members that he does not know 0. False, with `value` all zero, for NULL, and for what was
+/// refused.
+template <class T> bool readStruct(Arguments& arguments, const T* given, T& value, const Place& place) {
+  value = T{};
+  if (!given || !checkSize<T>(arguments, given->struct_size, place)) return false;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  const size_t size = given->struct_size;
+  if (std::any_of(bytes + std::min(size, sizeof(T)), bytes + size, [](unsigned char byte) { return byte != 0; })) {
+    arguments.refuse(place, "has members that this version of attnc does not know");
+    return false;
+  }
+  std::memcpy(&value, bytes, std::min(size, sizeof(T)));
+  return true;
+}
+
+/// Writes as much as the caller has room for; what he knows beyond it becomes 0. False for what was refused.
+template <class T> bool writeStruct(Arguments& arguments, const T& value, T* to, const Place& place) {
+  if (!arguments.given(to, place) || !checkSize<T>(arguments, to->struct_size, place)) return false;
+  const size_t size = to->struct_size;
+  auto* bytes = reinterpret_cast<unsigned char*>(to);
+  std::memcpy(bytes, &value, std::min(size, sizeof(T)));
+  if (size > sizeof(T)) std::memset(bytes + sizeof(T), 0, size - sizeof(T));
+  to->struct_size = size;
+  return true;
+}
+
+/// Element `index` of an array, whose elements lie struct_size apart.
+template <class T> const T* element(const T* first, size_t index) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + index * first->struct_size);
+}
+
+} // namespace attnc::c

@@ -1,0 +1,134 @@
+#include "attnc/c/tensor.h"
+
+#include "c/dlpack.h"
+#include "c/enumerators.h"
+#include "c/structs.h"
+
+#include <fmt/format.h>
+
+namespace attnc::c {
+namespace {
+
+std::optional<attnc_dtype> dtypeOf(dlpack::DataType dtype) {
+  if (dtype.lanes != 1) return {};
+  switch (dtype.code) {
+  case dlpack::kBool:
+    if (dtype.bits == 8) return ATTNC_DTYPE_BOOL;
+    return {};
+  case dlpack::kUInt:
+    if (dtype.bits == 8) return ATTNC_DTYPE_U8;
+    return {};
+  case dlpack::kInt:
+    switch (dtype.bits) {
+    case 8: return ATTNC_DTYPE_I8;
+    case 16: return ATTNC_DTYPE_I16;
+    case 32: return ATTNC_DTYPE_I32;
+    case 64: return ATTNC_DTYPE_I64;
+    }
+    return {};
+  case dlpack::kFloat:
+    if (dtype.bits == 16) return ATTNC_DTYPE_F16;
+    if (dtype.bits == 32) return ATTNC_DTYPE_F32;
+    return {};
+  case dlpack::kBfloat:
+    if (dtype.bits == 16) return ATTNC_DTYPE_BF16;
+    return {};
+  }
+  return {};
+}
+
+bool liesOn(int32_t type, attnc_device device) {
+  if (device == ATTNC_DEVICE_CUDA) return type == dlpack::kCuda || type == dlpack::kCudaManaged;
+  return type == dlpack::kCpu || type == dlpack::kCudaHost;
+}
+
+void makeDense(attnc_tensor& tensor) {
+  int64_t step = 1;
+  for (int axis = tensor.rank - 1; axis >= 0; --axis) {
+    tensor.stride[axis] = step;
+    step *= tensor.shape[axis];
+  }
+}
+
+/// Extents that no memory has would overflow.
+bool countsElements(const int64_t* shape, int rank) {
+  int64_t count = 1;
+  for (int axis = 0; axis < rank; ++axis)
+    if (shape[axis] < 0 || __builtin_mul_overflow(count, shape[axis] ? shape[axis] : 1, &count)) return false;
+  return true;
+}
+
+Status readDlpack(Arguments& arguments, const dlpack::Tensor& from, attnc_device device, attnc_tensor* to) {
+  if (device != ATTNC_DEVICE_HOST && device != ATTNC_DEVICE_CUDA) {
+    arguments.refuse("device", fmt::format("is {}, which is none", device));
+    return {};
+  }
+  if (!liesOn(from.device.type, device))
+    return Error::environment(fmt::format("a tensor lies on DLPack's device type {}, expected {}", from.device.type,
+                                          device == ATTNC_DEVICE_CUDA ? "CUDA memory" : "host memory"),
+                              "copy it there first");
+  const std::optional<attnc_dtype> dtype = dtypeOf(from.dtype);
+  if (!dtype)
+    return Error::environment(fmt::format("a tensor has DLPack's dtype code {}, {} bits, {} lanes", from.dtype.code,
+                                          from.dtype.bits, from.dtype.lanes),
+                              "attnc has bool, u8, i8, i16, i32, i64, f16, bf16 and f32");
+  if (from.ndim < 0 || from.ndim > ATTNC_MAX_RANK)
+    return Error::environment(fmt::format("a tensor has rank {}, expected 0 .. {}", from.ndim, int(ATTNC_MAX_RANK)));
+  if (from.ndim > 0 && !arguments.given(from.shape, {"dl_tensor", "shape"})) return {};
+  if (!countsElements(from.shape, from.ndim)) {
+    arguments.refuse({"dl_tensor", "shape"}, "has extents that no tensor has");
+    return {};
+  }
+  attnc_tensor tensor = {};
+  tensor.data = from.data ? static_cast<char*>(from.data) + from.byteOffset : nullptr;
+  tensor.dtype = *dtype;
+  tensor.rank = from.ndim;
+  for (int axis = 0; axis < from.ndim; ++axis) tensor.shape[axis] = from.shape[axis];
+  makeDense(tensor);
+  for (int axis = 0; from.strides && axis < from.ndim; ++axis) tensor.stride[axis] = from.strides[axis];
+  writeStruct(arguments, tensor, to, "tensor");
+  return {};
+}
+
+} // namespace
+} // namespace attnc::c
+
+using namespace attnc;
+using namespace attnc::c;
+
+attnc_status attnc_tensor_make_dense(attnc_tensor* tensor) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(tensor, "tensor")) return {};
+    attnc_tensor dense;
+    if (!readStruct(arguments, tensor, dense, "tensor")) return {};
+    if (dense.rank < 0 || dense.rank > ATTNC_MAX_RANK)
+      arguments.refuse("tensor", fmt::format("has rank {}, expected 0 .. {}", dense.rank, int(ATTNC_MAX_RANK)));
+    else if (!countsElements(dense.shape, dense.rank))
+      arguments.refuse("tensor", "has extents that no tensor has");
+    if (!arguments.ok()) return {};
+    makeDense(dense);
+    writeStruct(arguments, dense, tensor, "tensor");
+    return {};
+  });
+}
+
+attnc_status attnc_tensor_from_dlpack(const void* dl_tensor, attnc_device device, attnc_tensor* tensor) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(dl_tensor, "dl_tensor")) return {};
+    return readDlpack(arguments, *static_cast<const dlpack::Tensor*>(dl_tensor), device, tensor);
+  });
+}
+
+attnc_status attnc_tensor_from_dlpack_versioned(const void* managed, attnc_device device, int32_t writes,
+                                                attnc_tensor* tensor) {
+  return call([&](Arguments& arguments) -> Status {
+    const bool isWritten = readFlag(arguments, writes, "writes");
+    if (!arguments.given(managed, "managed") || !arguments.ok()) return {};
+    const auto& from = *static_cast<const dlpack::ManagedTensorVersioned*>(managed);
+    if (from.major != 1)
+      return Error::environment(fmt::format("a tensor is of DLPack {}.{}, expected 1", from.major, from.minor));
+    if (isWritten && from.flags & dlpack::kReadOnly)
+      return Error::environment("a tensor that is to be written is read-only", "copy it first");
+    return readDlpack(arguments, from.tensor, device, tensor);
+  });
+}

@@ -1,0 +1,373 @@
+// What is wrong with a call as it stands: NULL, sizes of structs, enumerators.
+#include "calls.h"
+
+#include <cstring>
+#include <vector>
+
+using namespace ctest;
+
+namespace {
+
+constexpr attnc_status kArgument = ATTNC_ERROR_ARGUMENT;
+
+/// The struct at the beginning of memory that is larger by this.
+template <class T> struct Larger {
+  std::vector<size_t> memory;
+  T* get() { return reinterpret_cast<T*>(memory.data()); }
+  explicit Larger(const T& value) : memory(sizeof(T) / 8 + 2) {
+    std::memcpy(memory.data(), &value, sizeof(T));
+    get()->struct_size = sizeof(T) + 16;
+  }
+};
+
+/// `use` takes a struct as it is, a larger one whose tail is zero, and no other size.
+template <class T, class Use> void checkSizes(const T& given, Use use) {
+  T value = given;
+  TAKE(use(&value));
+  for (size_t size : {size_t(0), size_t(8), sizeof(T) - 8, sizeof(T) + 4, size_t(1) << 20, ~size_t(0)}) {
+    INFO("struct_size " << size);
+    value.struct_size = size;
+    REFUSED(kArgument, "struct_size", use(&value));
+  }
+  Larger<T> larger(given);
+  TAKE(use(larger.get()));
+  CHECK(larger.get()->struct_size == sizeof(T) + 16);
+}
+
+template <class T, class Use> void checkInput(const T& given, Use use) {
+  checkSizes(given, use);
+  Larger<T> larger(given);
+  larger.memory.back() = 1;
+  REFUSED(kArgument, "does not know", use(larger.get()));
+}
+
+template <class T, class Use> void checkOutput(Use use) {
+  checkSizes(sized<T>(), use);
+  Larger<T> larger(sized<T>());
+  larger.memory.back() = 1;
+  TAKE(use(larger.get()));
+  CHECK(larger.memory.back() == 0); // what this version does not know it has not set
+}
+
+} // namespace
+
+// A struct grows at its end alone; then these are the sizes of its first version, and src/c/structs.h says so.
+TEST_CASE("structs have the sizes that were published", "[c]") {
+  CHECK(sizeof(attnc_diagnostic) == 56);
+  CHECK(sizeof(attnc_tensor) == 120);
+  CHECK(sizeof(attnc_capture) == 48);
+  CHECK(sizeof(attnc_parse_options) == 32);
+  CHECK(sizeof(attnc_mod_info) == 40);
+  CHECK(sizeof(attnc_capture_info) == 80);
+  CHECK(sizeof(attnc_operands) == 80);
+  CHECK(sizeof(attnc_outputs) == 32);
+  CHECK(sizeof(attnc_backward_operands) == 48);
+  CHECK(sizeof(attnc_backward_outputs) == 48);
+  CHECK(sizeof(attnc_block_mask_view) == 128);
+  CHECK(sizeof(attnc_block_mask_info) == 32);
+  CHECK(sizeof(attnc_compiler_options) == 48);
+  CHECK(sizeof(attnc_kernel_options) == 104);
+  CHECK(sizeof(attnc_layout_choice) == 272);
+  CHECK(sizeof(attnc_source_stage) == 128);
+  CHECK(sizeof(attnc_compiled_stage) == 112);
+  CHECK(sizeof(attnc_family_info) == 32);
+  CHECK(sizeof(attnc_prepare_options) == 56);
+  CHECK(sizeof(attnc_preparation_info) == 144);
+  // Those that do not change.
+  CHECK(sizeof(attnc_pin) == 16);
+  CHECK(sizeof(attnc_define) == 16);
+  CHECK(sizeof(attnc_problem) == 40);
+  CHECK(sizeof(attnc_block_mask_shape) == 40);
+  CHECK(sizeof(attnc_block_lists) == 40);
+}
+
+TEST_CASE("structs that go in may be of another version", "[c]") {
+  const Owned<attnc_mod> mod = parse(kAlibi), document = parse(kDocument);
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  attnc_mod* otherMod = nullptr;
+  checkInput(sized<attnc_parse_options>(), [&](const attnc_parse_options* options) {
+    const attnc_status status = attnc_mod_parse("score", ATTNC_WHOLE, options, &otherMod);
+    if (status == ATTNC_OK) attnc_mod_destroy(otherMod);
+    return status;
+  });
+  checkInput(sized<attnc_compiler_options>(), [](const attnc_compiler_options* options) {
+    attnc_compiler* made = nullptr;
+    const attnc_status status = attnc_compiler_create(options, &made);
+    if (status == ATTNC_OK) attnc_compiler_destroy(made);
+    return status;
+  });
+  auto kernel = sized<attnc_kernel_options>();
+  kernel.arch = "sm_80";
+  checkInput(kernel, [&](const attnc_kernel_options* options) {
+    int32_t wants = 7;
+    return attnc_wants_block_mask(compiler.get(), mod.get(), options, &wants);
+  });
+
+  Case c;
+  float values[8] = {};
+  const attnc_tensor slopes = tensor(ATTNC_DTYPE_F32, {8}, values);
+  const attnc_capture captured = capture("slopes", &slopes);
+  checkInput(captured, [&](const attnc_capture* captures) {
+    c.operands.captures = captures;
+    c.operands.capture_count = 1;
+    const attnc_status status = c.settle(mod.get());
+    c.operands.captures = nullptr;
+    c.operands.capture_count = 0;
+    return status;
+  });
+  checkInput(c.k, [&](const attnc_tensor* k) {
+    c.operands.k = k;
+    const attnc_status status = c.settle(mod.get());
+    c.operands.k = &c.k;
+    return status;
+  });
+  const auto settle = [&](const attnc_operands* operands, const attnc_outputs* outputs,
+                          const attnc_prepare_options* options) {
+    attnc_preparation* made = nullptr;
+    const attnc_status status = attnc_settle(compiler.get(), mod.get(), operands, outputs, options, &made);
+    attnc_preparation_destroy(made);
+    return status;
+  };
+  checkInput(c.operands, [&](const attnc_operands* all) { return settle(all, &c.outputs, &c.options); });
+  checkInput(c.outputs, [&](const attnc_outputs* all) { return settle(&c.operands, all, &c.options); });
+  checkInput(c.options, [&](const attnc_prepare_options* all) { return settle(&c.operands, &c.outputs, all); });
+  const auto train = [&](const attnc_backward_operands* operands, const attnc_backward_outputs* gradients) {
+    attnc_preparation* made = nullptr;
+    const attnc_status status =
+        attnc_settle_training(compiler.get(), mod.get(), operands, &c.outputs, gradients, &c.options, &made);
+    attnc_preparation_destroy(made);
+    return status;
+  };
+  checkInput(c.backwardOperands, [&](const attnc_backward_operands* all) { return train(all, &c.gradients); });
+  checkInput(c.gradients, [&](const attnc_backward_outputs* all) { return train(&c.backwardOperands, all); });
+  auto lists = sized<attnc_block_mask_view>();
+  checkInput(lists, [&](const attnc_block_mask_view* view) {
+    attnc_block_mask* mask = nullptr;
+    const attnc_status status = attnc_block_mask_from_lists(view, &mask);
+    attnc_block_mask_destroy(mask);
+    return status;
+  });
+}
+
+TEST_CASE("structs that come out may be of another version", "[c]") {
+  const Owned<attnc_mod> mod = parse(kAlibi);
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  checkOutput<attnc_mod_info>([&](attnc_mod_info* info) { return attnc_mod_get_info(mod.get(), info); });
+  checkOutput<attnc_capture_info>([&](attnc_capture_info* info) { return attnc_mod_get_capture(mod.get(), 0, info); });
+  checkOutput<attnc_family_info>([](attnc_family_info* info) { return attnc_get_family(ATTNC_PASS_FORWARD, 0, info); });
+  const attnc_problem problem = {1, 1, 1, 256, 256};
+  attnc_block_mask_shape shape = {};
+  shape.q_len = shape.kv_len = 256;
+  attnc_block_mask* made = nullptr;
+  TAKE(attnc_block_mask_build(parse("q_idx >= kv_idx").get(), nullptr, 0, &problem, &shape, &made));
+  const Owned<attnc_block_mask> mask(made);
+  checkOutput<attnc_block_mask_info>(
+      [&](attnc_block_mask_info* info) { return attnc_block_mask_get_info(mask.get(), info); });
+  checkOutput<attnc_block_mask_view>(
+      [&](attnc_block_mask_view* view) { return attnc_block_mask_get_view(mask.get(), view); });
+  const Case c;
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(mod.get(), &preparation));
+  checkOutput<attnc_preparation_info>(
+      [&](attnc_preparation_info* info) { return attnc_preparation_get_info(preparation.get(), info); });
+  auto options = sized<attnc_kernel_options>();
+  checkOutput<attnc_kernel_options>([&](attnc_kernel_options* all) {
+    return attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, all);
+  });
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  checkOutput<attnc_layout_choice>([&](attnc_layout_choice* choice) {
+    return attnc_for_layout(compiler.get(), mod.get(), &options, &c.operands, &c.outputs, choice);
+  });
+  attnc_source* text = nullptr;
+  TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
+  const Owned<attnc_source> source(text);
+  checkOutput<attnc_source_stage>([&](attnc_source_stage* stage) { return attnc_source_get_stage(text, 0, stage); });
+}
+
+TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
+  const Owned<attnc_mod> owned = parse("q_idx >= kv_idx");
+  const Owned<attnc_compiler> made = ctest::compiler();
+  const attnc_mod* mod = owned.get();
+  const attnc_compiler* compiler = made.get();
+  const Case c;
+  attnc_mod* newMod = nullptr;
+  attnc_block_mask* mask = nullptr;
+  attnc_preparation* preparation = nullptr;
+  attnc_prepared* prepared = nullptr;
+  attnc_compiled* compiled = nullptr;
+  attnc_source* source = nullptr;
+  attnc_kernel* kernel = nullptr;
+  const attnc_kernel* borrowed = nullptr;
+  auto options = sized<attnc_kernel_options>();
+  options.arch = "sm_80";
+  auto view = sized<attnc_block_mask_view>();
+  const attnc_problem problem = {1, 1, 1, 128, 128};
+  attnc_block_mask_shape shape = {};
+  shape.q_len = shape.kv_len = 128;
+  const int64_t corner[3] = {0, 0, 0};
+  size_t bytes = 0;
+  int32_t flag = 0;
+  char text[8];
+  auto t = sized<attnc_tensor>();
+
+  REFUSED(kArgument, "tensor is NULL", attnc_tensor_make_dense(nullptr));
+  REFUSED(kArgument, "dl_tensor is NULL", attnc_tensor_from_dlpack(nullptr, ATTNC_DEVICE_HOST, &t));
+  REFUSED(kArgument, "managed is NULL", attnc_tensor_from_dlpack_versioned(nullptr, ATTNC_DEVICE_HOST, 0, &t));
+
+  REFUSED(kArgument, "text is NULL", attnc_mod_parse(nullptr, ATTNC_WHOLE, nullptr, &newMod));
+  REFUSED(kArgument, "mod is NULL", attnc_mod_parse("score", ATTNC_WHOLE, nullptr, nullptr));
+  REFUSED(kArgument, "text is NULL", attnc_mod_parse_ir(nullptr, 0, nullptr, &newMod));
+  REFUSED(kArgument, "mod is NULL", attnc_mod_parse_ir("", 0, nullptr, nullptr));
+  REFUSED(kArgument, "path is NULL", attnc_mod_load(nullptr, nullptr, &newMod));
+  REFUSED(kArgument, "mod is NULL", attnc_mod_load("x", nullptr, nullptr));
+  REFUSED(kArgument, "mod is NULL", attnc_mod_identity(nullptr));
+  REFUSED(kArgument, "mod is NULL", attnc_mod_pinned(nullptr, nullptr, 0, &newMod));
+  REFUSED(kArgument, "pinned is NULL", attnc_mod_pinned(mod, nullptr, 0, nullptr));
+  REFUSED(kArgument, "pins is NULL", attnc_mod_pinned(mod, nullptr, 1, &newMod));
+  REFUSED(kArgument, "info is NULL", attnc_mod_get_info(mod, nullptr));
+  REFUSED(kArgument, "mod is NULL", attnc_mod_get_capture(nullptr, 0, nullptr));
+  CHECK(attnc_mod_ast(nullptr) == nullptr);
+  CHECK(attnc_mod_ir(nullptr) == nullptr);
+  auto parseOptions = sized<attnc_parse_options>();
+  parseOptions.define_count = 1;
+  REFUSED(kArgument, "options.defines is NULL", attnc_mod_parse("score", ATTNC_WHOLE, &parseOptions, &newMod));
+
+  REFUSED(kArgument, "mod is NULL", attnc_block_mask_build(nullptr, nullptr, 0, &problem, &shape, &mask));
+  REFUSED(kArgument, "captures is NULL", attnc_block_mask_build(mod, nullptr, 1, &problem, &shape, &mask));
+  REFUSED(kArgument, "problem is NULL", attnc_block_mask_build(mod, nullptr, 0, nullptr, &shape, &mask));
+  REFUSED(kArgument, "shape is NULL", attnc_block_mask_build(mod, nullptr, 0, &problem, nullptr, &mask));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_build(mod, nullptr, 0, &problem, &shape, nullptr));
+  REFUSED(kArgument, "lists is NULL", attnc_block_mask_from_lists(nullptr, &mask));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_from_lists(&view, nullptr));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_with_columns(nullptr, &mask));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_slice(nullptr, corner, corner, &mask));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_get_view(nullptr, &view));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_get_info(nullptr, nullptr));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_text(nullptr, 0, 0, 1, text, 8, &bytes));
+  REFUSED(kArgument, "mask is NULL", attnc_block_mask_write(nullptr, 0, text, 8));
+  REFUSED(kArgument, "shape is NULL", attnc_block_mask_storage_bytes(nullptr, 0, &bytes));
+  REFUSED(kArgument, "bytes is NULL", attnc_block_mask_storage_bytes(&shape, 0, nullptr));
+  REFUSED(kArgument, "storage is NULL", attnc_block_mask_view_into(nullptr, &shape, 0, &view));
+  TAKE(attnc_block_mask_build(mod, nullptr, 0, &problem, &shape, &mask));
+  const Owned<attnc_block_mask> held(mask);
+  REFUSED(kArgument, "copy is NULL", attnc_block_mask_with_columns(mask, nullptr));
+  REFUSED(kArgument, "begin is NULL", attnc_block_mask_slice(mask, nullptr, corner, &mask));
+  REFUSED(kArgument, "part is NULL", attnc_block_mask_slice(mask, corner, corner, nullptr));
+  REFUSED(kArgument, "view is NULL", attnc_block_mask_get_view(mask, nullptr));
+  REFUSED(kArgument, "info is NULL", attnc_block_mask_get_info(mask, nullptr));
+  REFUSED(kArgument, "length is NULL", attnc_block_mask_text(mask, 0, 0, 1, text, 8, nullptr));
+  REFUSED(kArgument, "buffer is NULL", attnc_block_mask_text(mask, 0, 0, 1, nullptr, 8, &bytes));
+  REFUSED(kArgument, "storage is NULL", attnc_block_mask_write(mask, 0, nullptr, 8));
+
+  REFUSED(kArgument, "compiler is NULL", attnc_compiler_create(nullptr, nullptr));
+  REFUSED(kArgument, "compiler is NULL", attnc_wants_block_mask(nullptr, mod, &options, &flag));
+  REFUSED(kArgument, "options is NULL", attnc_wants_block_mask(compiler, mod, nullptr, &flag));
+  REFUSED(kArgument, "wants is NULL", attnc_wants_block_mask(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "choice is NULL", attnc_for_layout(compiler, mod, &options, &c.operands, &c.outputs, nullptr));
+  REFUSED(kArgument, "mod is NULL", attnc_source_create(compiler, nullptr, &options, &source));
+  REFUSED(kArgument, "source is NULL", attnc_source_create(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "source is NULL", attnc_source_get_stage(nullptr, 0, nullptr));
+  CHECK(attnc_source_stage_count(nullptr) == 0);
+  REFUSED(kArgument, "options is NULL", attnc_compile(compiler, mod, nullptr, &compiled));
+  REFUSED(kArgument, "compiled is NULL", attnc_compile(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "compiled is NULL", attnc_compiled_get_stage(nullptr, 0, nullptr));
+  CHECK(attnc_compiled_stage_count(nullptr) == 0);
+  REFUSED(kArgument, "info is NULL", attnc_get_family(ATTNC_PASS_FORWARD, 0, nullptr));
+
+  REFUSED(kArgument, "compiler is NULL", attnc_kernel_load(nullptr, mod, &options, &kernel));
+  REFUSED(kArgument, "kernel is NULL", attnc_kernel_load(compiler, mod, &options, nullptr));
+  REFUSED(kArgument, "kernel is NULL", attnc_kernel_get_options(nullptr, &options));
+  CHECK(attnc_kernel_get_compiled(nullptr) == nullptr);
+  REFUSED(kArgument, "kernel is NULL", attnc_kernel_workspace_bytes(nullptr, &c.operands, &c.outputs, &bytes));
+  REFUSED(kArgument, "kernel is NULL",
+          attnc_kernel_backward_workspace_bytes(nullptr, &c.backwardOperands, nullptr, &bytes));
+  REFUSED(kArgument, "kernel is NULL", attnc_kernel_launch(nullptr, &c.operands, &c.outputs, nullptr, nullptr));
+  REFUSED(kArgument, "kernel is NULL",
+          attnc_kernel_launch_backward(nullptr, &c.backwardOperands, &c.gradients, nullptr, nullptr));
+  REFUSED(kArgument, "kernel is NULL", attnc_kernel_launch_block_mask(nullptr, &view, &problem, nullptr, 0, nullptr));
+
+  REFUSED(kArgument, "operands is NULL", attnc_settle(compiler, mod, nullptr, &c.outputs, nullptr, &preparation));
+  REFUSED(kArgument, "outputs is NULL", attnc_settle(compiler, mod, &c.operands, nullptr, nullptr, &preparation));
+  REFUSED(kArgument, "preparation is NULL", attnc_settle(compiler, mod, &c.operands, &c.outputs, nullptr, nullptr));
+  REFUSED(kArgument, "operands is NULL",
+          attnc_settle_training(compiler, mod, nullptr, &c.outputs, &c.gradients, nullptr, &preparation));
+  REFUSED(kArgument, "outputs is NULL",
+          attnc_settle_training(compiler, mod, &c.backwardOperands, &c.outputs, nullptr, nullptr, &preparation));
+  REFUSED(kArgument, "preparation is NULL", attnc_preparation_get_info(nullptr, nullptr));
+  REFUSED(kArgument, "preparation is NULL", attnc_preparation_get_options(nullptr, ATTNC_PASS_FORWARD, &options));
+  CHECK(attnc_preparation_text(nullptr) == nullptr);
+  REFUSED(kArgument, "mod is NULL", attnc_prepare(compiler, nullptr, &c.operands, &c.outputs, nullptr, &prepared));
+  REFUSED(kArgument, "prepared is NULL", attnc_prepare(compiler, mod, &c.operands, &c.outputs, nullptr, nullptr));
+  REFUSED(kArgument, "compiler is NULL",
+          attnc_prepare_training(nullptr, mod, &c.backwardOperands, &c.outputs, &c.gradients, nullptr, &prepared));
+  CHECK(attnc_prepared_get_preparation(nullptr) == nullptr);
+  REFUSED(kArgument, "prepared is NULL", attnc_prepared_get_kernel(nullptr, ATTNC_KERNEL_FORWARD, &borrowed));
+  REFUSED(kArgument, "prepared is NULL", attnc_prepared_workspace_bytes(nullptr, &bytes));
+  REFUSED(kArgument, "prepared is NULL", attnc_prepared_initialise(nullptr, &c.operands, nullptr, nullptr));
+  REFUSED(kArgument, "prepared is NULL", attnc_prepared_launch(nullptr, &c.operands, &c.outputs, nullptr, nullptr));
+  REFUSED(kArgument, "prepared is NULL",
+          attnc_prepared_launch_backward(nullptr, &c.backwardOperands, &c.gradients, nullptr, nullptr));
+  REFUSED(kArgument, "prepared is NULL", attnc_prepared_block_mask_in(nullptr, text, &view));
+
+  attnc_mod_destroy(nullptr);
+  attnc_block_mask_destroy(nullptr);
+  attnc_compiler_destroy(nullptr);
+  attnc_compiled_destroy(nullptr);
+  attnc_source_destroy(nullptr);
+  attnc_kernel_destroy(nullptr);
+  attnc_preparation_destroy(nullptr);
+  attnc_prepared_destroy(nullptr);
+}
+
+TEST_CASE("members that must be given are asked for by name", "[c]") {
+  const Owned<attnc_mod> mod = parse("score");
+  Case c;
+  const auto refused = [&](const char* message) { REFUSED(kArgument, message, c.settle(mod.get())); };
+  c.operands.q = nullptr;
+  refused("q is NULL");
+  c.operands.q = &c.q;
+  c.q.rank = 7;
+  refused("q has rank 7, expected 0 .. 6");
+  c.q.rank = 4;
+  c.q.dtype = ATTNC_DTYPE_DEFAULT;
+  refused("q has dtype 0, which is none");
+  c.q.dtype = ATTNC_DTYPE_BF16;
+  c.q.shape[1] = -8;
+  refused("q has extent -8 along axis 1");
+  c.q.shape[1] = 8;
+  c.operands.has_scale = 2;
+  refused("operands.has_scale is 2, expected 0 or 1");
+  c.operands.has_scale = 0;
+  c.operands.capture_count = 1;
+  refused("operands.captures is NULL");
+  attnc_capture nameless = sized<attnc_capture>();
+  c.operands.captures = &nameless;
+  refused("operands.captures is NULL");
+  nameless.name = "slopes";
+  refused("slopes is NULL");
+  nameless.kind = 9;
+  refused("slopes has kind 9");
+  nameless.kind = ATTNC_CAPTURE_BOOL;
+  nameless.integer = 2;
+  refused("slopes is 2, expected 0 or 1");
+  attnc_capture two[] = {scalar("a", ATTNC_CAPTURE_INT, 1), scalar("b", ATTNC_CAPTURE_INT, 1)};
+  two[1].struct_size += 8;
+  c.operands.captures = two;
+  c.operands.capture_count = 2;
+  refused("operands.captures has a struct_size of 56 at 1, and of 48 at 0");
+  c.operands.capture_count = 0;
+  c.options.family = 17;
+  refused("options.family is 17, which is no family");
+  c.options.family = ATTNC_FAMILY_AUTO;
+  c.options.offsets = 17;
+  refused("options.offsets is 17");
+  c.options.offsets = ATTNC_OFFSETS_DEFAULT;
+  c.options.tf32 = -1;
+  refused("options.tf32 is -1");
+  c.options.tf32 = 0;
+  c.options.reserved = 1;
+  refused("options.reserved is 1");
+  c.options.reserved = 0;
+  c.options.pin_count = 1;
+  refused("options.pins is NULL");
+}

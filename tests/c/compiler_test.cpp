@@ -1,0 +1,321 @@
+// The compiler through the C interface, without a GPU: what is settled, text, machine code, the log.
+#include "calls.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+using namespace ctest;
+
+TEST_CASE("what would be chosen is told without a GPU", "[c]") {
+  Case c;
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(parse(kDocument).get(), &preparation));
+  auto info = sized<attnc_preparation_info>();
+  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  CHECK(std::string(info.arch) == "sm_90a");
+  CHECK(info.family == ATTNC_FAMILY_SM90);
+  CHECK(std::string(info.passed_over).empty());
+  CHECK(info.kv_loop == ATTNC_KV_LOOP_BLOCK_MASK);
+  CHECK(info.builds_block_mask == 1);
+  CHECK(info.block_mask.batch == 2);
+  CHECK(info.block_mask.heads == 1);
+  CHECK(info.is_training == 0);
+  CHECK(info.backward_family == ATTNC_FAMILY_AUTO);
+  CHECK(info.problem.kv_heads == 2);
+  CHECK(info.problem.kv_len == 3000);
+  size_t lists = 0;
+  TAKE(attnc_block_mask_storage_bytes(&info.block_mask, 0, &lists));
+  CHECK(info.workspace_bytes == 256 + lists);
+  CHECK_THAT(attnc_preparation_text(preparation.get()),
+             Catch::Contains("forward: family sm90, sm_90a, bf16, head dim 64, of v 32; KV loop: lists of 128 x 128 "
+                             "blocks, built in the workspace\n"));
+  auto options = sized<attnc_kernel_options>();
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  CHECK(options.kind == ATTNC_KERNEL_FORWARD);
+  CHECK(options.family == ATTNC_FAMILY_SM90);
+  CHECK(options.head_dim_v == 32);
+  CHECK(options.block_sparse == 1);
+  REFUSED(ATTNC_ERROR_ARGUMENT, "not of training",
+          attnc_preparation_get_options(preparation.get(), ATTNC_PASS_BACKWARD, &options));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "pass 3", attnc_preparation_get_options(preparation.get(), 3, &options));
+}
+
+TEST_CASE("options reach what is settled", "[c]") {
+  Case c;
+  const attnc_pin pins[] = {{"KV_LEN", 3000}};
+  c.options.pins = pins;
+  c.options.pin_count = 1;
+  c.options.no_block_mask = 1;
+  c.options.family = ATTNC_FAMILY_SM80;
+  c.options.offsets = ATTNC_OFFSETS_FROM_LENGTHS;
+  c.outputs.row_max = &c.lse;
+  const attnc_tensor lengths = tensor(ATTNC_DTYPE_I32, {2});
+  c.operands.kv_lengths = &lengths;
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(parse(kDocument).get(), &preparation));
+  auto info = sized<attnc_preparation_info>();
+  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  CHECK(info.family == ATTNC_FAMILY_SM80);
+  CHECK(info.builds_block_mask == 0);
+  auto options = sized<attnc_kernel_options>();
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  REQUIRE(options.pin_count == 1);
+  CHECK(std::string(options.pins[0].name) == "KV_LEN");
+  CHECK(options.pins[0].value == 3000);
+  CHECK(options.lengths == 1);
+  CHECK(options.offsets == ATTNC_OFFSETS_FROM_LENGTHS);
+  CHECK(options.row_max == 1);
+}
+
+TEST_CASE("training settles both passes, and gradients of captures by name", "[c]") {
+  Case c;
+  float values[8] = {};
+  const attnc_tensor slopes = tensor(ATTNC_DTYPE_F32, {8}, values);
+  const attnc_capture captures[] = {capture("slopes", &slopes)};
+  c.operands.captures = c.gradients.captures = captures;
+  c.operands.capture_count = c.gradients.capture_count = 1;
+  c.outputs.lse = &c.lse;
+  c.options.deterministic = 1;
+  const Owned<attnc_mod> mod = parse(kAlibi);
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  attnc_preparation* made = nullptr;
+  TAKE(attnc_settle_training(compiler.get(), mod.get(), &c.backwardOperands, &c.outputs, &c.gradients, &c.options,
+                             &made));
+  const Owned<attnc_preparation> preparation(made);
+  auto info = sized<attnc_preparation_info>();
+  TAKE(attnc_preparation_get_info(made, &info));
+  CHECK(info.is_training == 1);
+  CHECK(info.backward_family != ATTNC_FAMILY_AUTO);
+  CHECK_THAT(attnc_preparation_text(made), Catch::Contains("\nbackward: family "));
+  auto options = sized<attnc_kernel_options>();
+  TAKE(attnc_preparation_get_options(made, ATTNC_PASS_BACKWARD, &options));
+  CHECK(options.kind == ATTNC_KERNEL_BACKWARD);
+  CHECK(options.deterministic == 1);
+  REQUIRE(options.gradient_count == 1);
+  CHECK(std::string(options.gradients[0]) == "slopes");
+  // They are options as any function takes them.
+  attnc_source* text = nullptr;
+  TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
+  const Owned<attnc_source> source(text);
+  CHECK(attnc_source_stage_count(text) > 1);
+
+  c.gradients.d_k = nullptr;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "d_k is not given",
+          attnc_settle_training(compiler.get(), mod.get(), &c.backwardOperands, &c.outputs, &c.gradients, &c.options,
+                                &made));
+}
+
+TEST_CASE("what does not fit is told as in C++", "[c]") {
+  Case c;
+  const auto refused = [&](const char* text, const char* part) {
+    REFUSED(ATTNC_ERROR_ENVIRONMENT, part, c.settle(parse(text).get()));
+  };
+  SECTION("an arch that there is not") {
+    c.options.arch = "sm_12";
+    refused("score", "sm_12");
+  }
+  SECTION("no out") {
+    c.outputs.out = nullptr;
+    refused("score", "out is not given");
+  }
+  SECTION("a capture that is missing") {
+    const attnc_capture other[] = {scalar("other", ATTNC_CAPTURE_INT, 4)};
+    c.operands.captures = other;
+    c.operands.capture_count = 1;
+    refused(kAlibi, "slopes");
+  }
+  SECTION("a capture of another dtype") {
+    const attnc_tensor slopes = tensor(ATTNC_DTYPE_F16, {8});
+    const attnc_capture captures[] = {capture("slopes", &slopes)};
+    c.operands.captures = captures;
+    c.operands.capture_count = 1;
+    refused(kAlibi, "slopes");
+  }
+  SECTION("lengths that are floats, NaN or not") {
+    const attnc_tensor lengths = tensor(ATTNC_DTYPE_F32, {2});
+    c.operands.kv_lengths = &lengths;
+    refused("score", "kv_lengths is f32 [2], expected i32 [2]");
+    c.operands.kv_lengths = nullptr;
+    c.operands.q_offsets = &lengths;
+    refused("score", "q_offset is f32 [2], expected i32 [2]");
+  }
+  SECTION("strides that no family takes") {
+    c.q.stride[3] = 2;
+    refused("score", "q has last stride 2");
+  }
+  SECTION("a block mask of another problem") {
+    auto mask = sized<attnc_block_mask_view>();
+    mask.shape.q_len = 5;
+    c.operands.block_mask = &mask;
+    refused("q_idx >= kv_idx", "block mask");
+  }
+}
+
+TEST_CASE("a layout decides the family", "[c]") {
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  const Owned<attnc_mod> mod = parse("q_idx % 3 == 0");
+  Case c;
+  auto options = sized<attnc_kernel_options>();
+  options.arch = "sm_90a";
+  options.head_dim = 64;
+  options.head_dim_v = 32;
+  auto choice = sized<attnc_layout_choice>();
+  TAKE(attnc_for_layout(compiler.get(), mod.get(), &options, &c.operands, &c.outputs, &choice));
+  CHECK(choice.family == ATTNC_FAMILY_AUTO); // as asked
+  CHECK(std::string(choice.passed_over).empty());
+  c.k.stride[2] = 65;
+  TAKE(attnc_for_layout(compiler.get(), mod.get(), &options, &c.operands, &c.outputs, &choice));
+  CHECK(choice.family == ATTNC_FAMILY_SM80);
+  CHECK_THAT(choice.passed_over, Catch::StartsWith("k has a row stride of 65"));
+  int32_t wants = 7;
+  TAKE(attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
+  CHECK(wants == 1);
+  TAKE(attnc_wants_block_mask(compiler.get(), parse("q_idx >= kv_idx").get(), &options, &wants));
+  CHECK(wants == 0);
+  options.dtype = 77;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.dtype is 77",
+          attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
+  options.dtype = 0;
+  options.kind = 77;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.kind is 77",
+          attnc_wants_block_mask(compiler.get(), mod.get(), &options, &wants));
+}
+
+TEST_CASE("text and machine code of a kernel", "[c]") {
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  const Owned<attnc_mod> mod = parse("q_idx >= kv_idx");
+  auto options = sized<attnc_kernel_options>();
+  options.arch = "sm_80";
+  options.family = ATTNC_FAMILY_NAIVE;
+  options.head_dim = 64;
+
+  attnc_source* text = nullptr;
+  TAKE(attnc_source_create(compiler.get(), mod.get(), &options, &text));
+  const Owned<attnc_source> source(text);
+  REQUIRE(attnc_source_stage_count(text) == 1);
+  auto written = sized<attnc_source_stage>();
+  TAKE(attnc_source_get_stage(text, 0, &written));
+  CHECK(written.family == ATTNC_FAMILY_NAIVE);
+  CHECK(std::string(written.arch) == "sm_80");
+  CHECK_THAT(written.text, Catch::Contains("#include"));
+  CHECK_THAT(written.flattened, Catch::Contains(written.entry));
+  CHECK(written.threads > 0);
+  bool hasMod = false;
+  for (size_t i = 0; i < written.header_count; ++i) hasMod |= std::string(written.header_names[i]) == "attnc_mod.cuh";
+  CHECK(hasMod);
+  CHECK((written.nvrtc_options == nullptr) == (written.nvrtc_option_count == 0));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, there are 1", attnc_source_get_stage(text, 1, &written));
+
+  attnc_compiled* code = nullptr;
+  TAKE(attnc_compile(compiler.get(), mod.get(), &options, &code));
+  const Owned<attnc_compiled> compiled(code);
+  REQUIRE(attnc_compiled_stage_count(code) == 1);
+  auto stage = sized<attnc_compiled_stage>();
+  TAKE(attnc_compiled_get_stage(code, 0, &stage));
+  CHECK(std::string(stage.entry) == written.entry);
+  CHECK(std::string(static_cast<const char*>(stage.cubin), 4) == "\x7f"
+                                                                 "ELF");
+  CHECK(stage.cubin_bytes > 1000);
+  CHECK_THAT(stage.ptx, Catch::Contains(".target sm_80"));
+  CHECK(stage.registers > 0);
+  CHECK(stage.compile_ms > 0);
+  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 1, there are 1", attnc_compiled_get_stage(code, 1, &stage));
+
+  options.head_dim = 7;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "head", attnc_compile(compiler.get(), mod.get(), &options, &code));
+  options.head_dim = 64;
+  const char* const names[] = {nullptr};
+  options.gradients = names;
+  options.gradient_count = 1;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.gradients is NULL", attnc_compile(compiler.get(), mod.get(), &options, &code));
+}
+
+TEST_CASE("a log callback is told what the compiler does", "[c]") {
+  struct Told {
+    std::atomic<int> lines{0}, warnings{0};
+  } told;
+  auto options = sized<attnc_compiler_options>();
+  options.cache_directory = "/proc/no-such-directory";
+  options.log = [](void* user, attnc_log_level level, const char* line) {
+    auto& to = *static_cast<Told*>(user);
+    to.lines += std::string(line).find('\n') == std::string::npos;
+    to.warnings += level == ATTNC_LOG_WARNING;
+  };
+  options.log_user = &told;
+  attnc_compiler* made = nullptr;
+  TAKE(attnc_compiler_create(&options, &made));
+  const Owned<attnc_compiler> compiler(made);
+  auto kernel = sized<attnc_kernel_options>();
+  kernel.arch = "sm_80";
+  kernel.kind = ATTNC_KERNEL_BLOCK_MASK;
+  attnc_compiled* code = nullptr;
+  TAKE(attnc_compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
+  attnc_compiled_destroy(code);
+  CHECK(told.lines > 0);
+  CHECK(told.warnings > 0); // that the directory is not used
+
+  options.cache_mode = 9;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.cache_mode is 9", attnc_compiler_create(&options, &made));
+  options.cache_mode = ATTNC_CACHE_OFF;
+  options.nvrtc_path = "/no/such/libnvrtc.so";
+  TAKE(attnc_compiler_create(&options, &made));
+  const Owned<attnc_compiler> without(made);
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "/no/such/libnvrtc.so",
+          attnc_compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
+}
+
+TEST_CASE("to prepare takes a GPU, or says that there is none", "[c]") {
+  Case c;
+  c.options.arch = nullptr;
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  attnc_prepared* prepared = nullptr;
+  attnc_kernel* kernel = nullptr;
+  auto options = sized<attnc_kernel_options>();
+  // No context is current in this thread, be there a GPU or not.
+  CHECK(attnc_prepare(compiler.get(), parse("score").get(), &c.operands, &c.outputs, nullptr, &prepared) ==
+        ATTNC_ERROR_ENVIRONMENT);
+  CHECK(attnc_prepare_training(compiler.get(), parse("score").get(), &c.backwardOperands, &c.outputs, &c.gradients,
+                               nullptr, &prepared) == ATTNC_ERROR_ENVIRONMENT);
+  CHECK(attnc_kernel_load(compiler.get(), parse("score").get(), &options, &kernel) == ATTNC_ERROR_ENVIRONMENT);
+  CHECK(prepared == nullptr);
+  CHECK(kernel == nullptr);
+  CHECK(std::string(attnc_last_error()) != "");
+}
+
+TEST_CASE("handles serve several threads, and each has a last error of its own", "[c]") {
+  const Owned<attnc_mod> mod = parse(kAlibi);
+  const Owned<attnc_compiler> compiler = ctest::compiler();
+  const Case c;
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(mod.get(), &preparation));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&, i] {
+      const std::string name = "mod" + std::to_string(i);
+      wrong += std::string(attnc_last_error()) != ""; // nothing of another thread's
+      for (int round = 0; round < 50; ++round) {
+        attnc_parse_options options = {};
+        options.struct_size = sizeof options;
+        options.name = name.c_str();
+        attnc_mod* broken = nullptr;
+        wrong += attnc_mod_parse("score +", ATTNC_WHOLE, &options, &broken) != ATTNC_ERROR_MOD;
+        wrong += std::string(attnc_last_error()).rfind(name + ":", 0) != 0;
+        attnc_preparation* made = nullptr;
+        wrong += attnc_settle(compiler.get(), mod.get(), &c.operands, &c.outputs, &c.options, &made) != ATTNC_OK;
+        wrong += attnc_preparation_text(made) == nullptr;
+        attnc_preparation_destroy(made);
+        wrong += std::string(attnc_mod_ir(mod.get())).empty();
+        wrong += std::string(attnc_mod_ast(mod.get())).empty();
+        wrong += std::string(attnc_preparation_text(preparation.get())).empty();
+        attnc_kernel_options kernel = {};
+        kernel.struct_size = sizeof kernel;
+        wrong += attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &kernel) != ATTNC_OK;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}

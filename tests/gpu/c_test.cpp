@@ -1,0 +1,333 @@
+// The C interface on a GPU: what it launches gives the bits that C++ gives.
+#include "gpu.h"
+
+#include "attnc/c.h"
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <variant>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+void takeC(attnc_status status) {
+  if (status != ATTNC_OK) FAIL(attnc_last_error());
+}
+
+void refusedC(const char* part, attnc_status expected, attnc_status status) {
+  CHECK(status == expected);
+  CHECK_THAT(attnc_last_error(), Catch::Contains(part));
+}
+
+template <class T> T sizedC() {
+  T all = {};
+  all.struct_size = sizeof(T);
+  return all;
+}
+
+struct DestroyC {
+  void operator()(attnc_mod* handle) const { attnc_mod_destroy(handle); }
+  void operator()(attnc_compiler* handle) const { attnc_compiler_destroy(handle); }
+  void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
+  void operator()(attnc_kernel* handle) const { attnc_kernel_destroy(handle); }
+};
+template <class Handle> using OwnedC = std::unique_ptr<Handle, DestroyC>;
+
+attnc_dtype dtypeC(DType dtype) {
+  for (attnc_dtype candidate = ATTNC_DTYPE_BOOL; attnc_dtype_name(candidate); ++candidate)
+    if (dtypeName(dtype) == attnc_dtype_name(candidate)) return candidate;
+  FAIL("a dtype that C does not have");
+  return 0;
+}
+
+/// Views and captures of C++ as C has them; addresses stay as they are while it lives.
+struct InC {
+  std::deque<attnc_tensor> tensors;
+  std::deque<std::vector<attnc_capture>> lists;
+
+  const attnc_tensor* operator()(const TensorView& view) {
+    auto tensor = sizedC<attnc_tensor>();
+    tensor.data = view.data;
+    tensor.dtype = dtypeC(view.dtype);
+    tensor.rank = view.rank;
+    std::copy(view.shape.begin(), view.shape.end(), tensor.shape);
+    std::copy(view.stride.begin(), view.stride.end(), tensor.stride);
+    tensors.push_back(tensor);
+    return &tensors.back();
+  }
+  const std::vector<attnc_capture>& operator()(const Captures& captures) {
+    std::vector<attnc_capture> all;
+    for (const auto& [name, item] : captures.all()) {
+      auto capture = sizedC<attnc_capture>();
+      capture.name = name.c_str();
+      if (const auto* view = std::get_if<TensorView>(&item)) capture.tensor = (*this)(*view);
+      if (const auto* value = std::get_if<int64_t>(&item)) {
+        capture.kind = ATTNC_CAPTURE_INT;
+        capture.integer = *value;
+      }
+      if (const auto* value = std::get_if<double>(&item)) {
+        capture.kind = ATTNC_CAPTURE_FLOAT;
+        capture.real = *value;
+      }
+      if (const auto* value = std::get_if<bool>(&item)) {
+        capture.kind = ATTNC_CAPTURE_BOOL;
+        capture.integer = *value;
+      }
+      all.push_back(capture);
+    }
+    return lists.emplace_back(std::move(all));
+  }
+};
+
+/// A training step's tensors in device memory.
+struct Step {
+  std::vector<device::Buffer> buffers;
+  DeviceCaptures captures;
+  BackwardOperands inputs;
+  Outputs outputs;
+  BackwardOutputs gradients;
+  Captures captureGradients;
+  std::vector<size_t> written; ///< of buffers: out, lse, gradients
+
+  Step(const Mod& mod, const Problem& p, const HostOperands& host, const ResultGradients& given)
+      : captures(uploadCaptures(host.captures)) {
+    inputs.q = place(host.q);
+    inputs.k = place(host.k);
+    inputs.v = place(host.v);
+    inputs.captures = &captures.captures;
+    inputs.dOut = place(given.dOut);
+    const ProblemShape& s = p.shape;
+    inputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}), true);
+    inputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}), true);
+    outputs.out = inputs.out;
+    outputs.lse = inputs.lse;
+    gradients.dQ = place(host.q, true);
+    gradients.dK = place(host.k, true);
+    gradients.dV = place(host.v, true);
+    for (const CaptureInfo& info : mod.captures())
+      if (info.kind == CaptureInfo::Kind::Tensor && info.dtype == DType::F32)
+        captureGradients.set(info.name, place(host.tensors.at(info.name), true));
+    gradients.captures = &captureGradients;
+  }
+  Step(const Step&) = delete;
+
+  TensorView place(const cli::HostTensor& tensor, bool isWritten = false) {
+    if (isWritten) written.push_back(buffers.size());
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
+    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
+    TensorView view = tensor.view();
+    view.data = buffers.back().data();
+    return view;
+  }
+  void poison() {
+    for (size_t i : written) take(buffers[i].fill(0xff));
+  }
+  std::vector<std::vector<char>> results() const {
+    std::vector<std::vector<char>> all;
+    for (size_t i : written) {
+      all.emplace_back(buffers[i].bytes());
+      take(buffers[i].download(all.back().data(), all.back().size()));
+    }
+    return all;
+  }
+};
+
+/// The same as C takes it.
+struct StepC {
+  InC in;
+  attnc_operands operands = sizedC<attnc_operands>();
+  attnc_outputs outputs = sizedC<attnc_outputs>();
+  attnc_backward_operands backward = sizedC<attnc_backward_operands>();
+  attnc_backward_outputs gradients = sizedC<attnc_backward_outputs>();
+
+  explicit StepC(const Step& step) {
+    operands.q = in(step.inputs.q);
+    operands.k = in(step.inputs.k);
+    operands.v = in(step.inputs.v);
+    const std::vector<attnc_capture>& captures = in(*step.inputs.captures);
+    operands.captures = captures.data();
+    operands.capture_count = captures.size();
+    outputs.out = backward.out = in(step.inputs.out);
+    outputs.lse = backward.lse = in(step.inputs.lse);
+    backward.forward = &operands;
+    backward.d_out = in(step.inputs.dOut);
+    gradients.d_q = in(*step.gradients.dQ);
+    gradients.d_k = in(*step.gradients.dK);
+    gradients.d_v = in(*step.gradients.dV);
+    const std::vector<attnc_capture>& wanted = in(step.captureGradients);
+    gradients.captures = wanted.data();
+    gradients.capture_count = wanted.size();
+  }
+  StepC(const StepC&) = delete;
+};
+
+OwnedC<attnc_compiler> compilerC() {
+  attnc_compiler* compiler = nullptr;
+  takeC(attnc_compiler_create(nullptr, &compiler));
+  return OwnedC<attnc_compiler>(compiler);
+}
+
+OwnedC<attnc_mod> modC(const Mod& mod) {
+  attnc_mod* made = nullptr;
+  takeC(attnc_mod_parse_ir(mod.irText().c_str(), ATTNC_WHOLE, nullptr, &made));
+  return OwnedC<attnc_mod>(made);
+}
+
+device::Buffer dirtyWorkspace(size_t bytes) {
+  device::Buffer buffer = take(device::Buffer::allocate(bytes));
+  if (bytes) take(buffer.fill(0xa5));
+  return buffer;
+}
+
+} // namespace
+
+TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][c]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const OwnedC<attnc_compiler> compiler = compilerC();
+  for (const char* name : {"noop", "causal", "alibi", "document"}) {
+    INFO(name);
+    const Mod mod = libraryMod(name);
+    const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
+    const HostOperands host = draw(mod, problem);
+    Step step(mod, problem, host, drawGradients(problem, false));
+    const StepC inC(step);
+    CUstream_st* const stream = gpu.stream.get();
+
+    const Prepared prepared =
+        take(gpu.compiler.prepareTraining(mod, step.inputs, step.outputs, step.gradients, {.deterministic = true}));
+    const device::Buffer workspace = dirtyWorkspace(prepared.workspaceBytes());
+    step.poison();
+    take(prepared.initialise(step.inputs, workspace.data(), stream));
+    take(prepared.launch(step.inputs, step.outputs, workspace.data(), stream));
+    take(prepared.launchBackward(step.inputs, step.gradients, workspace.data(), stream));
+    take(gpu.stream.synchronize());
+    const auto expected = step.results();
+
+    auto options = sizedC<attnc_prepare_options>();
+    options.deterministic = 1;
+    attnc_prepared* made = nullptr;
+    const OwnedC<attnc_mod> mod2 = modC(mod);
+    takeC(attnc_prepare_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, &options,
+                                 &made));
+    const OwnedC<attnc_prepared> attention(made);
+    size_t bytes = 0;
+    takeC(attnc_prepared_workspace_bytes(made, &bytes));
+    CHECK(bytes == prepared.workspaceBytes());
+    const device::Buffer workspaceC = dirtyWorkspace(bytes);
+    step.poison();
+    takeC(attnc_prepared_initialise(made, &inC.operands, workspaceC.data(), stream));
+    takeC(attnc_prepared_launch(made, &inC.operands, &inC.outputs, workspaceC.data(), stream));
+    takeC(attnc_prepared_launch_backward(made, &inC.backward, &inC.gradients, workspaceC.data(), stream));
+    take(gpu.stream.synchronize());
+    CHECK((step.results() == expected));
+
+    auto info = sizedC<attnc_preparation_info>();
+    takeC(attnc_preparation_get_info(attnc_prepared_get_preparation(made), &info));
+    CHECK(info.is_training == 1);
+    CHECK(info.builds_block_mask == (prepared.blockMaskKernel() != nullptr));
+    CHECK_THAT(attnc_preparation_text(attnc_prepared_get_preparation(made)), Catch::Contains(" registers, "));
+    const attnc_kernel* kernel = nullptr;
+    takeC(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BLOCK_MASK, &kernel));
+    CHECK((kernel != nullptr) == (info.builds_block_mask == 1));
+    takeC(attnc_prepared_get_kernel(made, ATTNC_KERNEL_BACKWARD, &kernel));
+    REQUIRE(kernel);
+    CHECK(attnc_compiled_stage_count(attnc_kernel_get_compiled(kernel)) ==
+          prepared.backwardKernel()->compiled().size());
+    auto view = sizedC<attnc_block_mask_view>();
+    if (bytes) {
+      const attnc_status status = attnc_prepared_block_mask_in(made, workspaceC.data(), &view);
+      CHECK(status == (info.builds_block_mask ? ATTNC_OK : ATTNC_ERROR_ENVIRONMENT));
+    }
+
+    // A launch that does not fit is refused, and nothing is enqueued.
+    attnc_operands missing = inC.operands;
+    const attnc_tensor empty = [&] {
+      attnc_tensor tensor = *inC.operands.k;
+      tensor.data = nullptr;
+      return tensor;
+    }();
+    missing.k = &empty;
+    refusedC("k is null", ATTNC_ERROR_ENVIRONMENT,
+             attnc_prepared_launch(made, &missing, &inC.outputs, workspaceC.data(), stream));
+    take(gpu.stream.synchronize());
+    CHECK((step.results() == expected));
+  }
+}
+
+TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][c]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const OwnedC<attnc_compiler> compiler = compilerC();
+  const Mod mod = libraryMod("document");
+  const OwnedC<attnc_mod> mod2 = modC(mod);
+  const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
+  const HostOperands host = draw(mod, problem);
+  Step step(mod, problem, host, drawGradients(problem, false));
+  StepC inC(step);
+  CUstream_st* const stream = gpu.stream.get();
+  const BlockMaskShape shape{2, 1, 300, 300, 128, 128};
+  const size_t bytes = BlockMask::storageBytes(shape, BlockMask::Lists::ByRowAndColumn);
+  const device::Buffer storage = take(device::Buffer::allocate(bytes));
+
+  // C++.
+  KernelOptions options{
+      .family = Family::Sm80, .headDim = 64, .blockSparse = true, .columnLists = true, .deterministic = true};
+  const BlockMaskView lists = BlockMask::viewInto(storage.data(), shape, BlockMask::Lists::ByRowAndColumn);
+  take(take(gpu.compiler.loadBlockMask(mod, options)).launch(lists, problem.shape, step.captures.captures, stream));
+  step.inputs.blockMask = &lists;
+  step.poison();
+  const ForwardKernel forward = take(gpu.compiler.loadForward(mod, options));
+  take(forward.launch(step.inputs, step.outputs, nullptr, stream));
+  const BackwardKernel backward = take(gpu.compiler.loadBackward(mod, options));
+  const device::Buffer workspace = dirtyWorkspace(take(backward.workspaceBytes(step.inputs, step.gradients)));
+  take(backward.launch(step.inputs, step.gradients, workspace.data(), stream));
+  take(gpu.stream.synchronize());
+  const auto expected = step.results();
+
+  // C.
+  const auto load = [&](attnc_kernel_kind kind) {
+    auto asked = sizedC<attnc_kernel_options>();
+    asked.kind = kind;
+    asked.family = ATTNC_FAMILY_SM80;
+    asked.head_dim = 64;
+    asked.block_sparse = asked.column_lists = asked.deterministic = 1;
+    attnc_kernel* kernel = nullptr;
+    takeC(attnc_kernel_load(compiler.get(), mod2.get(), &asked, &kernel));
+    return OwnedC<attnc_kernel>(kernel);
+  };
+  const auto builder = load(ATTNC_KERNEL_BLOCK_MASK), forwardC = load(ATTNC_KERNEL_FORWARD),
+             backwardC = load(ATTNC_KERNEL_BACKWARD);
+  auto view = sizedC<attnc_block_mask_view>();
+  const attnc_block_mask_shape shapeC = {2, 1, 300, 300, 128, 128};
+  const attnc_problem problemC = {2, 4, 2, 300, 300};
+  const device::Buffer storageC = take(device::Buffer::allocate(bytes));
+  takeC(attnc_block_mask_view_into(storageC.data(), &shapeC, 1, &view));
+  takeC(attnc_kernel_launch_block_mask(builder.get(), &view, &problemC, inC.operands.captures,
+                                       inC.operands.capture_count, stream));
+  inC.operands.block_mask = &view;
+  step.poison();
+  size_t needed = 0;
+  takeC(attnc_kernel_workspace_bytes(forwardC.get(), &inC.operands, &inC.outputs, &needed));
+  CHECK(needed == take(forward.workspaceBytes(step.inputs, step.outputs)));
+  takeC(attnc_kernel_launch(forwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
+  takeC(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, &inC.gradients, &needed));
+  CHECK(needed == workspace.bytes());
+  takeC(attnc_kernel_backward_workspace_bytes(backwardC.get(), &inC.backward, nullptr, &needed));
+  takeC(attnc_kernel_launch_backward(backwardC.get(), &inC.backward, &inC.gradients, workspace.data(), stream));
+  take(gpu.stream.synchronize());
+  CHECK((step.results() == expected));
+
+  auto complete = sizedC<attnc_kernel_options>();
+  takeC(attnc_kernel_get_options(forwardC.get(), &complete));
+  CHECK(std::string(complete.arch) == forward.options().arch);
+  refusedC("kernel is no forward kernel", ATTNC_ERROR_ARGUMENT,
+           attnc_kernel_launch(backwardC.get(), &inC.operands, &inC.outputs, nullptr, stream));
+  refusedC("kernel is no backward kernel", ATTNC_ERROR_ARGUMENT,
+           attnc_kernel_launch_backward(forwardC.get(), &inC.backward, &inC.gradients, nullptr, stream));
+  refusedC("kernel is no block mask kernel", ATTNC_ERROR_ARGUMENT,
+           attnc_kernel_launch_block_mask(forwardC.get(), &view, &problemC, nullptr, 0, stream));
+}
