@@ -6,7 +6,9 @@
 Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch is not installed.
 """
 
+import contextlib
 import gc
+import io
 import os
 import pathlib
 import subprocess
@@ -185,6 +187,22 @@ class FlexTest(unittest.TestCase):
             losses.append(loss.item())
         self.assertLess(losses[-1], 0.9 * losses[0])
         self.assertTrue(table.any())
+
+    def test_the_example_of_the_readme(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        example = text.partition("flex_test.py -->\n```python\n")[2].partition("```")[0]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example, "README.md", "exec"), {})
+        losses = [float(line) for line in printed.getvalue().split()]
+        self.assertEqual(len(losses), 5)
+        self.assertLess(losses[-1], losses[0])
+
+    def test_autocast(self):
+        for device in self.each_device():
+            q, k, v = operands(device, requires_grad=False)
+            with torch.autocast(device, torch.bfloat16):
+                self.assertEqual(flex_attention(q, k, v, enable_gqa=True).dtype, torch.bfloat16)
 
     def test_inside_of_compiled_models(self):
         q, k, v = operands("cpu", requires_grad=False)

@@ -78,6 +78,9 @@ class _Attention(torch.autograd.Function):
 def attend(text, q, k, v, tensors, scalars, scale, *, mask=None, wants_max=False):
     """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`."""
     q, k, v = _rows_of(q), _rows_of(k), _rows_of(v)
+    if q.is_cuda and q.device.index != torch.cuda.current_device():
+        with torch.cuda.device(q.device):  # kernels are launched in the context that is current
+            return attend(text, q, k, v, tensors, scalars, scale, mask=mask, wants_max=wants_max)
     needs = torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or v.requires_grad or any(x.requires_grad for x in tensors.values())
     )

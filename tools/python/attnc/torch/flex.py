@@ -11,6 +11,9 @@ from .translation import translate
 AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOutput", None)
 
 
+_checked = set()  # kinds of operands that are known to fit
+
+
 def _check(query, key, value, enable_gqa, block_mask):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
@@ -34,10 +37,8 @@ def _check(query, key, value, enable_gqa, block_mask):
                 f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal without a block_mask"
             )
         return
-    if getattr(block_mask, "mask_mod", None) is getattr(flex, "_sliced_mask_mod_error", flex):
-        raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
-    lengths = tuple(block_mask.seq_lengths)
-    if lengths != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
+    lengths = block_mask.seq_lengths
+    if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise ValueError(
             f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
             f"{key.shape[2]}: create one of these lengths, or use block_mask._adjust(q_len, kv_len)"
@@ -49,7 +50,6 @@ def _covers_all(block_mask):
     return tuple(block_mask.BLOCK_SIZE) == (large, large)
 
 
-@torch.compiler.disable
 def flex_attention(
     query,
     key,
@@ -71,11 +71,31 @@ def flex_attention(
     `kernel_options` are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod that
     cannot be translated.
     """
-    _check(query, key, value, enable_gqa, block_mask)
+    arguments = query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux
+    # A graph is broken here: mods are traced outside of it.
+    return (_outside_of_graphs if torch.compiler.is_compiling() else _flex_attention)(*arguments)
+
+
+def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux):
+    if torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    of_mask = None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+    kind = (
+        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, key.device,
+        value.device, enable_gqa, of_mask,
+    )  # fmt: skip
+    if kind not in _checked:
+        _check(query, key, value, enable_gqa, block_mask)
+        if len(_checked) >= 4096:
+            _checked.clear()
+        _checked.add(kind)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
     mask_mod = None
     if block_mask is not None:
+        if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
+            raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
         mask_mod = (
             None if block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask) else mask_mod_of(block_mask)
         )
@@ -93,3 +113,6 @@ def flex_attention(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None
         )
     return (out, lse) if return_lse else out
+
+
+_outside_of_graphs = torch.compiler.disable(_flex_attention)

@@ -184,18 +184,6 @@ def call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, determin
     if found is None:
         if len(_calls) >= _MOST_KEPT:
             _calls.clear()
-        with torch.cuda.device(q.device) if q.is_cuda else _nothing:
-            found = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
+        found = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
         _calls[key] = found
     return found
-
-
-class _Nothing:
-    def __enter__(self):
-        pass
-
-    def __exit__(self, *_):
-        pass
-
-
-_nothing = _Nothing()

@@ -260,7 +260,13 @@ class Translation:
         """Run-time scalars by name: numbers that were seen to change, and 0-d tensors of another device."""
         found = dict(self.plan.numbers)
         for name, source, capture in self.plan.scalars:
-            number = found[name] = self._tensor(source).item()
+            tensor = self._tensor(source)
+            if tensor.requires_grad and torch.is_grad_enabled():
+                raise UntranslatableError(
+                    f"the mod captures `{name}` on {tensor.device}, which requires a gradient: move it to the "
+                    "device of the operands"
+                )
+            number = found[name] = tensor.item()
             if capture.dtype == "i32" and number != wrap(number, "i32"):
                 raise UntranslatableError(
                     f"`{name}` is {number}, which does not fit into 32 bits: move the tensor to the device of "
