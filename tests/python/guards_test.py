@@ -6,12 +6,15 @@
 Prints SKIPPED where torch is not installed.
 """
 
+import collections
 import dataclasses
 import functools
+import gc
 import pathlib
 import sys
 import types
 import unittest
+import weakref
 from unittest import mock
 
 sys.dont_write_bytecode = True
@@ -221,6 +224,48 @@ class GuardsTest(unittest.TestCase):
             translate(None, opaque)
             translate(None, opaque)
         self.assertEqual(traces.count, 2)
+
+    def test_sets_and_what_has_no_contents_to_see(self):
+        heads = {1, 2}
+        mask_mod = lambda b, h, q, k: (q >= k) & torch.tensor([i in heads for i in range(4)])[h]  # noqa: E731
+        with Traces() as traces:
+            translate(None, mask_mod)
+            translate(None, mask_mod)
+            self.assertEqual(traces.count, 1)
+            heads.add(3)
+            translate(None, mask_mod)
+            self.assertEqual(traces.count, 2)
+            limits = collections.deque([3])
+            queue = lambda b, h, q, k: q - k < limits[0]  # noqa: E731
+            translate(None, queue)
+            translate(None, queue)
+            self.assertEqual(traces.count, 4)
+
+    def test_modules_of_torch(self):
+        embedding = torch.nn.Embedding(64, 4)
+        with Traces() as traces:
+            for _ in range(2):
+                translation = translate(lambda s, b, h, q, k: s + embedding((q - k).abs())[h])
+        self.assertEqual(traces.count, 1)
+        self.assertIs(list(translation.tensors.values())[0], embedding.weight)
+        call = lambda s, b, h, q, k: s + embedding((q - k).abs())[h]  # noqa: E731
+        with Traces() as traces:
+            translate(call)
+            embedding = torch.nn.Embedding(64, 4)
+            self.assertIs(list(translate(call).tensors.values())[0], embedding.weight)
+        self.assertEqual(traces.count, 1)
+
+    def test_captured_tensors_are_not_kept(self):
+        holder = Holder(torch.zeros(8))
+        seen = [weakref.ref(holder), weakref.ref(holder.limit)]
+
+        def translated(held):
+            return translate(lambda s, b, h, q, k: s + held.limit[h] * functools.partial(max, held.shift)(1)).text
+
+        self.assertIn("f32[8]", translated(holder))
+        del holder
+        gc.collect()
+        self.assertEqual([reference() for reference in seen], [None, None])
 
     def test_large_windows_fit(self):
         window = sys.maxsize

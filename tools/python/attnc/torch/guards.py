@@ -83,10 +83,10 @@ def _read_names(code):
 class Description:
     """`key` is None where something is reached that cannot be compared: then nothing may be kept."""
 
-    __slots__ = ("parts", "tensors", "names", "alive", "seen", "objects", "attributes", "is_known")
+    __slots__ = ("parts", "tensors", "names", "alive", "held", "seen", "objects", "attributes", "is_known")
 
     def __init__(self, functions):
-        self.parts, self.tensors, self.names, self.alive = [], [], [], []
+        self.parts, self.tensors, self.names, self.alive, self.held = [], [], [], [], []
         self.seen, self.objects, self.attributes, self.is_known = {}, [], {"__call__": None}, True
         for function in functions:
             self._add(function, "")
@@ -120,6 +120,10 @@ class Description:
 
     def _mark(self, item):
         self.seen[id(item)] = len(self.seen)
+        self.held.append(item)  # so that its id is not another's while the walk lasts
+
+    def _add_id(self, item):
+        self.parts.append(id(item))
         self.alive.append(item)
 
     def _add_tensor(self, tensor, name):
@@ -141,8 +145,7 @@ class Description:
             return
         self.seen[id(function)] = len(self.seen)
         code = function.__code__
-        self.alive.append(code)
-        self.parts.append(id(code))
+        self._add_id(code)
         if function.__defaults__:
             for item in function.__defaults__:
                 self._add(item, "")
@@ -177,6 +180,8 @@ class Description:
         if kind in (list, tuple) or isinstance(item, (list, tuple)):
             parts.append((kind, len(item)))
             self._add_items(item, name)
+        elif isinstance(item, (set, frozenset)):
+            parts.append((kind, tuple(sorted(map(repr, item)))))
         elif isinstance(item, dict):
             parts.append((kind, len(item)))
             self._add_items(item.keys(), name)
@@ -191,30 +196,28 @@ class Description:
             self._add_items(item.args, name)
             self._add(item.keywords, name)
         elif isinstance(item, types.ModuleType):
-            parts.append(id(item))
+            self._add_id(item)
             if not _is_stable(item.__name__):
                 self.objects.append((item, name))
-        elif isinstance(item, _IDENTITIES) or isinstance(item, enum.Enum) or item is _MISSING:
-            parts.append(id(item))
-        elif isinstance(item, (range, slice)):
-            parts.append(repr(item))
-        elif isinstance(item, (int, float)):  # of a class of its own: a NumPy number
-            parts.append((kind, repr(item)))
-        elif (
-            isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool))
-            or kind.__module__.partition(".")[0] == "numpy"
-        ):
-            parts.append(id(item))
-            self.is_known = self.is_known and kind.__module__ != "numpy" or hasattr(item, "item") and item.shape == ()
-            if hasattr(item, "shape") and item.shape == ():
-                parts.append(repr(item))
         elif isinstance(item, type):
-            parts.append(id(item))
+            self._add_id(item)
             if not _is_stable(item.__module__):
                 self.objects.append((item, name))
+        elif isinstance(item, _IDENTITIES) or isinstance(item, enum.Enum) or item is _MISSING:
+            self._add_id(item)
+        elif isinstance(item, (range, slice, int, float)) or getattr(item, "shape", None) == ():  # a number of NumPy
+            self._add_id(kind)
+            parts.append(repr(item))
+        elif isinstance(item, torch.nn.Module) and _is_stable(kind.__module__):
+            self._add_id(kind)
+            for group, items in vars(item).items():  # what its code reads is not looked up
+                if "hook" not in group:
+                    parts.append(group)
+                    self._add(items, name)
+        elif _is_stable(kind.__module__):
+            self.is_known = False  # its contents cannot be seen
         else:
-            parts.append(id(kind))
-            self.alive.append(kind)
+            self._add_id(kind)
             self.objects.append((item, name))
 
     def _add_items(self, items, name):

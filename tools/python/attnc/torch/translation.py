@@ -206,14 +206,16 @@ class _Entry:
     and k."""
 
     def __init__(self, graphs, outputs, alive):
-        self.graphs, self.outputs, self.alive = graphs, outputs, alive
+        # Not the graphs themselves, which have the tensors that were captured first.
+        self.builder, self.sources, self.is_complete = graphs.builder, graphs.sources, graphs.is_complete
+        self.outputs, self.alive = outputs, alive
         self.plans = {}  # problem -> _Plan
 
     def plan(self, problem):
         plan = self.plans.get(problem)
         if plan is None or plan.skeleton.version != plan.version:
-            program = Program(self.graphs.builder, self.outputs, dict(zip(DIMS, problem)))
-            plan = self.plans[problem] = _Plan(program, self.graphs.sources)
+            program = Program(self.builder, self.outputs, dict(zip(DIMS, problem)))
+            plan = self.plans[problem] = _Plan(program, self.sources)
         return plan
 
 
@@ -314,7 +316,7 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
         entry = _entries.get(key) if key is not None else None
         if entry is None:
             entry = _traced(score_mod, mask_mod, description, torch.device(device))
-            if key is not None and entry.graphs.is_complete:
+            if key is not None and entry.is_complete:
                 if len(_entries) >= _MOST_KEPT:
                     _entries.clear()
                     _skeletons.clear()
