@@ -21,7 +21,7 @@ def _like(tensor, width=None):
 
 def _rows_of(tensor):
     """The tensor, with its last stride 1, as kernels read it."""
-    return tensor if tensor.stride(-1) == 1 or not tensor.is_cuda else tensor.contiguous()
+    return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
 def _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic):
