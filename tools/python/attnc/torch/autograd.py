@@ -6,7 +6,7 @@ There a mod is its IR text.
 
 import torch
 
-from .kernels import call_of, mod_of
+from .kernels import ALIGNMENT, call_of, mod_of
 
 
 def _like(tensor, width=None):
@@ -39,7 +39,7 @@ def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_l
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
     if d_out is None:
         d_out = torch.zeros_like(out)
-    elif d_out.stride() != out.stride():
+    elif d_out.stride() != out.stride() or d_out.data_ptr() % ALIGNMENT:
         d_out = torch.empty_like(out).copy_(d_out)
     d_lse = d_lse if d_lse is None else d_lse.contiguous()
     call.backward(

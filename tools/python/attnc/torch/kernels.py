@@ -19,6 +19,7 @@ from .translation import DTYPE_NAMES
 _DTYPES = {dtype: c.DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
 _KINDS = {name: number for number, name in enumerate(c.KINDS)}
 _MOST_KEPT = 4096
+ALIGNMENT = 16  # of rows, for the fastest kernels
 
 
 @functools.lru_cache(maxsize=1024)
@@ -37,8 +38,8 @@ def _view(tensor):
 
 
 def _kind_of(tensor):
-    """What a call is made for, of a tensor."""
-    return tensor.dtype, tensor.shape, tensor.stride()
+    """What a call is made for, of a tensor; of its address, that which kernels may depend on."""
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT
 
 
 class _Captures:
@@ -122,9 +123,9 @@ class Call:
             space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
             found = self.workspaces[stream] = [space, None]
         space = found[0].data_ptr()
-        if mask is None or found[1] is None or found[1]() is not mask:
+        if found[1] is None or self.mod.has_mask_mod and (mask is None or found[1]() is not mask):
             check(library().attnc_prepared_initialise(self.prepared.address, byref(self.operands), space, stream))
-            found[1] = mask and weakref.ref(mask)
+            found[1] = weakref.ref(self if mask is None else mask)
         return space
 
     def _fill(self, q, k, v, tensors, scalars, scale):
