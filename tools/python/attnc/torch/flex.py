@@ -123,4 +123,5 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
     return (out, lse) if return_lse else out
 
 
-_outside_of_graphs = torch.compiler.disable(_flex_attention)
+# torch.compiler.disable, which loads the compiler when it is first called.
+_outside_of_graphs = torch._disable_dynamo(_flex_attention)

@@ -3,6 +3,8 @@
 import functools
 
 import torch
+import torch._inductor  # noqa: F401  make_fx loads it; the first call should not wait for that
+from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -19,8 +21,6 @@ _DECOMPOSED = (
 
 @functools.cache
 def _decompositions():
-    from torch._decomp import get_decompositions
-
     return get_decompositions([getattr(torch.ops.aten, name) for name in _DECOMPOSED])
 
 
