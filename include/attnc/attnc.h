@@ -9,8 +9,9 @@
 //
 // Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
 // operands.h: what a launch reads and writes. prepared.h: the usual way to launch. compiler.h: compiling. kernel.h: what
-// is static in a kernel. block_mask.h: which blocks live. log.h: what is told beside results. Nothing here needs CUDA
-// headers; libcuda and libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
+// is static in a kernel. block_mask.h: which blocks live. reference.h: attention on the CPU. log.h: what is told beside
+// results. Nothing here needs CUDA headers; libcuda and libnvrtc are opened when they are first needed, so everything
+// but launching works without a GPU.
 #pragma once
 
 #include "attnc/block_mask.h"
@@ -24,5 +25,6 @@
 #include "attnc/operands.h"
 #include "attnc/prepared.h"
 #include "attnc/problem.h"
+#include "attnc/reference.h"
 #include "attnc/tensor.h"
 #include "attnc/version.h"
