@@ -9,6 +9,7 @@ namespace attnc::dsl {
 namespace {
 
 Object nothing(Tracer&, const Bound&) { return NoneObject{}; }
+Object device(Tracer&, const Bound&) { return Opaque{"device"}; }
 Object theFirst(Tracer&, const Bound& bound) { return bound.has(0) ? bound[0] : Object(NoneObject{}); }
 
 /// dict(items, **items)
@@ -141,6 +142,7 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
   static const Builtin rows[] = {
       {"print", kPython | kAnything, "*values, **options", nothing},
       {"compile", kTorch | kAnything, "model=, **options", theFirst},
+      {"device", kTorch | kAnything, "type=, index=", device},
       {"set_default_device", kTorch | kAnything, "device=", nothing},
       {"manual_seed", kTorch | kAnything, "seed", nothing},
       {"set_float32_matmul_precision", kTorch | kAnything, "precision", nothing},

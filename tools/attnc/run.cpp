@@ -151,7 +151,9 @@ Status tell(const RunOptions& options, const std::string& text) {
 
 /// The work itself, once the command line is parsed.
 Status runSteps(const RunOptions& options) {
-  auto mod = options.mod.load();
+  ModOptions modOptions = options.mod;
+  modOptions.available = capturesInFile(options);
+  auto mod = modOptions.load();
   if (!mod) return std::move(mod).error();
   auto pinnedMod = pinned(*mod, options.kernel);
   if (!pinnedMod) return std::move(pinnedMod).error();
@@ -204,7 +206,7 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command
       .add_option("--in", options.input,
                   "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; "
-                  "-: stdin")
+                  "-: stdin. A\ntensor that the mod needs and does not declare is taken as it is")
       ->type_name("FILE");
   command
       .add_option("--out", options.output,
