@@ -327,9 +327,13 @@ bool isSame(Object a, Object b) {
 
 /// A declaration wins over what cannot be evaluated, wherever it is assigned.
 void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
-  if (value.is<const Deferred*>())
-    if (auto capture = captureOf(name)) value = *capture;
   Scope& into = scopeOf(name);
+  standIns.erase({&into, name.str()});
+  if (value.is<const Deferred*>())
+    if (auto capture = captureOf(name)) {
+      value = *capture;
+      standIns.insert({&into, name.str()});
+    }
   if (&into != &globals) {
     into.names[name] = value;
     return;

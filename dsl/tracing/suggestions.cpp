@@ -31,7 +31,6 @@ constexpr struct {
     {"randn", "draw it beforehand and declare the result as a captured tensor"},
     {"randint", "draw it beforehand and declare the result as a captured tensor"},
     {"vmap", "a mod is written for one score; attnc applies it to all"},
-    {"create_block_mask", "attnc builds block masks itself; define `mask_mod` alone"},
     {"create_mask", "attnc builds block masks itself; define `mask_mod` alone"},
     {"flex_attention", "attnc makes the kernel itself; define `score_mod` and `mask_mod` alone"},
     {"np", "write `torch` or `math`"},

@@ -134,6 +134,16 @@ TEST_CASE("a declaration wins over what cannot be evaluated", "[dsl][published]"
   CHECK(captures(tracedWith("class A:\n  def __init__(self, c): self.cap = c.cap\n  def mod(self, s, b, h, q, k):\n"
                             "    return s * self.cap\n",
                             with({"A(config).mod"}, {"cap: float"}))) == Strings{"cap"});
+  // What was built and then filled in a way that cannot be followed, too; but not a capture that the text changes.
+  const std::string filled = "def make(n):\n"
+                             "  ends = torch.zeros(n)\n"
+                             "  for i in torch.arange(0, n, 2):\n"
+                             "    ends[i:i + 2] = i\n"
+                             "  return create_block_mask(lambda b, h, q, k: k < ends[q], None, None, n, n)\n";
+  CHECK(problemsWith(filled, with({"make(6)"})) == Strings{"read-only at 4:5"});
+  CHECK(captures(tracedWith(filled, with({"make(6)"}, {"ends: i64[KV_LEN]"}))) == Strings{"ends"});
+  CHECK(problemsWith("def make(t):\n  t[0] = 1\n  return lambda b, h, q, k: k < t[q]\n",
+                     with({"make(t)"}, {"t: i32[N]"})) == Strings{"read-only at 2:3"});
   // One that can be evaluated is another matter.
   CHECK(problems("n: int\nn = 3\nq_idx > n") == Strings{"redeclared at 2:1"});
   CHECK(captures(tracedWith("n = 3\nq_idx > n", with({}, {"n: int"}))) == Strings{"n"});
