@@ -6,6 +6,8 @@
 #include "dsl/objects/indexing.h"
 #include "dsl/objects/lazy.h"
 
+#include <llvm/ADT/Sequence.h>
+
 namespace attnc::dsl {
 
 namespace {
@@ -104,7 +106,12 @@ std::vector<Object> shapeOf(Context& context, Object arrayLike) {
 
 void failUnindexed(Context& context, const Tensor& tensor) {
   const ir::TensorCapture& capture = context.module.tensors[tensor.number];
-  if (tensor.order.size() < tensor.axes.size())
+  // An axis of one element is indexed by attnc itself, where a tensor is computed with as a whole.
+  const bool someIndexed = llvm::any_of(llvm::seq<unsigned>(0, unsigned(tensor.axes.size())), [&](unsigned axis) {
+    const ir::Extent& extent = capture.shape[axis];
+    return !llvm::is_contained(tensor.order, axis) && (extent.isNamed || extent.value != 1);
+  });
+  if (someIndexed)
     context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
                  Count(tensor.axes.size() - tensor.order.size()));
   // The coordinate along each named extent, for the hint; the parameters of the mod may have other names.
