@@ -98,7 +98,7 @@ TEST_CASE("the language is in the program") {
   CHECK(language.exitCode == 0);
   CHECK(language.out == readFile(ATTNC_SOURCE_DIR "/dsl/SPEC.md"));
   Folder folder;
-  writeFile(folder / "m.py", "class A: pass\n");
+  writeFile(folder / "m.py", "x = b'1'\nq_idx > x\n");
   Outcome refused = attnc::test::attnc("check " + folder / "m.py");
   CHECK(refused.exitCode == 1);
   CHECK_THAT(refused.err, Contains("attnc check --language") && !Contains("SPEC.md"));
