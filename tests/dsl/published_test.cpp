@@ -95,6 +95,13 @@ TEST_CASE("what a part that is not evaluated would change is not known after it"
 TEST_CASE("what the text raises is an error, unless it is caught", "[dsl][published]") {
   CHECK(problems("raise ValueError('x')\n" + kCausal) == Strings{"raised at 1:1"});
   CHECK(problems("if 1 > 0:\n  assert False\n" + kCausal) == Strings{"assertion-fails at 2:3"});
+  // About scores it is refused; about the launch it is taken to hold.
+  for (const char* condition : {"score > 0", "q_idx >= kv_idx", "w[h] > 0"})
+    CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
+                   "\n    return score * w[h]") == Strings{"traced-condition at 3:5"});
+  for (const char* condition : {"KV_LEN % 128 == 0", "w[0] > 0", "w.shape[0] > 3"})
+    CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
+                   "\n    return score * w[h]") == Strings{});
   CHECK(problems("def f(n):\n  if n > 2: raise ValueError\n  return n\nq_idx >= f(3)") == Strings{"raised at 2:13"});
   CHECK(irOf("try:\n  raise ValueError('x')\nexcept ValueError as e:\n  x = 2\nelse:\n  x = 3\nq_idx >= x") ==
         irOf("q_idx >= 2"));
