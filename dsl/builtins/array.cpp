@@ -4,6 +4,7 @@
 #include "dsl/objects/arrays.h"
 #include "dsl/objects/indexing.h"
 #include "dsl/objects/known_numbers.h"
+#include "dsl/objects/lazy.h"
 #include "dsl/tracing/tracer.h"
 
 namespace attnc::dsl {
@@ -165,23 +166,84 @@ Object stack(Tracer& tracer, const Bound& bound) {
   return stackRows(tracer, rows);
 }
 
-/// torch.arange([start,] stop[, step]) of known ints.
+/// torch.arange([start,] stop[, step]) of ints. A short one of known ints is a table, another is lazy.
 Object arange(Tracer& tracer, const Bound& bound) {
-  RangeObject range;
-  int64_t* const parts[] = {&range.start, &range.stop, &range.step};
+  Object parts[3] = {int64_t(0), int64_t(0), int64_t(1)};
+  bool isKnown = true;
   for (size_t i = 0; i < 3; ++i) {
     if (!bound.has(i)) continue;
-    if (!bound[i].is<int64_t>())
-      tracer.fail(diag::badArgument, "arange", "ints known before launch", tracer.describe(bound[i]));
-    *parts[i] = bound[i].as<int64_t>();
+    Object part = decay(tracer, bound[i]);
+    isKnown &= part.is<int64_t>();
+    const bool isInt = part.is<int64_t>() || (part.isTraced() && tracer.type(part.as<ir::Value>()) == ir::Type::I32);
+    if (!isInt || (i == 2 && !part.is<int64_t>()))
+      tracer.fail(diag::badArgument, "arange", "ints, the step known before launch", tracer.describe(part));
+    parts[i] = part;
   }
-  if (!bound.has(1)) std::swap(range.start, range.stop);
-  if (range.step == 0) tracer.fail(diag::badSliceStep);
-  if (range.size() > kMaxItems)
-    tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(kMaxItems));
-  std::vector<Object> items;
-  for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
-  return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
+  auto [start, stop, by] = parts;
+  if (!bound.has(1)) std::swap(start, stop);
+  const int64_t step = by.as<int64_t>();
+  if (step == 0) tracer.fail(diag::badSliceStep);
+  RangeObject range;
+  if (isKnown) range = {start.as<int64_t>(), stop.as<int64_t>(), step};
+  if (isKnown && range.size() <= kMaxItems) {
+    std::vector<Object> items;
+    for (uint64_t i = 0; i < range.size(); ++i) items.emplace_back(range.start + int64_t(i) * range.step);
+    return convertAll(tracer, bound, makeArray(tracer, {int64_t(range.size())}, std::move(items)), 3);
+  }
+  if (isKnown && range.size() > uint64_t(ir::kMaxRounds))
+    tracer.fail(diag::tooManyItems, Count(std::min<uint64_t>(range.size(), INT64_MAX)), Count(ir::kMaxRounds));
+  Object count = int64_t(range.size());
+  if (!isKnown) {
+    // stop - start over step, rounded up
+    Object length = binary(tracer, BinaryOp::Sub, stop, start);
+    count = binary(tracer, BinaryOp::FloorDiv, length, -step);
+    count = unary(tracer, UnaryOp::Neg, count);
+  }
+  const int64_t extent = extentCode(count);
+  Object element = tracer.module.iter(axisLoop(0, extent));
+  if (step != 1) element = binary(tracer, BinaryOp::Mul, element, step);
+  if (!(start.is<int64_t>() && start.as<int64_t>() == 0)) element = binary(tracer, BinaryOp::Add, element, start);
+  return convertAll(tracer, bound, makeLazy(tracer, {extent}, element), 3);
+}
+
+/// How many of the boundaries, which rise, a number has passed; with `right` those that it has reached, too.
+Object passed(Tracer& tracer, Object x, Object boundaries, bool right) {
+  auto count = [&](Object value) {
+    Object isPassed = compare(tracer, right ? CompareOp::Le : CompareOp::Lt, boundaries, value);
+    return total(tracer, isPassed, std::nullopt);
+  };
+  x = decay(tracer, x);
+  boundaries = decay(tracer, boundaries);
+  if (boundaries.is<Sequence*>()) boundaries = tensorFrom(tracer, boundaries, 0);
+  if (!boundaries.isArrayLike() || shapeOf(tracer, boundaries).size() != 1)
+    tracer.fail(diag::badArgument, "bucketize", "boundaries of one dim", tracer.describe(boundaries));
+  if (!x.isArrayLike()) return count(scalar(tracer, x, "bucketize"));
+  return broadcast(tracer, {x}, [&](llvm::ArrayRef<Object> items) { return count(items[0]); });
+}
+
+bool isRight(Tracer& tracer, const Bound& bound, size_t i) { return bound.has(i) && truth(tracer, bound[i]); }
+
+Object bucketize(Tracer& tracer, const Bound& bound) {
+  return passed(tracer, bound[0], bound[1], isRight(tracer, bound, 2));
+}
+
+Object searchSorted(Tracer& tracer, const Bound& bound) {
+  const bool isSideRight = bound.has(3) && bound[3].is<const Str*>() && bound[3].as<const Str*>()->text == "right";
+  return passed(tracer, bound[1], bound[0], isRight(tracer, bound, 2) || isSideRight);
+}
+
+/// Whether a number is one of the elements.
+Object isIn(Tracer& tracer, const Bound& bound) {
+  Object elements = decay(tracer, bound[1]);
+  if (elements.is<Sequence*>()) elements = tensorFrom(tracer, elements, 0);
+  auto any = [&](Object x) {
+    Object equal = compare(tracer, CompareOp::Eq, elements, x);
+    if (!equal.isArrayLike()) return equal;
+    return compare(tracer, CompareOp::Gt, total(tracer, equal, std::nullopt), int64_t(0));
+  };
+  Object x = decay(tracer, bound[0]);
+  if (!x.isArrayLike()) return any(scalar(tracer, x, "isin"));
+  return broadcast(tracer, {x}, [&](llvm::ArrayRef<Object> items) { return any(items[0]); });
 }
 
 // Shapes ------------------------------------------------------------------------------------------------------------
@@ -243,6 +305,9 @@ llvm::ArrayRef<Builtin> arrayBuiltins() {
       {"scalar_tensor", kTorch, "data, dtype=, device=", tensor},
       {"stack", kTorch, "tensors, dim=", stack},
       {"arange", kTorch, "start, end=, step=, dtype=, device=", arange},
+      {"bucketize", kTorch, "input, boundaries, right=", bucketize},
+      {"searchsorted", kTorch, "sorted_sequence, input, right=, side=", searchSorted},
+      {"isin", kTorch, "elements, test_elements", isIn},
       {"size", kMethod, "input, dim=", size},
       {"numel", kTensor, "input", numel},
       {"dim", kMethod, "input", dim},

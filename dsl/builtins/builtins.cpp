@@ -9,8 +9,9 @@ namespace attnc::dsl {
 
 namespace {
 
-llvm::SmallVector<llvm::ArrayRef<Builtin>, 6> tables() {
-  return {pythonBuiltins(), objectBuiltins(), floatBuiltins(), operatorBuiltins(), numberBuiltins(), arrayBuiltins()};
+llvm::SmallVector<llvm::ArrayRef<Builtin>, 7> tables() {
+  return {pythonBuiltins(), objectBuiltins(), floatBuiltins(), operatorBuiltins(),
+          numberBuiltins(), arrayBuiltins(),  viewBuiltins()};
 }
 
 struct DTypeName {

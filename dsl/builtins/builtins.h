@@ -56,6 +56,7 @@ llvm::ArrayRef<Builtin> floatBuiltins();
 llvm::ArrayRef<Builtin> operatorBuiltins();
 llvm::ArrayRef<Builtin> numberBuiltins();
 llvm::ArrayRef<Builtin> arrayBuiltins();
+llvm::ArrayRef<Builtin> viewBuiltins();
 
 /// An argument that has to be one number, known or traced.
 Object argument(Tracer& tracer, const Bound& bound, size_t i);

@@ -94,12 +94,21 @@ template <NumberType type> Object convert(Tracer& tracer, const Bound& bound) {
   return cast(tracer, argument(tracer, bound, 0), computedType(tracer, type));
 }
 
-/// x.to(dtype), x.to(other)
+/// torch.device(...), "cuda", or the number of a GPU.
+bool isDevice(Object value) { return value.is<Opaque>() || value.is<const Str*>() || value.is<int64_t>(); }
+
+/// x.to(dtype), x.to(other), x.to(device), x.to(device, dtype). Devices mean nothing.
 Object to(Tracer& tracer, const Bound& bound) {
-  Object target = bound[1];
-  if (target.is<Opaque>() || target.is<const Str*>()) return bound[0]; // a device
-  NumberType type = target.isNumber() ? dtypeOf(tracer, target) : dtypeArgument(tracer, target);
-  return cast(tracer, argument(tracer, bound, 0), computedType(tracer, type));
+  std::optional<Object> target = bound.values[3];
+  for (size_t i : {1, 2})
+    if (bound.has(i) && !isDevice(bound[i])) target = bound[i];
+  if (!target) return bound[0];
+  NumberType type =
+      target->isNumber() || target->isArrayLike() ? dtypeOf(tracer, *target) : dtypeArgument(tracer, *target);
+  auto convert = [&](Object x) { return cast(tracer, scalar(tracer, x, "to"), computedType(tracer, type)); };
+  Object value = decay(tracer, bound[0]);
+  if (!value.isArrayLike()) return convert(value);
+  return broadcast(tracer, {value}, [&](llvm::ArrayRef<Object> items) { return convert(items[0]); });
 }
 
 Object typeAs(Tracer& tracer, const Bound& bound) {
@@ -158,8 +167,8 @@ llvm::ArrayRef<Builtin> numberBuiltins() {
       {"isnan", kTensor | kMath, "input", isNan},
       {"isinf", kTensor | kMath, "input", againstInfinity<CompareOp::Eq>},
       {"isfinite", kTensor | kMath, "input", againstInfinity<CompareOp::Lt>},
-      {"to", kOnlyMethod, "input, dtype", to},
-      {"type", kOnlyMethod, "input, dtype", to},
+      {"to", kMethod, "input, target=, second=, dtype=, device=, non_blocking=, copy=, memory_format=", to},
+      {"type", kMethod, "input, target=, second=, dtype=", to},
       {"type_as", kOnlyMethod, "input, other", typeAs},
       {"int", kOnlyMethod, "input", convert<NumberType::I32>},
       {"long", kOnlyMethod, "input", convert<NumberType::I64>},
@@ -169,9 +178,13 @@ llvm::ArrayRef<Builtin> numberBuiltins() {
       {"bfloat16", kOnlyMethod, "input", convert<NumberType::BF16>},
       {"double", kOnlyMethod, "input", convert<NumberType::F64>},
       {"item", kMethod, "input", detach},
-      {"clone", kMethod | kTorch, "input", itself},
+      {"clone", kMethod | kTorch, "input, memory_format=", itself},
       {"detach", kMethod | kTorch, "input", detach},
       {"contiguous", kMethod, "input", itself},
+      {"cuda", kMethod, "input, device=, non_blocking=", itself},
+      {"cpu", kMethod, "input", itself},
+      {"requires_grad_", kMethod, "input, requires_grad=", itself},
+      {"pin_memory", kMethod, "input", itself},
       {"full_like", kTorch | kElementwise, "input, fill_value, dtype=, device=", fullLike},
       {"zeros_like", kTorch | kElementwise, "input, dtype=, device=", zerosLike},
       {"ones_like", kTorch | kElementwise, "input, dtype=, device=", onesLike},

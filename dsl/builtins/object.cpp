@@ -9,6 +9,7 @@ namespace attnc::dsl {
 namespace {
 
 Object nothing(Tracer&, const Bound&) { return NoneObject{}; }
+Object device(Tracer&, const Bound&) { return Opaque{"device"}; }
 Object theFirst(Tracer&, const Bound& bound) { return bound.has(0) ? bound[0] : Object(NoneObject{}); }
 
 /// dict(items, **items)
@@ -126,6 +127,9 @@ bool isA(Tracer& tracer, Object value, Object type) {
 
 Object isInstance(Tracer& tracer, const Bound& bound) { return isA(tracer, bound[0], bound[1]); }
 
+/// create_block_mask(mask_mod, ...): the mod itself, since attnc builds block masks where they pay.
+Object blockMask(Tracer&, const Bound& bound) { return bound[0]; }
+
 /// causal_mask of attention-gym
 Object causalMask(Tracer& tracer, const Bound& bound) { return compare(tracer, CompareOp::Ge, bound[2], bound[3]); }
 
@@ -141,6 +145,7 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
   static const Builtin rows[] = {
       {"print", kPython | kAnything, "*values, **options", nothing},
       {"compile", kTorch | kAnything, "model=, **options", theFirst},
+      {"device", kTorch | kAnything, "type=, index=", device},
       {"set_default_device", kTorch | kAnything, "device=", nothing},
       {"manual_seed", kTorch | kAnything, "seed", nothing},
       {"set_float32_matmul_precision", kTorch | kAnything, "precision", nothing},
@@ -157,6 +162,7 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
       {"hasattr", kPython, "object, name", hasAttribute},
       {"setattr", kPython | kAnything, "object, name, value", setAttributeOf},
       {"isinstance", kPython, "object, type", isInstance},
+      {"create_block_mask", kFlex, "mask_mod, B=, H=, Q_LEN=, KV_LEN=, **options", blockMask},
       {"causal_mask", kGym, "b, h, q_idx, kv_idx", causalMask},
       {"cdiv", kGym, "a, b", cdiv},
   };

@@ -6,6 +6,8 @@
 #include "dsl/objects/indexing.h"
 #include "dsl/objects/lazy.h"
 
+#include <llvm/ADT/Sequence.h>
+
 namespace attnc::dsl {
 
 namespace {
@@ -35,9 +37,10 @@ llvm::SmallVector<int64_t, 2> commonShape(Context& context, llvm::ArrayRef<int64
   for (size_t i = 0; i < b.size(); ++i) {
     int64_t& extent = shape[a.size() - 1 - i];
     int64_t other = b[b.size() - 1 - i];
-    if (extent == 1)
+    // Extents of the launch that meet are equal, or the text would not run.
+    if (extent == 1 || (extent < 0 && other > 1))
       extent = other;
-    else if (other != 1 && other != extent)
+    else if (other != 1 && other != extent && other > 0 && extent > 0)
       context.fail(diag::shapeMismatch, extent, other);
   }
   return shape;
@@ -57,22 +60,34 @@ Object elementAt(const Array& array, llvm::ArrayRef<int64_t> shape, size_t flat)
   return array.items[at];
 }
 
-/// Applies `scalarFn` once, to the elements of lazy arrays; nullopt if an operand is not lazy.
+/// Applies `scalarFn` once, to the elements of lazy arrays; nullopt if an operand is not lazy and need not be.
 std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> operands,
                                     llvm::function_ref<Object(llvm::ArrayRef<Object>)> scalarFn) {
-  llvm::SmallVector<Object, 4> elements;
+  llvm::SmallVector<const Array*, 4> arrays;
   llvm::SmallVector<int64_t, 2> shape;
+  bool hasTable = false;
   for (Object operand : operands) {
-    if (!operand.isArrayLike()) {
-      elements.push_back(operand);
-      continue;
+    const Array* array = operand.isArrayLike() ? lazyOf(context, operand) : nullptr;
+    if (operand.isArrayLike() && !array) {
+      if (!operand.is<const Array*>()) return std::nullopt;
+      array = operand.as<const Array*>();
+      hasTable = true;
     }
-    const Array* array = lazyOf(context, operand);
-    if (!array) return std::nullopt;
-    elements.push_back(*array->element);
-    shape = commonShape(context, shape, array->shape);
+    arrays.push_back(array);
+    if (array) shape = commonShape(context, shape, array->shape);
   }
-  return makeLazy(context, shape, scalarFn(elements));
+  // What meets a table is unrolled, unless it has more elements than are known.
+  const auto isOpen = [](int64_t extent) { return extent < 0; };
+  if (hasTable &&
+      llvm::none_of(arrays, [&](const Array* array) { return array && llvm::any_of(array->shape, isOpen); }))
+    return std::nullopt;
+  llvm::SmallVector<Object, 4> elements;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (arrays[i] && !arrays[i]->element) arrays[i] = lazyTable(context, *arrays[i]);
+    elements.push_back(arrays[i] ? elementFor(context, *arrays[i], shape) : operands[i]);
+  }
+  Object element = scalarFn(elements);
+  return element.isTraced() ? makeLazy(context, shape, element) : filled(context, shape, element);
 }
 
 } // namespace
@@ -80,7 +95,7 @@ std::optional<Object> broadcastLazy(Context& context, llvm::ArrayRef<Object> ope
 std::vector<Object> shapeOf(Context& context, Object arrayLike) {
   std::vector<Object> shape;
   if (arrayLike.is<const Array*>()) {
-    for (int64_t extent : arrayLike.as<const Array*>()->shape) shape.emplace_back(extent);
+    for (int64_t extent : arrayLike.as<const Array*>()->shape) shape.push_back(launchExtent(extent));
     return shape;
   }
   const Tensor& tensor = *arrayLike.as<const Tensor*>();
@@ -91,7 +106,12 @@ std::vector<Object> shapeOf(Context& context, Object arrayLike) {
 
 void failUnindexed(Context& context, const Tensor& tensor) {
   const ir::TensorCapture& capture = context.module.tensors[tensor.number];
-  if (tensor.order.size() < tensor.axes.size())
+  // An axis of one element is indexed by attnc itself, where a tensor is computed with as a whole.
+  const bool someIndexed = llvm::any_of(llvm::seq<unsigned>(0, unsigned(tensor.axes.size())), [&](unsigned axis) {
+    const ir::Extent& extent = capture.shape[axis];
+    return !llvm::is_contained(tensor.order, axis) && (extent.isNamed || extent.value != 1);
+  });
+  if (someIndexed)
     context.fail(diag::tensorNeedsIndex, capture.name, Count(tensor.axes.size()),
                  Count(tensor.axes.size() - tensor.order.size()));
   // The coordinate along each named extent, for the hint; the parameters of the mod may have other names.
@@ -115,6 +135,7 @@ const Array* toArray(Context& context, Object value) {
   if (value.is<const Array*>()) {
     const Array* array = value.as<const Array*>();
     if (!array->element) return array;
+    if (llvm::any_of(array->shape, [](int64_t extent) { return extent < 0; })) failUnindexed(context, *array);
     countOf(context, array->shape);
     return makeArray(context, array->shape, itemsOf(context, *array));
   }

@@ -124,14 +124,19 @@ llvm::SmallVector<Object, 4> parts(Object index) {
   return {index};
 }
 
+Object indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Object> indices);
+
 Object indexTensor(Context& context, const Tensor& whole, Object index) {
   llvm::SmallVector<Object, 4> indices = parts(index);
   const Tensor* tensor = &whole;
   size_t position = 0, given = 0;
-  for (Object part : indices) given += !part.is<EllipsisObject>();
+  for (Object part : indices) given += !part.is<EllipsisObject>() && !part.is<NoneObject>();
+  const bool addsAxes = llvm::any_of(indices, [](Object part) { return part.is<NoneObject>(); });
+  const Array* lazy = addsAxes ? lazyOf(context, &whole) : nullptr;
   if (given > whole.order.size())
     context.fail(diag::tooManyIndices, context.module.tensors[whole.number].name, Count(whole.order.size()),
                  Count(given));
+  if (lazy) return indexLazyArray(context, *lazy, indices);
   for (Object part : indices) {
     if (part.is<EllipsisObject>()) {
       if (indices.size() - given > 1) context.fail(diag::badIndex, "a second `...`");
@@ -145,21 +150,54 @@ Object indexTensor(Context& context, const Tensor& whole, Object index) {
   return tensor;
 }
 
-/// Each part of the index takes an axis, or keeps it as a slice does.
+/// Each part of the index takes an axis, keeps it as a slice does, or adds one, as None does.
 Object indexLazyArray(Context& context, const Array& array, llvm::ArrayRef<Object> indices) {
-  Object result = &array;
+  size_t taken = 0;
+  for (Object part : indices) taken += !part.is<NoneObject>() && !part.is<EllipsisObject>();
+  llvm::SmallVector<int64_t, 4> shape;
+  llvm::SmallVector<Object, 4> sources; // of the old axes: an index, or the number of the new axis as a range
+  llvm::SmallVector<std::pair<int, ItemRun>, 4> kept;
+  size_t axis = 0;
+  auto keep = [&](ItemRun run, int64_t extent) {
+    sources.emplace_back(NoneObject{});
+    kept.emplace_back(int(shape.size()), run);
+    shape.push_back(extent);
+    ++axis;
+  };
   for (Object part : indices) {
-    const Array& rows = *result.as<const Array*>();
-    if (!part.is<const SliceObject*>()) {
-      result = indexLazy(context, rows, part);
-      continue;
+    if (part.is<NoneObject>()) {
+      shape.push_back(1);
+    } else if (part.is<EllipsisObject>()) {
+      for (size_t left = array.shape.size() - taken; left > 0; --left) keep({0, 1, 0}, array.shape[axis]);
+    } else if (part.is<const SliceObject*>()) {
+      const SliceObject& slice = *part.as<const SliceObject*>();
+      if (isWholeSlice(slice)) {
+        keep({0, 1, 0}, array.shape[axis]);
+        continue;
+      }
+      if (array.shape[axis] < 0) context.fail(diag::sliceOfNamedExtent, context.describe(&array));
+      ItemRun run = resolveSlice(context, slice, array.shape[axis]);
+      if (run.count == 0) return makeArray(context, {0}, {});
+      keep(run, run.count);
+    } else {
+      sources.emplace_back(axisIndex(context, part, launchExtent(array.shape[axis])));
+      kept.emplace_back(-1, ItemRun{});
+      ++axis;
     }
-    ItemRun run = resolveSlice(context, *part.as<const SliceObject*>(), rows.shape[0]);
-    if (indices.size() > 1) context.fail(diag::badIndex, context.describe(part));
-    if (run.count == 0) return makeArray(context, {0}, {});
-    result = sliceLazy(context, rows, run.start, run.step, run.count);
   }
-  return result;
+  while (axis < array.shape.size()) keep({0, 1, 0}, array.shape[axis]);
+  Object result = viewLazy(context, array, shape, [&](llvm::ArrayRef<Object> at) {
+    llvm::SmallVector<Object, 4> from;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      auto [number, run] = kept[i];
+      Object index = number < 0 ? sources[i] : at[size_t(number)];
+      if (run.step != 1) index = binary(context, BinaryOp::Mul, index, run.step);
+      if (run.start != 0) index = binary(context, BinaryOp::Add, index, run.start);
+      from.push_back(index);
+    }
+    return from;
+  });
+  return shape.empty() ? *result.as<const Array*>()->element : result;
 }
 
 /// The captured tensor that a value is computed from; null if there is none.
@@ -196,9 +234,13 @@ Object chooseRow(Context& context, const Array& array, Object index) {
 
 Object indexArray(Context& context, const Array& array, Object index) {
   llvm::SmallVector<Object, 4> indices = parts(index);
-  if (indices.size() > array.shape.size())
-    context.fail(diag::tooManyIndices, "this array", Count(array.shape.size()), Count(indices.size()));
+  size_t given = 0;
+  for (Object part : indices) given += !part.is<NoneObject>() && !part.is<EllipsisObject>();
+  if (given > array.shape.size())
+    context.fail(diag::tooManyIndices, "this array", Count(array.shape.size()), Count(given));
   if (array.element) return indexLazyArray(context, array, indices);
+  if (indices.size() > array.shape.size() || given < indices.size())
+    return indexLazyArray(context, *lazyTable(context, array), indices);
   Object result = &array;
   for (Object part : indices) {
     const Array& rows = *result.as<const Array*>();

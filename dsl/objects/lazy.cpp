@@ -1,6 +1,7 @@
 #include "dsl/objects/lazy.h"
 
 #include "dsl/objects/arithmetic.h"
+#include "dsl/objects/arrays.h"
 #include "dsl/objects/indexing.h"
 
 #include <llvm/ADT/DenseMap.h>
@@ -117,7 +118,19 @@ void addItems(Context& context, llvm::ArrayRef<int64_t> shape, Object element, s
 
 } // namespace
 
-Loop axisLoop(size_t fromLast, int64_t extent) { return {unsigned(ir::kMaxLoops + fromLast), extent}; }
+int64_t extentCode(Object extent) {
+  return extent.is<int64_t>() ? extent.as<int64_t>() : -1 - int64_t(extent.as<ir::Value>().id);
+}
+
+Object launchExtent(int64_t code) {
+  if (code >= 0) return code;
+  return ir::Value{uint32_t(-1 - code)};
+}
+
+/// All extents that are known at launch only share a count: two such axes that meet have the same extent.
+Loop axisLoop(size_t fromLast, int64_t extent) {
+  return {unsigned(ir::kMaxLoops + fromLast), extent < 0 ? ir::kMaxRounds + 1 : extent};
+}
 
 const Array* makeLazy(Context& context, llvm::ArrayRef<int64_t> shape, Object element) {
   context.charge(1);
@@ -134,8 +147,8 @@ const Array* lazyOf(Context& context, Object arrayLike) {
   llvm::SmallVector<int64_t, 2> shape;
   for (unsigned axis : tensor->order) {
     std::optional<int64_t> size = tensor->axes[axis].size;
-    if (!size || *size < 1 || *size > ir::kMaxRounds) return nullptr;
-    shape.push_back(*size);
+    if (size && (*size < 1 || *size > ir::kMaxRounds)) return nullptr;
+    shape.push_back(size ? *size : extentCode(extentOf(context, tensor->number, axis)));
   }
   if (shape.empty()) return nullptr;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -146,23 +159,57 @@ const Array* lazyOf(Context& context, Object arrayLike) {
   return makeLazy(context, shape, readElement(context, *tensor));
 }
 
-Object indexLazy(Context& context, const Array& array, Object index) {
-  const int64_t extent = array.shape[0];
-  ir::Value at = axisIndex(context, index, extent);
-  llvm::ArrayRef<int64_t> left = llvm::ArrayRef<int64_t>(array.shape).drop_front();
-  Object element = replaced(context, *array.element, Replacement{axisLoop(left.size(), extent), at});
-  return left.empty() ? element : Object(makeLazy(context, left, element));
+const Array* viewLazy(Context& context, const Array& array, llvm::ArrayRef<int64_t> shape,
+                      llvm::function_ref<llvm::SmallVector<Object, 4>(llvm::ArrayRef<Object>)> source) {
+  llvm::SmallVector<Object, 4> indices;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    Object zero = int64_t(0);
+    indices.push_back(shape[i] == 1 ? zero : Object(context.module.iter(axisLoop(shape.size() - 1 - i, shape[i]))));
+  }
+  llvm::SmallVector<Replacement, 4> moves;
+  llvm::SmallVector<Object, 4> sources = source(indices);
+  for (size_t i = 0; i < array.shape.size(); ++i)
+    moves.push_back({axisLoop(array.shape.size() - 1 - i, array.shape[i]), lift(context, sources[i], Type::I32)});
+  return makeLazy(context, shape, replaced(context, *array.element, moves));
 }
 
-const Array* sliceLazy(Context& context, const Array& array, int64_t start, int64_t step, int64_t count) {
-  llvm::SmallVector<int64_t, 2> shape(array.shape);
-  shape[0] = count;
-  const size_t fromLast = shape.size() - 1;
-  Object index = count == 1 ? Object(int64_t(0)) : Object(context.module.iter(axisLoop(fromLast, count)));
-  if (step != 1) index = binary(context, BinaryOp::Mul, index, step);
-  if (start != 0) index = binary(context, BinaryOp::Add, index, start);
-  Replacement moved{axisLoop(fromLast, array.shape[0]), lift(context, index, Type::I32)};
-  return makeLazy(context, shape, replaced(context, *array.element, moved));
+Object elementFor(Context& context, const Array& array, llvm::ArrayRef<int64_t> shape) {
+  llvm::SmallVector<Replacement, 4> moves;
+  for (size_t fromLast = 0; fromLast < array.shape.size(); ++fromLast) {
+    const int64_t own = array.shape[array.shape.size() - 1 - fromLast], common = shape[shape.size() - 1 - fromLast];
+    const Loop from = axisLoop(fromLast, own), to = axisLoop(fromLast, common);
+    if (own != 1 && from.count != to.count) moves.push_back({from, context.module.iter(to)});
+  }
+  return moves.empty() ? *array.element : replaced(context, *array.element, moves);
+}
+
+const Array* filled(Context& context, llvm::ArrayRef<int64_t> shape, Object element) {
+  return makeLazy(context, shape, lift(context, element, promote(context, {element}, /*arithmetic=*/false)));
+}
+
+const Array* lazyTable(Context& context, const Array& table) {
+  Object element = &table;
+  for (size_t i = 0; i < table.shape.size(); ++i) {
+    const int64_t extent = table.shape[i];
+    Object index =
+        extent == 1 ? Object(int64_t(0)) : Object(context.module.iter(axisLoop(table.shape.size() - 1 - i, extent)));
+    element = subscript(context, element, index);
+  }
+  return filled(context, table.shape, element);
+}
+
+void failUnindexed(Context& context, const Array& array) {
+  if (array.element && array.element->isTraced())
+    for (ir::Value value : openNodes(context, array.element->as<ir::Value>())) {
+      const ir::Node node = context.module[value];
+      if (node.op != Op::Load) continue;
+      Tensor tensor = *wholeTensor(context, unsigned(node.attr)).as<const Tensor*>();
+      tensor.order.clear();
+      for (unsigned axis = 0; axis < node.operands.size(); ++axis)
+        if (context.openLoops(node.operands[axis]) >> ir::kMaxLoops) tensor.order.push_back(axis);
+      failUnindexed(context, tensor);
+    }
+  context.fail(diag::expectedNumber, "a mod", context.describe(&array));
 }
 
 std::vector<Object> itemsOf(Context& context, const Array& array) {
@@ -173,6 +220,8 @@ std::vector<Object> itemsOf(Context& context, const Array& array) {
 
 std::optional<Object> sumLazy(Context& context, const Array& array, std::optional<size_t> axis) {
   int64_t count = 1;
+  for (size_t i = 0; i < array.shape.size(); ++i)
+    if ((!axis || i == *axis) && array.shape[i] < 0) failUnindexed(context, array);
   for (size_t i = 0; i < array.shape.size(); ++i)
     if (!axis || i == *axis) count = std::min<int64_t>(count * array.shape[i], ir::kMaxRounds);
   if (count > int64_t(kMaxItems)) context.fail(diag::tooManyItems, count, Count(kMaxItems));
@@ -191,6 +240,7 @@ std::optional<Object> sumLazy(Context& context, const Array& array, std::optiona
 
 std::optional<Object> foldLazy(Context& context, const Array& array, size_t axis,
                                llvm::function_ref<Object(llvm::ArrayRef<Object>)> fold) {
+  if (array.shape[axis] < 0) failUnindexed(context, array);
   if (array.shape.size() == 1 || array.shape[axis] >= kMinRounds) return std::nullopt;
   const Loop loop = axisLoop(array.shape.size() - 1 - axis, array.shape[axis]);
   std::vector<Object> items;

@@ -7,21 +7,35 @@
 #include "dsl/objects/context.h"
 
 #include <llvm/ADT/STLFunctionalExtras.h>
+#include <llvm/ADT/SmallVector.h>
 
 namespace attnc::dsl {
+
+/// An extent as Array::shape holds it, of an int that is known or traced; and the int.
+int64_t extentCode(Object extent);
+Object launchExtent(int64_t code);
 
 /// The loop whose iter is the index along the axis `fromLast` axes before the last one. Its count is the extent, so
 /// that arrays whose shapes broadcast have the same iters; an axis of one element has none, and reads element 0.
 ir::Loop axisLoop(size_t fromLast, int64_t extent);
 
-/// A lazy array, or a tensor with constant extents as one; null for tables and for what has no elements.
+/// A lazy array, or a tensor as one; null for tables and for what has no elements.
 const Array* lazyOf(Context& context, Object arrayLike);
 const Array* makeLazy(Context& context, llvm::ArrayRef<int64_t> shape, Object element);
 
-/// A lazy array indexed along its first axis by a known or a traced int: a number if that was the only axis.
-Object indexLazy(Context& context, const Array& array, Object index);
-/// Elements start, start + step, ... along the first axis.
-const Array* sliceLazy(Context& context, const Array& array, int64_t start, int64_t step, int64_t count);
+/// An array of another shape whose element at some indices is that of `array` at others: `source` gets the indices
+/// along the new axes and gives those along the old ones.
+const Array* viewLazy(Context& context, const Array& array, llvm::ArrayRef<int64_t> shape,
+                      llvm::function_ref<llvm::SmallVector<Object, 4>(llvm::ArrayRef<Object>)> source);
+/// The element of an array where extents that are known at launch only are those of `shape`.
+Object elementFor(Context& context, const Array& array, llvm::ArrayRef<int64_t> shape);
+/// A table as a lazy array; it must be one that a traced index may choose from.
+const Array* lazyTable(Context& context, const Array& table);
+/// The array of which each element is this number.
+const Array* filled(Context& context, llvm::ArrayRef<int64_t> shape, Object element);
+/// Reports that the elements of an array are needed one by one, and it depends on a tensor that has axes left.
+[[noreturn]] void failUnindexed(Context& context, const Array& array);
+
 /// All elements, row-major.
 std::vector<Object> itemsOf(Context& context, const Array& array);
 

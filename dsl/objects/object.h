@@ -134,9 +134,10 @@ struct MaskList {
 /// of captured tensors and what is computed from them are lazy: one element as a function of its indices, which are
 /// the iters that axisLoop() of lazy.h names.
 struct Array {
-  llvm::SmallVector<int64_t, 2> shape; ///< at least one extent
-  std::vector<Object> items;           ///< none of a lazy one
-  std::optional<Object> element;       ///< of a lazy one
+  /// At least one extent. One below 0 is known at launch only, of lazy arrays: launchExtent() of lazy.h has its value.
+  llvm::SmallVector<int64_t, 2> shape;
+  std::vector<Object> items;     ///< none of a lazy one
+  std::optional<Object> element; ///< of a lazy one
 };
 
 /// A captured tensor with some of its axes indexed.

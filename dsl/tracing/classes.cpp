@@ -211,8 +211,12 @@ std::optional<Object> Tracer::instanceMember(Instance& instance, llvm::StringRef
 }
 
 void Tracer::setAttribute(Object base, llvm::StringRef name, Object value) {
+  if (base.is<Instance*>()) standIns.erase({base.as<Instance*>(), name.str()});
   if (value.is<const Deferred*>())
-    if (auto capture = captureOf(name)) value = *capture;
+    if (auto capture = captureOf(name)) {
+      value = *capture;
+      if (base.is<Instance*>()) standIns.insert({base.as<Instance*>(), name.str()});
+    }
   if (base.is<Instance*>()) {
     base.as<Instance*>()->names[name] = value;
     return;

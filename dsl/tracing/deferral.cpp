@@ -85,22 +85,23 @@ const NameExpr* rootOf(const Expr& expr) {
 
 } // namespace
 
-/// Where the value of a name stands; null if it is not bound by the text.
-Object* Tracer::place(llvm::StringRef name) {
+/// Where the value of a name stands, and the scope that holds it; null if it is not bound by the text.
+Object* Tracer::place(llvm::StringRef name, const void** holder) {
   for (Scope* around = scope; around; around = around->parent)
-    if (auto found = around->names.find(name); found != around->names.end()) return &found->second;
+    if (auto found = around->names.find(name); found != around->names.end()) {
+      if (holder) *holder = around;
+      return &found->second;
+    }
   return nullptr;
 }
 
-/// What the expression stands for may have been changed in place: itself, for all who hold it.
+/// What the expression stands for may have been changed in place: itself, for all who hold it. If a capture is declared
+/// under the name that holds it, that is what the name means from now on.
 void Tracer::spoilMutable(const Expr& expr, const Deferred& why) {
   charge(1);
   const NameExpr* root = rootOf(expr);
-  Object* value = root ? place(root->name) : nullptr;
-  if (!value) return;
-  // `self.x[i] = ...`: only x of the object.
-  Object held = *value;
-  llvm::SmallVector<llvm::StringRef, 4> path;
+  if (!root) return;
+  llvm::SmallVector<llvm::StringRef, 4> path; // of attributes; those of an item or of a result are not followed
   for (const Expr* part = &expr; part != root;) {
     if (const auto* member = dyn_cast<AttributeExpr>(part)) {
       path.push_back(member->name);
@@ -110,22 +111,29 @@ void Tracer::spoilMutable(const Expr& expr, const Deferred& why) {
       part = part->kind == ExprKind::Subscript ? cast<SubscriptExpr>(part)->base : cast<CallExpr>(part)->callee;
     }
   }
-  for (llvm::StringRef name : llvm::reverse(path)) {
-    if (!held.is<Instance*>()) break;
-    Names& names = held.as<Instance*>()->names;
-    auto found = names.find(name);
-    if (found == names.end()) break;
-    held = found->second;
-    value = nullptr;
+  llvm::StringRef name = path.empty() ? root->name : path.front();
+  const std::optional<Object> capture = captureOf(name);
+  const void* holder = nullptr;
+  Object* value = place(root->name, &holder);
+  if (!value) return;
+  for (llvm::StringRef member : llvm::reverse(path)) {
+    if (!value->is<Instance*>()) break;
+    holder = value->as<Instance*>();
+    auto found = value->as<Instance*>()->names.find(member);
+    if (found == value->as<Instance*>()->names.end()) return;
+    value = &found->second;
   }
+  if (standIns.count({holder, name.str()})) return;
+  const Object held = *value;
   if (held.is<Sequence*>()) spoiled[held.as<Sequence*>()] = &why;
   if (held.is<Dict*>()) spoiled[held.as<Dict*>()] = &why;
   if (held.is<Instance*>()) spoiled[held.as<Instance*>()] = &why;
   if (held.is<const Array*>()) spoiled[held.as<const Array*>()] = &why;
-  if (held.is<const Tensor*>()) {
-    // All views of a captured tensor see the change.
-    written.try_emplace(held.as<const Tensor*>()->number, &why);
-  }
+  if (held.is<const Tensor*>()) written.try_emplace(held.as<const Tensor*>()->number, &why); // and all its views
+  const bool isOwn = expr.kind == ExprKind::Name || (expr.kind == ExprKind::Attribute && holder);
+  if (!capture || !isOwn || held.is<const Tensor*>() || held.is<Instance*>()) return;
+  *value = *capture;
+  standIns.insert({holder, name.str()});
 }
 
 void Tracer::spoilTarget(const Expr& target, const Deferred& why) {

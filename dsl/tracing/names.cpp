@@ -169,6 +169,7 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
   if (base.isNumber() || base.isArrayLike()) places = kMethod;
   if (base.is<Sequence*>() && base.as<Sequence*>()->isList) places = kListMethod;
   if (base.is<Dict*>()) places = kDictMethod;
+  if (base.isCallable() && name == "mask_mod") return base; // of what create_block_mask() gives
   if (base.isCallable() && (name == "__name__" || name == "__qualname__" || name == "__doc__"))
     return makeStr("function");
   if (places == kMethod)

@@ -9,6 +9,17 @@ namespace attnc::dsl {
 
 using llvm::cast;
 
+namespace {
+
+/// Whether a value differs between the scores of a launch: an assertion about it cannot be one about the launch.
+bool changesWithinLaunch(Context& context, const Object& value) {
+  if (!value.isTraced()) return false;
+  context.charge(context.module.size());
+  return ir::levels(context.module)[value.as<ir::Value>().id] != ir::Level::Launch;
+}
+
+} // namespace
+
 void Tracer::runModule(const Block& body) {
   refills = kMaxRefills;
   for (const Stmt* stmt : body) {
@@ -89,6 +100,10 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   case StmtKind::Assert: {
     Object condition = eval(*cast<AssertStmt>(stmt).condition);
     at = stmt.loc;
+    if (changesWithinLaunch(*this, condition)) {
+      diagnostics.report(at, diag::tracedCondition, describe(condition));
+      throw Abort{false, true};
+    }
     if (truth(*this, condition)) return Flow::Next;
     diagnostics.report(at, diag::assertionFails);
     throw Abort{false, true};
@@ -327,9 +342,13 @@ bool isSame(Object a, Object b) {
 
 /// A declaration wins over what cannot be evaluated, wherever it is assigned.
 void Tracer::bind(llvm::StringRef name, Loc loc, Object value) {
-  if (value.is<const Deferred*>())
-    if (auto capture = captureOf(name)) value = *capture;
   Scope& into = scopeOf(name);
+  standIns.erase({&into, name.str()});
+  if (value.is<const Deferred*>())
+    if (auto capture = captureOf(name)) {
+      value = *capture;
+      standIns.insert({&into, name.str()});
+    }
   if (&into != &globals) {
     into.names[name] = value;
     return;

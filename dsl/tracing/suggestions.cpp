@@ -13,10 +13,7 @@ constexpr struct {
   const char* name;
   const char* instead;
 } kAbsent[] = {
-    {"isin", "compare with each: `(x == a) | (x == b)`, or `x in (a, b)`"},
     {"type", "what a value is, is known here: leave the test out"},
-    {"bucketize", "count the edges that are passed: `sum((x > edge).int() for edge in EDGES)`"},
-    {"searchsorted", "count the edges that are passed: `sum((x > edge).int() for edge in EDGES)`"},
     {"argmax", "compute it beforehand and declare the result as a captured tensor"},
     {"argmin", "compute it beforehand and declare the result as a captured tensor"},
     {"argsort", "compute it beforehand and declare the result as a captured tensor"},
@@ -28,16 +25,12 @@ constexpr struct {
     {"matmul", "products of rows are `torch.dot(x, y)` or `(x * y).sum()`"},
     {"gather", "index the tensor: `t[i]`"},
     {"index_select", "index the tensor: `t[i]`"},
-    {"zeros", "write the number, or declare a captured tensor"},
-    {"ones", "write the number, or declare a captured tensor"},
-    {"full", "write the number, or declare a captured tensor"},
     {"linspace", "compute the item from its index, or declare a captured tensor"},
     {"empty", "write the number, or declare a captured tensor"},
     {"rand", "draw it beforehand and declare the result as a captured tensor"},
     {"randn", "draw it beforehand and declare the result as a captured tensor"},
     {"randint", "draw it beforehand and declare the result as a captured tensor"},
     {"vmap", "a mod is written for one score; attnc applies it to all"},
-    {"create_block_mask", "attnc builds block masks itself; define `mask_mod` alone"},
     {"create_mask", "attnc builds block masks itself; define `mask_mod` alone"},
     {"flex_attention", "attnc makes the kernel itself; define `score_mod` and `mask_mod` alone"},
     {"np", "write `torch` or `math`"},

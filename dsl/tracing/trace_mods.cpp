@@ -6,6 +6,7 @@
 #include "dsl/tracing/trace_mods.h"
 
 #include "dsl/objects/arithmetic.h"
+#include "dsl/objects/lazy.h"
 #include "dsl/tracing/usage.h"
 
 namespace attnc::dsl {
@@ -252,6 +253,7 @@ private:
   void setScore(std::string_view name, Object value) {
     value = decay(tracer, value);
     if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
+    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
     if (!value.isNumber()) tracer.fail(diag::scoreResult, name, tracer.describe(value));
     module.setOutput(ir::kScore, lift(tracer, value, ir::Type::F32));
   }
@@ -259,6 +261,7 @@ private:
   void setMask(std::string_view name, Object value) {
     value = decay(tracer, value);
     if (value.is<NoneObject>()) tracer.fail(diag::returnsNone, name);
+    if (value.is<const Array*>() && value.as<const Array*>()->element) failUnindexed(tracer, *value.as<const Array*>());
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
     if (!isBool) tracer.fail(diag::maskResult, name, tracer.describe(value));
     module.setOutput(ir::kMask, lift(tracer, value, ir::Type::Bool));
@@ -281,6 +284,7 @@ private:
     }
     bool isBool = value.is<bool>() || (value.isTraced() && tracer.type(value.as<ir::Value>()) == ir::Type::Bool);
     if (tracer.lookups.contains("score")) return setScore("the expression", value);
+    if (value.is<const Array*>()) return setMask("the expression", value);
     if (!isBool) tracer.fail(diag::bareExpression, tracer.describe(value));
     setMask("the expression", value);
   }

@@ -12,6 +12,7 @@
 #include <llvm/ADT/StringMap.h>
 
 #include <map>
+#include <set>
 
 namespace attnc::dsl {
 
@@ -111,7 +112,7 @@ private:
   void spoilTarget(const Expr& target, const Deferred& why);
   void spoilMutable(const Expr& expr, const Deferred& why);
   void spoilBlock(const Block& body, const Deferred& why);
-  Object* place(llvm::StringRef name);
+  Object* place(llvm::StringRef name, const void** holder = nullptr);
 
   // classes.cpp
   void runClass(const ClassStmt& stmt);
@@ -159,8 +160,10 @@ private:
   Object returned;
   llvm::DenseMap<const void*, const Deferred*> spoiled; // objects that were changed in a way that is not known
   llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors of which this holds
-  unsigned depth = 0;                                   // expressions and statements under evaluation
-  unsigned callDepth = 0;                               // functions under evaluation
+  // Names, with the scope or the object that holds them, that mean a capture because they could not be evaluated.
+  std::set<std::pair<const void*, std::string>> standIns;
+  unsigned depth = 0;     // expressions and statements under evaluation
+  unsigned callDepth = 0; // functions under evaluation
 };
 
 } // namespace attnc::dsl

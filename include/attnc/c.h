@@ -44,5 +44,6 @@
 #include "attnc/c/mod.h"
 #include "attnc/c/operands.h"
 #include "attnc/c/prepared.h"
+#include "attnc/c/reference.h"
 #include "attnc/c/tensor.h"
 #include "attnc/version.h"

@@ -382,3 +382,36 @@ TEST_CASE("an output onto the operands is refused, by whatever path") {
   }
   CHECK(test::shell(run + "--in " + in + " --out " + folder / "other").exitCode == 0);
 }
+
+TEST_CASE("a file gives what a mod needs and does not declare") {
+  Folder folder;
+  NamedTensors tensors = flatOperands();
+  tensors["ids"] = tensor(DType::I64, {6}, [](int64_t i) { return double(i / 2); });
+  tensors["model.layers.0"] = tensor(DType::F32, {3}, [](int64_t) { return 0.0; });
+  const std::string in = write(folder, tensors), mod = folder / "published.py";
+  writeFile(mod, "from rare import prepare\n"
+                 "def make(lengths):\n"
+                 "  ids = prepare(lengths)\n"
+                 "  def same(b, h, q_idx, kv_idx): return ids[q_idx] == ids[kv_idx]\n"
+                 "  return same\n");
+  const auto run = [&](const std::string& options) {
+    const std::string out = folder / "out.safetensors";
+    Outcome outcome = test::attnc("run --device cpu " + mod + " --in " + in + " --out " + out + " " + options);
+    INFO(outcome.err);
+    REQUIRE(outcome.exitCode == 0);
+    NamedTensors result = test::readTensors(out);
+    std::vector<double> first; // of v, of the first head
+    for (int64_t q = 0; q < 4; ++q) first.push_back(at(result["out"], q * 16));
+    return first;
+  };
+  const std::vector<double> pairs{0.5, 0.5, 2.5, 2.5};
+  CHECK(run("--mod 'make(0)'") == pairs);
+  // Declared otherwise: integers are made as wide as is declared.
+  CHECK(run("--mod 'make(0)' --capture 'ids: i32[KV_LEN]'") == pairs);
+  CHECK(run("--mod 'make(0)' --capture 'ids: u8[N]'") == pairs);
+  tensors["ids"] = tensor(DType::I64, {6}, [](int64_t i) { return double(i * 100); });
+  expectRefused(tensors, mod + " --mod 'make(0)' --capture 'ids: u8[N]'",
+                "capture 'ids: u8[N]': the file's i64 has 300 as element 3, which does not fit");
+  tensors["ids"] = tensor(DType::F32, {6}, [](int64_t i) { return double(i); });
+  expectRefused(tensors, mod + " --mod 'make(0)' --capture 'ids: i32[N]'", "ids");
+}

@@ -98,7 +98,7 @@ TEST_CASE("the language is in the program") {
   CHECK(language.exitCode == 0);
   CHECK(language.out == readFile(ATTNC_SOURCE_DIR "/dsl/SPEC.md"));
   Folder folder;
-  writeFile(folder / "m.py", "class A: pass\n");
+  writeFile(folder / "m.py", "def mask_mod(b, h, q_idx, kv_idx):\n    yield q_idx\n");
   Outcome refused = attnc::test::attnc("check " + folder / "m.py");
   CHECK(refused.exitCode == 1);
   CHECK_THAT(refused.err, Contains("attnc check --language") && !Contains("SPEC.md"));
@@ -139,6 +139,9 @@ TEST_CASE("wrong usage is exit code 2") {
           {"check - extra --expr score", "unexpected argument 'extra'"},
           {"check " + kMods + "alibi.py -D SLOPE=3", "the mod has no constant `SLOPE`"},
           {"check " + kMods + "alibi.py -D CAUSAL=x+", "expected an expression"},
+          {"check " + kMods + "alibi.py --mod 'rare(3)'", "`rare` is not defined"},
+          {"check " + kMods + "alibi.py --mod 'x = 3'", "is an expression"},
+          {"check " + kMods + "alibi.py --capture 'x = 3'", "declares no capture"},
           {"check -D WINDOW " + kMods + "alibi.py", "NAME=VALUE"},
           {"emit " + kCausal, "--stage"},
           {"emit --stage sass " + kCausal, "sass"},

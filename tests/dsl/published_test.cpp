@@ -95,6 +95,13 @@ TEST_CASE("what a part that is not evaluated would change is not known after it"
 TEST_CASE("what the text raises is an error, unless it is caught", "[dsl][published]") {
   CHECK(problems("raise ValueError('x')\n" + kCausal) == Strings{"raised at 1:1"});
   CHECK(problems("if 1 > 0:\n  assert False\n" + kCausal) == Strings{"assertion-fails at 2:3"});
+  // About scores it is refused; about the launch it is taken to hold.
+  for (const char* condition : {"score > 0", "q_idx >= kv_idx", "w[h] > 0"})
+    CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
+                   "\n    return score * w[h]") == Strings{"traced-condition at 3:5"});
+  for (const char* condition : {"KV_LEN % 128 == 0", "w[0] > 0", "w.shape[0] > 3"})
+    CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
+                   "\n    return score * w[h]") == Strings{});
   CHECK(problems("def f(n):\n  if n > 2: raise ValueError\n  return n\nq_idx >= f(3)") == Strings{"raised at 2:13"});
   CHECK(irOf("try:\n  raise ValueError('x')\nexcept ValueError as e:\n  x = 2\nelse:\n  x = 3\nq_idx >= x") ==
         irOf("q_idx >= 2"));
@@ -134,6 +141,16 @@ TEST_CASE("a declaration wins over what cannot be evaluated", "[dsl][published]"
   CHECK(captures(tracedWith("class A:\n  def __init__(self, c): self.cap = c.cap\n  def mod(self, s, b, h, q, k):\n"
                             "    return s * self.cap\n",
                             with({"A(config).mod"}, {"cap: float"}))) == Strings{"cap"});
+  // What was built and then filled in a way that cannot be followed, too; but not a capture that the text changes.
+  const std::string filled = "def make(n):\n"
+                             "  ends = torch.zeros(n)\n"
+                             "  for i in torch.arange(0, n, 2):\n"
+                             "    ends[i:i + 2] = i\n"
+                             "  return create_block_mask(lambda b, h, q, k: k < ends[q], None, None, n, n)\n";
+  CHECK(problemsWith(filled, with({"make(6)"})) == Strings{"read-only at 4:5"});
+  CHECK(captures(tracedWith(filled, with({"make(6)"}, {"ends: i64[KV_LEN]"}))) == Strings{"ends"});
+  CHECK(problemsWith("def make(t):\n  t[0] = 1\n  return lambda b, h, q, k: k < t[q]\n",
+                     with({"make(t)"}, {"t: i32[N]"})) == Strings{"read-only at 2:3"});
   // One that can be evaluated is another matter.
   CHECK(problems("n: int\nn = 3\nq_idx > n") == Strings{"redeclared at 2:1"});
   CHECK(captures(tracedWith("n = 3\nq_idx > n", with({}, {"n: int"}))) == Strings{"n"});

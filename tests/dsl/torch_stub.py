@@ -74,6 +74,13 @@ class T:
         if Ellipsis in [i for i in index if not isinstance(i, T)]:
             at = next(n for n, i in enumerate(index) if i is Ellipsis)
             index = index[:at] + (slice(None),) * (len(self.shape) - len(index) + 1) + index[at + 1:]
+        if None in [i for i in index if not isinstance(i, T)]:
+            shape, kept = list(self.shape), []
+            for n, i in enumerate(index):
+                if i is None:
+                    shape.insert(n, 1)
+                kept.append(slice(None) if i is None else i)
+            return T(self.data, shape)[tuple(kept)]
         axes, shape = [], []
         for n, size in enumerate(self.shape):
             part = index[n] if n < len(index) else slice(None)
@@ -136,6 +143,8 @@ class T:
         return torch.where(mask, value, self)
 
     def to(self, dtype):
+        if isinstance(dtype, str):
+            return self
         return elementwise(to_number(dtype.kind if isinstance(dtype, DType) else dtype.dtype.kind))(self)
 
     type = to
@@ -149,7 +158,42 @@ class T:
     def clone(self):
         return self
 
-    detach = contiguous = clone
+    detach = contiguous = cuda = clone
+
+    def reshape(self, *shape):
+        shape = list(shape[0] if isinstance(shape[0], tuple) else shape)
+        if -1 in shape:
+            shape[shape.index(-1)] = -len(self.data) // math.prod(shape)
+        return T(self.data, shape)
+
+    view = reshape
+
+    def flatten(self):
+        return T(self.data, (len(self.data),))
+
+    def unsqueeze(self, dim):
+        shape = list(self.shape)
+        shape.insert(dim % (len(shape) + 1), 1)
+        return T(self.data, shape)
+
+    def squeeze(self, dim):
+        return T(self.data, [n for i, n in enumerate(self.shape) if i != dim])
+
+    def permute(self, *order):
+        assert order == (1, 0)
+        return self.T
+
+    def expand(self, *shape):
+        shape = [old if new == -1 else new for old, new in zip(self.shape, shape)]
+        return filled(shape, 0) + self
+
+    def new_ones(self, *shape):
+        return filled(shape, 1)
+
+
+def filled(shape, value):
+    shape = shape[0] if isinstance(shape[0], tuple) else shape
+    return T([value] * math.prod(shape), shape)
 
 
 def elementwise(fn):
@@ -310,6 +354,9 @@ for table, wrap in ((UNARY, elementwise), (BINARY, elementwise), (REDUCTIONS, re
 for name, kind in DTYPES.items():
     setattr(torch, name, DType(kind))
 torch.no_grad = contextlib.nullcontext
+torch.zeros, torch.full = lambda *shape: filled(shape, 0.0), lambda shape, value: filled((shape,), value)
+torch.bucketize = lambda x, edges, right=False: sum((edges[i] <= x if right else edges[i] < x) * 1 for i in range(len(edges)))
+torch.isin = lambda x, items: fold_or([x == item for item in items])
 torch.norm = lambda x, p=2, dim=None: torch.sqrt((x * x).sum() if dim is None else (x * x).sum(dim))
 for name in ("clamp", "clip", "div", "max", "min", "dot", "norm"):
     setattr(T, name, getattr(torch, name))

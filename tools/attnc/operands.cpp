@@ -15,6 +15,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <set>
 #include <tuple>
 
@@ -135,6 +137,22 @@ private:
     operands.tensors[capture.name] = std::move(*tensor);
   }
 
+  static Status convert(const CaptureInfo& capture, HostTensor& tensor) {
+    const bool hasElements = !tensor.bytes.empty();
+    HostTensor converted{capture.dtype, tensor.shape, {}};
+    if (hasElements) converted = HostTensor::make(capture.dtype, tensor.shape);
+    for (int64_t i = 0; hasElements && i < tensor.elements(); ++i) {
+      const int64_t value = ir::readElement(tensor.bytes.data(), tensor.dtype, i).integer;
+      // The low bytes of a little-endian integer are the narrower integer, if it fits.
+      std::memcpy(converted.bytes.data() + i * dtypeBytes(capture.dtype), &value, size_t(dtypeBytes(capture.dtype)));
+      if (ir::readElement(converted.bytes.data(), capture.dtype, i).integer != value)
+        return Error::environment(fmt::format("capture {}: the file's {} has {} as element {}, which does not fit",
+                                              inQuotes(declaration(capture)), dtypeName(tensor.dtype), value, i));
+    }
+    tensor = std::move(converted);
+    return {};
+  }
+
   /// A pinned scalar takes its value from --pin, and needs no --set.
   void setPinned(const CaptureInfo& capture, int64_t value, HostOperands& operands) const {
     if (capture.kind == CaptureInfo::Kind::Bool)
@@ -143,9 +161,11 @@ private:
       operands.captures.set(capture.name, value);
   }
 
-  /// Scalars may stand in the file as tensors of one element.
+  /// Scalars may stand in the file as tensors of one element, and integers with another width.
   Status takeFromFile(const CaptureInfo& capture, HostTensor& tensor, HostOperands& operands) {
     if (capture.kind == CaptureInfo::Kind::Tensor) {
+      if (capture.dtype != tensor.dtype && isInteger(capture.dtype) && isInteger(tensor.dtype))
+        if (auto status = convert(capture, tensor); !status) return status;
       operands.tensors[capture.name] = std::move(tensor);
       return {};
     }
@@ -386,6 +406,32 @@ std::vector<int64_t> rowsOf(const HostOperands& operands) {
 void checkStdin(const RunOptions& options) {
   if (options.input == "-" && options.mod.path == "-")
     throw CLI::ValidationError("--in", "stdin can be read once, and the mod comes from there");
+}
+
+std::vector<CaptureInfo> capturesInFile(const RunOptions& options) {
+  if (options.input.empty() || options.input == "-") return {};
+  const auto isName = [](const std::string& name) {
+    const auto isNameChar = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+    return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
+           std::all_of(name.begin(), name.end(), isNameChar);
+  };
+  std::vector<CaptureInfo> captures;
+  auto read = readSafetensors(options.input, [](const std::string&) { return Want::Nothing; });
+  if (!read) return captures;
+  constexpr size_t kMost = 64;
+  for (const std::string& name : read->names) {
+    if (!isName(name) || name == "q" || name == "k" || name == "v" || captures.size() >= kMost) continue;
+    // One by one: a tensor that no mod could capture is no obstacle to the others.
+    auto one = readSafetensors(options.input,
+                               [&](const std::string& other) { return other == name ? Want::Shape : Want::Nothing; });
+    if (!one) continue;
+    const HostTensor& tensor = one->tensors.at(name);
+    CaptureInfo info{.name = name, .kind = CaptureInfo::Kind::Tensor, .dtype = tensor.dtype};
+    for (size_t axis = 0; axis < tensor.shape.size(); ++axis)
+      info.extent.push_back(tensor.shape[axis] == 1 ? "1" : fmt::format("{}_{}", name, axis));
+    captures.push_back(std::move(info));
+  }
+  return captures;
 }
 
 PrepareOptions prepareOptions(const RunOptions& options) {

@@ -32,7 +32,7 @@ struct HostOperands {
   std::optional<HostTensor> kvLengths, qOffset; ///< i32 [B], where they are given
   std::optional<HostTensor> kScale, vScale;     ///< of k and v of e4m3, where they are given: Operands::kScales
   std::optional<HostTensor> cuSeqlensQ, cuSeqlensKv; ///< i32 [B + 1], of a ragged batch; the second if it is another one
-  HostTensor dOut;                ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
+  HostTensor dOut;                              ///< with --backward: gradient of out, [B, H, Q_LEN, DV], dtype of q
   std::optional<HostTensor> dLse; ///< with --backward, where there is one: gradient of lse, f32 [B, H, Q_LEN]
   NamedTensors tensors;           ///< captured tensors, by name
   Captures captures;              ///< all captures; tensors borrowed from `tensors`
@@ -41,6 +41,11 @@ struct HostOperands {
   Captures gradients;
   ProblemShape problem;
 };
+
+/// What the file of --in could give a mod that does not declare its captures: each tensor whose name could be one of
+/// the text, with free extents. Empty where the file cannot be read, or comes from stdin: who reads it for good says
+/// why.
+std::vector<CaptureInfo> capturesInFile(const RunOptions& options);
 
 /// Finds every operand. A capture comes from --set if that names it, else from the file, else from --pin, else, with
 /// --random, from the generator. Errors: Blame::Environment naming the tensor or capture: missing, wrong dtype or

@@ -166,7 +166,9 @@ Status tell(const RunOptions& options, const std::string& text) {
 
 /// The work itself, once the command line is parsed.
 Status runSteps(const RunOptions& options) {
-  auto mod = options.mod.load();
+  ModOptions modOptions = options.mod;
+  modOptions.available = capturesInFile(options);
+  auto mod = modOptions.load();
   if (!mod) return std::move(mod).error();
   auto pinnedMod = pinned(*mod, options.kernel);
   if (!pinnedMod) return std::move(pinnedMod).error();
@@ -226,7 +228,8 @@ void addOptions(CLI::App& command, RunOptions& options) {
   command
       .add_option("--in", options.input,
                   "safetensors file with q, k, v [B, H, S, D] and the captured tensors, and dout with --backward; for "
-                  "few\nqueries k and v may be F8_E4M3, with scales k_scale and v_scale f32 [HKV] or [B, HKV]. -: stdin")
+                  "few\nqueries k and v may be F8_E4M3, with scales k_scale and v_scale f32 [HKV] or [B, HKV]. -: "
+                  "stdin. A\ntensor that the mod needs and does not declare is taken as it is")
       ->type_name("FILE");
   command
       .add_option("--out", options.output,

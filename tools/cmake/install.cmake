@@ -1,5 +1,6 @@
 # What `cmake --install` puts where: the libraries with their headers, CMake and pkg-config files, the command, the
-# language's reference and the library of mods. Component attnc_c is libattnc.so alone, for wheels.
+# language's reference and the library of mods. Component attnc_c is libattnc.so alone; attnc_python is what a wheel holds
+# of it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/attnc)
@@ -16,6 +17,8 @@ endif()
 if(ATTNC_SHARED)
   install(TARGETS attnc_shared EXPORT attnc-c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attnc_c
           INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  # One file: wheels hold no links.
+  install(FILES $<TARGET_FILE:attnc_shared> DESTINATION . RENAME libattnc.so COMPONENT attnc_python EXCLUDE_FROM_ALL)
   install(EXPORT attnc-c NAMESPACE attnc:: FILE attnc-c-targets.cmake DESTINATION ${package})
 endif()
 

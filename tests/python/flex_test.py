@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""attnc.torch beside attention by definition: results, gradients, block masks, and what wrong operands are told.
+
+  ATTNC_LIBRARY=libattnc.so python3 flex_test.py [-v ...]
+
+Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch is not installed.
+"""
+
+import contextlib
+import gc
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+try:
+    import torch
+    from attention import by_definition, relative_error
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+import attnc
+from attnc.torch import BlockMask, and_masks, create_block_mask, flex_attention, translate
+from torch.nn.attention import flex_attention as flex
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+B, H, HKV, Q_LEN, KV_LEN, D = 2, 4, 2, 130, 140, 16
+
+
+def operands(device, dtype=torch.float32, requires_grad=True, q_len=Q_LEN, kv_len=KV_LEN, kv_heads=HKV, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (B, H, q_len, D), (B, kv_heads, kv_len, D), (B, kv_heads, kv_len, D)
+    return [torch.randn(s, generator=generator).to(device, dtype).requires_grad_(requires_grad) for s in shapes]
+
+
+def causal(b, h, q, k):
+    return q >= k
+
+
+class Biased:
+    """A mod with captured tensors that want gradients."""
+
+    def __init__(self, device):
+        generator = torch.Generator().manual_seed(2)
+        self.table = torch.randn(H, KV_LEN, generator=generator).to(device).requires_grad_()
+        self.cap = torch.tensor(4.0, device=device, requires_grad=True)
+        self.documents = torch.arange(KV_LEN, device=device) // 40
+
+    def score(self, score, b, h, q, k):
+        return torch.tanh((score + self.table[h, k]) / self.cap) * self.cap
+
+    def mask(self, b, h, q, k):
+        return self.documents[q] == self.documents[k]
+
+
+class FlexTest(unittest.TestCase):
+    def near(self, actual, expected, limit=2e-5):
+        self.assertLess(relative_error(actual.cpu(), expected.cpu()), limit)
+
+    def each_device(self):
+        for device in DEVICES:
+            with self.subTest(device):
+                yield device
+
+    def test_results_and_gradients(self):
+        for device in self.each_device():
+            mod = Biased(device)
+            q, k, v = operands(device)
+            block_mask = create_block_mask(mod.mask, None, None, Q_LEN, KV_LEN, device=device)
+            out, lse = flex_attention(q, k, v, mod.score, block_mask, enable_gqa=True, return_lse=True)
+            generator = torch.Generator().manual_seed(3)
+            d_out, d_lse = (torch.randn(x.shape, generator=generator).to(x) for x in (out, lse))
+            leaves = q, k, v, mod.table, mod.cap
+            grads = torch.autograd.grad([out, lse], leaves, [d_out, d_lse])
+            on_cpu = Biased("cpu")
+            moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
+            expected, expected_lse = by_definition(on_cpu.score, on_cpu.mask, *moved)
+            wanted = torch.autograd.grad(
+                [expected, expected_lse],
+                (*moved, on_cpu.table, on_cpu.cap),
+                [d_out.double().cpu(), d_lse.double().cpu()],
+            )
+            for actual, right in zip((out, lse, *grads), (expected, expected_lse, *wanted)):
+                self.near(actual, right)
+
+    def test_gradients_of_captures_alone_and_of_operands_alone(self):
+        for device in self.each_device():
+            mod = Biased(device)
+            q, k, v = operands(device, requires_grad=False)
+            flex_attention(q, k, v, mod.score, enable_gqa=True).sum().backward()
+            self.assertTrue(mod.table.grad.any() and mod.cap.grad.any())
+            q.requires_grad_()
+            mask = create_block_mask(causal, 1, 1, Q_LEN, KV_LEN, device=device)
+            flex_attention(q, k, v, block_mask=mask, enable_gqa=True).square().sum().backward()
+            self.assertTrue(q.grad.any())
+
+    def test_layouts_scales_and_dtypes(self):
+        for device in self.each_device():
+            q, k, v = operands(device, torch.bfloat16, requires_grad=False)
+            turned = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+            out = flex_attention(*turned, scale=0.25, enable_gqa=True)
+            self.assertEqual(out.stride(), turned[0].stride())
+            self.assertEqual(out.dtype, torch.bfloat16)
+            self.near(out, by_definition(None, None, q.cpu(), k.cpu(), v.cpu(), scale=0.25)[0], 5e-3)
+            wide = torch.cat([v, v], -1)
+            self.assertEqual(flex_attention(q, k, wide, enable_gqa=True).shape[-1], 2 * D)
+
+    @unittest.skipUnless(hasattr(flex, "AuxRequest"), "this PyTorch has no AuxRequest")
+    def test_auxiliary_results(self):
+        for device in self.each_device():
+            q, k, v = operands(device, requires_grad=False)
+            request = flex.AuxRequest(lse=True, max_scores=True)
+            out, aux = flex_attention(q, k, v, enable_gqa=True, return_aux=request)
+            score = (q @ k.repeat_interleave(2, 1).mT) * D**-0.5
+            self.near(aux.max_scores, score.amax(-1), 1e-5)
+            self.near(aux.lse, score.logsumexp(-1), 1e-5)
+            _, aux = flex_attention(q, k, v, enable_gqa=True, return_aux=flex.AuxRequest())
+            self.assertIsNone(aux.lse)
+
+    def test_block_masks_of_pytorch(self):
+        for device in self.each_device():
+            q, k, v = operands(device, requires_grad=False, q_len=KV_LEN)
+            made = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device)
+            expected, _ = by_definition(None, causal, q.cpu(), k.cpu(), v.cpu())
+            self.near(flex_attention(q, k, v, block_mask=made, enable_gqa=True), expected)
+            # Lists of one's own leave blocks out, and full blocks skip mask_mod.
+            count = torch.tensor([[[1, 1]]], dtype=torch.int32, device=device)
+            partial = torch.tensor([[[[0, 1], [1, 0]]]], dtype=torch.int32, device=device)
+            full = torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32, device=device)
+            own = flex.BlockMask.from_kv_blocks(
+                count, partial, count, full, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN)
+            )
+
+            def listed(b, h, q, k):
+                return (q // 128 != k // 128) | (q >= k)
+
+            expected, _ = by_definition(None, listed, q.cpu(), k.cpu(), v.cpu())
+            self.near(flex_attention(q, k, v, block_mask=own, enable_gqa=True), expected)
+
+    def test_block_masks_are_what_pytorch_makes(self):
+        ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")
+        theirs = flex.create_block_mask(ours.mask_mod, 1, 2, 512, 500, device="cpu")
+        self.assertIsInstance(ours, flex.BlockMask)
+        self.assertEqual(ours.shape, theirs.shape)
+        self.assertEqual(str(ours), str(theirs))
+        self.assertTrue(torch.equal(ours.kv_indices, theirs.kv_indices))
+        self.assertEqual(ours.sparsity(), theirs.sparsity())
+        self.assertEqual(ours._adjust(256, 256).kv_num_blocks.shape, (1, 2, 2))
+        self.assertIsInstance(BlockMask.from_kv_blocks(theirs.kv_num_blocks, theirs.kv_indices), BlockMask)
+        self.assertTrue(torch.equal(ours.to("cpu").kv_indices, theirs.kv_indices))
+
+    def test_a_mask_that_changes(self):
+        """A new mask of new tensors, as every step of a training makes it."""
+        for device in self.each_device():
+            q, k, v = operands(device, requires_grad=False, q_len=KV_LEN)
+            for length in (30, 50, 30):
+                documents = torch.arange(KV_LEN, device=device) // length
+                mask = create_block_mask(
+                    lambda b, h, q, k: documents[q] == documents[k], None, None, KV_LEN, KV_LEN, device=device
+                )
+                out = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+                expected, _ = by_definition(
+                    None, lambda b, h, q, k: q // length == k // length, q.cpu(), k.cpu(), v.cpu()
+                )
+                self.near(out, expected)
+                del mask
+                gc.collect()
+
+    def test_trains(self):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(D, 3 * D)
+        table = torch.nn.Parameter(torch.zeros(2, 64))
+        x = torch.randn(1, 64, D)
+        optimizer = torch.optim.Adam([*layer.parameters(), table], 1e-2)
+        losses = []
+        for _ in range(8):
+            q, k, v = layer(x).view(1, 64, 3, 2, D // 2).permute(2, 0, 3, 1, 4)
+            out = flex_attention(q, k, v, lambda s, b, h, q, k: s + table[h, (q - k).abs()])
+            loss = (out - x.view(1, 64, 2, D // 2).transpose(1, 2)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        self.assertLess(losses[-1], 0.9 * losses[0])
+        self.assertTrue(table.any())
+
+    def test_the_example_of_the_readme(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        example = text.partition("flex_test.py -->\n```python\n")[2].partition("```")[0]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example, "README.md", "exec"), {})
+        losses = [float(line) for line in printed.getvalue().split()]
+        self.assertEqual(len(losses), 5)
+        self.assertLess(losses[-1], losses[0])
+
+    def test_autocast(self):
+        for device in self.each_device():
+            q, k, v = operands(device, requires_grad=False)
+            with torch.autocast(device, torch.bfloat16):
+                self.assertEqual(flex_attention(q, k, v, enable_gqa=True).dtype, torch.bfloat16)
+
+    def test_inside_of_compiled_models(self):
+        q, k, v = operands("cpu", requires_grad=False)
+
+        @torch.compile(backend="aot_eager")
+        def model(q, k, v):
+            return flex_attention(q * 2, k, v, lambda s, b, h, q, k: s * 0.5, enable_gqa=True) + 1
+
+        expected, _ = by_definition(None, None, q, k, v)
+        self.near(model(q, k, v) - 1, expected)
+
+    def test_the_operator(self):
+        q, k, v = operands("cpu")
+        mod = Biased("cpu")
+        translation = translate(mod.score, problem=(B, H, HKV, Q_LEN, KV_LEN))
+        names = [capture.name for capture in attnc.Mod.parse_ir(translation.text).captures]
+        captured = [translation.tensors[name] for name in names]
+
+        def call(q, k, v):
+            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, True)
+
+        out, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
+        expected, _ = by_definition(mod.score, None, q, k, v)
+        self.near(out, expected)
+        actual = torch.autograd.grad(out.sum(), (q, mod.table))
+        for x, y in zip(actual, torch.autograd.grad(expected.sum(), (q, mod.table))):
+            self.near(x, y)
+
+    def test_what_wrong_operands_are_told(self):
+        q, k, v = operands("cpu", requires_grad=False)
+        for fragment, call in {
+            "enable_gqa=True": lambda: flex_attention(q, k, v),
+            "no multiple": lambda: flex_attention(q[:, :3], k, v, enable_gqa=True),
+            "float64": lambda: flex_attention(q.double(), k.double(), v.double(), enable_gqa=True),
+            "make them alike": lambda: flex_attention(q, k.bfloat16(), v, enable_gqa=True),
+            "dims": lambda: flex_attention(q[0], k[0], v[0]),
+            "batch": lambda: flex_attention(q, k[:1], v[:1], enable_gqa=True),
+            "create one of these lengths": lambda: flex_attention(
+                q, k, v, block_mask=create_block_mask(causal, 1, 1, 64, 64, device="cpu"), enable_gqa=True
+            ),
+            "sliced": lambda: flex_attention(
+                q,
+                k,
+                v,
+                block_mask=flex.create_block_mask(causal, 1, 1, Q_LEN, KV_LEN, device="cpu")[0],
+                enable_gqa=True,
+            ),
+        }.items():
+            with self.subTest(fragment):
+                with self.assertRaises((ValueError, RuntimeError)) as caught:
+                    call()
+                self.assertIn(fragment, str(caught.exception))
+
+
+ALIBI = """
+slopes: f32[H]
+window: int
+
+def score_mod(score, b, h, q_idx, kv_idx):
+    return score + slopes[h] * (kv_idx - q_idx)
+
+def mask_mod(b, h, q_idx, kv_idx):
+    return q_idx - kv_idx <= window
+"""
+WINDOW = """
+WINDOW = 8
+t: bf16[H, 4]
+
+def mask_mod(b, h, q_idx, kv_idx):
+    return q_idx - kv_idx < WINDOW + t[h, 0]
+"""
+
+
+class TextTest(unittest.TestCase):
+    """The interface without autograd, on what has DLPack."""
+
+    def test_arrays_of_several_libraries(self):
+        q, k, v = operands("cpu", requires_grad=False)
+        mod = attnc.Mod.parse(ALIBI)
+        slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+        expected, expected_lse = by_definition(
+            lambda s, b, h, q, k: s + slopes[h] * (k - q), lambda b, h, q, k: q - k <= 9, q, k, v
+        )
+        out, lse = attnc.attention(mod, q, k, v, captures={"slopes": slopes, "window": 9}, return_lse=True)
+        self.assertLess(relative_error(out, expected), 1e-6)
+        self.assertLess(relative_error(lse, expected_lse), 1e-6)
+        try:
+            import numpy
+        except ImportError:
+            return
+        captures = {"slopes": slopes.numpy(), "window": 9}
+        result = attnc.attention(mod, q.numpy(), k.numpy(), v.numpy(), captures=captures)
+        self.assertIsInstance(result, numpy.ndarray)
+        self.assertTrue(numpy.array_equal(result, out.numpy()))
+        into = numpy.zeros_like(result)
+        self.assertIs(attnc.attention(mod, q, k, v, captures=captures, out=into), into)
+        self.assertTrue(numpy.array_equal(into, result))
+
+    def test_mods(self):
+        mod = attnc.Mod.parse(WINDOW, defines={"WINDOW": 12})
+        self.assertEqual(
+            [(c.name, c.kind, c.dtype, c.extents) for c in mod.captures], [("t", "tensor", "bf16", ("H", "4"))]
+        )
+        self.assertIn("12.0", mod.ir)
+        self.assertEqual(attnc.Mod.parse_ir(mod.ir).hash, mod.hash)
+
+    def test_errors(self):
+        with self.assertRaises(attnc.ModError) as caught:
+            attnc.Mod.parse("q_idx >= kv", name="causal")
+        self.assertIn("causal:1:10", str(caught.exception))
+        q, k, v = operands("cpu", requires_grad=False)
+        with self.assertRaises(attnc.ArgumentError) as caught:
+            attnc.attention("t: f32[H]\ndef score_mod(s, b, h, q, k):\n    return s + t[h]\n", q, k, v)
+        self.assertIn("captures `t`", str(caught.exception))
+        with self.assertRaises(attnc.RunError):
+            attnc.attention("q_idx >= kv_idx", q, k[..., :8], v)
+        with self.assertRaises(attnc.ArgumentError):
+            attnc.attention("q_idx >= kv_idx", q.tolist(), k, v)
+
+    def test_needs_no_torch(self):
+        code = "import sys, attnc; attnc.Mod.parse('q_idx >= kv_idx'); sys.exit('torch' in sys.modules)"
+        path = {"PYTHONPATH": str(ROOT / "tools" / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.assertEqual(subprocess.run([sys.executable, "-c", code], env={**os.environ, **path}).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""What makes a mod be traced again, and what must not; what changed numbers do to its text; what is refused, and how.
+
+  python3 guards_test.py [-v ...]
+
+Prints SKIPPED where torch is not installed.
+"""
+
+import collections
+import dataclasses
+import functools
+import gc
+import pathlib
+import sys
+import types
+import unittest
+import weakref
+from unittest import mock
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "python"))
+try:
+    import torch
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+from attnc.torch import translation
+from attnc.torch.errors import UntranslatableError
+from attnc.torch.translation import translate
+
+LIMIT = 3
+CONFIG = types.ModuleType("config_of_a_user")
+CONFIG.limit = 3
+
+
+class Traces:
+    """Counts how often mods are traced."""
+
+    def __enter__(self):
+        real = translation.trace
+        self.count = 0
+
+        def counted(*args):
+            self.count += 1
+            return real(*args)
+
+        self.patch = mock.patch.object(translation, "trace", counted)
+        self.patch.__enter__()
+        return self
+
+    def __exit__(self, *exception):
+        self.patch.__exit__(*exception)
+
+
+class Holder:
+    shift = 1
+
+    def __init__(self, limit):
+        self.limit, self.unused = limit, 0
+
+    def mask(self, b, h, q, k):
+        return self.inner(q, k)
+
+    def inner(self, q, k):
+        return q - k < self.limit + self.shift
+
+    @property
+    def doubled(self):
+        return self.limit * 2
+
+
+def changes():
+    """Pairs of a mask_mod and a function that changes what it depends on."""
+    cell = 3
+
+    def of_cell(b, h, q, k):
+        return q - k < cell
+
+    def set_cell():
+        nonlocal cell
+        cell = 4
+
+    yield "closure", of_cell, set_cell
+
+    def of_nested(b, h, q, k):
+        return of_cell(b, h, q, k)
+
+    cell = 3
+    yield "closure of a closure", of_nested, set_cell
+    yield "global", lambda b, h, q, k: q - k < LIMIT, lambda: globals().update(LIMIT=4)
+    yield "attribute of a module", lambda b, h, q, k: q - k < CONFIG.limit, lambda: setattr(CONFIG, "limit", 4)
+    holder = Holder(3)
+    yield "attribute", holder.mask, lambda: setattr(holder, "limit", 4)
+    owner = Holder(5)
+    yield "attribute of a class", owner.mask, lambda: setattr(Holder, "shift", 4)
+    keeper = Holder(3)
+    yield "property", lambda b, h, q, k: q - k < keeper.doubled, lambda: setattr(keeper, "limit", 4)
+    named = Holder(3)
+    yield "getattr", lambda b, h, q, k: q - k < getattr(named, "limit"), lambda: setattr(named, "limit", 4)
+    items = [1, 3]
+    yield "list", lambda b, h, q, k: q - k < items[1], lambda: items.__setitem__(1, 4)
+    table = {"limit": 3}
+    yield "dict", lambda b, h, q, k: q - k < table["limit"], lambda: table.update(limit=4)
+
+    def of_default(b, h, q, k, limit=3):
+        return q - k < limit
+
+    yield "default", of_default, lambda: setattr(of_default, "__defaults__", (4,))
+
+    def of_two(limit, b, h, q, k):
+        return q - k < limit[0]
+
+    limits = [3]
+    yield "partial", functools.partial(of_two, limits), lambda: limits.__setitem__(0, 4)
+    kind = [3]
+    yield "type of a number", lambda b, h, q, k: q - k < kind[0] / 1 + 0 * q, lambda: kind.__setitem__(0, 3.0 + 1)
+
+    @dataclasses.dataclass
+    class Config:
+        limit: int = 3
+
+    config = Config()
+    yield "dataclass", lambda b, h, q, k: q - k < config.limit, lambda: setattr(config, "limit", 4)
+    module = torch.nn.Module()
+    module.register_buffer("limit", torch.tensor([3]))
+    yield (
+        "buffer",
+        lambda b, h, q, k: q - k < module.limit[0],
+        lambda: module.register_buffer("limit", torch.tensor([3, 4])),
+    )
+
+
+def make(window, scale=1.0, table=None):
+    table = torch.zeros(8) if table is None else table
+
+    def score_mod(score, b, h, q, k):
+        return torch.where(q - k <= window, score * scale + table[h], -float("inf"))
+
+    return score_mod
+
+
+class GuardsTest(unittest.TestCase):
+    def test_changes_are_seen(self):
+        for name, mask_mod, change in changes():
+            with self.subTest(name), Traces() as traces:
+                before = translate(None, mask_mod)
+                translate(None, mask_mod)
+                self.assertEqual(traces.count, 1)
+                change()
+                after = translate(None, mask_mod)
+                self.assertEqual(traces.count, 2)
+                self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
+        globals().update(LIMIT=3)
+        Holder.shift = 1
+
+    def test_what_code_does_not_read_is_no_change(self):
+        holder = Holder(6)
+        with Traces() as traces:
+            translate(None, holder.mask)
+            holder.unused = 7
+            translate(None, holder.mask)
+        self.assertEqual(traces.count, 1)
+
+    def test_new_closures_of_a_factory_are_not_traced_again(self):
+        with Traces() as traces:
+            first = translate(make(5))
+            table = torch.ones(8)
+            again = translate(make(5, table=table))
+        self.assertEqual(traces.count, 1)
+        self.assertIs(first.text, again.text)
+        self.assertIs(again.tensors["table"], table)
+
+    def test_shapes_dtypes_and_identity_of_tensors_count(self):
+        one, other = torch.zeros(8), torch.zeros(8)
+
+        def both(a, b_):
+            return lambda score, b, h, q, k: score + a[h] * b_[k]
+
+        with Traces() as traces:
+            translate(both(one, other))
+            translate(both(other, one))
+            self.assertEqual(traces.count, 1)
+            self.assertEqual(list(translate(both(one, one)).tensors), ["a"])
+            translate(both(one, torch.zeros(9)))
+            translate(both(one, torch.zeros(8, dtype=torch.bfloat16)))
+        self.assertEqual(traces.count, 4)
+
+    def test_numbers_that_change_become_scalars(self):
+        texts = [translate(make(window, table=torch.zeros(4))) for window in (5, 6, 7, 300)]
+        self.assertNotEqual(texts[0].text, texts[1].text)
+        self.assertEqual(texts[1].text, texts[2].text)
+        self.assertEqual(texts[2].text, texts[3].text)
+        self.assertEqual([list(t.scalars.values()) for t in texts[1:]], [[6], [7], [300]])
+        self.assertIn("scalar n", texts[1].text)
+        # Then another one, too; the first value is a scalar by now.
+        floats = [translate(make(window, scale, torch.zeros(4))) for window, scale in ((5, 1.0), (5, 0.5), (9, 0.25))]
+        self.assertEqual(floats[1].text, floats[2].text)
+        self.assertEqual(sorted(floats[2].scalars.values()), [0.25, 9])
+
+    def test_extents_that_change_become_free(self):
+        def of(size):
+            table = torch.zeros(size)
+            return translate(lambda score, b, h, q, k: score + table[(q - k).abs()])
+
+        texts = [of(size).text for size in (100, 101, 102)]
+        self.assertNotEqual(texts[0], texts[1])
+        self.assertEqual(texts[1], texts[2])
+        self.assertIn("dim N", texts[1])
+
+    def test_extents_of_the_problem_are_named(self):
+        def of(length, batch):
+            document_id = torch.zeros(batch, length, dtype=torch.int32)
+            mask_mod = lambda b, h, q, k: document_id[b, q] == document_id[b, k]
+            return translate(None, mask_mod, problem=(batch, 4, 4, length, length)).text
+
+        self.assertIn("tensor document_id: i32[B, KV_LEN]", of(64, 2))
+        self.assertEqual(of(64, 2), of(200, 3))
+
+    def test_what_cannot_be_compared_is_traced_each_time(self):
+        def opaque(b, h, q, k):
+            return q - k < globals()["LIMIT"]
+
+        with Traces() as traces:
+            translate(None, opaque)
+            translate(None, opaque)
+        self.assertEqual(traces.count, 2)
+
+    def test_sets_and_what_has_no_contents_to_see(self):
+        heads = {1, 2}
+        mask_mod = lambda b, h, q, k: (q >= k) & torch.tensor([i in heads for i in range(4)])[h]  # noqa: E731
+        with Traces() as traces:
+            translate(None, mask_mod)
+            translate(None, mask_mod)
+            self.assertEqual(traces.count, 1)
+            heads.add(3)
+            translate(None, mask_mod)
+            self.assertEqual(traces.count, 2)
+            limits = collections.deque([3])
+            queue = lambda b, h, q, k: q - k < limits[0]  # noqa: E731
+            translate(None, queue)
+            translate(None, queue)
+            self.assertEqual(traces.count, 4)
+
+    def test_modules_of_torch(self):
+        embedding = torch.nn.Embedding(64, 4)
+        with Traces() as traces:
+            for _ in range(2):
+                translation = translate(lambda s, b, h, q, k: s + embedding((q - k).abs())[h])
+        self.assertEqual(traces.count, 1)
+        self.assertIs(list(translation.tensors.values())[0], embedding.weight)
+        call = lambda s, b, h, q, k: s + embedding((q - k).abs())[h]  # noqa: E731
+        with Traces() as traces:
+            translate(call)
+            embedding = torch.nn.Embedding(64, 4)
+            self.assertIs(list(translate(call).tensors.values())[0], embedding.weight)
+        self.assertEqual(traces.count, 1)
+
+    def test_captured_tensors_are_not_kept(self):
+        holder = Holder(torch.zeros(8))
+        seen = [weakref.ref(holder), weakref.ref(holder.limit)]
+
+        def translated(held):
+            return translate(lambda s, b, h, q, k: s + held.limit[h] * functools.partial(max, held.shift)(1)).text
+
+        self.assertIn("f32[8]", translated(holder))
+        del holder
+        gc.collect()
+        self.assertEqual([reference() for reference in seen], [None, None])
+
+    def test_large_windows_fit(self):
+        window = sys.maxsize
+        self.assertIn("i64", translate(None, lambda b, h, q, k: q - k < window).text)
+
+
+class RefusalTest(unittest.TestCase):
+    def refused(self, score_mod=None, mask_mod=None):
+        with self.assertRaises(UntranslatableError) as caught:
+            translate(score_mod, mask_mod)
+        return str(caught.exception)
+
+    def test_operations_that_are_not_there_are_named(self):
+        table = torch.zeros(8)
+        self.assertIn("aten.sort", self.refused(lambda s, b, h, q, k: s + table.sort().values[h]))
+        self.assertIn("aten.digamma", self.refused(lambda s, b, h, q, k: torch.digamma(s)))
+        self.assertIn("position of a minimum", self.refused(lambda s, b, h, q, k: s + table.max(0).indices))
+
+    def test_steering_by_tensors(self):
+        def branch(s, b, h, q, k):
+            return s if q > k else s * 2
+
+        for mod in (branch, lambda s, b, h, q, k: s * q.item(), lambda s, b, h, q, k: s * int(q)):
+            self.assertIn("torch.where", self.refused(mod))
+
+    def test_results(self):
+        self.assertIn("!= 0", self.refused(None, lambda b, h, q, k: q & 1))
+        table = torch.zeros(8)
+        self.assertIn("shape (8,)", self.refused(lambda s, b, h, q, k: s + table))
+        self.assertIn("NoneType", self.refused(lambda s, b, h, q, k: None))
+
+    def test_captures(self):
+        doubles, seen = torch.zeros(8, dtype=torch.float64), torch.zeros(8)
+        self.assertIn("doubles.float()", self.refused(lambda s, b, h, q, k: s + doubles[h]))
+        self.assertIn("float64", self.refused(lambda s, b, h, q, k: s.double()))
+
+        def writes(s, b, h, q, k):
+            seen.add_(1)
+            return s
+
+        self.assertIn("pure function", self.refused(writes))
+
+    def test_views_that_are_written_through(self):
+        def writes(s, b, h, q, k):
+            copy = s.clone()
+            copy.view(1).add_(1)
+            return copy
+
+        self.assertIn("pure function", self.refused(writes))
+
+
+if __name__ == "__main__":
+    unittest.main()

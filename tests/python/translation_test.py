@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Holds what attnc makes of PyTorch callables against the callables themselves: out, lse and gradients.
+
+  python3 translation_test.py ATTNC [-v ...]
+
+Prints SKIPPED where torch or safetensors are not installed. Needs no GPU: attnc computes with its fp64 reference.
+"""
+
+import concurrent.futures
+import pathlib
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+try:
+    import torch
+    from attention import by_definition, relative_error, run_attnc
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+from attnc.torch.translation import translate
+from mods import CASES, Env
+
+ATTNC = sys.argv.pop(1)
+# Steps of the mod may fall otherwise where functions differ in the last place; these have none.
+TOLERANCE = 2e-6
+
+
+def functions_of(case, env):
+    found = case(env)
+    return found if isinstance(found, tuple) else (found, None)
+
+
+class Job:
+    def __init__(self, name, case):
+        env = Env()
+        self.name, (self.score_mod, self.mask_mod) = name, functions_of(case, env)
+        q, k, v, dout = (
+            env.normal(env.B, heads, rows, 16) * 2
+            for heads, rows in ((env.H, env.Q_LEN), (env.HKV, env.KV_LEN), (env.HKV, env.KV_LEN), (env.H, env.Q_LEN))
+        )
+        self.tensors = {"q": q, "k": k, "v": v, "dout": dout, "dlse": env.normal(env.B, env.H, env.Q_LEN)}
+        self.translation = translate(
+            self.score_mod, self.mask_mod, problem=(env.B, env.H, env.HKV, env.Q_LEN, env.KV_LEN)
+        )
+
+    def expected(self):
+        leaves = {name: self.tensors[name] for name in "qkv"}
+        leaves.update({name: x for name, x in self.translation.tensors.items() if x.is_floating_point()})
+        for x in leaves.values():
+            x.requires_grad_()
+        out, lse = by_definition(self.score_mod, self.mask_mod, *(self.tensors[name] for name in "qkv"))
+        dlse = torch.where(lse.isfinite(), self.tensors["dlse"].double(), 0)
+        grads = torch.autograd.grad(
+            [out, lse], list(leaves.values()), [self.tensors["dout"].double(), dlse], allow_unused=True
+        )
+        names = {name: f"d{name}" for name in "qkv"}
+        result = {names.get(name, f"d_{name}"): grad for name, grad in zip(leaves, grads) if grad is not None}
+        return {"out": out, "lse": lse, **result}
+
+    def wrong(self):
+        """What is wrong, in words; empty: nothing."""
+        try:
+            actual = run_attnc(ATTNC, self.translation, self.tensors, "--backward")
+        except RuntimeError as error:
+            return str(error)
+        expected = self.expected()
+        missing = [name for name, x in expected.items() if name not in actual and x.any()]
+        errors = {name: relative_error(actual[name], x) for name, x in expected.items() if name in actual}
+        coarse = {
+            f"d_{name}" for name, x in self.translation.tensors.items() if x.dtype in (torch.bfloat16, torch.float16)
+        }
+        wrong = {name: error for name, error in errors.items() if not error <= (1e-2 if name in coarse else TOLERANCE)}
+        return f"errors {wrong}, missing {missing}\n{self.translation.text}" if wrong or missing else ""
+
+
+class TranslationTest(unittest.TestCase):
+    def test_mods_mean_what_their_callables_do(self):
+        jobs = []
+        for name, case in CASES.items():
+            with self.subTest(name):
+                jobs.append(Job(name, case))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for job, wrong in zip(jobs, pool.map(Job.wrong, jobs)):
+                with self.subTest(job.name):
+                    self.assertFalse(wrong, wrong)
+        print(f"{len(jobs)} mods")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,30 @@
+"""attnc: an attention compiler. A few lines of text in, CUDA kernels out.
+
+    mod = attnc.Mod.parse("where(q_idx >= kv_idx, 30 * tanh(score / 30), -inf)")
+    out = attnc.attention(mod, q, k, v)
+
+`attnc.torch` has FlexAttention's interface with gradients, and needs torch. Nothing else here needs torch, or a GPU.
+"""
+
+from .attention import attention
+from .errors import ArgumentError, Error, InternalError, ModError, RunError
+from .mod import CapturedValue, Mod
+
+__all__ = [
+    "ArgumentError",
+    "CapturedValue",
+    "Error",
+    "InternalError",
+    "Mod",
+    "ModError",
+    "RunError",
+    "attention",
+    "version",
+]
+
+
+def version():
+    """Of the library, as text."""
+    from ._library import library
+
+    return library().attnc_version_text().decode()

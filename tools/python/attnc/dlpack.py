@@ -1,0 +1,72 @@
+"""Tensors of other libraries, by DLPack, and memory that those libraries own."""
+
+import ctypes
+import importlib
+from ctypes import byref
+
+from ._library import Tensor, check, library
+from .errors import ArgumentError
+
+_CPU_DEVICES, _CUDA_DEVICES = (1, 3), (2, 13)  # kDLCPU, kDLCUDAHost; kDLCUDA, kDLCUDAManaged
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+
+
+def is_on_gpu(array, name):
+    if not hasattr(array, "__dlpack_device__"):
+        raise ArgumentError(
+            f"{name} is {type(array).__name__}", "give a tensor that has DLPack: of torch, NumPy, CuPy, JAX"
+        )
+    kind, _ = array.__dlpack_device__()
+    if kind in _CPU_DEVICES:
+        return False
+    if kind in _CUDA_DEVICES:
+        return True
+    raise ArgumentError(f"{name} is on DLPack's device {kind}", "move it to a CUDA device or to the CPU")
+
+
+class View:
+    """A struct that borrows a tensor's memory. Keep it as long as the struct is used."""
+
+    def __init__(self, array, name, on_gpu, wait=None, writes=False):
+        """`wait`: on a GPU, the stream that waits for what is done with the tensor; -1: none."""
+        if is_on_gpu(array, name) != on_gpu:
+            raise ArgumentError(f"{name} is on another device than q", "move it there")
+        self.capsule = array.__dlpack__(stream=wait) if on_gpu else array.__dlpack__()
+        self.struct, place = Tensor(), int(on_gpu)
+        if _is_valid(self.capsule, b"dltensor_versioned"):
+            managed = _pointer(self.capsule, b"dltensor_versioned")
+            check(library().attnc_tensor_from_dlpack_versioned(managed, place, int(writes), byref(self.struct)))
+        else:
+            managed = _pointer(self.capsule, b"dltensor")
+            check(library().attnc_tensor_from_dlpack(managed, place, byref(self.struct)))
+
+
+class Memory:
+    """Makes tensors beside an array, by the library that the array is of."""
+
+    def __init__(self, array):
+        self.array = array
+        self.library = type(array).__module__.partition(".")[0]
+        if self.library not in ("torch", "numpy", "cupy"):
+            raise ArgumentError(
+                f"attnc cannot make tensors of {type(array).__name__}", "give out=, a tensor that attnc may write into"
+            )
+
+    def empty(self, shape, dtype=None):
+        """Uninitialised, dense; `dtype`: a name, or that of the array."""
+        module = importlib.import_module(self.library)
+        if self.library == "torch":
+            return module.empty(
+                shape, dtype=getattr(module, dtype) if dtype else self.array.dtype, device=self.array.device
+            )
+        return module.empty(shape, dtype=dtype or self.array.dtype)
+
+    def stream(self):
+        """The CUDA stream that the library computes on."""
+        module = importlib.import_module(self.library)
+        if self.library == "torch":
+            return module.cuda.current_stream(self.array.device).cuda_stream
+        return module.cuda.get_current_stream().ptr

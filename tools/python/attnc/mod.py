@@ -1,0 +1,78 @@
+"""Mods: text in, checked program out."""
+
+import ctypes
+import dataclasses
+import os
+
+from ._library import DTYPE_NAMES, KINDS, CaptureInfo, Define, Handle, ModInfo, ParseOptions, check, library
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedValue:
+    """What a mod needs at launch. `kind`: "tensor", "int", "float" or "bool"; of a tensor also its dtype ("f32") and
+    extents ("4", "H", "KV_LEN", or a free name)."""
+
+    name: str
+    kind: str
+    dtype: str | None = None
+    extents: tuple = ()
+
+
+class Mod:
+    """A parsed and checked mod: what is special about an attention. Immutable; any thread may use it."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        info = ModInfo()
+        check(library().attnc_mod_get_info(handle.address, ctypes.byref(info)))
+        self.name, self.hash = info.name.decode(), info.hash.decode()
+        self.has_score_mod, self.has_mask_mod = bool(info.has_score_mod), bool(info.has_mask_mod)
+        self.captures = tuple(self._capture(index) for index in range(info.capture_count))
+
+    @classmethod
+    def parse(cls, text, *, name="<mod>", defines=None):
+        """Reads a mod: a text with a score_mod and a mask_mod, or either, with its captures declared, or a bare
+        expression ("q_idx >= kv_idx"). `defines` overrides constants of the mod: {"WINDOW": 512}. Raises ModError with
+        the places of all errors. dsl/SPEC.md of the source is the language."""
+        options, keep = _options(name, defines)
+        data = text.encode()
+        return cls(_made("attnc_mod_parse", data, len(data), ctypes.byref(options), keep=keep))
+
+    @classmethod
+    def parse_ir(cls, text, *, name="<ir>"):
+        """Reads IR text, as `ir` gives it."""
+        data = text.encode()
+        return cls(_made("attnc_mod_parse_ir", data, len(data), name.encode()))
+
+    @classmethod
+    def load(cls, path, *, defines=None):
+        """Reads a file; one named *.ir as IR text."""
+        options, keep = _options("", defines)
+        return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))
+
+    @property
+    def ir(self):
+        """The program after all passes, as text."""
+        return library().attnc_mod_ir(self._handle.address).decode()
+
+    def _capture(self, index):
+        info = CaptureInfo()
+        check(library().attnc_mod_get_capture(self._handle.address, index, ctypes.byref(info)))
+        if KINDS[info.kind] != "tensor":
+            return CapturedValue(info.name.decode(), KINDS[info.kind])
+        extents = tuple(info.extent[axis].decode() for axis in range(info.rank))
+        return CapturedValue(info.name.decode(), "tensor", DTYPE_NAMES[info.dtype], extents)
+
+    def __repr__(self):
+        return f"<attnc.Mod {self.name} {self.hash[:12]}>"
+
+
+def _made(function, *arguments, keep=None):
+    return Handle(function, *arguments, destroyer="attnc_mod_destroy")
+
+
+def _options(name, defines):
+    """The struct, and what has to stay alive for it."""
+    pairs = [(key.encode(), repr(value).encode()) for key, value in (defines or {}).items()]
+    array = (Define * len(pairs))(*pairs)
+    return ParseOptions(name=name.encode(), defines=array, define_count=len(pairs)), (pairs, array)

@@ -1,0 +1,27 @@
+"""FlexAttention's interface over attnc's kernels: change the import, and nothing else.
+
+    from attnc.torch import flex_attention, create_block_mask
+
+Needs torch 2.6 or later.
+"""
+
+from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks
+
+from .block_mask import BlockMask, create_block_mask
+from .errors import UntranslatableError
+from .flex import AuxOutput, AuxRequest, flex_attention
+from .translation import Translation, translate
+
+__all__ = [
+    "AuxOutput",
+    "AuxRequest",
+    "BlockMask",
+    "Translation",
+    "UntranslatableError",
+    "and_masks",
+    "create_block_mask",
+    "flex_attention",
+    "noop_mask",
+    "or_masks",
+    "translate",
+]

@@ -1,0 +1,193 @@
+"""Values of an ATen graph while it is translated: functions of their indices, of which no element is computed before it
+is asked for. So `u = t * 2; u[h]` is one gather and one product, whatever the size of t.
+"""
+
+import dataclasses
+import typing
+
+import torch
+
+from .errors import UntranslatableError
+
+IR_TYPES = {
+    torch.bool: "bool",
+    torch.uint8: "i32",
+    torch.int8: "i32",
+    torch.int16: "i32",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "f32",
+    torch.bfloat16: "f32",
+    torch.float32: "f32",
+}
+# Sums over as many elements and more are loops of the kernel, like those of the mod language (dsl/SPEC.md, section 5).
+LOOP_FROM = 16
+MOST_UNROLLED = 4096
+
+
+def ir_type(dtype):
+    """The type that values of a dtype are computed in. As in a compiled FlexAttention, half precision is computed in
+    f32."""
+    if dtype not in IR_TYPES:
+        raise UntranslatableError(
+            f"attnc does not compute in {dtype}: convert the tensor to torch.float32 outside of the mod"
+        )
+    return IR_TYPES[dtype]
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """The extent of an axis of a captured tensor, which need not be known to a program."""
+
+    capture: int
+    axis: int
+    size: int
+
+
+@dataclasses.dataclass
+class Array:
+    """`meta` is the fake tensor that torch computed: dtype and shape. `extents` has an Axis where a size is that of a
+    captured tensor, `element` gives the value at a tuple of i32 and i64 values, and `loops` is how many sums are inside
+    one another in it."""
+
+    meta: torch.Tensor
+    extents: tuple
+    element: typing.Callable
+    loops: int = 0
+    memo: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def dtype(self):
+        return self.meta.dtype
+
+    @property
+    def rank(self):
+        return len(self.extents)
+
+    @property
+    def shape(self):
+        return tuple(extent.size if isinstance(extent, Axis) else extent for extent in self.extents)
+
+    @property
+    def type(self):
+        return ir_type(self.dtype)
+
+    def at(self, indices):
+        """The element, computed once."""
+        key = tuple(index.number for index in indices)
+        value = self.memo.get(key)
+        if value is None:
+            value = self.memo[key] = self.element(indices)
+        return value
+
+
+class Lowering:
+    """What handlers of operations need: the builder, and how arrays are made of arrays."""
+
+    def __init__(self, builder):
+        self.builder = builder
+        self.constants = []  # (capture, tensor): tables that the mod holds itself
+
+    # ---- Extents ----
+
+    def fixed(self, extent):
+        """The size as a number that the program may be made for."""
+        if not isinstance(extent, Axis):
+            return extent
+        self.builder.captures[extent.capture].fixed.add(extent.axis)
+        return extent.size
+
+    def size(self, extent, type):
+        """The size as a value."""
+        if isinstance(extent, Axis):
+            return self.builder.cast(self.builder.extent(extent.capture, extent.axis), type)
+        return self.builder.const(extent, type)
+
+    def index(self, number):
+        return self.builder.const(number, "i32" if number == int(number) and abs(number) < 2**31 else "i64")
+
+    def inside(self, index, extent):
+        """An index of the mod: negative ones count from the end. Those outside are clamped by every gather."""
+        b = self.builder
+        if b.is_non_negative(index):
+            return index
+        from_end = b.op("add", index, self.size(extent, index.type))
+        if index.is_const:
+            return from_end
+        return b.select(b.compare("lt", index, b.const(0, index.type)), from_end, index)
+
+    # ---- Arrays ----
+
+    def array(self, meta, extents, element, *of):
+        return Array(meta, tuple(extents), element, max((a.loops for a in of if isinstance(a, Array)), default=0))
+
+    def value(self, operand, indices, type):
+        """The element of an operand that belongs to `indices` of a result it is broadcast to, or a number."""
+        if not isinstance(operand, Array):
+            return self.builder.const(operand, type)
+        mine = indices[len(indices) - operand.rank :]
+        zero = self.index(0)
+        mine = tuple(zero if extent == 1 else index for extent, index in zip(operand.extents, mine))
+        return self.builder.cast(operand.at(mine), type)
+
+    def broadcast(self, meta, operands):
+        """Extents of a result: those of captured tensors where an operand has them."""
+        extents = list(meta.shape)
+        for operand in operands:
+            if isinstance(operand, Array):
+                for axis in range(-operand.rank, 0):
+                    if isinstance(operand.extents[axis], Axis) and operand.extents[axis].size == extents[axis]:
+                        extents[axis] = operand.extents[axis]
+        return extents
+
+    def elementwise(self, meta, function, *operands):
+        """function(values...) -> value; operands are pairs (Array or number, type)."""
+        arrays = [operand for operand, _ in operands]
+
+        def element(indices):
+            return function(*[self.value(operand, indices, type) for operand, type in operands])
+
+        return self.array(meta, self.broadcast(meta, arrays), element, *arrays)
+
+    def reduce(self, meta, array, dims, keepdim, fold, sum_of=None, start=None):
+        """A fold over axes in the order of the index; `sum_of(value)`, if the fold is a sum of that, may be a loop."""
+        dims = sorted({dim % array.rank for dim in dims}) if array.rank else []
+        counts = [self.fixed(array.extents[dim]) for dim in dims]
+        total = 1
+        for count in counts:
+            total *= count
+        is_loop = sum_of is not None and total >= LOOP_FROM
+        if not is_loop and total > MOST_UNROLLED:
+            raise UntranslatableError(f"a reduction over {total} elements; at most {MOST_UNROLLED} can be unrolled")
+        kept = [extent for axis, extent in enumerate(array.extents) if axis not in dims]
+        extents = [1 if axis in dims else extent for axis, extent in enumerate(array.extents)] if keepdim else kept
+
+        def merge(indices, inner):
+            outer = iter([index for axis, index in enumerate(indices) if axis not in dims] if keepdim else indices)
+            inner = iter(inner)
+            return tuple(next(inner) if axis in dims else next(outer) for axis in range(array.rank))
+
+        def looped(indices):
+            # The innermost loop has the smallest number, and all those within an element have smaller ones.
+            iters = [
+                self.builder.iter(array.loops + len(dims) - 1 - place, count) for place, count in enumerate(counts)
+            ]
+            value = sum_of(array.at(merge(indices, iters)))
+            for iter in reversed(iters):
+                value = self.builder.sum(iter, value)
+            return value
+
+        def unrolled(indices):
+            result = start
+            for number in range(total):
+                inner = []
+                for count in reversed(counts):
+                    inner.insert(0, self.index(number % count))
+                    number //= count
+                value = array.at(merge(indices, inner))
+                result = value if result is None else fold(result, value)
+            return result
+
+        result = self.array(meta, extents, looped if is_loop else unrolled, array)
+        result.loops += len(dims) if is_loop else 0
+        return result

@@ -1,0 +1,248 @@
+"""Arithmetic, powers, and functions of floats."""
+
+import math
+
+import torch
+
+from ..arrays import Array
+from .table import arithmetic, converted, op
+
+
+def scaled(low, out, b, alpha):
+    """b * alpha, in the type of the result."""
+    if alpha == 1:
+        return b
+    if not isinstance(b, Array):
+        return b * alpha
+    b = converted(low, b, out.dtype)
+    return arithmetic(low, b.meta, lambda x: low.builder.op("mul", x, low.builder.const(alpha, x.type)), b)
+
+
+# ---- Arithmetic ----
+
+
+@op("add")
+def add(low, out, a, b, alpha=1):
+    name = "or" if out.dtype == torch.bool else "add"
+    return arithmetic(low, out, lambda x, y: low.builder.op(name, x, y), a, scaled(low, out, b, alpha))
+
+
+@op("sub")
+def sub(low, out, a, b, alpha=1):
+    return arithmetic(low, out, lambda x, y: low.builder.op("sub", x, y), a, scaled(low, out, b, alpha))
+
+
+@op("rsub")
+def rsub(low, out, a, b, alpha=1):
+    return arithmetic(low, out, lambda x, y: low.builder.op("sub", y, x), scaled(low, out, a, alpha), b)
+
+
+@op("mul")
+def mul(low, out, a, b):
+    name = "and" if out.dtype == torch.bool else "mul"
+    return arithmetic(low, out, lambda x, y: low.builder.op(name, x, y), a, b)
+
+
+def truncated(low, x, y):
+    """The quotient of integers, towards zero."""
+    b = low.builder
+    zero = b.const(0, x.type)
+    quotient = b.op("floor_div", b.op("abs", x), b.op("abs", y))
+    differ = b.compare("ne", b.compare("lt", x, zero), b.compare("lt", y, zero))
+    return b.select(differ, b.op("neg", quotient), quotient)
+
+
+@op("div", "true_divide", "divide")
+def div(low, out, a, b, rounding_mode=None):
+    ops = low.builder
+
+    def function(x, y):
+        if rounding_mode == "floor":
+            return ops.op("floor_div", x, y)
+        if rounding_mode == "trunc":
+            return ops.op("trunc", ops.op("div", x, y)) if x.type == "f32" else truncated(low, x, y)
+        return ops.op("div", x, y)
+
+    return arithmetic(low, out, function, a, b)
+
+
+@op("floor_divide")
+def floor_divide(low, out, a, b):
+    return div(low, out, a, b, "floor")
+
+
+@op("remainder")
+def remainder(low, out, a, b):
+    return arithmetic(low, out, lambda x, y: low.builder.op("mod", x, y), a, b)
+
+
+@op("fmod")
+def fmod(low, out, a, b):
+    ops = low.builder
+
+    def function(x, y):
+        result = ops.op("mod", ops.op("abs", x), ops.op("abs", y))
+        return ops.select(ops.compare("lt", x, ops.const(0, x.type)), ops.op("neg", result), result)
+
+    return arithmetic(low, out, function, a, b)
+
+
+@op("neg")
+def neg(low, out, a):
+    return arithmetic(low, out, lambda x: low.builder.op("neg", x), a)
+
+
+@op("abs")
+def absolute(low, out, a):
+    return arithmetic(low, out, lambda x: x if x.type == "bool" else low.builder.op("abs", x), a)
+
+
+@op("sign")
+def sign(low, out, a):
+    ops = low.builder
+
+    def function(x):
+        if x.type == "bool":
+            return x
+        zero = ops.const(0, x.type)
+        below = ops.select(ops.compare("lt", x, zero), ops.const(-1, x.type), zero)
+        return ops.select(ops.compare("lt", zero, x), ops.const(1, x.type), below)
+
+    return arithmetic(low, out, function, a)
+
+
+@op("reciprocal")
+def reciprocal(low, out, a):
+    return arithmetic(low, out, lambda x: low.builder.op("div", low.builder.const(1, "f32"), x), a)
+
+
+# ---- Powers ----
+
+
+def power_of(ops, base, count):
+    """base ** count by squaring, count >= 1."""
+    result, square = None, base
+    while True:
+        if count & 1:
+            result = square if result is None else ops.op("mul", result, square)
+        count >>= 1
+        if not count:
+            return result
+        square = ops.op("mul", square, square)
+
+
+def power_of_ints(ops, base, exponent):
+    """A step for each bit of the exponent; 0 where it is negative."""
+    type = base.type
+    zero, result = ops.const(0, type), ops.const(1, type)
+    for bit in range(31 if type == "i32" else 63):
+        is_set = ops.compare("ne", ops.op("and", exponent, ops.const(1 << bit, type)), zero)
+        result = ops.select(is_set, ops.op("mul", result, base), result)
+        base = ops.op("mul", base, base)
+    return ops.select(ops.compare("lt", exponent, zero), zero, result)
+
+
+@op("pow")
+def power(low, out, base, exponent):
+    ops = low.builder
+
+    def known(x):
+        if exponent == int(exponent) and abs(exponent) <= 64:
+            one = ops.const(1, x.type)
+            if exponent == 0:
+                return one
+            result = power_of(ops, x, abs(int(exponent)))
+            return ops.op("div", one, result) if exponent < 0 else result
+        if x.type != "f32":
+            return power_of(ops, x, int(exponent))
+        if abs(exponent) == 0.5:
+            return ops.op("sqrt" if exponent > 0 else "rsqrt", x)
+        return ops.op("pow", x, ops.const(exponent, "f32"))
+
+    def general(x, y):
+        if x.type != "f32":
+            return power_of_ints(ops, x, y)
+        if not isinstance(base, Array) and base == 2:
+            return ops.op("exp2", y)
+        return ops.op("pow", x, y)
+
+    if isinstance(exponent, Array):
+        return arithmetic(low, out, general, base, exponent)
+    return arithmetic(low, out, known, base)
+
+
+@op("exp2")
+def exp2(low, out, a):
+    return arithmetic(low, out, lambda x: low.builder.op("exp2", x), a)
+
+
+# ---- Functions of floats ----
+
+
+def function_of_floats(name):
+    return lambda low, out, a: arithmetic(low, out, lambda x: low.builder.op(name, x), a)
+
+
+for _name in ("exp", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf"):
+    op(_name)(function_of_floats(_name))
+
+
+@op("log10")
+def log10(low, out, a):
+    ops = low.builder
+    return arithmetic(low, out, lambda x: ops.op("mul", ops.op("log", x), ops.const(1 / math.log(10), "f32")), a)
+
+
+def expm1_of(ops, x):
+    """By tanh around 0, where the difference would lose its digits."""
+    one, half = ops.const(1, "f32"), ops.op("tanh", ops.op("mul", x, ops.const(0.5, "f32")))
+    near = ops.op("div", ops.op("add", half, half), ops.op("sub", one, half))
+    return ops.select(ops.compare("lt", ops.op("abs", x), one), near, ops.op("sub", ops.op("exp", x), one))
+
+
+@op("expm1")
+def expm1(low, out, a):
+    return arithmetic(low, out, lambda x: expm1_of(low.builder, x), a)
+
+
+@op("sinh")
+def sinh(low, out, a):
+    ops = low.builder
+    return arithmetic(
+        low,
+        out,
+        lambda x: ops.op(
+            "mul", ops.op("sub", expm1_of(ops, x), expm1_of(ops, ops.op("neg", x))), ops.const(0.5, "f32")
+        ),
+        a,
+    )
+
+
+@op("cosh")
+def cosh(low, out, a):
+    ops = low.builder
+    return arithmetic(
+        low,
+        out,
+        lambda x: ops.op(
+            "mul", ops.op("add", ops.op("exp", x), ops.op("exp", ops.op("neg", x))), ops.const(0.5, "f32")
+        ),
+        a,
+    )
+
+
+def rounding(name):
+    return lambda low, out, a: arithmetic(low, out, lambda x: low.builder.op(name, x) if x.type == "f32" else x, a)
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    op(_name)(rounding(_name))
+
+
+@op("relu")
+def relu(low, out, a):
+    ops = low.builder
+    # Not max: at 0 there is no gradient.
+    return arithmetic(
+        low, out, lambda x: ops.select(ops.compare("le", x, ops.const(0, x.type)), ops.const(0, x.type), x), a
+    )

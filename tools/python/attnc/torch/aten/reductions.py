@@ -1,0 +1,140 @@
+"""Folds, sums and products along axes."""
+
+import math
+
+import torch
+
+from ..arrays import LOOP_FROM, ir_type
+from ..errors import UntranslatableError
+from .table import converted, op
+
+
+def dims_of(array, dim):
+    return list(range(array.rank)) if dim is None or dim == [] else [dim] if isinstance(dim, int) else list(dim)
+
+
+def summed(low, out, array, dims, keepdim):
+    ops, type = low.builder, array.type
+    return low.reduce(out, array, dims, keepdim, lambda x, y: ops.op("add", x, y), lambda x: x, ops.const(0, type))
+
+
+@op("sum")
+def sum_(low, out, a, dim=None, keepdim=False, dtype=None):
+    return summed(low, out, converted(low, a, out.dtype), dims_of(a, dim), keepdim)
+
+
+@op("mean")
+def mean(low, out, a, dim=None, keepdim=False, dtype=None):
+    dims, count = dims_of(a, dim), 1
+    for axis in dims:
+        count *= low.fixed(a.extents[axis])
+    total = summed(low, out, converted(low, a, out.dtype), dims, keepdim)
+    return low.elementwise(out, lambda x: low.builder.op("div", x, low.builder.const(count, "f32")), (total, "f32"))
+
+
+def folded(name, bool_name=None):
+    def handler(low, out, a, dim=None, keepdim=False, **_):
+        if a.dtype == torch.bool and out.dtype == torch.bool:
+            return low.reduce(out, a, dims_of(a, dim), keepdim, lambda x, y: low.builder.op(bool_name, x, y))
+        a = converted(low, a, out.dtype)
+        return low.reduce(out, a, dims_of(a, dim), keepdim, lambda x, y: low.builder.op(name, x, y))
+
+    return handler
+
+
+op("amax")(folded("max", "or"))
+op("amin")(folded("min", "and"))
+op("prod")(folded("mul"))
+
+
+def extreme(reduced):
+    def refuse(_):
+        raise UntranslatableError("the position of a minimum or maximum is not computed, its value alone")
+
+    def handler(low, out, a, dim=None, keepdim=False):
+        if isinstance(out, torch.Tensor):
+            return reduced(low, out, a, dim, keepdim)
+        return [reduced(low, out[0], a, dim, keepdim), low.array(out[1], out[1].shape, refuse)]
+
+    return handler
+
+
+op("max")(extreme(folded("max", "or")))
+op("min")(extreme(folded("min", "and")))
+
+
+def counted(is_all):
+    """any, all; a loop counts, for it has no other fold."""
+    name = "and" if is_all else "or"
+
+    def handler(low, out, a, dim=None, keepdim=False):
+        ops, dims = low.builder, dims_of(a, dim)
+        if math.prod(low.fixed(a.extents[axis]) for axis in dims) < LOOP_FROM:
+            truth = converted(low, a, torch.bool)
+            return low.reduce(
+                out, truth, dims, keepdim, lambda x, y: ops.op(name, x, y), None, ops.const(is_all, "bool")
+            )
+
+        def one(x):
+            return ops.cast(ops.op("not", x) if is_all else x, "i32")
+
+        truth = converted(low, a, torch.bool)
+        counts = low.array(torch.empty_like(a.meta, dtype=torch.int32), a.extents, lambda i: one(truth.at(i)), truth)
+        total = summed(low, torch.empty_like(out, dtype=torch.int32), counts, dims, keepdim)
+        return low.elementwise(
+            out, lambda x: ops.compare("eq" if is_all else "ne", x, ops.const(0, "i32")), (total, "i32")
+        )
+
+    return handler
+
+
+op("any")(counted(False))
+op("all")(counted(True))
+
+
+@op("linalg_vector_norm")
+def vector_norm(low, out, a, ord=2, dim=None, keepdim=False, dtype=None):
+    ops, dims = low.builder, dims_of(a, dim)
+    magnitude = low.elementwise(a.meta, lambda x: ops.op("abs", x), (a, "f32"))
+    if abs(ord) == math.inf:
+        return low.reduce(out, magnitude, dims, keepdim, lambda x, y: ops.op("max" if ord > 0 else "min", x, y))
+    if ord not in (1, 2):
+        raise UntranslatableError(f"a norm of order {ord}; there are 1, 2 and infinity")
+    if ord == 1:
+        return summed(low, out, magnitude, dims, keepdim)
+    squares = low.elementwise(a.meta, lambda x: ops.op("mul", x, x), (a, "f32"))
+    return low.elementwise(out, lambda x: ops.op("sqrt", x), (summed(low, out, squares, dims, keepdim), "f32"))
+
+
+def product(low, out, a, b, a_axes, b_axes):
+    """Sums a[...] * b[...] over their shared last index. `a_axes(result, k)` and `b_axes` give the indices of the
+    factors."""
+    type, ops = ir_type(out.dtype), low.builder
+    terms_meta = torch.empty((*out.shape, a.shape[-1]), dtype=out.dtype, device="meta")
+
+    def element(indices):
+        left, right = a.at(a_axes(indices[:-1], indices[-1])), b.at(b_axes(indices[:-1], indices[-1]))
+        return ops.op("mul", ops.cast(left, type), ops.cast(right, type))
+
+    terms = low.array(terms_meta, [*out.shape, a.extents[-1]], element, a, b)
+    return summed(low, out, terms, [len(out.shape)], False)
+
+
+@op("dot", "vdot")
+def dot(low, out, a, b):
+    return product(low, out, a, b, lambda i, k: (k,), lambda i, k: (k,))
+
+
+@op("mv")
+def mv(low, out, a, b):
+    return product(low, out, a, b, lambda i, k: (i[0], k), lambda i, k: (k,))
+
+
+@op("mm")
+def mm(low, out, a, b):
+    return product(low, out, a, b, lambda i, k: (i[0], k), lambda i, k: (k, i[1]))
+
+
+@op("bmm")
+def bmm(low, out, a, b):
+    return product(low, out, a, b, lambda i, k: (i[0], i[1], k), lambda i, k: (i[0], k, i[2]))

@@ -1,0 +1,86 @@
+"""Block masks, as FlexAttention has them.
+
+attnc needs none: what a kernel gains from is made of mask_mod when it is launched. So `create_block_mask` evaluates
+nothing, and lists of blocks are made, by PyTorch, if somebody asks for them. Lists that somebody else made are kept to.
+"""
+
+import weakref
+
+import torch
+from torch.nn.attention import flex_attention as flex
+
+_LISTS = frozenset(
+    f"{kind}{axis}_{part}" for kind in ("", "full_") for axis in ("kv", "q") for part in ("num_blocks", "indices")
+)
+
+
+class BlockMask(flex.BlockMask):
+    """FlexAttention's BlockMask; one of create_block_mask has lists only after they were asked for."""
+
+    @classmethod
+    def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size):
+        mask = cls.__new__(cls)
+        mask.mask_mod, mask.seq_lengths, mask.BLOCK_SIZE = mask_mod, (q_len, kv_len), block_size
+        mask._of = (batch, heads, device)
+        return mask
+
+    def __getattr__(self, name):
+        # Only what is not there comes here.
+        if name not in _LISTS or "_of" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+        batch, heads, device = self._of
+        made = flex.create_block_mask(
+            self.mask_mod, batch, heads, *self.seq_lengths, device=device, BLOCK_SIZE=self.BLOCK_SIZE
+        )
+        for attribute in _LISTS:
+            self.__dict__[attribute] = getattr(made, attribute)
+        return self.__dict__[name]
+
+    @property
+    def shape(self):
+        if "kv_indices" in self.__dict__:
+            return super().shape
+        return (*self._of[:2], *self.seq_lengths)
+
+    @property
+    def device(self):
+        return self._of[2] if "_of" in self.__dict__ else self.kv_num_blocks.device
+
+
+def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
+    """As torch.nn.attention.flex_attention.create_block_mask. Takes no time: a kernel evaluates mask_mod when it is
+    first launched with the mask, block by block; tensors that mask_mod captures are read then."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    block_size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return BlockMask._lazy(mask_mod, B or 1, H or 1, Q_LEN, KV_LEN, device, block_size)
+
+
+_listed = weakref.WeakKeyDictionary()  # a BlockMask -> the mask_mod that keeps to its lists
+
+
+def mask_mod_of(mask):
+    """What says which scores of a BlockMask live; its lists count, too, unless they are made of mask_mod."""
+    if isinstance(mask, BlockMask) and "_of" in mask.__dict__:
+        return mask.mask_mod
+    found = _listed.get(mask)
+    if found is None:
+        found = _listed[mask] = _keeping_to_lists(mask)
+    return found
+
+
+def _keeping_to_lists(mask):
+    state = flex._ordered_to_dense(mask.kv_num_blocks, mask.kv_indices).to(torch.uint8)
+    if mask.full_kv_num_blocks is not None:
+        state += 2 * flex._ordered_to_dense(mask.full_kv_num_blocks, mask.full_kv_indices).to(torch.uint8)
+    mask_mod, (q_block, kv_block) = mask.mask_mod, mask.BLOCK_SIZE
+    one_batch, one_head = state.shape[0] == 1, state.shape[1] == 1
+
+    def listed(b, h, q_idx, kv_idx):
+        block = state[0 if one_batch else b, 0 if one_head else h, q_idx // q_block, kv_idx // kv_block]
+        return (block >= 2) | ((block == 1) & mask_mod(b, h, q_idx, kv_idx))
+
+    return listed

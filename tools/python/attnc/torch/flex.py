@@ -1,0 +1,127 @@
+"""FlexAttention's interface: flex_attention with PyTorch's signature, over attnc."""
+
+import torch
+from torch.nn.attention import flex_attention as flex
+
+from .autograd import attend
+from .block_mask import mask_mod_of
+from .translation import translate
+
+# PyTorch before 2.9 has none of these two.
+AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOutput", None)
+
+
+_is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
+
+def _place(tensor):
+    """Its device; of a GPU the number, which is quicker to get."""
+    return tensor.get_device() if tensor.is_cuda else tensor.device
+
+
+_checked = set()  # kinds of operands that are known to fit
+
+
+def _check(query, key, value, enable_gqa, block_mask):
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dims; it must be [B, H, L, E]")
+        if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+            raise ValueError(f"{name} is {tensor.dtype}; attnc computes bfloat16, float16 and float32: convert it")
+        if tensor.dtype != query.dtype or tensor.device != query.device:
+            raise ValueError(
+                f"{name} is {tensor.dtype} on {tensor.device}, query {query.dtype} on {query.device}: make them alike"
+            )
+    if query.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"query is on {query.device}; attnc computes on CUDA devices and on the CPU")
+    heads, kv_heads = query.shape[1], key.shape[1]
+    if not enable_gqa and heads != kv_heads:
+        raise ValueError(f"query has {heads} heads, key {kv_heads}: set enable_gqa=True for grouped queries")
+    if kv_heads == 0 or heads % kv_heads:
+        raise ValueError(f"query has {heads} heads, which is no multiple of the {kv_heads} of key")
+    if block_mask is None:
+        if query.shape[0] != key.shape[0]:
+            raise ValueError(
+                f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal without a block_mask"
+            )
+        return
+    lengths = block_mask.seq_lengths
+    if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
+        raise ValueError(
+            f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
+            f"{key.shape[2]}: create one of these lengths, or use block_mask._adjust(q_len, kv_len)"
+        )
+
+
+def _covers_all(block_mask):
+    large = getattr(flex, "_LARGE_SPARSE_BLOCK_SIZE", 1 << 30)
+    return tuple(block_mask.BLOCK_SIZE) == (large, large)
+
+
+def flex_attention(
+    query,
+    key,
+    value,
+    score_mod=None,
+    block_mask=None,
+    scale=None,
+    enable_gqa=False,
+    return_lse=False,
+    kernel_options=None,
+    *,
+    return_aux=None,
+):
+    """torch.nn.attention.flex_attention.flex_attention, by kernels that attnc makes of score_mod and
+    block_mask.mask_mod.
+
+    Nothing has to be compiled with torch.compile. Mods are taken as they are: closures over tensors included, whose
+    gradients are computed if they require them. On the CPU attnc computes with its fp64 reference, slowly.
+    `kernel_options` are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod that
+    cannot be translated.
+    """
+    arguments = query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux
+    # A graph is broken here: mods are traced outside of it.
+    return (_outside_of_graphs if torch.compiler.is_compiling() else _flex_attention)(*arguments)
+
+
+def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux):
+    if _is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    of_mask = None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+    kind = (
+        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, _place(query), _place(key),
+        _place(value), enable_gqa, of_mask,
+    )  # fmt: skip
+    if kind not in _checked:
+        _check(query, key, value, enable_gqa, block_mask)
+        if len(_checked) >= 4096:
+            _checked.clear()
+        _checked.add(kind)
+    if return_lse and return_aux is not None:
+        raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
+    mask_mod = None
+    if block_mask is not None:
+        if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
+            raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
+        mask_mod = (
+            None if block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask) else mask_mod_of(block_mask)
+        )
+    batch, heads, q_len, head_dim = query.shape
+    translation = translate(
+        score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
+    )
+    out, lse, row_max = attend(
+        translation.text, query, key, value, translation.tensors, translation.scalars,
+        head_dim**-0.5 if scale is None else float(scale), mask=block_mask,
+        wants_max=return_aux is not None and return_aux.max_scores,
+    )  # fmt: skip
+    if return_aux is not None:
+        return out, AuxOutput(
+            lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None
+        )
+    return (out, lse) if return_lse else out
+
+
+# torch.compiler.disable, which loads the compiler when it is first called.
+_outside_of_graphs = torch._disable_dynamo(_flex_attention)

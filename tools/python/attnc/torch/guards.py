@@ -1,0 +1,276 @@
+"""What a mod depends on, looked up again at every call: code, closures, globals, attributes.
+
+`describe(function, ...)` walks what the functions can reach and returns a key, and the tensors in the order of the
+walk. Functions with equal keys have the same graph, whichever tensors are captured: tensors count by dtype, shape and
+device, and by which of them are one; numbers by value; code by identity. Attributes are those whose names the code has.
+Key parts that are ids are of objects in `alive`, which whoever keeps the key has to keep.
+"""
+
+import dataclasses
+import dis
+import enum
+import functools
+import math
+import sys
+import types
+
+import torch
+
+_MISSING = object()
+# Libraries that are taken to stay as they are: what their functions close over counts, what they read of their modules
+# not.
+_STABLE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "attnc", "builtins"}
+_OPAQUE_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "__dict__", "__import__", "open", "input"})
+_MOST_ITEMS = 4096
+_VALUES = frozenset({bool, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout, type(...)})
+_IDENTITIES = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    torch._C.ScriptFunction,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    torch._ops.HigherOrderOperator,
+    types.GetSetDescriptorType,
+)
+
+
+@functools.cache
+def _is_stable(module):
+    return module.partition(".")[0] in _STABLE
+
+
+@dataclasses.dataclass
+class _Names:
+    """What a code object and those within it read."""
+
+    globals: tuple
+    attributes: tuple
+    is_opaque: bool
+
+
+_names_of_code = {}  # id of a code object -> (the code object, _Names)
+
+
+def _names_of(code):
+    found = _names_of_code.get(id(code))
+    if found is None:
+        if len(_names_of_code) >= 4096:
+            _names_of_code.clear()
+        found = _names_of_code[id(code)] = code, _read_names(code)
+    return found[1]
+
+
+def _read_names(code):
+    found_globals, attributes, left = {}, {}, [code]
+    while left:
+        current = left.pop()
+        for instruction in dis.get_instructions(current):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                found_globals[instruction.argval] = None
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                attributes[instruction.argval] = None
+        for const in current.co_consts:
+            if isinstance(const, types.CodeType):
+                left.append(const)
+            elif isinstance(const, str) and const.isidentifier() and "getattr" in current.co_names:
+                attributes[const] = None
+    return _Names(
+        tuple(found_globals), tuple(attributes), not _OPAQUE_NAMES.isdisjoint({**found_globals, **attributes})
+    )
+
+
+class Description:
+    """`key` is None where something is reached that cannot be compared: then nothing may be kept."""
+
+    __slots__ = ("parts", "tensors", "names", "alive", "held", "seen", "objects", "attributes", "is_known")
+
+    def __init__(self, functions):
+        self.parts, self.tensors, self.names, self.alive, self.held = [], [], [], [], []
+        self.seen, self.objects, self.attributes, self.is_known = {}, [], {"__call__": None}, True
+        for function in functions:
+            self._add(function, "")
+        if self.objects:
+            self._add_attributes()
+
+    @property
+    def key(self):
+        return tuple(self.parts) if self.is_known else None
+
+    def _add(self, item, name):
+        kind = type(item)
+        parts = self.parts
+        if kind is int:
+            parts.append(int)
+            parts.append(item)
+        elif kind is float:
+            parts.append(float)
+            parts.append(item if item and item == item else (math.copysign(1, item), item == item))
+        elif kind in _VALUES:
+            parts.append(kind)
+            parts.append(item)
+        elif kind is types.FunctionType:
+            self._add_function(item)
+        elif isinstance(item, torch.Tensor):
+            self._add_tensor(item, name)
+        elif id(item) in self.seen:
+            parts.append(("again", self.seen[id(item)]))
+        else:
+            self._add_object(item, kind, name)
+
+    def _mark(self, item):
+        self.seen[id(item)] = len(self.seen)
+        self.held.append(item)  # so that its id is not another's while the walk lasts
+
+    def _add_id(self, item):
+        self.parts.append(id(item))
+        self.alive.append(item)
+
+    def _add_tensor(self, tensor, name):
+        place = self.seen.get(id(tensor))
+        if place is not None:
+            self.parts.append(("again", place))
+            return
+        self.seen[id(tensor)] = len(self.seen)
+        self.tensors.append(tensor)
+        self.names.append(name)
+        self.parts.append(tensor.dtype)
+        self.parts.append(tensor.shape)
+        self.parts.append(tensor.get_device() if tensor.is_cuda or tensor.is_cpu else tensor.device)
+
+    def _add_function(self, function):
+        place = self.seen.get(id(function))
+        if place is not None:
+            self.parts.append(("again", place))
+            return
+        self.seen[id(function)] = len(self.seen)
+        code = function.__code__
+        self._add_id(code)
+        if function.__defaults__:
+            for item in function.__defaults__:
+                self._add(item, "")
+        if function.__kwdefaults__:
+            for name, item in function.__kwdefaults__.items():
+                self.parts.append(name)
+                self._add(item, name)
+        if function.__closure__:
+            for name, cell in zip(code.co_freevars, function.__closure__):
+                try:
+                    item = cell.cell_contents
+                except ValueError:
+                    item = _MISSING
+                self._add(item, name)
+        scope = function.__globals__
+        if _is_stable(scope.get("__name__", "")):
+            return
+        names = _names_of(code)
+        if names.is_opaque:
+            self.is_known = False
+        if names.attributes:
+            self.attributes.update(dict.fromkeys(names.attributes))
+        for name in names.globals:
+            item = scope.get(name, _MISSING)
+            if item is not _MISSING:
+                self.parts.append(name)
+                self._add(item, name)
+
+    def _add_object(self, item, kind, name):
+        parts = self.parts
+        self._mark(item)
+        if kind in (list, tuple) or isinstance(item, (list, tuple)):
+            parts.append((kind, len(item)))
+            self._add_items(item, name)
+        elif isinstance(item, (set, frozenset)):
+            parts.append((kind, tuple(sorted(map(repr, item)))))
+        elif isinstance(item, dict):
+            parts.append((kind, len(item)))
+            self._add_items(item.keys(), name)
+            self._add_items(item.values(), name)
+        elif isinstance(item, types.MethodType):
+            parts.append(types.MethodType)
+            self._add(item.__func__, name)
+            self._add(item.__self__, name)
+        elif isinstance(item, functools.partial):
+            parts.append(functools.partial)
+            self._add(item.func, name)
+            self._add_items(item.args, name)
+            self._add(item.keywords, name)
+        elif isinstance(item, types.ModuleType):
+            self._add_id(item)
+            if not _is_stable(item.__name__):
+                self.objects.append((item, name))
+        elif isinstance(item, type):
+            self._add_id(item)
+            if not _is_stable(item.__module__):
+                self.objects.append((item, name))
+        elif isinstance(item, _IDENTITIES) or isinstance(item, enum.Enum) or item is _MISSING:
+            self._add_id(item)
+        elif isinstance(item, (range, slice, int, float)) or getattr(item, "shape", None) == ():  # a number of NumPy
+            self._add_id(kind)
+            parts.append(repr(item))
+        elif isinstance(item, torch.nn.Module) and _is_stable(kind.__module__):
+            self._add_id(kind)
+            for group, items in vars(item).items():  # what its code reads is not looked up
+                if "hook" not in group:
+                    parts.append(group)
+                    self._add(items, name)
+        elif _is_stable(kind.__module__):
+            self.is_known = False  # its contents cannot be seen
+        else:
+            self._add_id(kind)
+            self.objects.append((item, name))
+
+    def _add_items(self, items, name):
+        if len(items) > _MOST_ITEMS:
+            self.is_known = False
+            return
+        for item in items:
+            self._add(item, name)
+
+    def _add_attributes(self):
+        """What the code reads of objects. Code that is found through one object may read more of another."""
+        done = set()
+        is_new = True
+        while is_new:
+            is_new = False
+            for item, _ in list(self.objects):
+                for name in list(self.attributes):
+                    if (id(item), name) not in done:
+                        done.add((id(item), name))
+                        is_new = True
+                        self._add_attribute(item, name)
+
+    def _add_attribute(self, item, name):
+        found = _attribute(item, name)
+        if found is _MISSING:
+            return
+        if isinstance(found, (staticmethod, classmethod)):
+            found = found.__func__
+        elif isinstance(found, property):
+            found = found.fget
+        elif isinstance(found, functools.cached_property):
+            found = found.func
+        elif isinstance(found, types.MemberDescriptorType):  # of __slots__
+            found = getattr(item, name, _MISSING)
+        self.parts.append(name)
+        self._add(found, name)
+
+
+def _attribute(item, name):
+    """Looks up without running code of the object."""
+    own = getattr(item, "__dict__", None)
+    if own is not None:
+        if name in own:
+            return own[name]
+        if isinstance(item, torch.nn.Module):
+            for group in ("_parameters", "_buffers", "_modules"):
+                if name in own[group]:
+                    return own[group][name]
+    for base in (item if isinstance(item, type) else type(item)).__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name] if not _is_stable(base.__module__) else _MISSING
+    return _MISSING
+
+
+def describe(*functions):
+    return Description(functions)

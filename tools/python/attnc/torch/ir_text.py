@@ -1,0 +1,309 @@
+"""Builds IR text (src/ir/printer.h has its grammar): typed, pure, hash-consed values, and what they capture.
+
+In: operations on values. Out: a `Program`, whose text declares the constants and extents that a user is known to change
+as run-time scalars and free extents.
+"""
+
+import dataclasses
+import math
+import struct
+
+PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32"}
+# Extents that an axis has by name where the position that indexes it runs along them.
+EXTENT_OF_PARAM = {"b": "B", "h": "H", "q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
+DIMS = ("B", "H", "HKV", "Q_LEN", "KV_LEN")
+INT_BITS = {"i32": 32, "i64": 64}
+
+
+class Value:
+    """A node: an operation with operands, or a leaf. Equal nodes of one builder are one object."""
+
+    __slots__ = ("op", "type", "operands", "attr", "number")
+
+    def __init__(self, op, type, operands, attr, number):
+        self.op, self.type, self.operands, self.attr, self.number = op, type, operands, attr, number
+
+    @property
+    def is_const(self):
+        return self.op == "const"
+
+
+@dataclasses.dataclass
+class Capture:
+    """A tensor, or a scalar given by value where `is_scalar`."""
+
+    name: str
+    dtype: str
+    shape: tuple
+    is_scalar: bool = False
+    fixed: set = dataclasses.field(default_factory=set)  # axes whose extent the program was made for
+    users: list = dataclasses.field(default_factory=list)  # by axis: the parameters that index it as they are
+
+
+def round_f32(number):
+    try:
+        return struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def wrap(number, type):
+    bits = INT_BITS[type]
+    return (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+class Builder:
+    def __init__(self):
+        self.nodes, self.known, self.captures, self.non_negative = [], {}, [], {}
+
+    def make(self, op, type, operands=(), attr=None):
+        key = (op, type, tuple(operand.number for operand in operands), attr)
+        value = self.known.get(key)
+        if value is None:
+            value = self.known[key] = Value(op, type, tuple(operands), attr, len(self.nodes))
+            self.nodes.append(value)
+        return value
+
+    def param(self, name):
+        return self.make("param", PARAMS[name], (), name)
+
+    def const(self, number, type):
+        """The number in a type, as torch converts a Python number."""
+        if type == "bool":
+            number = bool(number)
+        elif type == "f32":
+            number = round_f32(float(number))
+            number = number if number == number else math.nan
+            # 0.0 == -0.0, and they are two constants.
+            return self.make("const", type, (), ("f32", number, math.copysign(1, number) if number == 0 else 0))
+        else:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{number} is no integer")
+            number = wrap(number, type)
+        return self.make("const", type, (), (type, number, 0))
+
+    def number(self, value):
+        return value.attr[1]
+
+    def capture(self, capture):
+        capture.users = [set() for _ in capture.shape]
+        self.captures.append(capture)
+        return len(self.captures) - 1
+
+    def load(self, capture, indices):
+        declared = self.captures[capture]
+        type = {"bool": "bool", "i64": "i64"}.get(
+            declared.dtype, "f32" if declared.dtype in ("f16", "bf16", "f32") else "i32"
+        )
+        if declared.is_scalar:
+            return self.make("scalar", type, (), capture)
+        for users, index in zip(declared.users, indices):
+            users.add(index.attr if index.op == "param" else None)
+        return self.make("load", type, indices, capture)
+
+    def extent(self, capture, axis):
+        return self.make("extent", "i32", (), (capture, axis))
+
+    def iter(self, loop, count):
+        return self.make("iter", "i32", (), (loop, count))
+
+    def sum(self, iter, operand):
+        return self.make("sum", operand.type, (operand,), iter.attr)
+
+    # Short forms, with the types that the operands have.
+
+    def op(self, name, *operands):
+        return self.make(name, operands[-1].type, operands)
+
+    def compare(self, name, a, b):
+        return self.make(name, "bool", (a, b))
+
+    def select(self, condition, a, b):
+        return self.make("select", a.type, (condition, a, b))
+
+    def cast(self, value, type):
+        if value.type == type:
+            return value
+        if value.is_const and (type == "f32" or value.type != "f32"):
+            return self.const(self.number(value), type)
+        return self.make("cast", type, (value,))
+
+    def is_non_negative(self, value):
+        """Whether an integer is proven to be at least 0: then it is an index as it stands, and does not count from the
+        end."""
+        known = self.non_negative.get(value.number)
+        if known is None:
+            known = self.non_negative[value.number] = self._is_non_negative(value)
+        return known
+
+    def _is_non_negative(self, value):
+        each = [self.is_non_negative(operand) for operand in value.operands if operand.type != "f32"]
+        if value.op == "const":
+            return value.type != "f32" and self.number(value) >= 0
+        if value.op in ("param", "iter", "extent"):
+            return value.type == "i32"
+        if value.op == "load":
+            return self.captures[value.attr].dtype in ("bool", "u8")
+        if value.op in ("add", "mul", "min", "floor_div", "select", "or", "sum"):  # an overflow has no meaning in torch
+            return value.type != "f32" and all(each[1:] if value.op == "select" else each)
+        if value.op in ("and", "max"):
+            return any(each)
+        if value.op in ("mod", "shl"):
+            return bool(each) and each[-1] and (value.op == "mod" or each[0])
+        if value.op == "shr":
+            return each[0]
+        return value.op == "abs" or (
+            value.op == "cast" and (value.operands[0].type == "bool" or bool(each) and each[0])
+        )
+
+
+def spelled(number, type):
+    if type == "bool":
+        return "true" if number else "false"
+    if type == "i64":
+        return f"{number}L"
+    if type == "i32":
+        return str(number)
+    if number != number:
+        return "nan"
+    return repr(number) if math.isfinite(number) else ("inf" if number > 0 else "-inf")
+
+
+class Program:
+    """What two functions mean, and where its text has numbers.
+
+    `skeleton` is the program but for its finite numbers and the extents that are not those of q and k; `numbers` are
+    these, in the order of the skeleton. Programs that differ in numbers alone have equal skeletons.
+    """
+
+    def __init__(self, builder, outputs, problem):
+        """outputs: {"score": Value, "mask": Value}; problem: {"B": ..., "KV_LEN": ...}, or empty."""
+        self.lines, self.numbers, self.number_types = [], [], []
+        live = sorted(self._reachable(outputs.values()), key=lambda value: value.number)
+        used = sorted(
+            {
+                value.attr if value.op in ("load", "scalar") else value.attr[0]
+                for value in live
+                if value.op in ("load", "scalar", "extent")
+            }
+        )
+        self.captures = [builder.captures[index] for index in used]
+        self.place = {index: place for place, index in enumerate(used)}
+        self.extents = {}  # (capture, axis) -> the name of an extent of the problem, or the place of a number
+        for index, capture in zip(used, self.captures):
+            shape = [self._extent(index, axis, capture, problem) for axis in range(len(capture.shape))]
+            kind, dtype = ("scalar", capture.dtype) if capture.is_scalar else ("tensor", capture.dtype)
+            self.lines.append([f"{kind} {capture.name}: {dtype}", *self._bracketed(shape)])
+        self.names = {}
+        for value in live:
+            if value.op not in ("param", "const", "extent", "iter", "scalar"):
+                self.names[value.number] = f"%{len(self.names)}"
+                self.lines.append(self._line(value))
+        for name, value in outputs.items():
+            params = [param for param in PARAMS if name == "score" or param != "score"]
+            self.lines.append([f"output {name}({', '.join(params)}) -> ", self._operand(value)])
+        self.skeleton = tuple(tuple("\0" if isinstance(part, int) else part for part in line) for line in self.lines)
+
+    @staticmethod
+    def _reachable(outputs):
+        found, left = set(), list(outputs)
+        while left:
+            value = left.pop()
+            if value not in found:
+                found.add(value)
+                left.extend(value.operands)
+        return found
+
+    def _number(self, number, type):
+        self.numbers.append(number)
+        self.number_types.append(type)
+        return len(self.numbers) - 1
+
+    def _extent(self, index, axis, capture, problem):
+        size, users = capture.shape[axis], capture.users[axis]
+        for param in ("kv_idx", "q_idx", "h", "b"):
+            name = EXTENT_OF_PARAM[param]
+            if param in users and axis not in capture.fixed and problem.get(name) == size:
+                self.extents[index, axis] = name
+                return name
+        # A number that the program was made for, or one that may become a free extent.
+        part = str(size) if axis in capture.fixed else self._number(size, "extent")
+        self.extents[index, axis] = part
+        return part
+
+    @staticmethod
+    def _bracketed(parts):
+        if not parts:
+            return []
+        return ["[", *[piece for part in parts for piece in (part, ", ")][:-1], "]"]
+
+    def _operand(self, value):
+        if value.op == "const":
+            number = self._of_const(value)
+            return number
+        if value.op == "param":
+            return f"%{value.attr}"
+        if value.op == "iter":
+            return "%i{}:{}".format(*value.attr)
+        if value.op == "scalar":
+            return f"@{self.captures[self.place[value.attr]].name}"
+        if value.op == "extent":
+            return ("extent", self.extents[value.attr])
+        return self.names[value.number]
+
+    def _of_const(self, value):
+        type, number, _ = value.attr
+        if type == "bool" or type == "f32" and not math.isfinite(number):
+            return spelled(number, type)
+        return self._number(number, type)
+
+    def _line(self, value):
+        type = value.operands[0].type if value.op in ("eq", "ne", "lt", "le", "isnan") else value.type
+        parts = [f"{self.names[value.number]} = {value.op} {type} "]
+        if value.op == "load":
+            parts.append(self.captures[self.place[value.attr]].name)
+            return parts + self._bracketed([self._operand(index) for index in value.operands])
+        if value.op == "sum":
+            parts.append("%i{}:{}, ".format(*value.attr))
+        for operand in value.operands:
+            parts += [self._operand(operand), ", "]
+        return parts[:-1]
+
+    def text(self, varying=frozenset()):
+        """IR text. `varying`: places of numbers that are scalars of the launch, `n3`, or free extents, `N3`.
+        An i64 is given as an i32 (`is_scalar`)."""
+        free = {place for place in varying if self.number_types[place] == "extent"}
+        scalars = {place: self.number_types[place] for place in varying if place not in free}
+        head = [f"dim N{place}" for place in sorted(free)]
+        tensors = [line for line in self.lines if line[0].startswith(("tensor", "scalar"))]
+        body, wide = [], {}
+        for place, type in sorted(scalars.items()):
+            if type == "i64":
+                wide[place] = f"%wide{place}"
+                body.append(f"%wide{place} = cast i64 @n{place}")
+
+        def part_text(part):
+            if isinstance(part, tuple):  # an extent as an operand
+                part = part[1]
+                if isinstance(part, int):
+                    return f"#N{part}" if part in free else str(self.numbers[part])
+                return f"#{part}" if part in DIMS else part
+            if not isinstance(part, int):
+                return part
+            if part in free:
+                return f"N{part}"
+            if part in scalars:
+                return wide.get(part, f"@n{part}")
+            kind = self.number_types[part]
+            return str(self.numbers[part]) if kind == "extent" else spelled(self.numbers[part], kind)
+
+        text = ["".join(map(part_text, line)) for line in tensors]
+        text += [f"scalar n{place}: {'f32' if type == 'f32' else 'i32'}" for place, type in sorted(scalars.items())]
+        text += body
+        text += ["".join(map(part_text, line)) for line in self.lines[len(tensors) :]]
+        return "\n".join(head + text) + "\n"
+
+    def may_vary(self, place):
+        """Whether a number of that place can be given at launch: an i64 beyond 32 bits cannot."""
+        type, number = self.number_types[place], self.numbers[place]
+        return type != "i64" or number == wrap(number, "i32")

@@ -1,0 +1,190 @@
+"""Calls of attnc with torch tensors: on a GPU by kernels, which are compiled when operands of their kind first come,
+and on the CPU by the fp64 reference.
+
+A launch fills pointers into structs that were made for operands of the same kind: same mod, dtypes, shapes, strides.
+"""
+
+import functools
+import threading
+import weakref
+from ctypes import byref, c_size_t, pointer
+
+import torch
+
+from .. import _library as c
+from .._library import Handle, check, compiler, library
+from ..mod import Mod
+from .translation import DTYPE_NAMES
+
+_DTYPES = {dtype: c.DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
+_KINDS = {name: number for number, name in enumerate(c.KINDS)}
+_MOST_KEPT = 4096
+ALIGNMENT = 16  # of rows, for the fastest kernels
+
+
+@functools.lru_cache(maxsize=1024)
+def mod_of(text):
+    """The mod of IR text."""
+    return Mod.parse_ir(text, name="<torch>")
+
+
+def _view(tensor):
+    """The struct of a tensor."""
+    shape, stride = tuple(tensor.shape), tensor.stride()
+    rank = len(shape)
+    view = c.Tensor(data=tensor.data_ptr(), dtype=_DTYPES[tensor.dtype], rank=rank)
+    view.shape[:rank], view.stride[:rank] = shape, stride
+    return view
+
+
+def _kind_of(tensor):
+    """What a call is made for, of a tensor; of its address, that which kernels may depend on."""
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT
+
+
+class _Captures:
+    """An array of captures: of tensors, which change their address, and of scalars, which change their value."""
+
+    def __init__(self, tensors, scalars=(), kinds=None):
+        self.names = [name.encode() for name in (*tensors, *scalars)]
+        self.views = [_view(tensor) for tensor in tensors.values()]
+        entries = [c.Capture(name=name, tensor=pointer(view)) for name, view in zip(self.names, self.views)]
+        entries += [c.Capture(name=name, kind=_KINDS[kinds[name.decode()]]) for name in self.names[len(entries) :]]
+        self.array = (c.Capture * len(entries))(*entries)
+
+    def set(self, tensors, scalars=()):
+        for view, tensor in zip(self.views, tensors):
+            view.data = tensor.data_ptr()
+        for place, number in enumerate(scalars, len(self.views)):
+            entry = self.array[place]
+            entry.real, entry.integer = number, int(number)
+
+
+class Call:
+    """Forward, and backward where gradients are wanted, of operands of one kind."""
+
+    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic):
+        """`tensors` and `scalars`: what the mod captures, by name. `gradients`: None, or the names of captures that
+        want one."""
+        self.mod, self.lock, self.is_training = mod, threading.Lock(), gradients is not None
+        self.views = {name: _view(tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out))}
+        rows = torch.empty(q.shape[:3], dtype=torch.float32, device="meta")
+        for name in ("lse", "row_max", "d_lse"):
+            self.views[name] = _view(rows)
+        at = {name: pointer(view) for name, view in self.views.items()}
+        self.captures = _Captures(tensors, scalars, {capture.name: capture.kind for capture in mod.captures})
+        self.operands = c.Operands(
+            q=at["q"], k=at["k"], v=at["v"], captures=self.captures.array, capture_count=len(self.captures.array),
+            scale=1.0, has_scale=1,
+        )  # fmt: skip
+        self.outputs = c.Outputs(out=at["out"], lse=at["lse"])
+        if wants_max:
+            self.outputs.row_max = at["row_max"]
+        if self.is_training:
+            self._make_backward(q, k, v, out, tensors, gradients, at)
+        self.is_on_gpu = q.is_cuda
+        if self.is_on_gpu:
+            self._prepare(deterministic)
+
+    def _make_backward(self, q, k, v, out, tensors, gradients, at):
+        """Gradients are dense, and ordered as what they belong to."""
+        self.gradients = _Captures({name: torch.empty_like(tensors[name], device="meta") for name in gradients})
+        for name, of in (("d_q", q), ("d_k", k), ("d_v", v), ("d_out", out)):
+            self.views[name] = _view(torch.empty_like(of, device="meta"))
+            at[name] = pointer(self.views[name])
+        self.backward_operands = c.BackwardOperands(
+            forward=pointer(self.operands), out=at["out"], lse=at["lse"], d_out=at["d_out"], d_lse=at["d_lse"]
+        )
+        self.backward_outputs = c.BackwardOutputs(
+            d_q=at["d_q"], d_k=at["d_k"], d_v=at["d_v"],
+            captures=self.gradients.array, capture_count=len(self.gradients.array),
+        )  # fmt: skip
+
+    def _prepare(self, deterministic):
+        options = c.PrepareOptions(deterministic=deterministic)
+        mod = self.mod._handle.address
+        if self.is_training:
+            arguments = byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
+            create = "attnc_prepare_training"
+        else:
+            arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
+        self.prepared = Handle(
+            create, compiler().address, mod, *arguments, byref(options), destroyer="attnc_prepared_destroy"
+        )
+        size = c_size_t()
+        check(library().attnc_prepared_workspace_bytes(self.prepared.address, byref(size)))
+        self.workspace_bytes, self.workspaces = size.value, {}
+
+    def _workspace(self, device, stream, mask):
+        """The address of the workspace of a stream, whose launches follow one another. Its block lists are made for a
+        mask, and kept as long as it is the same one; None: they are made anew."""
+        found = self.workspaces.get(stream)
+        if found is None:
+            space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
+            found = self.workspaces[stream] = [space, None]
+        space = found[0].data_ptr()
+        if found[1] is None or self.mod.has_mask_mod and (mask is None or found[1]() is not mask):
+            check(library().attnc_prepared_initialise(self.prepared.address, byref(self.operands), space, stream))
+            found[1] = weakref.ref(self if mask is None else mask)
+        return space
+
+    def _fill(self, q, k, v, tensors, scalars, scale):
+        views = self.views
+        views["q"].data, views["k"].data, views["v"].data = q.data_ptr(), k.data_ptr(), v.data_ptr()
+        self.captures.set(tensors, scalars)
+        self.operands.scale = scale
+
+    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max):
+        """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
+        views = self.views
+        with self.lock:
+            self._fill(q, k, v, tensors, scalars, scale)
+            views["out"].data, views["lse"].data = out.data_ptr(), lse.data_ptr()
+            if row_max is not None:
+                views["row_max"].data = row_max.data_ptr()
+            if not self.is_on_gpu:
+                check(
+                    library().attnc_compute_on_cpu(self.mod._handle.address, byref(self.operands), byref(self.outputs))
+                )
+                return
+            stream = torch._C._cuda_getCurrentRawStream(q.device.index)
+            space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
+            check(library().attnc_prepared_launch(prepared, byref(self.operands), byref(self.outputs), space, stream))
+
+    def backward(self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients):
+        """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
+        views = self.views
+        with self.lock:
+            self._fill(q, k, v, tensors, scalars, scale)
+            views["out"].data, views["lse"].data, views["d_out"].data = out.data_ptr(), lse.data_ptr(), d_out.data_ptr()
+            for name, tensor in zip(("d_q", "d_k", "d_v"), results):
+                views[name].data = tensor.data_ptr()
+            self.gradients.set(gradients)
+            self.backward_operands.d_lse = pointer(views["d_lse"]) if d_lse is not None else None
+            if d_lse is not None:
+                views["d_lse"].data = d_lse.data_ptr()
+            operands, outputs = byref(self.backward_operands), byref(self.backward_outputs)
+            if not self.is_on_gpu:
+                check(library().attnc_compute_backward_on_cpu(self.mod._handle.address, operands, outputs))
+                return
+            stream = torch._C._cuda_getCurrentRawStream(q.device.index)
+            space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
+            check(library().attnc_prepared_launch_backward(prepared, operands, outputs, space, stream))
+
+
+_calls = {}
+
+
+def call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic):
+    """The call for operands of this kind; made, and its kernels compiled, if there was none."""
+    key = (
+        text, _kind_of(q), _kind_of(k), _kind_of(v), _kind_of(out), tuple(map(_kind_of, tensors.values())), wants_max,
+        gradients, deterministic, q.device,
+    )  # fmt: skip
+    found = _calls.get(key)
+    if found is None:
+        if len(_calls) >= _MOST_KEPT:
+            _calls.clear()
+        found = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
+        _calls[key] = found
+    return found

@@ -1,0 +1,333 @@
+"""From callables to IR text: traces them, translates the graphs, and keeps what was translated."""
+
+import inspect
+import keyword
+import re
+import threading
+
+import torch
+
+from .arrays import IR_TYPES, Array, Axis, Lowering
+from .aten import HANDLERS
+from .errors import UntranslatableError
+from .guards import describe
+from .ir_text import DIMS, Builder, Capture, Program, wrap
+from .tracing import trace
+
+DTYPE_NAMES = {
+    torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+}
+_MOST_KEPT = 1024
+
+
+class _Graphs:
+    """Translates the graphs of a score_mod and a mask_mod into one program."""
+
+    def __init__(self, description, device):
+        self.builder = Builder()
+        self.low = Lowering(self.builder)
+        self.device = device
+        self.place_of = {id(tensor): place for place, tensor in enumerate(description.tensors)}
+        self.hints = description.names
+        self.captures = {}  # id of a tensor -> Array
+        self.sources = []  # by capture: the place among the tensors of the description, or the tensor itself
+        self.is_complete = True  # all tensors were found by the walk
+        self.names = set(DIMS)
+
+    # ---- Captures ----
+
+    def _new_name(self, hint):
+        name = re.sub(r"\W", "_", hint, flags=re.ASCII).strip("_")
+        if not name or name[0].isdigit() or keyword.iskeyword(name) or re.fullmatch(r"[nN]\d+", name):
+            name = f"t_{name}" if name else "t"
+        unique, number = name, 2
+        while unique in self.names:
+            unique, number = f"{name}_{number}", number + 1
+        self.names.add(unique)
+        return unique
+
+    def captured(self, tensor, is_table):
+        found = self.captures.get(id(tensor))
+        if found is not None:
+            return found
+        place = self.place_of.get(id(tensor))
+        hint = self.hints[place] if place is not None else "table" if is_table else "captured"
+        if tensor.dtype not in DTYPE_NAMES:
+            raise UntranslatableError(
+                f"the mod captures `{hint}`, a tensor of {tensor.dtype}, in which attnc does not compute: "
+                f"capture {hint}.float() instead"
+            )
+        if tensor.layout != torch.strided or tensor.dim() > 6:
+            raise UntranslatableError(
+                f"the mod captures `{hint}`, which has {tensor.dim()} dims and layout {tensor.layout}: "
+                "attnc reads strided tensors of at most 6 dims"
+            )
+        if tensor.device != self.device and tensor.dim() != 0:
+            raise UntranslatableError(
+                f"the mod captures `{hint}` on {tensor.device}, the operands are on {self.device}: "
+                f"capture {hint}.to('{self.device}') instead"
+            )
+        if is_table and tensor.dim() == 0:
+            return self._constant(tensor)
+        by_value = tensor.device != self.device
+        dtype = IR_TYPES[tensor.dtype] if by_value else DTYPE_NAMES[tensor.dtype]
+        if dtype == "i64" and by_value:
+            dtype = "i32"
+        capture = self.builder.capture(Capture(self._new_name(hint), dtype, tuple(tensor.shape), is_scalar=by_value))
+        self.sources.append(place if place is not None else tensor)
+        self.is_complete = self.is_complete and (place is not None or is_table)
+        extents = tuple(Axis(capture, axis, size) if size != 1 else 1 for axis, size in enumerate(tensor.shape))
+        for axis, size in enumerate(tensor.shape):
+            if size == 1:
+                self.builder.captures[capture].fixed.add(axis)
+        type = IR_TYPES[tensor.dtype]
+        result = Array(tensor, extents, lambda indices: self.builder.cast(self.builder.load(capture, indices), type))
+        if is_table:
+            result = self._table(tensor, result)
+        self.captures[id(tensor)] = result
+        return result
+
+    def _constant(self, tensor):
+        type, number = IR_TYPES[tensor.dtype], tensor.item()
+        return Array(tensor, (), lambda indices: self.builder.const(number, type))
+
+    def _table(self, tensor, loaded):
+        """Elements at known places are constants."""
+        type = loaded.type
+
+        def element(indices):
+            if all(index.is_const for index in indices):
+                return self.builder.const(tensor[tuple(map(self.builder.number, indices))].item(), type)
+            return loaded.at(indices)
+
+        return Array(tensor, loaded.extents, element)
+
+    # ---- Graphs ----
+
+    def value_of(self, function, is_score_mod):
+        """The value that the mod returns."""
+        what = "score_mod" if is_score_mod else "mask_mod"
+        graph = trace(function, is_score_mod, self.device)
+        params = iter(("score", "b", "h", "q_idx", "kv_idx") if is_score_mod else ("b", "h", "q_idx", "kv_idx"))
+        values, views = {}, {}
+        for node in graph.graph.nodes:
+            if node.op == "placeholder":
+                param = self.builder.param(next(params))
+                values[node] = Array(node.meta["val"], (), lambda indices, param=param: param)
+            elif node.op == "get_attr":
+                tensor = getattr(graph, node.target)
+                is_table = all(_name_of(user.target) in ("lift_fresh_copy", "lift_fresh") for user in node.users)
+                values[node] = self.captured(tensor, is_table and id(tensor) not in self.place_of)
+            elif node.op == "call_function":
+                self._check_writes(node, views)
+                values[node] = self._call(node, values, what)
+            elif node.op == "output":
+                return self._result(torch.fx.map_arg(node.args[0], values.get), is_score_mod)
+        raise AssertionError("a graph without an output")
+
+    def _result(self, result, is_score_mod):
+        if isinstance(result, Array):
+            if result.rank:
+                raise UntranslatableError(
+                    f"{'score_mod' if is_score_mod else 'mask_mod'} returns a tensor of shape "
+                    f"{result.shape}: it must return a scalar"
+                )
+            value = result.at(())
+        elif isinstance(result, (bool, int, float)):
+            value = self.builder.const(result, "bool" if isinstance(result, bool) else "f32")
+        else:
+            raise UntranslatableError(f"the mod returns {type(result).__name__}: it must return a scalar tensor")
+        if is_score_mod:
+            return self.builder.cast(value, "f32")
+        if value.type != "bool":
+            raise UntranslatableError("mask_mod must return a bool: compare, e.g. `!= 0`")
+        return value
+
+    def _call(self, node, values, what):
+        name = _name_of(node.target)
+        if name == "getitem":
+            return values[node.args[0]][node.args[1]]
+        handler = HANDLERS.get(name) or HANDLERS.get(name.removesuffix("_"))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: values[n])
+        if handler is None or not _takes(handler, args, kwargs):
+            form = " with these arguments" if handler else ""
+            raise UntranslatableError(
+                f"{what} uses {node.target}{form}, which attnc cannot translate. Compute it outside of the mod and "
+                "capture the result, or write it with arithmetic, comparisons, torch.where and indexing"
+            )
+        try:
+            return handler(self.low, node.meta["val"], *args, **kwargs)
+        except UntranslatableError as error:
+            raise UntranslatableError(f"{what}, {node.target}: {error}") from None
+
+    def _check_writes(self, node, views):
+        """Writes into tensors of the mod's own are values like others, unless a view would see them."""
+        name = _name_of(node.target)
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            return
+        source = node.args[0] if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if schema.is_mutable:
+            if source is None or source.op == "get_attr" or source in views or source in views.values():
+                raise UntranslatableError(
+                    f"the mod writes into a tensor ({node.target}): a mod is a pure function; use the value that "
+                    f"{name.removesuffix('_')} returns"
+                )
+        elif source is not None and any(argument.alias_info is not None for argument in schema.arguments):
+            views[node] = source
+
+
+def _takes(handler, args, kwargs):
+    try:
+        inspect.signature(handler).bind(None, None, *args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _name_of(target):
+    packet = getattr(target, "overloadpacket", None)
+    return (packet or target).__name__
+
+
+# ---- What is kept -----------------------------------------------------------------------------------------------
+
+
+class _Entry:
+    """A pair of mods that was traced, with its plans: a plan for each way in which extents of tensors are those of q
+    and k."""
+
+    def __init__(self, graphs, outputs, alive):
+        # Not the graphs themselves, which have the tensors that were captured first.
+        self.builder, self.sources, self.is_complete = graphs.builder, graphs.sources, graphs.is_complete
+        self.outputs, self.alive = outputs, alive
+        self.plans = {}  # problem -> _Plan
+
+    def plan(self, problem):
+        plan = self.plans.get(problem)
+        if plan is None or plan.skeleton.version != plan.version:
+            program = Program(self.builder, self.outputs, dict(zip(DIMS, problem)))
+            plan = self.plans[problem] = _Plan(program, self.sources)
+        return plan
+
+
+class _Plan:
+    """The text of a program, and where its captures come from."""
+
+    def __init__(self, program, sources):
+        self.skeleton = _skeletons.setdefault(program.skeleton, _Skeleton(program))
+        self.skeleton.meet(program)
+        self.version, self.text = self.skeleton.version, program.text(self.skeleton.varying)
+        self.numbers = {
+            f"n{place}": program.numbers[place]
+            for place in sorted(self.skeleton.varying)
+            if program.number_types[place] != "extent"
+        }
+        self.tensors, self.scalars = [], []  # (name, place of the tensor among those captured, or the tensor itself)
+        for index, capture in zip(program.place, program.captures):
+            (self.scalars if capture.is_scalar else self.tensors).append((capture.name, sources[index], capture))
+
+
+class Translation:
+    """A mod as attnc takes it. `text` is IR text, the same object for equal programs; `captured` is what the functions
+    hold."""
+
+    __slots__ = ("plan", "captured")
+
+    def __init__(self, plan, captured):
+        self.plan, self.captured = plan, captured
+
+    @property
+    def text(self):
+        return self.plan.text
+
+    def _tensor(self, source):
+        return self.captured[source] if type(source) is int else source
+
+    @property
+    def tensors(self):
+        """Captured tensors by name."""
+        return {name: self._tensor(source) for name, source, _ in self.plan.tensors}
+
+    @property
+    def scalars(self):
+        """Run-time scalars by name: numbers that were seen to change, and 0-d tensors of another device."""
+        found = dict(self.plan.numbers)
+        for name, source, capture in self.plan.scalars:
+            tensor = self._tensor(source)
+            if tensor.requires_grad and torch.is_grad_enabled():
+                raise UntranslatableError(
+                    f"the mod captures `{name}` on {tensor.device}, which requires a gradient: move it to the "
+                    "device of the operands"
+                )
+            number = found[name] = tensor.item()
+            if capture.dtype == "i32" and number != wrap(number, "i32"):
+                raise UntranslatableError(
+                    f"`{name}` is {number}, which does not fit into 32 bits: move the tensor to the device of "
+                    "the operands"
+                )
+        return found
+
+
+class _Skeleton:
+    """Programs that differ in numbers alone. What was seen to vary is given at launch, so that a change compiles once
+    more and then never again."""
+
+    def __init__(self, program):
+        self.first, self.varying, self.version = program, frozenset(), 0
+
+    def meet(self, program):
+        differ = {
+            place
+            for place, (a, b) in enumerate(zip(self.first.numbers, program.numbers))
+            if a != b and program.may_vary(place) and self.first.may_vary(place)
+        }
+        if not differ <= self.varying:
+            self.varying |= differ
+            self.version += 1
+
+
+_entries, _skeletons = {}, {}
+_lock = threading.RLock()
+
+
+def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
+    """A score_mod and a mask_mod, as FlexAttention takes them, as a mod of attnc.
+
+    `problem` are B, H, HKV, Q_LEN and KV_LEN of the call: an axis of a captured tensor that has one of these extents
+    and is indexed by that position is declared to have it, whatever it is. `device` is that of q, k and v. Nothing is
+    traced again for functions whose code, numbers, and shapes and dtypes of tensors were seen before. Raises
+    UntranslatableError.
+    """
+    functions = [function for function in (score_mod, mask_mod) if function is not None]
+    description = describe(*functions)
+    key = description.key
+    if key is not None:
+        key = (score_mod is None, mask_mod is None, device, key)  # a device's name and the device give two entries
+    with _lock:
+        entry = _entries.get(key) if key is not None else None
+        if entry is None:
+            entry = _traced(score_mod, mask_mod, description, torch.device(device))
+            if key is not None and entry.is_complete:
+                if len(_entries) >= _MOST_KEPT:
+                    _entries.clear()
+                    _skeletons.clear()
+                _entries[key] = entry
+        return Translation(entry.plan(problem), description.tensors)
+
+
+def _traced(score_mod, mask_mod, description, device):
+    graphs, outputs = _Graphs(description, device), {}
+    if score_mod is not None:
+        outputs["score"] = graphs.value_of(score_mod, True)
+    if mask_mod is not None:
+        outputs["mask"] = graphs.value_of(mask_mod, False)
+    return _Entry(graphs, outputs, description.alive)
