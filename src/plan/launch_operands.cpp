@@ -190,8 +190,11 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (Status status = checkSequencesGiven(operands, options); !status) return status.error();
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths), {"q_offset", &all->qOffsets},
-                              {"page_table", &all->pageTable}, {"new_k", &all->newK}, {"new_v", &all->newV}})
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths),
+                              {"q_offset", &all->qOffsets},
+                              {"page_table", &all->pageTable},
+                              {"new_k", &all->newK},
+                              {"new_v", &all->newV}})
     if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
