@@ -54,11 +54,11 @@ struct KernelOptions {
   /// Forward, Decode, and with `ragged` Backward: where the queries of each sequence stand. FromLengths: without `lengths`,
   /// by KV_LEN. With Tensor launches pass Operands::qOffsets, and must.
   QueryOffsets offsets = QueryOffsets::None;
-  /// Forward, Decode, with `lengths`: launches pass k and v as pools of pages with a page table (Operands::pageTable), and
-  /// must: positions of a page, one of kPageSizes. 0: they do not.
+  /// Forward, Decode, with `lengths`: launches pass k and v as pools of pages with a page table (Operands::pageTable),
+  /// and must: positions of a page, one of kPageSizes. 0: they do not.
   int pageSize = 0;
-  /// Forward, Decode, with `lengths`: launches pass new rows of k and v (Operands::newK, newV), and must, which they write
-  /// into k and v before they attend to them.
+  /// Forward, Decode, with `lengths`: launches pass new rows of k and v (Operands::newK, newV), and must, which they
+  /// write into k and v before they attend to them.
   bool appends = false;
   bool ragged = false;          ///< Not BlockMask: launches pass Operands::ragged, and must
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)

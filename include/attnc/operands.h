@@ -44,17 +44,18 @@ struct Operands {
   /// i32 [B]: the position of the first query of each sequence, which mods see as q_idx; -2^24 to 2^24 - Q_LEN,
   /// clamped. For kernels with QueryOffsets::Tensor.
   std::optional<TensorView> qOffsets;
-  /// i32 [B, N]: k and v are pools of pages, k [pages, HKV, page_size, D] and v [pages, HKV, page_size, DV], a page_size of
-  /// kPageSizes, and entry (b, i) is the page of positions i * page_size .. (i + 1) * page_size - 1 of sequence b. Pages lie in
-  /// any order, and sequences may share some. A mod's KV_LEN is N * page_size; kvLengths must be given, and entries of pages
-  /// behind them are never read, nor do rows there reach any result. Entries before them must be pages of the pool. The last
-  /// stride is 1. A pool that lies as [pages, page_size, HKV, D] is the same view with strides swapped. For kernels with
-  /// KernelOptions::pageSize.
+  /// i32 [B, N]: k and v are pools of pages, k [pages, HKV, page_size, D] and v [pages, HKV, page_size, DV], a
+  /// page_size of kPageSizes, and entry (b, i) is the page of positions i * page_size .. (i + 1) * page_size - 1 of
+  /// sequence b. Pages lie in any order, and sequences may share some. A mod's KV_LEN is N * page_size; kvLengths must
+  /// be given, and entries of pages behind them are never read, nor do rows there reach any result. Entries before them
+  /// must be pages of the pool. The last stride is 1. A pool that lies as [pages, page_size, HKV, D] is the same view
+  /// with strides swapped. For kernels with KernelOptions::pageSize.
   std::optional<TensorView> pageTable;
-  /// [B, HKV, Q_LEN, D] and [B, HKV, Q_LEN, DV], dtype of q, last stride 1: the keys and values of the tokens of q, which the
-  /// launch writes into k and v, or into the pages, and attends to. kvLengths count them: row i goes to position kvLengths - Q_LEN
-  /// + i, unless that is below 0. Both or none. k and v then have a batch entry for each of q's, and pages that are written are
-  /// no other sequence's. They overlap no other tensor. For kernels with KernelOptions::appends.
+  /// [B, HKV, Q_LEN, D] and [B, HKV, Q_LEN, DV], dtype of q, last stride 1: the keys and values of the tokens of q,
+  /// which the launch writes into k and v, or into the pages, and attends to. kvLengths count them: row i goes to
+  /// position kvLengths - Q_LEN
+  /// + i, unless that is below 0. Both or none. k and v then have a batch entry for each of q's, and pages that are
+  /// written are no other sequence's. They overlap no other tensor. For kernels with KernelOptions::appends.
   std::optional<TensorView> newK, newV;
   /// For kernels with KernelOptions::ragged. The batch of q, k, v and out is then 1, B the number of sequences.
   std::optional<RaggedBatch> ragged;

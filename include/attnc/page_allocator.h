@@ -17,16 +17,16 @@
 
 namespace attnc {
 
-/// What the caller copies, in K and V of all layers, before anything else is written to `to`: the first `rows` rows of a
-/// page. In the order of a stream behind what wrote `from`, that is soon enough.
+/// What the caller copies, in K and V of all layers, before anything else is written to `to`: the first `rows` rows of
+/// a page. In the order of a stream behind what wrote `from`, that is soon enough.
 struct PageCopy {
   int32_t from = 0, to = 0;
   int64_t rows = 0;
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
-/// Not thread-safe. A call that gives an error has changed nothing. Pages of a freed sequence are dealt again at once: what
-/// was enqueued before still reads them, if what writes them comes behind it on the same stream.
+/// Not thread-safe. A call that gives an error has changed nothing. Pages of a freed sequence are dealt again at once:
+/// what was enqueued before still reads them, if what writes them comes behind it on the same stream.
 class PageAllocator {
 public:
   /// A sequence, by a number that no other one gets.
@@ -40,13 +40,13 @@ public:
   Sequence add();
 
   /// A new sequence that begins with the first `rows` rows of another: it shares their pages. Who is appended to first
-  /// gets a page of his own, where the last of them is not full. Errors (environment): no such sequence; more rows than it
-  /// has.
+  /// gets a page of his own, where the last of them is not full. Errors (environment): no such sequence; more rows than
+  /// it has.
   Expected<Sequence> share(Sequence of, int64_t rows);
 
   /// Sees that a sequence has pages for `rows` rows in all, its last one its own, so that append() up to there gives no
-  /// error as long as nobody shares it anew. Returns what must be copied, if anything. Errors (environment): too few free
-  /// pages; no such sequence.
+  /// error as long as nobody shares it anew. Returns what must be copied, if anything. Errors (environment): too few
+  /// free pages; no such sequence.
   Expected<std::optional<PageCopy>> reserve(Sequence sequence, int64_t rows);
 
   /// reserve() for `rows` more rows than it has, which then count.
@@ -67,8 +67,8 @@ public:
   int64_t length(Sequence sequence) const { return all.at(sequence).length; }
   const std::vector<int32_t>& pagesOf(Sequence sequence) const { return all.at(sequence).pages; }
 
-  /// What a launch takes of these sequences, in this order: `table`, i32 [sequences, columns] for Operands::pageTable, and
-  /// `lengths`, i32 [sequences] for Operands::kvLengths, in host memory. Entries without a page are -1. Errors
+  /// What a launch takes of these sequences, in this order: `table`, i32 [sequences, columns] for Operands::pageTable,
+  /// and `lengths`, i32 [sequences] for Operands::kvLengths, in host memory. Entries without a page are -1. Errors
   /// (environment), with nothing written: no such sequence; one that has more pages than `columns`.
   Status fill(const std::vector<Sequence>& sequences, int64_t columns, int32_t* table, int32_t* lengths) const;
 

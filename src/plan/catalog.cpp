@@ -100,13 +100,16 @@ Status checkOptions(const KernelOptions& options) {
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
         "forward and decode kernels do");
   if (!isForward && options.pageSize)
-    return Error::environment(fmt::format("{} kernels take no pages", kindName(options.kind)), "forward and decode kernels do");
+    return Error::environment(fmt::format("{} kernels take no pages", kindName(options.kind)),
+                              "forward and decode kernels do");
   if (options.pageSize && std::find(kPageSizes.begin(), kPageSizes.end(), options.pageSize) == kPageSizes.end())
     return Error::environment(fmt::format("pages of {} rows are not supported", options.pageSize),
                               fmt::format("{} are", fmt::join(kPageSizes, ", ")));
   if (!isForward && options.appends)
-    return Error::environment(fmt::format("{} kernels append no rows", kindName(options.kind)), "forward and decode kernels do");
-  for (auto [what, isAsked] : {std::pair("pages need", options.pageSize != 0), {"rows that are appended need", options.appends}})
+    return Error::environment(fmt::format("{} kernels append no rows", kindName(options.kind)),
+                              "forward and decode kernels do");
+  for (auto [what, isAsked] :
+       {std::pair("pages need", options.pageSize != 0), {"rows that are appended need", options.appends}})
     if (isAsked && !options.lengths)
       return Error::environment(fmt::format("{} KV lengths of sequences, and none are given", what),
                                 "set KernelOptions::lengths");

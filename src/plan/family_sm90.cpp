@@ -58,7 +58,8 @@ int sm90SharedBytes(const codegen::Config& config, int columnBytes) {
 Status checkSm90Layout(const LaunchOperands& operands) {
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
-    if (Status status = checkMappable(name, *tensor, operands.pageTable && (tensor == &operands.k || tensor == &operands.v));
+    if (Status status =
+            checkMappable(name, *tensor, operands.pageTable && (tensor == &operands.k || tensor == &operands.v));
         !status)
       return status;
   return {};

@@ -40,8 +40,7 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   case Grid::Parts:
     return std::min<int64_t>(mostParts(operands, stage.config.blockM), int64_t(device.multiprocessors) * stage.ctasAtOnce);
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);
-  case Grid::NewRows:
-    return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
+  case Grid::NewRows: return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
   case Grid::MaskRows:
     return operands.lists->shape.batch * operands.lists->shape.heads * operands.lists->shape.qBlocks();
   case Grid::MaskColumns:

@@ -17,7 +17,7 @@ constexpr int kNoPage = 1 << 23; // large enough to show, small enough for a flo
 template <int PageSize, int Rows> void checkBlocks(int length, uint64_t seed) {
   constexpr int kPositions = 128;
   const Strides strides = {1'000'003, 0, 17};
-  std::vector<int> table(size_t(std::max(kPositions / PageSize, 1)));
+  std::vector<int> table(size_t((kPositions + PageSize - 1) / PageSize));
   std::mt19937_64 random(seed);
   for (int i = 0; i < int(table.size()); ++i) table[size_t(i)] = i * PageSize < length ? int(random() % 1000) : kNoPage;
   std::mutex mutex;
