@@ -76,9 +76,6 @@ Status checkOptions(const KernelOptions& options) {
     return Error::environment(
         fmt::format("{} kernels take no lengths and offsets of sequences", kindName(options.kind)),
         "forward and decode kernels do");
-  if (options.ragged && !options.gradients.empty())
-    return Error::environment("gradients of captures are not computed for ragged batches",
-                              "a mask by document serves packed sequences with them");
   if (options.kind == KernelKind::BlockMask && options.ragged)
     return Error::environment("block-mask kernels take no ragged batches", "there are no lists for these");
   if (options.ragged && options.blockSparse)
