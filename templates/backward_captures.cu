@@ -55,7 +55,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_backward_captures(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ float scratch[Reduction::kScratch];
-  const ForwardParams& f = p.backward.forward;
   const Strides& d_out_stride = p.backward.d_out_stride;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const QTile q_tile = {shared + Memory::offset_of<QPart>()};
@@ -64,15 +63,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const VTile v_tile = {shared + Memory::offset_of<VPart>()};
   using Scores = Reduction::Scores;
 
-  const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-  const int q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
-  const int h = blockIdx.x / q_tiles % f.q_heads, b_first = blockIdx.x / q_tiles / f.q_heads;
+  int b_first, h, q_start;
+  if constexpr (kIsRagged<Mod>) {
+    const HeadTile tile = ragged_tile_from_end<Mod, kBlockM>(p.backward.forward, args, blockIdx.x);
+    b_first = tile.b, h = tile.h, q_start = tile.start;
+  } else {
+    const ForwardParams& f = p.backward.forward;
+    const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
+    q_start = (q_tiles - 1 - int(blockIdx.x % q_tiles)) * kBlockM;
+    h = blockIdx.x / q_tiles % f.q_heads, b_first = blockIdx.x / q_tiles / f.q_heads;
+  }
+  const BackwardParams& backward = params_of<Mod>(p.backward, args, b_first);
+  const ForwardParams& f = backward.forward;
+  if (!has_rows<Mod>(q_start, f.q_len)) return;
   const int b_end = p.loops_batches ? f.batch : b_first + 1;
   const int warp_row = int(threadIdx.x) / 32 * 16;
 #pragma unroll 1
   for (int b = b_first; b < b_end; ++b) {
     const Element* q = (const Element*)f.q + b * f.q_stride.batch + h * f.q_stride.head;
-    const Element* d_out = (const Element*)p.backward.d_out + b * d_out_stride.batch + h * d_out_stride.head;
+    const Element* d_out = (const Element*)backward.d_out + b * d_out_stride.batch + h * d_out_stride.head;
     const Element* k = (const Element*)f.k + b * f.k_stride.batch + h / f.group * f.k_stride.head;
     const Element* v = (const Element*)f.v + b * f.v_stride.batch + h / f.group * f.v_stride.head;
     __syncthreads();
@@ -88,10 +97,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last, and add nothing
       bias[r] = inside ? weight_bias(f.lse[index], Mod::row_shift(args, place.head, place.row[r])) // SEAM(row_shift)
                        : negative_infinity();
-      delta[r] = p.backward.delta[index];
+      delta[r] = backward.delta[index];
     }
 
-    Reduction reduction(p, args, place, b, h, q_start, scratch);
+    Reduction reduction(p, f, args, place, b, h, q_start, scratch);
     const auto walk = walk_kv<Mod, kBlockN, kBlockSparse>(f, args, b, h, q_start, min(q_start + kBlockM, f.q_len));
 #pragma unroll 1
     for (int i = 0; i < walk.count; ++i) {

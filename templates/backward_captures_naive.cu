@@ -13,6 +13,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/capture_sums.cuh"
+#include "algo/sequence.cuh"
 #include "algo/softmax.cuh"
 #include "algo/step_walk.cuh"
 #include "tile/element.cuh"
@@ -41,11 +42,20 @@ ATTNC_DEVICE auto walk_of(const ForwardParams& p, int b, int h, int q_idx) {
 
 extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
     attnc_backward_captures(const __grid_constant__ CaptureParams p, const __grid_constant__ ModArgs args) {
-  const BackwardParams& backward = p.backward;
+  long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
+  int b, h, q_idx;
+  if constexpr (kIsRagged<Mod>) {
+    const RaggedRow row = ragged_q_row<Mod>(p.backward.forward, args, index);
+    b = row.b, h = row.h, q_idx = row.row;
+    if (!row.exists) return;
+    index = row_of_head<Mod>(p.backward.forward, b, h) + q_idx; // from the sequence's first row on
+  } else {
+    const ForwardParams& f = p.backward.forward;
+    if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
+    q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
+  }
+  const BackwardParams& backward = params_of<Mod>(p.backward, args, b);
   const ForwardParams& f = backward.forward;
-  const long long index = (long long)blockIdx.x * kRows + threadIdx.x / 32;
-  if (index >= (long long)f.batch * f.q_heads * f.q_len) return;
-  const int q_idx = index % f.q_len, h = index / f.q_len % f.q_heads, b = index / f.q_len / f.q_heads;
   const float lse = f.lse[index];
   if (lse == negative_infinity()) return;
   const Element* q = row_of(f.q, f.q_stride, b, h, q_idx);
@@ -53,14 +63,15 @@ extern "C" __global__ void __launch_bounds__(32 * kRows, 1)
   const float delta = dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, b, h, q_idx)) -
                       (backward.d_lse ? backward.d_lse[index] : 0.f);
   const Mod::Head head = Mod::head(args, b, h);                                  // SEAM(head)
-  const Mod::Row row = Mod::row(args, head, b, h, q_idx, float(q_idx));          // SEAM(row)
+  const int position = position_of<Mod>(args, head, q_idx);
+  const Mod::Row row = Mod::row(args, head, b, h, position, float(position));    // SEAM(row)
   const auto walk = walk_of(f, b, h, q_idx);
   for (int i = 0; i < walk.count; ++i) {
     const Step step = walk.at(i);
     const int kv_idx = step.start + int(threadIdx.x) % 32;
     if (kv_idx >= f.kv_len) continue;
     const Mod::Col col = Mod::col(args, head, b, h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
-    const Coord at = {b, h, q_idx, kv_idx};
+    const Coord at = {b, h, position, kv_idx};
     if ((step.flags & kStepMasked) && !Mod::mask(args, head, row, col, at)) continue; // SEAM(mask)
     const float s = dot<kHeadDimQk>(q, row_of(f.k, f.k_stride, b, h / f.group, kv_idx)) * f.scale;
     const float weight = expf(Mod::score(args, head, row, col, at, s) - lse);    // SEAM(score)

@@ -166,7 +166,8 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
                          const Captures* outputs, bool launches) {
   if (plan.captures.empty()) return {};
   static const Captures kNone;
-  Expected<ir::Bindings> bindings = ir::bind(module, captures ? *captures : kNone, operands.problem);
+  Expected<ir::Bindings> bindings =
+      ir::bind(module, captures ? *captures : kNone, operands.problem, sequencesOf(operands));
   if (!bindings) return bindings.error();
   size_t end = 0;
   for (const CaptureAccess& access : plan.captures) {
@@ -179,7 +180,7 @@ Status addCaptureOutputs(LaunchOperands& operands, const Plan& plan, const ir::M
     if (access.places.size() == 1) {
       const analysis::GradientAccess& place = access.places[0];
       const bool ofBatches = place.oneBatch && operands.problem.batch > 1; // batch entries share elements
-      const bool mayLoop = plan.options.family != Family::Naive;
+      const bool mayLoop = plan.options.family != Family::Naive && !plan.options.ragged; // tiles of entries differ there
       capture.isOwned = place.once && (!ofBatches || mayLoop) && (!place.oneHead || operands.problem.qHeads <= 1);
       operands.loopsBatches |= capture.isOwned && ofBatches;
     }

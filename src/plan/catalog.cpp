@@ -77,9 +77,6 @@ codegen::Config configOf(const KernelOptions& options, const Tile& tile) {
 
 Status checkRaggedOptions(const KernelOptions& options) {
   if (!options.ragged) return {};
-  if (!options.gradients.empty())
-    return Error::environment("gradients of captures are not computed for ragged batches",
-                              "a mask by document serves packed sequences with them");
   if (options.kind == KernelKind::BlockMask)
     return Error::environment("block-mask kernels take no ragged batches", "there are no lists for these");
   if (options.blockSparse)

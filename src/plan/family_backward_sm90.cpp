@@ -56,7 +56,7 @@ codegen::Config backwardConfig(const Request& request) {
 /// order.
 bool diagonalsSuffice(const Request& request) {
   const KernelOptions& options = request.options;
-  return !isWide(options.headDim, options.headDimV) && !options.deterministic && !request.mod.captures.empty() &&
+  return !isWide(options.headDim, options.headDimV) && !options.deterministic && !options.ragged && !request.mod.captures.empty() &&
          llvm::all_of(request.mod.captures, [](const CaptureAccess& capture) {
            return llvm::all_of(capture.places, [](const analysis::GradientAccess& place) { return place.ofDiagonals; });
          });

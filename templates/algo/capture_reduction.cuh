@@ -61,9 +61,10 @@ public:
   /// f32 in shared memory that the CTA lends.
   static constexpr int kScratch = Warps * (Columns + 16);
 
-  ATTNC_DEVICE CaptureReduction(const CaptureParams& p, const ModArgs& args, const Place<1>& place, int b, int h, int q_start,
-                                float* scratch)
-      : p(p), f(p.backward.forward), args(args), place(place), b(b), h(h), q_start(q_start), scratch(scratch) {
+  /// `f`: of batch entry b alone, params_of().
+  ATTNC_DEVICE CaptureReduction(const CaptureParams& p, const ForwardParams& f, const ModArgs& args, const Place<1>& place,
+                                int b, int h, int q_start, float* scratch)
+      : p(p), f(f), args(args), place(place), b(b), h(h), q_start(q_start), scratch(scratch) {
     for (auto& sums : kept) sums[0] = sums[1] = 0.f;
   }
 
@@ -155,8 +156,10 @@ private:
     for (int r = 0; r < 2; ++r) {
       const float total = quad_sum(sums[r]);
       const int q_idx = place.q_first + place.offset(r);
-      if (threadIdx.x % 4 == 0 && q_idx < f.q_len)
-        add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, place.row[r], Mod::Col{}, {b, h, q_idx, 0}, turn), total);
+      if (threadIdx.x % 4 == 0 && q_idx < f.q_len) {
+        const int at = position_of<Mod>(args, place.head, q_idx);
+        add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, place.row[r], Mod::Col{}, {b, h, at, 0}, turn), total);
+      }
     }
   }
 
@@ -200,9 +203,10 @@ private:
         const int at = i - 16 * warp;
         if (at >= 0 && at < kOfWarp) total += scratch[warp * kOfWarp + at];
       }
-      const Mod::Row row_of = Mod::row(args, place.head, b, h, q_idx, float(q_idx - place.origin));       // SEAM(row)
+      const int position = position_of<Mod>(args, place.head, q_idx);
+      const Mod::Row row_of = Mod::row(args, place.head, b, h, position, float(position - place.origin)); // SEAM(row)
       const Mod::Col col = Mod::col(args, place.head, b, h, kv_idx, float(kv_idx - place.origin), 0.f); // SEAM(col)
-      add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, row_of, col, {b, h, q_idx, kv_idx}, turn), total);
+      add_to(sum_of<Gradient>(), Gradient::offset(args, place.head, row_of, col, {b, h, position, kv_idx}, turn), total);
     }
   }
 

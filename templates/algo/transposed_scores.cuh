@@ -124,7 +124,10 @@ template <class M, int RowGroups = 1> struct KvPlace {
   ATTNC_DEVICE float kv_float(int r) const { return float(position(r) - origin); }
   /// `row`: of the step.
   ATTNC_DEVICE Coord coord(const ForwardParams& p, const ModArgs& args, Step step, int row, int r) const {
-    return {b, h, position_of<M>(args, head, min(step.start + row, p.q_len - 1)), kv_idx(p, r)};
+    if constexpr (kHasOffsets<M>)
+      return {b, h, position_of<M>(args, head, min(step.start + row, p.q_len - 1)), kv_idx(p, r)};
+    else
+      return {b, h, min(step.start + row, p.q_len - 1), kv_idx(p, r)};
   }
 };
 

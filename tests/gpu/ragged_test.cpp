@@ -5,6 +5,8 @@
 #include "api/compiler_impl.h"
 #include "api/mod_impl.h"
 #include "ir/element.h"
+#include "reference/compare.h"
+#include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
 #include "tools/attnc/random.h"
 
@@ -120,14 +122,17 @@ public:
   }
 
   /// By the reference. Of what is now in host memory.
-  reference::GradientResult expected(bool withGradients) const {
+  reference::GradientResult expected(bool withGradients, const std::set<std::string>& ofCaptures = {}) const {
     reference::GradientArgs args{{headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view()), {}, nullptr},
                                  headsFirst(dOut.host.view()), dLse.host.view()};
     args.forward.ragged = ragged(const_cast<int32_t*>(starts.data()), const_cast<int32_t*>(kvStarts.data()));
     const Operands given{.ragged = args.forward.ragged};
     const passes::SequenceForm form = sequenceForm(given, {.offsets = offsets});
     const Mod whole = take(sequencesMod(mod, form, {}));
-    if (withGradients) return take(reference::gradients(take(gradientMod(whole)).module(), captures, args));
+    if (withGradients) {
+      const Mod derived = take(gradientMod(whole, ofCaptures));
+      return take(reference::gradients(derived.module(), captures, args, captureGradients(derived)));
+    }
     reference::GradientResult result;
     result.forward = take(reference::attention(whole.module(), captures, args.forward));
     return result;
@@ -161,7 +166,8 @@ public:
     return {.out = headsFirst(out.onDevice()), .lse = lse.onDevice(), .rowMax = rowMax.onDevice()};
   }
   BackwardOutputs gradients() const {
-    return {.dQ = headsFirst(dQ.onDevice()), .dK = headsFirst(dK.onDevice()), .dV = headsFirst(dV.onDevice())};
+    return {.dQ = headsFirst(dQ.onDevice()), .dK = headsFirst(dK.onDevice()), .dV = headsFirst(dV.onDevice()),
+            .captures = &gradientsOfCaptures};
   }
   PrepareOptions options(Family family) const { return {.family = family, .offsets = offsets}; }
 
@@ -247,6 +253,7 @@ public:
   Tensor q, k, v, dOut, dLse, out, lse, rowMax, dQ, dK, dV;
   device::Buffer cuQ, cuKv;
   DeviceCaptures onDevice;
+  Captures gradientsOfCaptures; ///< where they go, on the device
 };
 
 std::vector<Family> families(const Mod& mod, const Batch& batch) {
@@ -367,6 +374,44 @@ TEST_CASE("gradients of ragged batches with any ratio of heads, wide heads and f
     checkFamilies(name, {.qLengths = {0, 0, 0}}, true);
     checkFamilies(name, {.qLengths = {1000}}, true);
   }
+}
+
+TEST_CASE("gradients of captures add up over the sequences of a ragged batch", "[gpu][ragged]") {
+  ATTNC_NEED_GPU();
+  const std::pair<const char*, const char*> kCaptures[] = {
+      {"alibi", "slopes"}, {"learned_bias", "bias"}, {"relative_bias", "bias"}, {"softcap", "cap"}};
+  for (auto [name, capture] : kCaptures)
+    for (bool deterministic : {false, true}) {
+      const Mod mod = libraryMod(name);
+      const auto isNamed = [&, capture = capture](const CaptureInfo& info) { return info.name == capture; };
+      REQUIRE(std::any_of(mod.captures().begin(), mod.captures().end(), isNamed));
+      Work work(mod, {.qLengths = kLengths, .kvLengths = kOtherLengths, .headDim = 64});
+      const reference::GradientResult want = work.expected(true, {capture});
+      const std::vector<double>& expected = want.captures.at(capture);
+      work.upload();
+      const auto found = work.captured.find(capture);
+      cli::HostTensor host = cli::HostTensor::make(
+          DType::F32, found == work.captured.end() ? std::vector<int64_t>() : found->second.shape);
+      device::Buffer buffer = take(device::Buffer::allocate(host.bytes.size()));
+      TensorView view = host.view();
+      view.data = buffer.data();
+      work.gradientsOfCaptures.set(capture, view);
+      const reference::GradientTolerance tolerance(
+          {.dtype = work.batch.dtype, .scale = 1 / std::sqrt(64.0), .headDimV = 64, .dLse = 1});
+      for (Family family : families(mod, work.batch)) {
+        INFO(name << ", family " << int(family) << (deterministic ? ", deterministic" : ""));
+        take(buffer.fill(0xff));
+        work.poisonResults();
+        work.run(family, true, {.deterministic = deterministic});
+        work.checkBackward(want, std::vector<bool>(kLengths.size(), true));
+        take(buffer.download(host.bytes.data(), host.bytes.size()));
+        reference::Comparison comparison(tolerance.capture(expected, want.captureSquares.at(capture), DType::F32));
+        const std::vector<double> got = toDoubles(host);
+        for (size_t i = 0; i < got.size(); ++i) comparison.add(got[i], expected[i]);
+        INFO(comparison.firstBadText() << ", max error " << comparison.maxError());
+        CHECK(comparison.holds());
+      }
+    }
 }
 
 TEST_CASE("deterministic gradients of a ragged batch are equal bits, launch after launch", "[gpu][ragged]") {

@@ -36,7 +36,7 @@ TEST_CASE("a CTA adds each element of attention where the mod reads, once", "[ca
     HostCta::run(32 * kWarps, [&] {
       const int warp_row = int(threadIdx.x) / 32 * 16;
       const Place<1> place(p.backward.forward, args, b, h, q_start, warp_row + Reduction::Scores::row(0));
-      Reduction reduction(p, args, place, b, h, q_start, scratch.data());
+      Reduction reduction(p, p.backward.forward, args, place, b, h, q_start, scratch.data());
       for (int start = 128; start >= 0; start -= kBlockN) {
         Reduction::Scores products, grads;
         for (int r = 0; r < 2; ++r)
