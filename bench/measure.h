@@ -63,15 +63,13 @@ DeviceTensor allocate(DType dtype, std::initializer_list<int64_t> shape);
 DeviceTensor allocateNaN(DType dtype, std::initializer_list<int64_t> shape);
 DeviceTensor upload(const void* values, DType dtype, std::initializer_list<int64_t> shape);
 
+/// Not written either, of the shape, dtype and strides of another one, which has no gaps.
+DeviceTensor allocateNaNLike(const DeviceTensor& tensor);
+
 /// Random normal values of a 16-bit dtype or of E4M3, the same in every run. `seed` tells tensors apart. `roundedTo`: E4M3 for
 /// values that it has, in another dtype.
 DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std = 1,
                         std::optional<DType> roundedTo = {});
-/// Not written either, of the shape, dtype and strides of another one, which has no gaps.
-DeviceTensor allocateNaNLike(const DeviceTensor& tensor);
-
-/// Random normal values of a 16-bit dtype, the same in every run. `seed` tells tensors apart.
-DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint64_t seed, float std = 1);
 
 /// Elements of a tensor of a 16-bit dtype, in host memory.
 std::vector<uint16_t> download(const DeviceTensor& tensor);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attnc/c/compiler.h"
+#include "attnc/c/prepared.h"
 #include "attnc/compiler.h"
 #include "c/call.h"
 
@@ -35,9 +36,9 @@ std::optional<CompilerOptions::CacheMode> readCacheMode(Arguments& arguments, at
                                                         const Place& place);
 /// 0 or 1.
 bool readFlag(Arguments& arguments, int32_t flag, const Place& place);
-/// A member that must be 0.
-/// Unset for the default.
+/// Unset for ATTNC_DECODE_DEFAULT.
 std::optional<bool> readDecode(Arguments& arguments, attnc_decode decode, const Place& place);
+/// A member that must be 0.
 void readReserved(Arguments& arguments, int32_t reserved, const Place& place);
 
 ProblemShape readProblem(const attnc_problem& problem);

@@ -149,7 +149,8 @@ attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_ker
     if (!arguments.given(kernel, "kernel") || !arguments.ok()) return {};
     const auto of = [](const std::optional<attnc_kernel>& held) { return held ? &*held : nullptr; };
     switch (which) {
-    case KernelKind::Forward: *kernel = &prepared->forward; break;
+    case KernelKind::Forward:
+    case KernelKind::Decode: *kernel = &prepared->forward; break;
     case KernelKind::Backward: *kernel = of(prepared->backward); break;
     case KernelKind::BlockMask: *kernel = of(prepared->blockMask); break;
     }

@@ -87,7 +87,8 @@ ATTNC_API void attnc_prepared_destroy(attnc_prepared* prepared);
 
 /// What was settled; it lives as long as `prepared` and is not destroyed. NULL on a failure.
 ATTNC_API const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* prepared);
-/// The kernels, likewise. `*kernel` is NULL where there is none: no backward pass, no block mask in the workspace.
+/// The kernels, likewise; the decode kernel, where it is taken, is the forward kernel. `*kernel` is NULL where there is
+/// none: no backward pass, no block mask in the workspace.
 ATTNC_API attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
                                                  const attnc_kernel** kernel);
 
