@@ -20,7 +20,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/decode_work.cuh"
-#include "params_decode_sm80.cuh"
+#include "params_decode.cuh"
 #include "ptx/global_memory.cuh"
 
 namespace attnc::decode_lists {

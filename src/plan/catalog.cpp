@@ -14,7 +14,7 @@ namespace attnc::plan {
 namespace {
 
 const FamilyRow* const kFamilies[] = {&kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
-                                      &kBackwardSm80, &kBackwardNaive, &kDecodeSm80,   &kBlockMask};
+                                      &kBackwardSm80, &kBackwardNaive, &kDecodeSm90,   &kDecodeSm80,   &kBlockMask};
 
 /// The plan of a family that serves the request.
 Plan planOf(const FamilyRow& row, const Request& request) {

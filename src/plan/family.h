@@ -39,7 +39,7 @@ struct FamilyRow {
 };
 
 extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kDecodeSm80,
-    kBlockMask;
+    kDecodeSm90, kBlockMask;
 
 /// All of them. Of a kind, the one that is faster where it serves comes first.
 llvm::ArrayRef<const FamilyRow*> families();

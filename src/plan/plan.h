@@ -10,7 +10,7 @@
 #include "plan/launch_operands.h"
 #include "plan/workspace.h"
 #include "templates/params_backward_sm80.cuh"
-#include "templates/params_decode_sm80.cuh"
+#include "templates/params_decode.cuh"
 #include "templates/params_sm90.cuh"
 
 #include <string>
@@ -46,7 +46,7 @@ enum class Grid {
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
     std::variant<ForwardParams, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
-                 Cached<ForwardParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
+                 Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 

@@ -1,7 +1,5 @@
 #include "plan/tensor_maps.h"
 
-#include "jit/tensor_map.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +11,8 @@ static constexpr const char* kRemedy =
     "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
 
 /// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere) {
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
+                       L2Promotion promotion) {
   // An empty tensor is described as one row, which the kernel never asks for.
   const bool isEmpty = tensor.elements() == 0;
   const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
@@ -26,6 +25,7 @@ Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxR
   // A stride of 0 stands for an axis that is never stepped along; the driver wants a multiple of 16 all the same.
   const auto step = [&](long long stride) { return stride ? uint64_t(stride) * bytes : 16; };
   request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
+  request.promotion = promotion;
   request.box = {64, uint32_t(boxRows), 1, 1};
   auto encoded = jit::encodeTensorMap(request);
   if (!encoded)

@@ -1,6 +1,7 @@
 // What the families of Hopper share: tensor maps of operands, and sections of heads that fit into L2.
 #pragma once
 
+#include "jit/tensor_map.h"
 #include "plan/launch_operands.h"
 #include "templates/params_sm90.cuh"
 
@@ -14,8 +15,12 @@ struct Mapped {
   int batchStep;
 };
 
-/// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
-Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere);
+using jit::L2Promotion;
+
+/// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes. `promotion`: of 256
+/// bytes costs 10 % where all bytes come from memory, and are read once (bench/NOTES.md).
+Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
+                       L2Promotion promotion = L2Promotion::Bytes256);
 
 /// Whether the copy engine can describe the tensor; the driver, which encodes the maps, may still refuse one. An empty
 /// tensor always fits. `isPool`: of pages, where other tensors have a batch.

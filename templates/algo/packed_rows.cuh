@@ -34,6 +34,8 @@ template <class M> struct PackedPlace {
   typename M::Row row[2];
   typename M::Exponents exponents[2];
 
+  PackedPlace() = default;
+
   /// `first`: the lane's row 0 of the tile. `scale`: of its products. Rows past the end repeat the last one.
   ATTNC_DEVICE PackedPlace(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int first,
                            const float (&scale)[2])

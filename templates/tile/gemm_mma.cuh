@@ -3,7 +3,7 @@
 //   gemm(d, a, b)    d   Fragment<RowGroups, N>, added to
 //                    a   PaddedTile of 16 RowGroups rows, K columns; transposed(PaddedTile of K rows); or a Fragment,
 //                        rounded to the element type of b
-//                    b   PaddedTile of K rows, N columns, or transposed(PaddedTile of N rows, K columns)
+//                    b   PaddedTile or SwizzledTile of K rows, N columns, or transposed() of one of N rows, K columns
 //
 // A warp calls together, converged. Fragments as in fragment.cuh.
 //
@@ -156,6 +156,33 @@ template <class E, int Rows, int Columns, bool Paired> struct OperandB<Transpose
       b[0] = ptx::ld_shared_u32(at), b[1] = ptx::ld_shared_u32(at + 4);
       b[2] = ptx::ld_shared_u32(at + 8 * Tile::kRowBytes), b[3] = ptx::ld_shared_u32(at + 8 * Tile::kRowBytes + 4);
     }
+  }
+};
+
+// A chunk of 16 bytes of a swizzled row lies where its number, modulo 8, XOR the row's says; so does a lane's address.
+template <class E, int Rows, int Columns, bool Paired> struct OperandB<SwizzledTile<E, Rows, Columns>, Paired> {
+  using Tile = SwizzledTile<E, Rows, Columns>;
+  using Element = E;
+  static constexpr int kK = Rows, kN = Tile::kColumns;
+  unsigned lane;
+  ATTNC_DEVICE explicit OperandB(Tile tile)
+      : lane(tile.base + threadIdx.x % 16 * Tile::kRowBytes + (threadIdx.x % 32 / 16 ^ threadIdx.x % 8) * 16) {}
+  ATTNC_DEVICE void load(unsigned (&b)[4], int n, int step) const {
+    ptx::ldmatrix_x4_trans(b, (lane ^ n % 4 * 32) + n / 4 * Tile::kSlabBytes + step * 16 * Tile::kRowBytes);
+  }
+};
+
+template <class E, int Rows, int Columns, bool Paired>
+struct OperandB<Transposed<SwizzledTile<E, Rows, Columns>>, Paired> {
+  using Tile = SwizzledTile<E, Rows, Columns>;
+  using Element = E;
+  static constexpr int kK = Tile::kColumns, kN = Rows;
+  unsigned lane;
+  ATTNC_DEVICE explicit OperandB(Transposed<Tile> b)
+      : lane(b.tile.base + (threadIdx.x % 8 + threadIdx.x % 32 / 16 * 8) * Tile::kRowBytes +
+             (threadIdx.x / 8 % 2 ^ threadIdx.x % 8) * 16) {}
+  ATTNC_DEVICE void load(unsigned (&b)[4], int n, int step) const {
+    ptx::ldmatrix_x4(b, (lane ^ step % 4 * 32) + step / 4 * Tile::kSlabBytes + n * 16 * Tile::kRowBytes);
   }
 };
 

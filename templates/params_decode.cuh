@@ -1,7 +1,7 @@
-// Kernel parameters of decode_sm80.cu, one definition for kernels and host. Plain types only.
+// Kernel parameters of decode kernels, one definition for kernels and host. Plain types only.
 #pragma once
 
-#include "params.cuh"
+#include "params_sm90.cuh"
 
 namespace attnc {
 
@@ -28,6 +28,13 @@ struct DecodeParams {
   int* arrived;          // by item: parts that are there; 0 before and after a launch
   int part_rows;
   HeadScales k_scale, v_scale; // of K and V of fp8
+};
+
+/// The same with maps of K and V: as those of ForwardParamsSm90, of boxes of as many rows as a team takes in a step, or a page has
+/// if these are fewer.
+struct DecodeParamsSm90 : DecodeParams {
+  TensorMap k, v;
+  int k_batch_step, v_batch_step;
 };
 
 /// What makes these lists: decode_lists.cu. An item's bits are `words_of_item` words, a bit a step, the lowest first.

@@ -1,0 +1,173 @@
+#include "plan/decode_plan.h"
+
+#include "plan/decode_parts.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+/// As `Memory` of templates/algo/decode.cuh.
+int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, const DecodeCopies& copies) {
+  const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
+  const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
+  const int slot = int(llvm::alignTo(std::max(copies.kvBytes(tile.blockN / teams, options), sums), copies.slotAlign));
+  return teams * stages * (slot + copies.barrierBytes) + 2 * tile.blockM * paddedRowBytes(options.headDim);
+}
+
+/// Beside its dynamic shared memory.
+int staticBytes(const KernelOptions& options) { return options.fp8Kv ? 64 + 4 * 64 : 64; }
+constexpr int kReservedBytes = 1024;
+
+/// Counters an item: parts that have arrived, and words.
+template <int Rows, int Counters> size_t arrivedBytes(const LaunchOperands& operands) {
+  return sizeof(int) * size_t(packedTiles(operands, Rows) * Counters);
+}
+
+/// By item: how many steps live, which, and the words that tell.
+constexpr int64_t kIntsOfWord = 32 + 1;
+template <int Rows, int Columns> size_t listBytes(const LaunchOperands& operands) {
+  return sizeof(int) * size_t(packedTiles(operands, Rows) * (1 + stepWords(operands, Columns) * kIntsOfWord));
+}
+
+DecodeListsParams listsOf(const Stage& stage, const LaunchOperands& operands, const WorkspaceView& workspace) {
+  const int64_t items = packedTiles(operands, stage.config.blockM);
+  DecodeListsParams lists{};
+  lists.words_of_item = int(stepWords(operands, stage.config.blockN));
+  lists.arrived = static_cast<int*>(workspace.at(Use::Counters)) + items;
+  lists.count = static_cast<int*>(workspace.at(Use::StepLists));
+  lists.index = lists.count + items;
+  lists.words = reinterpret_cast<unsigned*>(lists.index + items * lists.words_of_item * 32);
+  return lists;
+}
+
+int64_t partRows(const LaunchOperands& operands, int rows) {
+  const ProblemShape& problem = operands.problem;
+  return problem.kvHeads ? std::min<int64_t>(problem.qLen * (problem.qHeads / problem.kvHeads), rows) : 0;
+}
+
+/// Two parts a CTA: O, then states.
+template <int Rows> size_t partBytes(const LaunchOperands& operands) {
+  return sizeof(float) * size_t(2 * mostParts(operands, Rows) * partRows(operands, Rows) * (operands.v.shape[3] + 4));
+}
+
+HeadScales scalesOf(const std::optional<TensorView>& scales) {
+  if (!scales) return {};
+  return {static_cast<const float*>(scales->data), scales->shape[0] > 1 ? scales->stride[0] : 0, scales->stride[1]};
+}
+
+Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
+                                        const WorkspaceView& workspace) {
+  DecodeListsParams params = listsOf(stage, operands, workspace);
+  params.forward = forwardParams(operands);
+  return ParameterBlock(params);
+}
+
+/// The bytes of the uses of a workspace. `Rows`, `Columns`: of a tile.
+struct UseBytes {
+  size_t (*counters)(const LaunchOperands&);
+  size_t (*parts)(const LaunchOperands&);
+  size_t (*lists)(const LaunchOperands&); ///< null: there are none
+};
+template <int Rows> UseBytes useBytes(int columns, bool lists) {
+  if (!lists) return {arrivedBytes<Rows, 1>, partBytes<Rows>, nullptr};
+  return {arrivedBytes<Rows, 2>, partBytes<Rows>,
+          columns == 128 ? listBytes<Rows, 128>
+          : columns == 64 ? listBytes<Rows, 64>
+                          : listBytes<Rows, 32>};
+}
+
+} // namespace
+
+int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }
+
+std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies& copies) {
+  const auto& [mod, options, arch] = request;
+  for (int rows = options.packedRows; rows >= 16; rows /= 2)
+    for (int leastStages : {3, 2})
+      for (int warps = 8; warps * 16 >= rows; warps /= 2)
+        for (int teamColumns = rows; teamColumns >= 16; teamColumns /= 2) {
+          const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
+          if (tile.blockN < 32) continue;                            // decode_lists.cu
+          // Beside O of wide heads there are no registers for more scores.
+          if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 ? 32 : 64)) continue;
+          for (int stages = 6; stages >= leastStages; --stages)
+            if (const int shared = sharedBytes(tile, stages, options, copies);
+                shared + staticBytes(options) <= arch.sharedBytesPerCta())
+              return DecodeTile{tile, stages, shared};
+        }
+  return std::nullopt;
+}
+
+DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
+                          const WorkspaceView& workspace) {
+  DecodeParams params{};
+  params.forward = forwardParams(operands);
+  params.part_rows = int(partRows(operands, stage.config.blockM));
+  params.arrived = static_cast<int*>(workspace.at(Use::Counters));
+  params.part_out = static_cast<float*>(workspace.at(Use::Parts));
+  params.k_scale = scalesOf(operands.kScales);
+  params.v_scale = scalesOf(operands.vScales);
+  const int64_t ctas = ctasOf(stage, operands, device);
+  if (workspace.at(Use::StepLists)) {
+    const DecodeListsParams lists = listsOf(stage, operands, workspace);
+    const int64_t tiles = operands.problem.kvHeads ? packedTiles(operands, stage.config.blockM) /
+                                                         (operands.problem.batch * operands.problem.kvHeads)
+                                                   : 0;
+    params.forward.lists = {.partial_count = lists.count,
+                            .partial_index = lists.index,
+                            .batch_stride = operands.problem.kvHeads * tiles,
+                            .head_stride = tiles,
+                            .index_stride = lists.words_of_item * 32,
+                            .q_block = stage.config.blockM,
+                            .kv_block = stage.config.blockN};
+  }
+  if (params.part_out) params.part_state = params.part_out + 2 * ctas * params.part_rows * operands.v.shape[3];
+  return params;
+}
+
+Plan planDecode(const Request& request, const DecodeCopies& copies) {
+  const KernelOptions& options = request.options;
+  const DecodeTile tile = *decodeTile(request, copies);
+  codegen::Config config = configOf(options, tile.tile);
+  config.appends = options.appends;
+  config.kvStages = tile.stages;
+  config.fp8Kv = options.fp8Kv;
+  config.sharedBytes = tile.sharedBytes;
+  const int64_t ofCta = tile.sharedBytes + staticBytes(options) + kReservedBytes;
+  const bool lists = decodeListsSteps(request.mod.facts, options);
+  Plan plan;
+  if (lists) {
+    codegen::Config ofLists = configOf(options, {tile.tile.blockM, tile.tile.blockN, 8});
+    plan.stages.push_back({.templateName = "decode_lists.cu",
+                           .entry = "attnc_decode_lists",
+                           .config = std::move(ofLists),
+                           .algebra = algebraFor(options.dtype),
+                           .threads = 32 * 8,
+                           .grid = Grid::StepWords,
+                           .parameters = listParameters});
+  }
+  plan.stages.push_back({.templateName = copies.templateName,
+                         .entry = "attnc_decode",
+                         .config = std::move(config),
+                         .algebra = algebraFor(options.dtype),
+                         .threads = 32 * tile.tile.warps,
+                         .ctasAtOnce = int(std::min<int64_t>((request.arch.sharedBytesPerCta() + kReservedBytes) / ofCta, 3)),
+                         .grid = Grid::Parts,
+                         .parameters = copies.parameters});
+  const auto add = [&](Use use, size_t (*bytes)(const LaunchOperands&), WorkspaceUse::Zeroed zeroed) {
+    plan.workspace.push_back({.use = use, .bytes = bytes, .zeroed = zeroed, .isOptional = !lists});
+  };
+  const auto [rows, columns, warps] = tile.tile;
+  const UseBytes bytes = rows == 16   ? useBytes<16>(columns, lists)
+                         : rows == 32 ? useBytes<32>(columns, lists)
+                                      : useBytes<64>(columns, lists);
+  add(Use::Counters, bytes.counters, WorkspaceUse::Zeroed::Once);
+  add(Use::Parts, bytes.parts, WorkspaceUse::Zeroed::Never);
+  if (lists) add(Use::StepLists, bytes.lists, WorkspaceUse::Zeroed::Never);
+  return plan;
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,38 @@
+// Plans of decode kernels, which differ in how K and V come into shared memory: templates/algo/decode.cuh.
+#pragma once
+
+#include "plan/family.h"
+
+#include <optional>
+
+namespace attnc::plan {
+
+/// How a family of decode kernels copies K and V.
+struct DecodeCopies {
+  const char* templateName;
+  int (*kvBytes)(int rows, const KernelOptions& options); ///< of rows of K and V in shared memory
+  int slotAlign;
+  int barrierBytes; ///< a slot
+  MakeParameters parameters;
+};
+
+struct DecodeTile {
+  Tile tile;
+  int stages, sharedBytes;
+};
+
+/// As many rows as asked for, and a CTA that fills a multiprocessor: few large ones leave fewer parts to be merged than many
+/// small ones. Steps are as long as leave room for three stages, or else for two. nullopt: it does not fit.
+std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies& copies);
+
+/// Precondition: decodeTile() has one.
+Plan planDecode(const Request& request, const DecodeCopies& copies);
+
+/// What all of them take.
+DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
+                          const WorkspaceView& workspace);
+
+/// A row of PaddedTile of templates/tile/shared_tile.cuh.
+int paddedRowBytes(int headDim, int elementBytes = 2);
+
+} // namespace attnc::plan

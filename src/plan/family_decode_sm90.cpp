@@ -1,0 +1,67 @@
+// Few queries over long KV, with mma.sync and TMA, on Hopper.
+#include "plan/decode_plan.h"
+
+#include "plan/tensor_maps.h"
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+/// Tiles in slabs of 64 columns.
+int kvBytesInSlabs(int rows, const KernelOptions& options) {
+  return rows * 128 * ((options.headDim + 63) / 64 + (options.headDimV + 63) / 64);
+}
+
+Status checkDecodeLayout(const LaunchOperands& operands) {
+  for (auto [name, tensor] : {std::pair("k", &operands.k), {"v", &operands.v}})
+    if (Status status = checkMappable(name, *tensor, operands.pageTable.has_value()); !status) return status;
+  return {};
+}
+
+Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOperands& operands, const Device& device,
+                                              const WorkspaceView& workspace) {
+  if (Status status = checkDecodeLayout(operands); !status) return status.error();
+  const codegen::Config& config = stage.config;
+  const int teamRows = config.blockN / (config.warps / (config.blockM / 16));
+  const int boxRows = operands.pageTable ? std::min(teamRows, config.pageSize) : teamRows;
+  auto k = mapOf("k", operands.k, boxRows, operands.q.data, L2Promotion::Bytes128);
+  if (!k) return k.error();
+  auto v = mapOf("v", operands.v, boxRows, operands.q.data, L2Promotion::Bytes128);
+  if (!v) return v.error();
+  const DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), k->map, v->map, k->batchStep, v->batchStep};
+  return withCache(params, stage, operands);
+}
+
+constexpr DecodeCopies kEngineCopies{.templateName = "decode_sm90.cu",
+                                     .kvBytes = kvBytesInSlabs,
+                                     .slotAlign = 1024,
+                                     .barrierBytes = 8,
+                                     .parameters = decodeParametersSm90};
+
+std::string unservedByDecodeSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (options.fp8Kv) return "takes k and v of 16 bits";
+  if (options.blockSparse) return "takes no block mask";
+  if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
+  if (!decodeTile(request, kEngineCopies)) return "has no room for this tile in shared memory";
+  return {};
+}
+
+Plan planDecodeSm90(const Request& request) { return planDecode(request, kEngineCopies); }
+
+} // namespace
+
+const FamilyRow kDecodeSm90{.kind = KernelKind::Decode,
+                            .family = Family::Sm90,
+                            .arch = "sm_90a",
+                            .madeFor = 90,
+                            .walksBounds = true,
+                            .unserved = unservedByDecodeSm90,
+                            .plan = planDecodeSm90,
+                            .layouts = "rows of k and v aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
+                            .checkLayout = checkDecodeLayout};
+
+} // namespace attnc::plan

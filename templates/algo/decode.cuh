@@ -1,0 +1,265 @@
+// Forward attention of few queries over long KV, split-KV, however K and V come into shared memory: decode_sm80.cu and
+// decode_sm90.cu say how.
+//
+// Rows of a tile are query tokens times the query heads that share a KV head (algo/packed_rows.cuh). The live steps of all
+// tiles are dealt evenly to as many CTAs as run at once (algo/decode_work.cuh); who takes part of a tile stores its sums, and
+// the last one to do so merges all parts (algo/decode_sums.cuh). Another launch for that would begin only when the last CTA of
+// this one has ended.
+//
+// K and V may be of fp8 (kFp8Kv): bytes in the ring, f16 in registers (tile/gemm_e4m3.cuh). Scales of a KV head go into that
+// of the scores, and into O at an item's end.
+//
+// A warp owns 16 rows. Warps with different rows and the same columns are a team; a step of kBlockN columns is divided among
+// teams, each of which has a ring of K and V of its own and waits for nobody else. Loads go on from item to item: while sums
+// of one are added up, the ring fills with the next.
+//
+//   shared memory   bytes                                      lifetime
+//   RingPart        kTeams * kStages slots: kTeamColumns       a slot: from the load, kStages - 1 steps ahead, to the step
+//                   rows of K and of V
+//                   the free slot of each team, instead:       an item's end
+//                   eight rows of O of each warp, in f32
+//   QPart           2 of kBlockM rows of Q; f16 with K of fp8  an item; that of the next is filled
+//   Copies::Control what the copies need                       the kernel's
+//
+//   barrier                    when                            what it says
+//   Copies, __syncthreads      before an item's first step     Q is there, and the team's K and V; with K of fp8 a
+//                                                              second one: Q is there as f16
+//   Copies, the team's         before each other step          its K and V are there; those of the step before are used up
+//   the team's                 after the last step             K and V are used up
+//   __syncthreads              then, for 8 rows of each warp   O is there
+//   __syncthreads              after they are added up         it is used up; results, or a part, are stored
+//   __syncthreads              after a part is counted in      who came last, and merges, is known
+//
+// New rows of K and V (kAppends), those of the tokens of q, are written into K and V by the CTA that has an item's first step,
+// while all take them from where they were given: nobody looks at what this launch writes.
+//
+// Grid: any; what is divided has parts for each CTA. Threads: 32 kWarps; kSharedBytes of dynamic shared memory.
+#pragma once
+
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/append.cuh"
+#include "algo/decode_sums.cuh"
+#include "algo/packed_rows.cuh"
+#include "algo/scaled_q.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/named_barrier.cuh"
+#include "tile/gemm_mma.cuh"
+#include "tile/shared_memory.cuh"
+
+namespace attnc::decode {
+
+using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
+using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+using Scores = Fragment<1, kTeamColumns>;
+
+constexpr bool kIsCached = kPageSize != 0 || kAppends;
+
+/// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
+ATTNC_DEVICE void load_q(QTile to, const ForwardParams& p, const PackedTile& tile) {
+  constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
+  const auto row_of = [&](int row) {
+    const int i = min(row, tile.rows - 1);
+    return (const Element*)p.q + tile.b * p.q_stride.batch + tile.head(p, i) * p.q_stride.head +
+           tile.row_of_q(p, i) * p.q_stride.row;
+  };
+  if (p.vectors) {
+    for (int i = threadIdx.x; i < kBlockM * kChunks; i += kThreads) {
+      const int row = i / kChunks, column = i % kChunks * kPerChunk;
+      const bool inside = row < tile.rows && column < kHeadDimQk;
+      ptx::cp_async_16(to.row(row) + i % kChunks * 16, row_of(row) + column, inside ? 16 : 0);
+    }
+  } else {
+    for (int i = threadIdx.x; i < kBlockM * QTile::kColumns; i += kThreads) {
+      const int row = i / QTile::kColumns, column = i % QTile::kColumns;
+      const bool inside = row < tile.rows && column < kHeadDimQk;
+      to.elements(row)[column] = inside ? row_of(row)[column] : from_float<Element>(0.f);
+    }
+  }
+}
+
+template <class Q, class K> ATTNC_DEVICE void multiply_k(Scores& s, Q q, K k) {
+  if constexpr (kFp8Kv)
+    e4m3::multiply_scores(s, q, k);
+  else
+    mma::gemm(s, q, transposed(k));
+}
+template <class V> ATTNC_DEVICE void multiply_v(Out& o, const Scores& p, V v) {
+  if constexpr (kFp8Kv)
+    e4m3::multiply_values(o, p, v);
+  else
+    mma::gemm(o, p, v);
+}
+
+ATTNC_DEVICE void sync_team(int team) {
+  if constexpr (kTeamWarps == 1)
+    __syncwarp();
+  else
+    ptx::named_barrier_sync<kTeamThreads>(1 + team);
+}
+
+/// Where everything lies, with the tiles of `Copies`: KTile and VTile, of kTeamColumns rows; kAlign of a slot; Control.
+template <class Copies> struct Layout {
+  static constexpr int kKvBytes = Copies::KTile::kBytes + Copies::VTile::kBytes;
+  static constexpr int kSlotBytes =
+      round_up(kKvBytes > int(sizeof(HalfSums)) ? kKvBytes : int(sizeof(HalfSums)), Copies::kAlign);
+  static constexpr int kRingBytes = kStages * kSlotBytes; ///< a team's
+  struct RingPart : SharedPart<RingPart, kTeams * kRingBytes, Copies::kAlign> {};
+  struct QPart : SharedPart<QPart, 2 * QTile::kBytes> {};
+  using Memory = SharedMemory<RingPart, QPart, typename Copies::Control>;
+  static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+};
+
+/// Fetches items, and loads their steps, of one item and of the next, into this team's ring.
+///
+/// Copies, beside the types above and Params, the kernel's:
+///   Copies(address of Control)             whole CTA, once
+///   load(p, tile, start, length, k, v, slot, after)
+///                                          requests rows [start, ...) of K and V, up to `length`, for a slot. Of the step that
+///                                          may come next the first row is `after`. By a whole team, as the rest
+///   wait(i, issued, slot)                  until step i of an item is there, and with i = 0 its rows of Q. A step and, before it,
+///                                          its rows of Q are one group of this thread's asynchronous copies
+///   mend(p, tile, start, length, k, v)     then: rows that the copies cannot bring
+///   release()                              what this thread has written to a slot is overwritten by copies, after a barrier
+template <class Copies> struct Loader {
+  using Params = typename Copies::Params;
+  using Slots = Layout<Copies>;
+  unsigned ring, q; ///< addresses of the team's first slot and of QPart
+  int column;       ///< the team's first column of a step
+  Copies copies;
+  Dealer dealer;
+  Work next;
+  bool has_next = false;
+  int issued = 0; ///< steps of the item at hand and, behind them, of the next one
+  int slot = 0;   ///< to be filled
+  int parity = 0; ///< of the item at hand: which Q is its
+
+  ATTNC_DEVICE typename Copies::KTile k_of(int slot) const { return {ring + slot * Slots::kSlotBytes}; }
+  ATTNC_DEVICE typename Copies::VTile v_of(int slot) const { return {k_of(slot).base + Copies::KTile::kBytes}; }
+
+  ATTNC_DEVICE bool fetch(const ForwardParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
+
+  /// The next step, if it is of these two items. Behind the last item's: empty ones, so that groups can be counted.
+  ATTNC_DEVICE void advance(const Params& p, const Work& work) {
+    const bool is_next = issued >= work.walk.count;
+    if (!is_next || has_next) {
+      const int i = is_next ? issued - work.walk.count : issued;
+      if (is_next && i >= next.walk.count) return;
+      Work of = work; // copied: a reference to one of two would put both into local memory
+      if (is_next) of = next;
+      if (i == 0) load_q(QTile{q + (parity ^ int(is_next)) * QTile::kBytes}, p.forward, of.tile);
+      const int after = i + 1 < of.walk.count ? of.walk.start_of(i + 1) + column : -1;
+      copies.load(p, of.tile, of.walk.start_of(i) + column, of.walk.length, k_of(slot), v_of(slot), slot, after);
+    }
+    ptx::cp_async_commit_group();
+    ++issued;
+    slot = slot + 1 == kStages ? 0 : slot + 1;
+  }
+};
+
+template <class Copies>
+ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args, unsigned char* dynamic_shared) {
+  using Slots = Layout<Copies>;
+  using Memory = typename Slots::Memory;
+  __shared__ int words[kWarps + 2];
+  __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
+  const ForwardParams& p = decode.forward;
+  const unsigned shared = ptx::shared_address(dynamic_shared);
+  const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
+  const unsigned ring_offset = Memory::template offset_of<typename Slots::RingPart>() + team * Slots::kRingBytes;
+
+  Loader<Copies> loader = {shared + ring_offset,
+                           shared + unsigned(Memory::template offset_of<typename Slots::QPart>()),
+                           team * kTeamColumns,
+                           Copies(shared + unsigned(Memory::template offset_of<typename Copies::Control>())),
+                           Dealer(p, args, decode.part_out != nullptr, words)};
+  int slot = 0; // of the step that is worked on
+#pragma unroll 1
+  for (int turn = 0;; ++turn) { // the first one fetches an item, and begins to load it, alone
+    Work work = loader.next;
+    if (turn > 0 && !loader.has_next) break;
+    loader.fetch(p, args);
+    if (turn == 0) work.walk.count = 0;
+    if constexpr (kAppends) // the walk begins with the last columns
+      if (turn > 0 && work.share.begin == 0 && work.tile.first == 0)
+        append_rows<kThreads>(p, cache_of(decode), pages_of(decode, work.tile.b), work.walk.length, work.tile.b,
+                              work.tile.kv_head, 0, p.q_len);
+
+    const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
+    float scale[2] = {p.scale, p.scale};
+    PackedPlace<Mod> place;
+    if (turn > 0) place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
+    Out o;
+    o.fill(0.f);
+    SoftmaxRow<kRowMax> row[2];
+#pragma unroll 1
+    for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not under way yet
+      const int start = i >= 0 ? work.walk.start_of(i) : 0;
+      if (i >= 0) {
+        loader.copies.wait(i, loader.issued, slot);
+        loader.copies.mend(decode, work.tile, start + loader.column, work.walk.length, loader.k_of(slot), loader.v_of(slot));
+      }
+      if (i == 0)
+        __syncthreads();
+      else if (i > 0)
+        sync_team(team);
+      loader.advance(decode, work);
+      if (i < 0) continue;
+      if constexpr (kFp8Kv)
+        if (i == 0) {
+          scale_q<kThreads>(q_tile, q_factors);
+          __syncthreads();
+          const float k_scale = decode.k_scale.of(work.tile.b, work.tile.kv_head);
+#pragma unroll
+          for (int r = 0; r < 2; ++r) scale[r] *= k_scale * q_factors[warp_row + Scores::row(r)];
+          place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
+        }
+      Scores s;
+      s.fill(0.f);
+      multiply_k(s, q_tile.template rows<16>(warp_row), loader.k_of(slot)); // S = Q K^T
+
+      const Step step = {start + loader.column, work.walk.flags_of(i, start)};
+      const float bias[2] = {row[0].bias, row[1].bias};
+      float rescale[2];
+      apply_mod(s, p, args, place, step, bias);
+      if (follow_maxima(s, row, rescale, step.flags & kStepFew)) o.scale_rows(rescale);
+      WeightSums<2> weights(row);
+      to_weights<0, Scores::kGroups>(s, weights);
+      weights.store(row);
+      multiply_v(o, s, loader.v_of(slot)); // O += P V
+      slot = slot + 1 == kStages ? 0 : slot + 1;
+    }
+    loader.issued -= work.walk.count;
+    loader.parity ^= 1;
+    if (turn == 0) continue;
+    sync_team(team);
+
+    unsigned char* const sums = dynamic_shared + ring_offset + loader.slot * Slots::kSlotBytes; // no load is under way to it
+    RowState state[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row[r].finish();
+      state[r] = attnc::state_of(row[r], place.shift(args, r));
+    }
+#pragma unroll 1
+    for (int half = 0; half < 2 && 8 * half < work.tile.rows; ++half) {
+      HalfSums& own = *(HalfSums*)sums;
+      const int line = threadIdx.x % 32 / 4;
+      if (threadIdx.x % 4 == 0) state[0].store(own.state[warp % kTeamWarps][line]);
+      store_sums(own.out[warp % kTeamWarps][line], o, 0, decode, work.tile);
+      loader.copies.release();
+      __syncthreads();
+      finish_rows(sums - team * Slots::kRingBytes, Slots::kRingBytes, half, decode, work);
+      __syncthreads();
+      state[0] = state[1];
+#pragma unroll
+      for (int n = 0; n < Out::kGroups; ++n) o.at(0, n, 0) = o.at(1, n, 0), o.at(0, n, 1) = o.at(1, n, 1);
+    }
+    if (!work.share.is_whole()) merge_parts(decode, work, words);
+  }
+  ptx::cp_async_wait_group<0>();
+}
+
+} // namespace attnc::decode

@@ -1,0 +1,141 @@
+// Forward attention of few queries over long KV with mma.sync and TMA, for sm_90a: split-KV.
+//
+//   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
+//
+// algo/decode.cuh has roles, shared memory and barriers. Here the copy engine brings K and V: boxes of 2 KiB and more are read
+// from memory 8 % faster than cp.async reads, and cost a warp next to nothing.
+//
+//   barrier       completed by                                        arrivals   waited for by
+//   full          the team's first thread: boxes of K and V are       1          the team
+//   (of a slot)   requested, or have no row; their bytes
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/decode.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/request_tile.cuh"
+
+namespace attnc::decode {
+
+static_assert(!kFp8Kv, "tiles of 16-bit elements");
+
+struct CopiesOfEngine {
+  using KTile = SwizzledTile<Element, kTeamColumns, kHeadDimQk>;
+  using VTile = SwizzledTile<Element, kTeamColumns, kHeadDimV>;
+  using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
+  struct Control : SharedPart<Control, 8 * kTeams * kStages, 8> {};
+  static constexpr int kAlign = 1024;
+  static constexpr int kBoxRows = kPageSize && kPageSize < kTeamColumns ? kPageSize : kTeamColumns;
+  static constexpr int kBoxes = kTeamColumns / kBoxRows, kSlabs = KTile::kSlabs + VTile::kSlabs;
+  static_assert(kBoxRows % 8 == 0, "boxes are whole, and so is their swizzle");
+
+  unsigned barriers;   ///< of this team
+  unsigned phases = 0; ///< a bit a slot: the phase to wait for
+  int page = 0, page_start = -1; ///< of the box of this lane, of the step that begins at page_start
+
+  /// Whole CTA.
+  ATTNC_DEVICE explicit CopiesOfEngine(unsigned control) : barriers(control + threadIdx.x / kTeamThreads * kStages * 8) {
+    if (threadIdx.x % kTeamThreads == 0) {
+      for (int i = 0; i < kStages; ++i) ptx::mbarrier_init(full_of(i), 1);
+      ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+  }
+  ATTNC_DEVICE unsigned full_of(int slot) const { return barriers + 8 * slot; }
+
+  /// The page of this lane's box; -1, which brings zeros, where there is none.
+  ATTNC_DEVICE int page_of(const int* table, int start, int length) const {
+    const int position = start + int(threadIdx.x % 32) % kBoxes * kBoxRows;
+    return position < length ? table[position / (kPageSize ? kPageSize : 1)] : -1;
+  }
+
+  ATTNC_DEVICE void load(const Params& p, const PackedTile& tile, int start, int length, KTile k, VTile v, int slot,
+                         int after) {
+    const unsigned thread = threadIdx.x % kTeamThreads;
+    if (thread >= 32) return;
+    const unsigned full = full_of(slot);
+    if (start >= length) { // and nothing after it: rows before it are loaded later
+      if (thread == 0) ptx::mbarrier_arrive(full);
+      return;
+    }
+    if (thread == 0) ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
+    __syncwarp();
+    int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
+    if constexpr (kPageSize != 0) {
+      const int* table = pages_of(p, tile.b);
+      if (page_start != start) page = page_of(table, start, length);
+      row = (start + int(thread) % kBoxes * kBoxRows) % kPageSize;
+      k_batch = v_batch = page;
+    }
+    // Lanes with the same box have copies of it in turn.
+    constexpr int kLanes = 32 / kBoxes * kBoxes;
+    const unsigned box = thread % kBoxes;
+#pragma unroll
+    for (int i = 0; i < kBoxes * kSlabs; i += kLanes) {
+      const int slab = int(i + thread) / kBoxes;
+      if (slab >= kSlabs || int(thread) >= kLanes) continue;
+      const bool is_k = slab < KTile::kSlabs;
+      const int of = is_k ? slab : slab - KTile::kSlabs;
+      const unsigned to = (is_k ? k.slab(of) : v.slab(of)) + box * kBoxRows * KTile::kRowBytes;
+      ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * 64, row, tile.kv_head, is_k ? k_batch : v_batch);
+    }
+    if constexpr (kPageSize != 0) { // there when it is needed
+      page_start = after;
+      if (after >= 0) page = page_of(pages_of(p, tile.b), after, length);
+    }
+  }
+
+  ATTNC_DEVICE void wait(int i, int, int slot) {
+    if (i == 0) ptx::cp_async_wait_group<0>();
+    ptx::mbarrier_wait(full_of(slot), phases >> slot & 1);
+    phases ^= 1u << slot;
+  }
+
+  /// Rows behind the length hold anything, of V weighted by 0, and new ones come from elsewhere.
+  ATTNC_DEVICE void mend(const Params& decode, const PackedTile& tile, int start, int length, KTile k, VTile v) const {
+    const ForwardParams& p = decode.forward;
+    const int first = kAppends ? max(first_new(p, length), 0) : length;
+    if (start + kTeamColumns <= first) return;
+    const CacheParams cache = cache_of(decode);
+    mend_rows<kHeadDimV>(v, start, first, length, cache.new_v, cache.new_v_stride, tile, p);
+    if constexpr (kAppends) mend_rows<kHeadDimQk>(k, start, first, length, cache.new_k, cache.new_k_stride, tile, p);
+    release();
+  }
+  ATTNC_DEVICE void release() const { ptx::fence_proxy_async(); }
+
+private:
+  template <int Dim, class Tile>
+  ATTNC_DEVICE static void mend_rows(Tile to, int start, int first, int length, const void* fresh, const Strides& strides,
+                                     const PackedTile& tile, const ForwardParams& p) {
+    constexpr int kChunks = Tile::kSlabs * 8;
+    const Element* from = (const Element*)fresh + tile.b * strides.batch + tile.kv_head * strides.head;
+    const int row_begin = max(first - start, 0);
+#pragma unroll 1
+    for (int i = threadIdx.x % kTeamThreads; i < (kTeamColumns - row_begin) * kChunks; i += kTeamThreads) {
+      const int row = row_begin + i / kChunks, chunk = i % kChunks;
+      int words[4] = {};
+      if (kAppends && start + row < length) {
+        const Element* source = from + (start + row - first_new(p, length)) * strides.row + chunk * 8;
+        if (chunk * 8 < Dim) {
+          if (p.vectors) {
+            const int4 x = *(const int4*)source;
+            words[0] = x.x, words[1] = x.y, words[2] = x.z, words[3] = x.w;
+          } else {
+            for (int e = 0; e < 8; ++e) ((Element*)words)[e] = source[e];
+          }
+        }
+      }
+      ptx::st_shared(to.slab(chunk / 8) + row * Tile::kRowBytes + (chunk ^ row) % 8 * 16, words);
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_decode(const __grid_constant__ CopiesOfEngine::Params p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  run<CopiesOfEngine>(p, args, dynamic_shared);
+}
+
+} // namespace attnc::decode
