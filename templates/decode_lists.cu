@@ -33,7 +33,7 @@ using Items = DecodeItems<Mod, kBlockM, kBlockN>;
 
 /// Whether some row of the tile sees one of the kBlockN columns from `start` on. Whole warp. The last token comes first: it
 /// sees what the others do, mostly.
-ATTNC_DEVICE bool lives(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int start, int length) {
+ATTNC_DEVICE bool lives(const PackedParams& p, const ModArgs& args, const PackedTile& tile, int start, int length) {
   for (int i = tile.rows - 1; i >= 0; --i) {
     const int h = tile.head(p, i);
     const Mod::Head head = Mod::head(args, tile.b, h); // SEAM(head)
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     attnc_decode_lists(const __grid_constant__ DecodeListsParams lists, const __grid_constant__ ModArgs args) {
   __shared__ int shared[kWarps];
   __shared__ bool is_last;
-  const ForwardParams& p = lists.forward;
+  const PackedParams& p = lists.forward;
   const int item = blockIdx.x / lists.words_of_item, first = int(blockIdx.x % lists.words_of_item) * 32;
   const PackedTile tile = Items(p).tile(p, args, item);
   const int length = kv_length_of<Mod>(p, args, tile.b, tile.kv_head * p.group);

@@ -21,6 +21,19 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
 int staticBytes(const KernelOptions& options) { return options.fp8Kv ? 64 + 4 * 64 : 64; }
 constexpr int kReservedBytes = 1024;
 
+Divisor divisorOf(int64_t divisor) {
+  const uint64_t d = uint64_t(std::max<int64_t>(divisor, 1));
+  const unsigned shift = llvm::Log2_64_Ceil(d);
+  return {int(d), unsigned((uint64_t(1) << 32) * ((uint64_t(1) << shift) - d) / d + 1), shift};
+}
+
+PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  const int64_t heads = (operands.cuSeqlensQ ? 1 : problem.batch) * problem.kvHeads;
+  return {forwardParams(operands), divisorOf(problem.kvHeads ? problem.qHeads / problem.kvHeads : 1),
+          divisorOf(heads ? packedTiles(operands, stage.config.blockM) / heads : 1), divisorOf(problem.kvHeads)};
+}
+
 /// Counters an item: parts that have arrived, and words.
 template <int Rows, int Counters> size_t arrivedBytes(const LaunchOperands& operands) {
   return sizeof(int) * size_t(packedTiles(operands, Rows) * Counters);
@@ -61,7 +74,7 @@ HeadScales scalesOf(const std::optional<TensorView>& scales) {
 Expected<ParameterBlock> listParameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                         const WorkspaceView& workspace) {
   DecodeListsParams params = listsOf(stage, operands, workspace);
-  params.forward = forwardParams(operands);
+  params.forward = packedParams(stage, operands);
   return ParameterBlock(params);
 }
 
@@ -104,7 +117,7 @@ std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies&
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
                           const WorkspaceView& workspace) {
   DecodeParams params{};
-  params.forward = forwardParams(operands);
+  params.forward = packedParams(stage, operands);
   params.part_rows = int(partRows(operands, stage.config.blockM));
   params.arrived = static_cast<int*>(workspace.at(Use::Counters));
   params.part_out = static_cast<float*>(workspace.at(Use::Parts));

@@ -58,7 +58,7 @@ using Scores = Fragment<1, kTeamColumns>;
 constexpr bool kIsCached = kPageSize != 0 || kAppends;
 
 /// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
-ATTNC_DEVICE void load_q(QTile to, const ForwardParams& p, const PackedTile& tile) {
+ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile) {
   constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
   const auto row_of = [&](int row) {
     const int i = min(row, tile.rows - 1);
@@ -119,7 +119,7 @@ template <class Copies> struct Layout {
 ///   load(p, tile, start, length, k, v, slot, after)
 ///                                          requests rows [start, ...) of K and V, up to `length`, for a slot. Of the step that
 ///                                          may come next the first row is `after`. By a whole team, as the rest
-///   wait(i, issued, slot)                  until step i of an item is there, and with i = 0 its rows of Q. A step and, before it,
+///   wait(i, issued, slot)                  until step i of an item is there, and with i = 0 its rows of Q. A step and, behind it,
 ///                                          its rows of Q are one group of this thread's asynchronous copies
 ///   mend(p, tile, start, length, k, v)     then: rows that the copies cannot bring
 ///   release()                              what this thread has written to a slot is overwritten by copies, after a barrier
@@ -139,7 +139,7 @@ template <class Copies> struct Loader {
   ATTNC_DEVICE typename Copies::KTile k_of(int slot) const { return {ring + slot * Slots::kSlotBytes}; }
   ATTNC_DEVICE typename Copies::VTile v_of(int slot) const { return {k_of(slot).base + Copies::KTile::kBytes}; }
 
-  ATTNC_DEVICE bool fetch(const ForwardParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
+  ATTNC_DEVICE bool fetch(const PackedParams& p, const ModArgs& args) { return has_next = dealer.next(p, args, next); }
 
   /// The next step, if it is of these two items. Behind the last item's: empty ones, so that groups can be counted.
   ATTNC_DEVICE void advance(const Params& p, const Work& work) {
@@ -149,9 +149,9 @@ template <class Copies> struct Loader {
       if (is_next && i >= next.walk.count) return;
       Work of = work; // copied: a reference to one of two would put both into local memory
       if (is_next) of = next;
-      if (i == 0) load_q(QTile{q + (parity ^ int(is_next)) * QTile::kBytes}, p.forward, of.tile);
       const int after = i + 1 < of.walk.count ? of.walk.start_of(i + 1) + column : -1;
       copies.load(p, of.tile, of.walk.start_of(i) + column, of.walk.length, k_of(slot), v_of(slot), slot, after);
+      if (i == 0) load_q(QTile{q + (parity ^ int(is_next)) * QTile::kBytes}, p.forward, of.tile);
     }
     ptx::cp_async_commit_group();
     ++issued;
@@ -165,7 +165,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
   using Memory = typename Slots::Memory;
   __shared__ int words[kWarps + 2];
   __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
-  const ForwardParams& p = decode.forward;
+  const PackedParams& p = decode.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;
   const unsigned ring_offset = Memory::template offset_of<typename Slots::RingPart>() + team * Slots::kRingBytes;

@@ -50,7 +50,7 @@ template <class M, int Size> using PackedWalk = KvWalk<M, Size, kListsSteps<M>>;
 
 /// The steps that some row of a packed tile visits.
 template <class M, int Size, class Args>
-ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const ForwardParams& p, const Args& args, const PackedTile& tile) {
+ATTNC_DEVICE PackedWalk<M, Size> walk_packed(const PackedParams& p, const Args& args, const PackedTile& tile) {
   using Walk = PackedWalk<M, Size>;
   const int h = tile.kv_head * p.group;
   if constexpr (kListsSteps<M>) {
@@ -89,26 +89,27 @@ template <class M, int Rows, int Size> struct DecodeItems {
   int tiles; ///< of a (batch, KV head); of a ragged batch, slots of a KV head
   int count;
 
-  ATTNC_DEVICE explicit DecodeItems(const ForwardParams& p)
-      : tiles(kIsRagged<M> ? slots_of<Rows>(p.rows.q * p.group, p.batch) : (p.q_len * p.group + Rows - 1) / Rows),
+  ATTNC_DEVICE explicit DecodeItems(const PackedParams& p)
+      : tiles(p.by_tiles.divisor),
         count((kIsRagged<M> ? 1 : p.batch) * p.kv_heads * tiles) {}
 
   /// Of a ragged batch it may have no rows: its slot is not used.
-  template <class Args> ATTNC_DEVICE PackedTile tile(const ForwardParams& p, const Args& args, int item) const {
+  template <class Args> ATTNC_DEVICE PackedTile tile(const PackedParams& p, const Args& args, int item) const {
+    const int of_head = p.by_tiles.quotient(item), tile_of_head = item - of_head * tiles;
     if constexpr (kIsRagged<M>) {
       const auto first_row = [&](int b) { return q_start_of<M>(args, b) * p.group; };
-      const RowTile tile = tile_in_slot<Rows>(item % tiles, p.batch, first_row);
+      const RowTile tile = tile_in_slot<Rows>(tile_of_head, p.batch, first_row);
       const int length = q_length_of<M>(p, args, tile.b) * p.group;
-      return {tile.b, item / tiles, tile.start, has_rows<M>(tile.start, length) ? min(length - tile.start, Rows) : 0,
+      return {tile.b, of_head, tile.start, has_rows<M>(tile.start, length) ? min(length - tile.start, Rows) : 0,
               SequenceStart<M>(args, tile.b)};
     }
-    const int first = item % tiles * Rows;
-    return {item / tiles / p.kv_heads, item / tiles % p.kv_heads, first, min(p.q_len * p.group - first, Rows)};
+    const int first = tile_of_head * Rows, b = p.by_kv_heads.quotient(of_head);
+    return {b, of_head - b * p.kv_heads, first, min(p.q_len * p.group - first, Rows)};
   }
-  template <class Args> ATTNC_DEVICE Walk walk(const ForwardParams& p, const Args& args, const PackedTile& tile) const {
+  template <class Args> ATTNC_DEVICE Walk walk(const PackedParams& p, const Args& args, const PackedTile& tile) const {
     return walk_packed<M, Size>(p, args, tile);
   }
-  template <class Args> ATTNC_DEVICE int length(const ForwardParams& p, const Args& args, int item) const {
+  template <class Args> ATTNC_DEVICE int length(const PackedParams& p, const Args& args, int item) const {
     const PackedTile of = tile(p, args, item);
     if (kIsRagged<M> && of.rows == 0) return 0;
     return max(walk(p, args, of).count, 1);
@@ -130,7 +131,7 @@ public:
 
   /// `shared`: Threads / 32 + 2 words of the CTA's.
   template <class Args>
-  ATTNC_DEVICE DecodeDealer(const ForwardParams& p, const Args& args, bool divides, int* shared)
+  ATTNC_DEVICE DecodeDealer(const PackedParams& p, const Args& args, bool divides, int* shared)
       : items(p), shares(1, 1), item(int(blockIdx.x)) {
     if (!divides || items.count == 0) return;
     if constexpr (!kHasLengths<M> && !M::kHasBounds && !kListsSteps<M>) { // items are equal
@@ -146,7 +147,7 @@ public:
     }
   }
 
-  template <class Args> ATTNC_DEVICE bool next(const ForwardParams& p, const Args& args, Work& work) {
+  template <class Args> ATTNC_DEVICE bool next(const PackedParams& p, const Args& args, Work& work) {
     const int cta = int(blockIdx.x);
     if (way == Undivided ? item >= items.count : first >= end) return false;
     work.tile = items.tile(p, args, item);
@@ -226,11 +227,12 @@ private:
   }
 
   /// Each thread counts a run of items: its steps, or its pieces, once these are settled. The one whose run this CTA's first
-  /// unit lies in goes through it again, up to there.
-  template <class Args> ATTNC_DEVICE void find(const ForwardParams& p, const Args& args, int* shared) {
+  /// unit lies in goes through it again, up to there. Runs of one item, the usual ones, are looked at once.
+  template <class Args> ATTNC_DEVICE void find(const PackedParams& p, const Args& args, int* shared) {
     const int run = (items.count + Threads - 1) / Threads;
     const int begin_item = min(int(threadIdx.x) * run, items.count), end_item = min(begin_item + run, items.count);
     enum { Steps, Units, Search } pass = Steps;
+    int length = 0;
     Sum sum = {0, 0};
 #pragma unroll 1
     while (true) {
@@ -238,7 +240,8 @@ private:
       int own = 0, i = begin_item;
 #pragma unroll 1
       for (; i < end_item; ++i) {
-        const int units = units_of(items.length(p, args, i));
+        if (pass == Steps || run > 1) length = items.length(p, args, i);
+        const int units = units_of(length);
         if (units > most - own) break;
         own += units;
       }

@@ -6,6 +6,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
+#include "params_decode.cuh"
 
 namespace attnc {
 
@@ -16,12 +17,12 @@ struct PackedTile {
   int rows;  ///< at least one; 0: the tile is a slot of a ragged batch that is not used
   SequenceStart<Mod> start;
 
-  ATTNC_DEVICE int token(const ForwardParams& p, int row) const { return (first + row) / p.group; }
-  ATTNC_DEVICE int head(const ForwardParams& p, int row) const { return kv_head * p.group + (first + row) % p.group; }
+  ATTNC_DEVICE int token(const PackedParams& p, int row) const { return p.by_group.quotient(first + row); }
+  ATTNC_DEVICE int head(const PackedParams& p, int row) const { return kv_head * p.group + p.by_group.remainder(first + row); }
   /// In q and out.
-  ATTNC_DEVICE int row_of_q(const ForwardParams& p, int row) const { return start.q() + token(p, row); }
+  ATTNC_DEVICE int row_of_q(const PackedParams& p, int row) const { return start.q() + token(p, row); }
   /// Of batch, head and token, in lse and row_max.
-  ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int row) const {
+  ATTNC_DEVICE long long row_of_all(const PackedParams& p, int row) const {
     return row_of_head<Mod>(p, b, head(p, row)) + row_of_q(p, row);
   }
 };
@@ -37,7 +38,7 @@ template <class M> struct PackedPlace {
   PackedPlace() = default;
 
   /// `first`: the lane's row 0 of the tile. `scale`: of its products. Rows past the end repeat the last one.
-  ATTNC_DEVICE PackedPlace(const ForwardParams& p, const ModArgs& args, const PackedTile& tile, int first,
+  ATTNC_DEVICE PackedPlace(const PackedParams& p, const ModArgs& args, const PackedTile& tile, int first,
                            const float (&scale)[2])
       : b(tile.b) {
 #pragma unroll

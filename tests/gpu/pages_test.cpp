@@ -113,7 +113,7 @@ bool isSame(const std::vector<double>& a, const std::vector<double>& b) {
                     [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
-enum class Kernels { Forward, Decode };
+enum class Kernels { Forward, Decode, DecodeSm80 };
 
 void checkPaged(const PagedCase& c, Kernels kernels) {
   const Mod mod = libraryMod(c.mod);
@@ -122,18 +122,22 @@ void checkPaged(const PagedCase& c, Kernels kernels) {
   HostOperands before = rows;
   if (c.appends) takeNewRows(before, c);
   const HostOperands pages = inPages(before, c);
-  const Outcome expected = runReference(mod, c.problem, rows);
+  // Lists are of rows of q, which then stand at them.
+  const auto offsets = c.blockMask ? std::optional(QueryOffsets::None) : std::nullopt;
+  const Outcome expected = runReference(mod, c.problem, rows, {}, offsets);
   const auto check = [&](RunOptions options) {
     INFO(fmt::format("{}, {}, pages of {}, family {}, decode {}, lists {}", c.mod, c.problem.text(), c.pageSize,
                      int(options.family), options.decode.value_or(false), c.blockMask));
     options.blockMask = c.blockMask;
+    options.offsets = offsets;
     const Outcome outcome = runKernel(mod, c.problem, pages, options);
     checkClose(outcome, expected, c.problem, false, scoreErrorOf(c.mod, c.problem.shape.kvLen));
     if (!c.appends) return;
     CHECK(isSame(outcome.k, toDoubles(after.k)));
     CHECK(isSame(outcome.v, toDoubles(after.v)));
   };
-  if (kernels == Kernels::Decode) return check({.family = Family::Auto, .decode = true});
+  if (kernels != Kernels::Forward)
+    return check({.family = kernels == Kernels::Decode ? Family::Auto : Family::Sm80, .decode = true});
   for (Family family : familiesFor(mod, c.problem, {.blockMask = c.blockMask}))
     if (family != Family::Sm90 || c.pageSize != 1) check({.family = family, .decode = false});
 }
@@ -163,14 +167,22 @@ TEST_CASE("forward kernels of every family take pages of every size", "[gpu]") {
       for (int64_t qLen : {1, 7, 127, 300}) checkPaged(caseOf(mod, pageSize, qLen, 6, 2, 64), Kernels::Forward);
 }
 
+static void checkEveryPageSize(Kernels kernels) {
+  for (int pageSize : kPageSizes) {
+    for (const char* mod : {"noop", "sliding_window"}) checkPaged(caseOf(mod, pageSize, 2, 6, 2, 128), kernels);
+    for (int64_t qLen : {1, 7, 64}) checkPaged(caseOf("causal", pageSize, qLen, 6, 2, 128), kernels);
+    for (int64_t qLen : {1, 127}) checkPaged(caseOf("document", pageSize, qLen, 16, 2, 64), kernels);
+  }
+}
+
 TEST_CASE("decode kernels take pages of every size, and any number of queries and heads", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const char* mod : {"noop", "causal", "alibi", "sliding_window", "document"})
-    for (int pageSize : kPageSizes) {
-      for (int64_t qLen : {1, 2, 7, 64}) checkPaged(caseOf(mod, pageSize, qLen, 6, 2, 128), Kernels::Decode);
-      checkPaged(caseOf(mod, pageSize, 1, 16, 2, 64), Kernels::Decode);
-      checkPaged(caseOf(mod, pageSize, 127, 16, 2, 64), Kernels::Decode);
-    }
+  checkEveryPageSize(Kernels::Decode);
+}
+
+TEST_CASE("sm80's decode kernels take pages of every size, and any number of queries and heads", "[gpu]") {
+  ATTNC_NEED_GPU();
+  checkEveryPageSize(Kernels::DecodeSm80);
 }
 
 TEST_CASE("every library mod reads positions, whatever pages they lie in", "[gpu]") {
@@ -187,6 +199,7 @@ TEST_CASE("decode kernels and forward kernels agree on long sequences in pages",
   for (int pageSize : {1, 16, 64, 256}) {
     PagedCase c{"causal", {{4, 8, 1, 4, 5120}, 128, 128, DType::F16}, pageSize, {5000, 4097, 0, 513}};
     checkPaged(c, Kernels::Decode);
+    checkPaged(c, Kernels::DecodeSm80);
     checkPaged(c, Kernels::Forward);
   }
 }
@@ -263,6 +276,7 @@ TEST_CASE("new rows are attended to, and written where they belong", "[gpu]") {
         PagedCase c = caseOf(mod, pageSize, qLen, 6, 2, 64);
         c.appends = true;
         checkPaged(c, Kernels::Decode);
+        if (qLen > 100) checkPaged(c, Kernels::DecodeSm80);
         checkPaged(c, Kernels::Forward);
       }
 }
@@ -277,7 +291,6 @@ TEST_CASE("new rows are written although no query may see them, and in any layou
       c.problem.headDimV = 72;
       c.problem.headsLast = true;
       c.problem.rowPadding = padding;
-      checkPaged(c, Kernels::Decode);
-      checkPaged(c, Kernels::Forward);
+      for (Kernels kernels : {Kernels::Decode, Kernels::DecodeSm80, Kernels::Forward}) checkPaged(c, kernels);
     }
 }

@@ -286,7 +286,7 @@ void checkFamilies(const std::string& name, const Batch& batch, bool trains, std
           poisonRows(*tensor, work.kvStarts[b], work.kvStarts[b + 1]);
       }
     work.upload();
-    for (Family family : decodes ? std::vector{Family::Sm80} : families(mod, batch)) {
+    for (Family family : decodes ? std::vector{Family::Auto, Family::Sm80} : families(mod, batch)) {
       INFO(name << ", " << batch.text() << ", family " << int(family) << (others ? ", NaN in others" : ""));
       work.poisonResults();
       work.run(family, trains, {.offsets = offsets, .decode = trains ? std::optional<bool>() : decodes});
