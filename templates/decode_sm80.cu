@@ -33,9 +33,10 @@ struct CopiesOfThreads {
 
   ATTNC_DEVICE explicit CopiesOfThreads(unsigned) {}
 
-  ATTNC_DEVICE void load(const Params& decode, const PackedTile& tile, int start, int length, KTile k_tile, VTile v_tile, int,
-                         int) const {
+  ATTNC_DEVICE void load(const Params& decode, const Work& work, int i, int column, KTile k_tile, VTile v_tile, int) const {
     const ForwardParams& p = decode.forward;
+    const PackedTile& tile = work.tile;
+    const int start = work.walk.start_of(i) + column, length = work.walk.length;
     const unsigned thread = threadIdx.x % kTeamThreads;
     const KvRows k(p.k, p.k_stride, tile), v(p.v, p.v_stride, tile);
     if constexpr (kIsCached) {

@@ -31,9 +31,12 @@ struct CopiesOfEngine {
   static constexpr int kBoxes = kTeamColumns / kBoxRows, kSlabs = KTile::kSlabs + VTile::kSlabs;
   static_assert(kBoxRows % 8 == 0, "boxes are whole, and so is their swizzle");
 
+  /// Pages of so many steps a warp knows, and those of as many behind them: a lane has that of a box of a step.
+  static constexpr int kStepsKnown = 32 / kBoxes;
+
   unsigned barriers;   ///< of this team
   unsigned phases = 0; ///< a bit a slot: the phase to wait for
-  int page = 0, page_start = -1; ///< of the box of this lane, of the step that begins at page_start
+  int page = 0, page_after = 0;
 
   /// Whole CTA.
   ATTNC_DEVICE explicit CopiesOfEngine(unsigned control) : barriers(control + threadIdx.x / kTeamThreads * kStages * 8) {
@@ -45,45 +48,45 @@ struct CopiesOfEngine {
   }
   ATTNC_DEVICE unsigned full_of(int slot) const { return barriers + 8 * slot; }
 
-  /// The page of this lane's box; -1, which brings zeros, where there is none.
-  ATTNC_DEVICE int page_of(const int* table, int start, int length) const {
-    const int position = start + int(threadIdx.x % 32) % kBoxes * kBoxRows;
-    return position < length ? table[position / (kPageSize ? kPageSize : 1)] : -1;
+  /// The page of this lane's box of the steps from `first` on; -1, which brings zeros, where there is none.
+  ATTNC_DEVICE int page_of(const int* table, const Work& work, int first, int column) const {
+    const int lane = int(threadIdx.x % 32), i = first + lane / kBoxes;
+    if (i >= work.walk.count) return -1;
+    const int position = work.walk.start_of(i) + column + lane % kBoxes * kBoxRows;
+    return position < work.walk.length ? table[position / (kPageSize ? kPageSize : 1)] : -1;
   }
 
-  ATTNC_DEVICE void load(const Params& p, const PackedTile& tile, int start, int length, KTile k, VTile v, int slot,
-                         int after) {
+  ATTNC_DEVICE void load(const Params& p, const Work& work, int i, int column, KTile k, VTile v, int slot) {
     const unsigned thread = threadIdx.x % kTeamThreads;
     if (thread >= 32) return;
-    const unsigned full = full_of(slot);
-    if (start >= length) { // and nothing after it: rows before it are loaded later
+    const PackedTile& tile = work.tile;
+    const int start = work.walk.start_of(i) + column;
+    const unsigned full = full_of(slot), box = thread % kBoxes;
+    int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
+    if constexpr (kPageSize != 0) {
+      if (i % kStepsKnown == 0) { // what is needed then is on its way for long, but with an item's first step
+        const int* table = pages_of(p, tile.b);
+        page = i == 0 ? page_of(table, work, 0, column) : page_after;
+        page_after = page_of(table, work, i + kStepsKnown, column);
+      }
+      row = (start + int(box) * kBoxRows) % kPageSize;
+      k_batch = v_batch = __shfl_sync(0xffffffffu, page, i % kStepsKnown * kBoxes + box);
+    }
+    if (start >= work.walk.length) { // no row
       if (thread == 0) ptx::mbarrier_arrive(full);
       return;
     }
     if (thread == 0) ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
     __syncwarp();
-    int row = tile.start.kv() + start, k_batch = tile.b * p.k_batch_step, v_batch = tile.b * p.v_batch_step;
-    if constexpr (kPageSize != 0) {
-      const int* table = pages_of(p, tile.b);
-      if (page_start != start) page = page_of(table, start, length);
-      row = (start + int(thread) % kBoxes * kBoxRows) % kPageSize;
-      k_batch = v_batch = page;
-    }
-    // Lanes with the same box have copies of it in turn.
-    constexpr int kLanes = 32 / kBoxes * kBoxes;
-    const unsigned box = thread % kBoxes;
+    constexpr int kLanes = 32 / kBoxes * kBoxes; // a lane keeps its box
 #pragma unroll
-    for (int i = 0; i < kBoxes * kSlabs; i += kLanes) {
-      const int slab = int(i + thread) / kBoxes;
+    for (int first = 0; first < kBoxes * kSlabs; first += kLanes) {
+      const int slab = (first + int(thread)) / kBoxes;
       if (slab >= kSlabs || int(thread) >= kLanes) continue;
       const bool is_k = slab < KTile::kSlabs;
       const int of = is_k ? slab : slab - KTile::kSlabs;
       const unsigned to = (is_k ? k.slab(of) : v.slab(of)) + box * kBoxRows * KTile::kRowBytes;
       ptx::tma_load_4d(to, is_k ? p.k : p.v, full, of * 64, row, tile.kv_head, is_k ? k_batch : v_batch);
-    }
-    if constexpr (kPageSize != 0) { // there when it is needed
-      page_start = after;
-      if (after >= 0) page = page_of(pages_of(p, tile.b), after, length);
     }
   }
 

@@ -87,7 +87,8 @@ struct UseBytes {
 template <int Rows> UseBytes useBytes(int columns, bool lists) {
   if (!lists) return {arrivedBytes<Rows, 1>, partBytes<Rows>, nullptr};
   return {arrivedBytes<Rows, 2>, partBytes<Rows>,
-          columns == 128 ? listBytes<Rows, 128>
+          columns == 256   ? listBytes<Rows, 256>
+          : columns == 128 ? listBytes<Rows, 128>
           : columns == 64 ? listBytes<Rows, 64>
                           : listBytes<Rows, 32>};
 }
@@ -101,7 +102,9 @@ std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies&
   for (int rows = options.packedRows; rows >= 16; rows /= 2)
     for (int leastStages : {3, 2})
       for (int warps = 8; warps * 16 >= rows; warps /= 2)
-        for (int teamColumns = rows; teamColumns >= 16; teamColumns /= 2) {
+        // Narrow heads take as many bytes a step as others: what a step costs beside its bytes is the same.
+        for (int teamColumns = std::max(rows, options.headDim + options.headDimV <= 128 ? 32 : 16); teamColumns >= 16;
+             teamColumns /= 2) {
           const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
           if (tile.blockN < 32) continue;                            // decode_lists.cu
           // Beside O of wide heads there are no registers for more scores.

@@ -116,9 +116,8 @@ template <class Copies> struct Layout {
 ///
 /// Copies, beside the types above and Params, the kernel's:
 ///   Copies(address of Control)             whole CTA, once
-///   load(p, tile, start, length, k, v, slot, after)
-///                                          requests rows [start, ...) of K and V, up to `length`, for a slot. Of the step that
-///                                          may come next the first row is `after`. By a whole team, as the rest
+///   load(p, work, i, column, k, v, slot)   requests rows of K and V for a slot: those of the team, from `column` on, of step i of
+///                                          an item. Steps of an item come in order. By a whole team, as the rest
 ///   wait(i, issued, slot)                  until step i of an item is there, and with i = 0 its rows of Q. A step and, behind it,
 ///                                          its rows of Q are one group of this thread's asynchronous copies
 ///   mend(p, tile, start, length, k, v)     then: rows that the copies cannot bring
@@ -149,8 +148,7 @@ template <class Copies> struct Loader {
       if (is_next && i >= next.walk.count) return;
       Work of = work; // copied: a reference to one of two would put both into local memory
       if (is_next) of = next;
-      const int after = i + 1 < of.walk.count ? of.walk.start_of(i + 1) + column : -1;
-      copies.load(p, of.tile, of.walk.start_of(i) + column, of.walk.length, k_of(slot), v_of(slot), slot, after);
+      copies.load(p, of, i, column, k_of(slot), v_of(slot), slot);
       if (i == 0) load_q(QTile{q + (parity ^ int(is_next)) * QTile::kBytes}, p.forward, of.tile);
     }
     ptx::cp_async_commit_group();
