@@ -289,7 +289,8 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
   for (bool paged : {false, true}) {
     KernelOptions o = options(paged ? 16 : 0);
     o.appends = true;
-    for (const plan::FamilyRow* row : {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80}) {
+    for (const plan::FamilyRow* row : {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80,
+                                       &plan::kDecodeSm90}) {
       o.kind = row->kind;
       o.family = row->family;
       auto plan = choosePlan(Mod::identity(), o);

@@ -78,7 +78,7 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   auto text = explain(causal + "--shape 4,16,2,3,5000");
   if (!text) return;
   for (const char* part :
-       {"family sm80 for sm_90a (decode_sm80.cu)", "tile        32 x 128 (q rows",
+       {"family sm90 for sm_90a (decode_sm90.cu)", "tile        32 x 128 (q rows",
         "choice      decode: K and V are read once for the 24 rows of q that share a KV head",
         "division    8 tiles of rows (query x head of a KV head), of at most 40 steps along KV", "bounds computed by the mod",
         "K and V     10.24 MB, 100.0 % of them in live blocks\n"})
@@ -86,7 +86,8 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   for (const auto& [options, kernel, choice] :
        {std::tuple("--shape 4,16,2,3,500", "forward_sm90.cu", "choice      forward: KV_LEN 500, decode"),
         {"--shape 4,16,2,3,5000 --kernel forward", "forward_sm90.cu", ""},
-        {"--shape 4,16,2,300,300 --kernel decode", "decode_sm80.cu", ""},
+        {"--shape 4,16,2,300,300 --kernel decode", "decode_sm90.cu", ""},
+        {"--shape 4,16,2,3,5000 --page-size 1", "decode_sm80.cu", "choice      decode: "},
         {"--shape 4,16,2,1,300 --fp8-kv", "bf16 with k and v of e4m3", ""}}) {
     auto other = explain(causal + options);
     INFO(options);
@@ -225,7 +226,7 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
                          {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
                          {2, causal + "--head-dim 12", "multiple of 8"},
                          {2, causal + "--kernel block-mask", "'block-mask' is none of auto, forward, decode, backward"},
-                         {2, causal + "--kernel decode --kernel-family sm90", "the sm90 family has no decode kernels"},
+                         {2, causal + "--kernel decode --kernel-family naive", "the naive family has no decode kernels"},
                          {2, causal + "--kernel forward --fp8-kv", "k and v are e4m3, which decode kernels alone take"},
                          {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
                          {2, causal + "--kernel backward --tf32", "tf32"},
