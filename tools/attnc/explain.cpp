@@ -3,6 +3,7 @@
 #include "explanation.h"
 #include "mod_text.h"
 #include "operands.h"
+#include "problem_options.h"
 #include "shapes.h"
 
 #include "api/mask_census.h"
@@ -15,7 +16,6 @@
 
 #include <memory>
 #include <optional>
-#include <variant>
 
 namespace attnc::cli {
 namespace {
@@ -62,16 +62,9 @@ std::string problemText(const ProblemShape& problem) {
 }
 
 /// The run-time scalars, given or drawn: the mask's blocks depend on them.
-std::string valuesText(const Captures& captures) {
-  std::string text;
-  for (const auto& [name, value] : captures.all()) {
-    if (std::holds_alternative<TensorView>(value)) continue;
-    text += fmt::format("{}{} = ", text.empty() ? "values      " : ", ", name);
-    if (auto integer = std::get_if<int64_t>(&value)) text += fmt::to_string(*integer);
-    if (auto real = std::get_if<double>(&value)) text += fmt::format("{:g}", *real);
-    if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
-  }
-  return text.empty() ? text : text + "\n";
+std::string valuesLine(const Captures& captures) {
+  const std::string values = valuesText(captures);
+  return values.empty() ? "" : "values      " + values + "\n";
 }
 
 /// What kernels are told of sequences, and what the counts of blocks take for it.
@@ -142,7 +135,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   const MaskCensus census = takeCensus(*counted, *bindings, blocks);
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
-         kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
+         kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
          workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
