@@ -55,6 +55,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   attnc::cli::addCheck(app, exitCode);
   attnc::cli::addMask(app, exitCode);
+  attnc::cli::addProbe(app, exitCode);
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
