@@ -1,6 +1,7 @@
 // `attnc explain`: which kernel a mod gets, what it costs, and how much of a problem its mask leaves to compute.
 #include "commands.h"
 #include "explanation.h"
+#include "json_report.h"
 #include "mod_text.h"
 #include "operands.h"
 #include "problem_options.h"
@@ -24,6 +25,7 @@ struct ExplainOptions {
   RunOptions run; // mod, kernel, input, sets, seed
   TargetOptions target;
   std::optional<ProblemShape> shape;
+  bool json = false;
 
   bool isBackward() const { return run.kernelKind.kind == "backward"; }
 };
@@ -133,8 +135,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!bindings) return std::move(bindings).error();
   const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
   const MaskCensus census = takeCensus(*counted, *bindings, blocks);
+  const Kernel all{kernel, passedOver, *sources, *compiled};
+  if (options.json)
+    return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census});
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
+         capturesText(mod) + kernelText(all, prepare.family) +
          kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
          workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
@@ -147,14 +152,14 @@ int runExplain(const ExplainOptions& options) {
     throw CLI::ValidationError("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows));
   checkStdin(options.run);
   auto arch = options.target.archAsked();
-  if (!arch) return report(arch.error());
+  if (!arch) return reportEither(arch.error(), options.json);
   auto mod = options.run.mod.load();
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   if (arch->empty()) arch = archHere();
   mod = pinned(*mod, options.run.kernel);
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   auto text = explain(*mod, options, *arch);
-  if (!text) return report(text.error());
+  if (!text) return reportEither(text.error(), options.json);
   auto status = printResult(*text);
   return status ? kDone : report(status.error());
 }
@@ -185,6 +190,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
+  command.add_flag("--json", options.json, "One JSON object instead, for programs");
 }
 
 } // namespace
