@@ -15,6 +15,9 @@ enum ExitCode : int {
   kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
 };
 
+/// Adds `attnc completion`, which tells a shell of all the others: comes last.
+void addCompletion(CLI::App& app, int& exitCode);
+
 /// Add `attnc check`, `attnc mask`, `attnc probe`, `attnc emit`, `attnc explain`, `attnc run`. `exitCode` outlives `app` and receives what the
 /// subcommand returns.
 void addCheck(CLI::App& app, int& exitCode);

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <unistd.h>
 
 namespace attnc::cli {
 namespace {
@@ -135,6 +136,8 @@ void settleFormat(MaskOptions& options) {
 
 int runMask(MaskOptions& options) {
   settleFormat(options);
+  if (options.format == "png" && (options.output.empty() || options.output == "-") && isatty(STDOUT_FILENO))
+    throw CLI::ValidationError("--format png", "a picture is binary: give a file with -o, or redirect stdout");
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
   if (!mod) return report(mod.error());
