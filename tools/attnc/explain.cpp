@@ -5,6 +5,7 @@
 #include "mod_text.h"
 #include "operands.h"
 #include "problem_options.h"
+#include "progress.h"
 #include "shapes.h"
 
 #include "api/mask_census.h"
@@ -123,8 +124,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!derived) return std::move(derived).error();
   auto sources = compiler.source(mod, kernel);
   if (!sources) return std::move(sources).error();
-  auto compiled = compiler.compile(mod, kernel);
-  if (!compiled) return std::move(compiled).error();
+  const auto compiled = [&] {
+    const Progress progress("compiling");
+    return compiler.compile(mod, kernel);
+  }();
+  if (!compiled) return compiled.error();
   auto plan = choosePlan(*derived, kernel);
   if (!plan) return std::move(plan).error();
   auto inKernel = kernelModOf(*derived, plan->stages.front().algebra);
@@ -134,7 +138,10 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   auto bindings = ir::bind(*counted, operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
   const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
-  const MaskCensus census = takeCensus(*counted, *bindings, blocks);
+  const MaskCensus census = [&] {
+    const Progress progress("counting blocks");
+    return takeCensus(*counted, *bindings, blocks);
+  }();
   const Kernel all{kernel, passedOver, *sources, *compiled};
   if (options.json)
     return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census});

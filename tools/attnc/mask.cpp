@@ -6,6 +6,7 @@
 #include "output_file.h"
 #include "picture.h"
 #include "problem_options.h"
+#include "progress.h"
 #include "text.h"
 
 #include "plan/mask_shape.h"
@@ -105,6 +106,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   const auto [qBegin, qEnd] = within("--rows", options.rows, problem.qLen);
   const auto [kvBegin, kvEnd] = within("--columns", options.columns, problem.kvLen);
   if (Status status = checkSize(shape); !status) return status;
+  std::optional<Progress> progress(std::in_place, "looking at the mask");
   auto mask = BlockMask::build(mod, operands->captures, problem, shape);
   if (!mask) return std::move(mask).error();
   auto bindings = ir::bind(mod.module(), operands->captures, problem);
@@ -114,6 +116,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   const CellLimits limits = asText ? terminalCells() : pictureCells();
   const std::vector<LikeHeads> groups = likeHeads(*mask, interpreter, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits,
                                                   asText ? kMostTextMaps : kMostPanels);
+  progress.reset();
   const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
   if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));
   const Picture picture = maskPicture(*mask, groups, {title, size});
