@@ -7,5 +7,6 @@ tools/setup.sh build
 cmake --build build --target attnc
 set -x
 build/attnc check dsl/mods/alibi.py
+build/attnc mask dsl/mods/alibi.py --shape 256
 build/attnc emit dsl/mods/alibi.py --stage cubin --kernel forward --arch sm_90a --head-dim 128 -o build/alibi.cubin
 build/attnc run dsl/mods/alibi.py --random 1,8,2,512,512,128 --out build/alibi.safetensors

@@ -206,6 +206,10 @@ Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
 
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
 
+const ir::Module& tracedModule(const Mod& mod) { return ModAccess::implOf(mod).traced; }
+
+const std::string& sourceText(const Mod& mod) { return ModAccess::implOf(mod).text; }
+
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
   auto gradients = passes::differentiate(mod.module());
   if (!gradients) return std::move(gradients).error();

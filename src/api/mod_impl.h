@@ -74,6 +74,12 @@ Expected<ScoreGradient> scoreGradientOf(const Mod& mod);
 /// The module with gradients of the score and of all captures that can have one, as IR text.
 Expected<std::string> gradientIrText(const Mod& mod);
 
+/// The module as the text says it, before all passes, to show what a line computes. Captures bind to it, too.
+const ir::Module& tracedModule(const Mod& mod);
+
+/// The mod's text; empty for a mod that was read as IR.
+const std::string& sourceText(const Mod& mod);
+
 /// The mod that kernels of these options are made of.
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options);
 

@@ -58,7 +58,7 @@ TEST_CASE("emit prints the user's mod as ir, and with what is derived for a kern
 }
 
 TEST_CASE("help and version go to stdout and succeed") {
-  for (const char* command : {"", "check ", "emit ", "explain ", "run "}) {
+  for (const char* command : {"", "check ", "mask ", "probe ", "emit ", "explain ", "run ", "completion "}) {
     Outcome help = attnc::test::attnc(std::string(command) + "--help");
     CHECK(help.exitCode == 0);
     CHECK_THAT(help.out, Contains("Example"));
@@ -133,7 +133,7 @@ TEST_CASE("a wrong mod is exit code 1 with the place") {
 TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
-      2, {{"", "no command is given; there are check, emit, explain, run"},
+      2, {{"", "no command is given; there are check, mask, probe, emit, explain, run, completion"},
           {"check", "MOD"},
           {"check " + kMods + "alibi.py --expr score", "MOD"},
           {"check - extra --expr score", "unexpected argument 'extra'"},

@@ -1,5 +1,6 @@
 // `attnc check`: what is wrong with a mod, or else what attnc understood: functions, captures, levels, gathers.
 #include "commands.h"
+#include "json_report.h"
 #include "language.h"
 #include "mod_text.h"
 #include "options.h"
@@ -40,14 +41,48 @@ Expected<std::string> gradients(const Mod& mod) {
                      *gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
 }
 
-int runCheck(const ModOptions& options) {
-  auto mod = options.load();
-  if (!mod) return report(mod.error());
+struct CheckOptions {
+  ModOptions mod;
+  bool language = false, json = false;
+};
+
+/// What `check` prints, for programs.
+Expected<std::string> checkJson(const Mod& mod, const ir::Module& module) {
+  JsonReport json{{"ok", true}};
+  json.update(modJson(mod));
+  json["operations"] = operationsJson(module);
+  json["gathers"] = JsonReport::array();
+  for (const analysis::GatherProof& proof : analysis::proveGathers(module)) {
+    const ir::Node& load = module[proof.load];
+    json["gathers"].push_back({{"capture", module.tensors[size_t(load.attr)].name},
+                               {"index", proof.axis},
+                               {"line", load.line},
+                               {"proven", proof.proven},
+                               {"why", proof.why}});
+  }
+  auto gradient = scoreGradientOf(mod);
+  if (!gradient) return std::move(gradient).error();
+  json["scoreGradient"] = *gradient == ScoreGradient::Some      ? "some"
+                          : *gradient == ScoreGradient::Stopped ? "stopped"
+                                                                : "none";
+  json["hash"] = mod.hash();
+  return jsonText(json);
+}
+
+int runCheck(const CheckOptions& options) {
+  auto mod = options.mod.load();
+  if (!mod) return reportEither(mod.error(), options.json);
   auto forward = forwardMod(*mod);
-  if (!forward) return report(forward.error());
+  if (!forward) return reportEither(forward.error(), options.json);
+  const ir::Module& module = forward->module();
+  if (options.json) {
+    auto json = checkJson(*mod, module);
+    if (!json) return reportEither(json.error(), options.json);
+    auto status = printResult(*json);
+    return status ? kDone : report(status.error());
+  }
   auto note = gradients(*mod);
   if (!note) return report(note.error());
-  const ir::Module& module = forward->module();
   std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + masksText(*mod) +
                      capturesText(*mod) + operationsText(module);
   text += gathers(module) + *note + fmt::format("hash        {}\n", mod->hash());
@@ -63,16 +98,16 @@ int printLanguage() {
 } // namespace
 
 void addCheck(CLI::App& app, int& exitCode) {
-  auto options = std::make_shared<ModOptions>();
-  auto language = std::make_shared<bool>(false);
+  auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Check a mod; show captures, levels, and which gathers are proven");
-  options->addTo(*command);
-  command->add_flag("--language", *language, "Print the language of mods: what it has, and what operations mean");
+  options->mod.addTo(*command);
+  command->add_flag("--json", options->json, "One JSON object instead, for programs; of a wrong mod with its diagnostics");
+  command->add_flag("--language", options->language, "Print the language of mods: what it has, and what operations mean");
   command->footer(
       "Operations are counted at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score. A gather that is not proven to stay inside its tensor is clamped.\n\n"
       "Example: attnc check alibi.py -D CAUSAL=False");
-  command->callback([=, &exitCode] { exitCode = *language ? printLanguage() : runCheck(*options); });
+  command->callback([=, &exitCode] { exitCode = options->language ? printLanguage() : runCheck(*options); });
 }
 
 } // namespace attnc::cli

@@ -15,9 +15,14 @@ enum ExitCode : int {
   kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
 };
 
-/// Add `attnc check`, `attnc emit`, `attnc explain`, `attnc run`. `exitCode` outlives `app` and receives what the
+/// Adds `attnc completion`, which tells a shell of all the others: comes last.
+void addCompletion(CLI::App& app, int& exitCode);
+
+/// Add `attnc check`, `attnc mask`, `attnc probe`, `attnc emit`, `attnc explain`, `attnc run`. `exitCode` outlives `app` and receives what the
 /// subcommand returns.
 void addCheck(CLI::App& app, int& exitCode);
+void addMask(CLI::App& app, int& exitCode);
+void addProbe(CLI::App& app, int& exitCode);
 void addEmit(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);

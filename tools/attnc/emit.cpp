@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "gradient_options.h"
 #include "options.h"
+#include "progress.h"
 #include "output_file.h"
 #include "sequence_options.h"
 
@@ -130,8 +131,11 @@ Expected<std::string> emit(const EmitOptions& options) {
     for (const KernelSource& source : chosen(*sources, options)) programs.push_back(source.flattened());
     return fmt::to_string(fmt::join(programs, ""));
   }
-  auto stages = compiler.compile(*mod, kernel);
-  if (!stages) return std::move(stages).error();
+  const auto stages = [&] {
+    const Progress progress("compiling");
+    return compiler.compile(*mod, kernel);
+  }();
+  if (!stages) return stages.error();
   for (const auto& stage : chosen(*stages, options))
     programs.push_back(options.stage == "ptx" ? stage->ptx : std::string(stage->cubin.begin(), stage->cubin.end()));
   return fmt::to_string(fmt::join(programs, ""));

@@ -1,8 +1,11 @@
 // `attnc explain`: which kernel a mod gets, what it costs, and how much of a problem its mask leaves to compute.
 #include "commands.h"
 #include "explanation.h"
+#include "json_report.h"
 #include "mod_text.h"
 #include "operands.h"
+#include "problem_options.h"
+#include "progress.h"
 #include "shapes.h"
 
 #include "api/mask_census.h"
@@ -15,7 +18,6 @@
 
 #include <memory>
 #include <optional>
-#include <variant>
 
 namespace attnc::cli {
 namespace {
@@ -24,6 +26,7 @@ struct ExplainOptions {
   RunOptions run; // mod, kernel, input, sets, seed
   TargetOptions target;
   std::optional<ProblemShape> shape;
+  bool json = false;
 
   bool isBackward() const { return run.kernelKind.kind == "backward"; }
 };
@@ -62,16 +65,9 @@ std::string problemText(const ProblemShape& problem) {
 }
 
 /// The run-time scalars, given or drawn: the mask's blocks depend on them.
-std::string valuesText(const Captures& captures) {
-  std::string text;
-  for (const auto& [name, value] : captures.all()) {
-    if (std::holds_alternative<TensorView>(value)) continue;
-    text += fmt::format("{}{} = ", text.empty() ? "values      " : ", ", name);
-    if (auto integer = std::get_if<int64_t>(&value)) text += fmt::to_string(*integer);
-    if (auto real = std::get_if<double>(&value)) text += fmt::format("{:g}", *real);
-    if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
-  }
-  return text.empty() ? text : text + "\n";
+std::string valuesLine(const Captures& captures) {
+  const std::string values = valuesText(captures);
+  return values.empty() ? "" : "values      " + values + "\n";
 }
 
 /// What kernels are told of sequences, and what the counts of blocks take for it.
@@ -128,8 +124,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!derived) return std::move(derived).error();
   auto sources = compiler.source(mod, kernel);
   if (!sources) return std::move(sources).error();
-  auto compiled = compiler.compile(mod, kernel);
-  if (!compiled) return std::move(compiled).error();
+  const auto compiled = [&] {
+    const Progress progress("compiling");
+    return compiler.compile(mod, kernel);
+  }();
+  if (!compiled) return compiled.error();
   auto plan = choosePlan(*derived, kernel);
   if (!plan) return std::move(plan).error();
   auto inKernel = kernelModOf(*derived, plan->stages.front().algebra);
@@ -139,10 +138,16 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   auto bindings = ir::bind(*counted, operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
   const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
-  const MaskCensus census = takeCensus(*counted, *bindings, blocks);
+  const MaskCensus census = [&] {
+    const Progress progress("counting blocks");
+    return takeCensus(*counted, *bindings, blocks);
+  }();
+  const Kernel all{kernel, passedOver, *sources, *compiled};
+  if (options.json)
+    return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census});
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
-         capturesText(mod) + kernelText({kernel, passedOver, *sources, *compiled}, prepare.family) +
-         kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesText(operands->captures) +
+         capturesText(mod) + kernelText(all, prepare.family) +
+         kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
          workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
@@ -154,14 +159,14 @@ int runExplain(const ExplainOptions& options) {
     throw CLI::ValidationError("--page-size", fmt::format("KV_LEN {} is no multiple of {}", options.shape->kvLen, rows));
   checkStdin(options.run);
   auto arch = options.target.archAsked();
-  if (!arch) return report(arch.error());
+  if (!arch) return reportEither(arch.error(), options.json);
   auto mod = options.run.mod.load();
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   if (arch->empty()) arch = archHere();
   mod = pinned(*mod, options.run.kernel);
-  if (!mod) return report(mod.error());
+  if (!mod) return reportEither(mod.error(), options.json);
   auto text = explain(*mod, options, *arch);
-  if (!text) return report(text.error());
+  if (!text) return reportEither(text.error(), options.json);
   auto status = printResult(*text);
   return status ? kDone : report(status.error());
 }
@@ -192,6 +197,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
   options.run.sequences.addRagged(command, "The kernel takes sequences that lie one behind the other, [total, H, D]");
   options.run.gradients.addTo(command);
   options.run.kernel.addTo(command);
+  command.add_flag("--json", options.json, "One JSON object instead, for programs");
 }
 
 } // namespace

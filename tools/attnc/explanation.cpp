@@ -173,21 +173,26 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
                             tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
 }
 
-std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks) {
+WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation) {
   const ProblemShape& problem = preparation.problem;
-  const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
   const BlockMaskShape& shape = census.shape;
   // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v. A
   // backward pass has five, which are counted as is usual.
   const double passes = preparation.backward ? 2.5 : 1;
   const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
-  double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
-  double dense = flopsPerPair * rows * double(problem.kvLen);
-  double live = 0;
+  const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
+  WorkFlops flops{.dense = flopsPerPair * rows * double(problem.kvLen)};
   if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves all of the problem
     const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
-    live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
+    flops.live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
   }
+  return flops;
+}
+
+std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks) {
+  const ProblemShape& problem = preparation.problem;
+  const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
+  const auto [dense, live] = flopsOf(census, preparation);
   return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense)) +

@@ -12,6 +12,12 @@
 
 namespace attnc::cli {
 
+/// The FLOPs of the products of the problem, of all blocks and of those that live. An estimate where the census is one.
+struct WorkFlops {
+  double dense = 0, live = 0;
+};
+WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation);
+
 /// What spills of so many bytes cost; empty where there are none.
 std::string spillText(int bytes);
 
@@ -37,6 +43,20 @@ std::string workText(const MaskCensus& census, const Preparation& preparation, b
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes, and what the
 /// gradient takes beside these. `module`: what the hooks of the kernel leave of the mod (plan::KernelMod).
 std::string scoreText(const ir::Module& module, KvLoop loop);
+
+/// All that `explain` knows, borrowed.
+struct Explanation {
+  const Mod& mod;
+  const Mod& derived;         ///< as the kernel is made of it
+  const ir::Module& inKernel; ///< what the hooks of the kernel leave of the mod
+  const Preparation& settled;
+  const Kernel& kernel;
+  const Captures& captures;
+  const MaskCensus& census;
+};
+
+/// The same as the text, for programs: one JSON object.
+std::string explanationJson(const Explanation& all);
 
 /// Lines "gradients": how the gradient of each capture is added up, place by place; empty where none wants one.
 /// `byDiagonals`: plan::sumsDiagonals().

@@ -32,6 +32,7 @@ expression (--expr). `attnc check --language` prints the language.
 
 constexpr const char* kFooter = R"(Examples:
   attnc check alibi.py
+  attnc mask alibi.py -o alibi.svg
   attnc emit alibi.py --stage cu --arch sm_90a --dtype bf16 --head-dim 128 -o alibi.cu
   attnc explain alibi.py --head-dim 64 --shape 2,32,8,4096,4096
   attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024
@@ -53,9 +54,12 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", attnc::cli::versionText, "Print the versions of attnc, NVRTC and LLVM, and exit");
   app.require_subcommand(1);
   attnc::cli::addCheck(app, exitCode);
+  attnc::cli::addMask(app, exitCode);
+  attnc::cli::addProbe(app, exitCode);
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
+  attnc::cli::addCompletion(app, exitCode);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -31,21 +31,10 @@ constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn wi
   throw CLI::ValidationError("--set", inQuotes(assignment) + ": " + reason);
 }
 
-/// The captured tensors that mask_mod reads.
-std::set<std::string> tensorsOfMask(const ir::Module& module) {
-  std::set<std::string> names;
-  const std::optional<ir::Value> mask = module.output(ir::kMask);
-  if (!mask) return names;
-  const std::vector<bool> needed = ir::neededBy(module, *mask);
-  for (uint32_t id = 0; id <= mask->id; ++id)
-    if (needed[id] && module[{id}].op == ir::Op::Load) names.insert(module.tensors[size_t(module[{id}].attr)].name);
-  return names;
-}
-
-/// Whether the elements of a captured tensor are needed, or its shape alone.
+/// Whether the value of a capture is needed, or that it is there and a tensor's shape alone.
 class Needed {
 public:
-  Needed(const Mod& mod, Elements elements) : all(elements == Elements::All), ofMask(tensorsOfMask(mod.module())) {}
+  Needed(const Mod& mod, Elements elements) : all(elements == Elements::All), ofMask(capturesOfMask(mod)) {}
   bool operator()(const std::string& capture) const { return all || ofMask.count(capture); }
 
 private:
@@ -53,16 +42,26 @@ private:
   std::set<std::string> ofMask;
 };
 
+/// Which captures the generator may draw.
+enum class Drawn { All, Unneeded };
+
 /// Collects the captures of one run.
 class Collector {
 public:
-  Collector(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator, const Needed& needed)
-      : mod(mod), options(options), file(file), generator(generator), needed(needed) {}
+  Collector(const Mod& mod, const RunOptions& options, NamedTensors& file, Generator* generator, const Needed& needed,
+            Drawn drawn = Drawn::All)
+      : mod(mod), options(options), file(file), generator(generator), needed(needed), drawn(drawn) {}
 
   Status collect(HostOperands& operands) {
     readSets();
-    for (const CaptureInfo& capture : mod.captures())
-      if (auto status = collectOne(capture, operands); !status) return status;
+    std::vector<const CaptureInfo*> missing;
+    for (const CaptureInfo& capture : mod.captures()) {
+      auto isGiven = collectGiven(capture, operands);
+      if (!isGiven) return std::move(isGiven).error();
+      if (!*isGiven) missing.push_back(&capture);
+    }
+    for (const CaptureInfo* capture : missing)
+      if (auto status = draw(*capture, operands); !status) return status;
     for (const auto& [name, tensor] : operands.tensors) operands.captures.set(name, tensor.view());
     return {};
   }
@@ -95,21 +94,37 @@ private:
     return names.empty() ? "the mod captures nothing" : "the mod captures no such name, it captures " + names;
   }
 
-  Status collectOne(const CaptureInfo& capture, HostOperands& operands) {
+  /// Whether there was a value.
+  Expected<bool> collectGiven(const CaptureInfo& capture, HostOperands& operands) {
     if (auto assignment = sets.find(capture.name); assignment != sets.end()) {
       set(capture, assignment->second, operands);
-      return {};
+      return true;
     }
-    if (auto found = file.find(capture.name); found != file.end())
-      return takeFromFile(capture, found->second, operands);
+    if (auto found = file.find(capture.name); found != file.end()) {
+      if (auto status = takeFromFile(capture, found->second, operands); !status) return status.error();
+      return true;
+    }
     if (auto pin = pins.find(capture.name); pin != pins.end() && capture.kind != CaptureInfo::Kind::Tensor) {
       setPinned(capture, pin->second, operands);
-      return {};
+      return true;
     }
-    if (!generator)
-      return Error::environment(
-          fmt::format("capture {} is missing: {} has no such tensor, and neither --set nor --pin gives it",
-                      inQuotes(declaration(capture)), inQuotes(options.input)));
+    return false;
+  }
+
+  Error missingError(const CaptureInfo& capture) const {
+    const std::string start = fmt::format("capture {} is missing: ", inQuotes(declaration(capture)));
+    if (!options.input.empty())
+      return Error::environment(start + fmt::format("{} has no such tensor, and {}", inQuotes(options.input),
+                                                    generator ? "--set does not give it"
+                                                              : "neither --set nor --pin gives it"));
+    if (capture.kind == CaptureInfo::Kind::Tensor && !capture.extent.empty())
+      return Error::environment(start + "no file is given that has it",
+                                "--in FILE.safetensors gives tensors by their names; --draw draws what is missing");
+    return Error::environment(start + "it has no value", fmt::format("--set {}=VALUE gives it one; --draw draws what is missing", capture.name));
+  }
+
+  Status draw(const CaptureInfo& capture, HostOperands& operands) {
+    if (!generator || (drawn == Drawn::Unneeded && needed(capture.name))) return missingError(capture);
     if (capture.kind != CaptureInfo::Kind::Tensor) {
       std::visit([&](auto value) { operands.captures.set(capture.name, value); }, generator->scalar(capture));
       return {};
@@ -166,6 +181,8 @@ private:
     if (capture.kind == CaptureInfo::Kind::Tensor) {
       if (capture.dtype != tensor.dtype && isInteger(capture.dtype) && isInteger(tensor.dtype))
         if (auto status = convert(capture, tensor); !status) return status;
+      for (size_t axis = 0; axis < std::min(capture.extent.size(), tensor.shape.size()); ++axis)
+        freeDims.try_emplace(capture.extent[axis], tensor.shape[axis]);
       operands.tensors[capture.name] = std::move(tensor);
       return {};
     }
@@ -199,6 +216,7 @@ private:
   NamedTensors& file;
   Generator* generator;
   const Needed& needed;
+  const Drawn drawn;
   const std::map<std::string, int64_t> pins = options.kernel.toOptions().pins;
   std::map<std::string, std::string> sets;
   std::map<std::string, int64_t> freeDims;
@@ -397,7 +415,41 @@ Status checkOperands(const Mod& mod, HostOperands& operands) {
   return checkCaptures(mod, operands);
 }
 
+/// The problem that captured tensors of a file imply by their named extents; else, and for scalars, the fallback.
+ProblemShape impliedShape(const Mod& mod, const NamedTensors& file, ProblemShape shape) {
+  std::optional<int64_t> qLen, kvLen;
+  for (const CaptureInfo& capture : mod.captures()) {
+    auto found = file.find(capture.name);
+    if (found == file.end()) continue;
+    for (size_t axis = 0; axis < std::min(capture.extent.size(), found->second.shape.size()); ++axis) {
+      const std::string& name = capture.extent[axis];
+      const int64_t extent = found->second.shape[axis];
+      if (name == "B") shape.batch = extent;
+      if (name == "H") shape.qHeads = shape.kvHeads = extent;
+      if (name == "Q_LEN") qLen = extent;
+      if (name == "KV_LEN") kvLen = extent;
+    }
+  }
+  if (qLen || kvLen) shape.qLen = qLen ? *qLen : *kvLen, shape.kvLen = kvLen ? *kvLen : *qLen;
+  return shape;
+}
+
 } // namespace
+
+std::set<std::string> capturesOfMask(const Mod& mod) {
+  const ir::Module& module = mod.module();
+  std::set<std::string> names;
+  const std::optional<ir::Value> mask = module.output(ir::kMask);
+  if (!mask) return names;
+  const std::vector<bool> needed = ir::neededBy(module, *mask);
+  for (uint32_t id = 0; id <= mask->id; ++id) {
+    if (!needed[id]) continue;
+    const ir::Node& node = module[{id}];
+    if (node.op == ir::Op::Load) names.insert(module.tensors[size_t(node.attr)].name);
+    if (node.op == ir::Op::Scalar) names.insert(module.scalars[size_t(node.attr)].name);
+  }
+  return names;
+}
 
 std::vector<int64_t> rowsOf(const HostOperands& operands) {
   return {operands.q.shape[0], operands.q.shape[1], operands.q.shape[2]};
@@ -488,6 +540,38 @@ Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, c
   Generator generator(options.seed, problem, kMaxDrawnToExplain);
   const Needed needed(mod, Elements::OfMask);
   Collector collector(mod, options, file, &generator, needed);
+  if (auto status = collector.collect(operands); !status) return status.error();
+  if (auto status = checkCaptures(mod, operands); !status) return status.error();
+  return operands;
+}
+
+Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, const CapturesAsked& asked) {
+  HostOperands operands;
+  NamedTensors file;
+  const Needed needed(mod, asked.elements);
+  if (!options.input.empty()) {
+    std::map<std::string, Want> wants;
+    for (const CaptureInfo& capture : mod.captures())
+      wants[capture.name] =
+          capture.kind != CaptureInfo::Kind::Tensor || needed(capture.name) ? Want::Data : Want::Shape;
+    for (const char* name : {"q", "k"}) wants[name] = asked.withScores ? Want::Data : Want::Shape;
+    auto read = readSafetensors(options.input, [&](const std::string& name) {
+      auto found = wants.find(name);
+      return found == wants.end() ? Want::Nothing : found->second;
+    });
+    if (!read) return std::move(read).error();
+    file = std::move(read->tensors);
+    for (auto [name, target] : {std::pair("q", &operands.q), std::pair("k", &operands.k)})
+      if (auto node = file.extract(name); !node.empty()) *target = std::move(node.mapped());
+  }
+  operands.problem = asked.shape ? *asked.shape : impliedShape(mod, file, asked.fallback);
+  if (!asked.shape && !operands.q.shape.empty() && !operands.k.shape.empty()) {
+    auto problem = reference::problemOf(operands.q.view(), operands.k.view(), operands.k.view());
+    if (!problem) return std::move(problem).error();
+    operands.problem = *problem;
+  }
+  Generator generator(options.seed, operands.problem, kMaxDrawnToExplain);
+  Collector collector(mod, options, file, &generator, needed, asked.mayDraw ? Drawn::All : Drawn::Unneeded);
   if (auto status = collector.collect(operands); !status) return status.error();
   if (auto status = checkCaptures(mod, operands); !status) return status.error();
   return operands;

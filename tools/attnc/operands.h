@@ -9,6 +9,8 @@
 #include "attnc/operands.h"
 
 #include <optional>
+#include <set>
+#include <string>
 
 namespace attnc::cli {
 
@@ -55,6 +57,22 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
 /// The same without q, k and v, for Elements::OfMask: what the mod captures in a problem of this shape. The file is not
 /// read.
 Expected<HostOperands> drawCaptures(const Mod& mod, const RunOptions& options, const ProblemShape& problem);
+
+/// The captures that mask_mod reads.
+std::set<std::string> capturesOfMask(const Mod& mod);
+
+/// What findCaptures() is to find.
+struct CapturesAsked {
+  std::optional<ProblemShape> shape; ///< of the problem; else that of the file's q and k, or of its captures
+  ProblemShape fallback;             ///< where none of these is there
+  Elements elements = Elements::All;
+  bool mayDraw = false;              ///< captures that nothing gives; else a missing one that is needed is an error
+  bool withScores = false;           ///< the elements of q and k, where the file has them
+};
+
+/// Captures without v and what flows back, as `mask` and `probe` take them: from --set, --in, --pin. q and k are empty
+/// where the file has none. Errors as findOperands().
+Expected<HostOperands> findCaptures(const Mod& mod, const RunOptions& options, const CapturesAsked& asked);
 
 /// The shape of lse: [B, H, Q_LEN].
 std::vector<int64_t> rowsOf(const HostOperands& operands);

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include "commands.h"
+#include "progress.h"
 #include "text.h"
 
 #include "tools/device/device.h"
@@ -169,7 +170,9 @@ CompilerOptions KernelFlags::toCompilerOptions() const {
   CompilerOptions options;
   if (noCache) options.cacheMode = CompilerOptions::CacheMode::Off;
   options.log = [](LogLevel level, std::string_view line) {
-    if (level == LogLevel::Warning) std::fprintf(stderr, "attnc: warning: %.*s\n", int(line.size()), line.data());
+    if (level != LogLevel::Warning) return;
+    clearProgress();
+    std::fprintf(stderr, "attnc: warning: %.*s\n", int(line.size()), line.data());
   };
   return options;
 }

@@ -5,6 +5,7 @@
 #include "gpu.h"
 #include "operands.h"
 #include "pages.h"
+#include "progress.h"
 #include "ragged.h"
 #include "random.h"
 #include "result.h"
@@ -174,19 +175,28 @@ Status runSteps(const RunOptions& options) {
   if (!pinnedMod) return std::move(pinnedMod).error();
   auto context = chooseDevice(options);
   if (!context) return std::move(context).error();
-  auto operands = findOperands(*mod, options);
+  auto operands = [&] {
+    const Progress progress(options.random ? "drawing operands" : "reading operands");
+    return findOperands(*mod, options);
+  }();
   if (!operands) return std::move(operands).error();
   if (auto served = checkServed(*pinnedMod, *operands, options); !served) {
     if (options.random) throwUsage("run", served.error()); // the options alone decide this
     return served;
   }
-  auto result = *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);
+  auto result = [&] {
+    const Progress progress(*context ? "compiling and computing" : "computing on the CPU");
+    return *context ? runOnGpu(**context, *pinnedMod, *operands, options) : runOnCpu(*mod, *operands, options);
+  }();
   if (!result) return std::move(result).error();
   if (!result->warning.empty()) std::fputs(("attnc: warning: " + result->warning + "\n").c_str(), stderr);
   std::string summary = describeOperands(*operands) + result->summary;
   if (options.output.empty()) summary += digestText(*result);
   if (options.verify) {
-    auto want = runReference(*mod, *operands, options);
+    auto want = [&] {
+      const Progress progress("computing the reference");
+      return runReference(*mod, *operands, options);
+    }();
     if (!want) return std::move(want).error();
     Verification verification = verify(*mod, *operands, options, *result, *want);
     summary += verification.text();

@@ -21,6 +21,9 @@
 namespace attnc::cli {
 namespace {
 
+/// Validators say their choices by their name, which nothing else reads.
+constexpr const char* kChoicesPrefix = "choices:";
+
 std::string lowered(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = c == '_' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
@@ -101,6 +104,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 }
 
 CLI::Validator oneOf(std::vector<Choice> choices) {
+  std::string all;
+  for (const Choice& choice : choices) all += (all.empty() ? kChoicesPrefix : ",") + choice.name;
   auto choose = [choices = std::move(choices)](std::string& text) -> std::string {
     std::string names;
     std::vector<std::string> spellings;
@@ -117,7 +122,20 @@ CLI::Validator oneOf(std::vector<Choice> choices) {
     }
     return fmt::format("{} is none of {}{}", inQuotes(text), names, suggestion(text, spellings));
   };
-  return CLI::Validator(choose, "");
+  return CLI::Validator(choose, "", all);
+}
+
+std::vector<std::string> choicesOf(CLI::Option& option) {
+  for (int index = 0;; ++index) {
+    const CLI::Validator* validator = nullptr;
+    try {
+      validator = option.get_validator(index);
+    } catch (const CLI::OptionNotFound&) {
+      return {};
+    }
+    llvm::StringRef name = validator->get_name();
+    if (name.consume_front(kChoicesPrefix)) return CLI::detail::split(name.str(), ',');
+  }
 }
 
 CLI::Validator architecture() {
@@ -135,7 +153,9 @@ CLI::Validator architecture() {
     text = "sm_" + digits;
     return "";
   };
-  return CLI::Validator(canonical, "");
+  std::string names = archNames();
+  names.erase(std::remove(names.begin(), names.end(), ' '), names.end());
+  return CLI::Validator(canonical, "", kChoicesPrefix + ("native," + names));
 }
 
 std::string checkHeadDim(const std::string& text) {

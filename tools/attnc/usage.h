@@ -26,6 +26,9 @@ struct Choice {
 /// A CLI11 transform: one of the choices in any case, with '_' for '-' or the other way round; becomes its name.
 CLI::Validator oneOf(std::vector<Choice> choices);
 
+/// The names that an option with oneOf() or architecture() takes; empty for others.
+std::vector<std::string> choicesOf(CLI::Option& option);
+
 /// A CLI11 transform: "sm_90a", "SM90A", "compute_90a", "90a", "9.0a" become "sm_90a", and "native" stays. A GPU that
 /// neither attnc nor the installed NVRTC knows is refused.
 CLI::Validator architecture();

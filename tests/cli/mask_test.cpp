@@ -1,0 +1,236 @@
+// `attnc mask`: maps against masks evaluated here, pictures against committed ones (ATTNC_UPDATE_GOLDEN=1 writes them anew:
+// look at them), and what is refused.
+#include "command.h"
+#include "safetensors.h"
+
+#include <catch2/catch.hpp>
+#include <png.h>
+
+#include <cstdlib>
+#include <functional>
+
+using namespace attnc;
+using attnc::test::Folder;
+using attnc::test::Outcome;
+using Catch::Contains;
+
+namespace {
+
+const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
+const std::string kPictures = ATTNC_SOURCE_DIR "/tests/cli/pictures/";
+
+std::string draw(const std::string& arguments) {
+  Outcome outcome = test::attnc("mask " + arguments);
+  INFO("attnc mask " << arguments << "\n" << outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  CHECK(outcome.err.empty());
+  return outcome.out;
+}
+
+/// A decoded picture: 0xrrggbb, row by row.
+struct Pixels {
+  uint32_t width = 0, height = 0;
+  std::vector<uint32_t> rgb;
+  uint32_t at(uint32_t x, uint32_t y) const { return rgb[y * width + x]; }
+};
+
+Pixels decode(const std::string& png) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  REQUIRE(png_image_begin_read_from_memory(&image, png.data(), png.size()));
+  image.format = PNG_FORMAT_RGB;
+  std::vector<uint8_t> bytes(PNG_IMAGE_SIZE(image));
+  REQUIRE(png_image_finish_read(&image, nullptr, bytes.data(), 0, nullptr));
+  Pixels pixels{image.width, image.height, {}};
+  for (size_t i = 0; i + 2 < bytes.size(); i += 3)
+    pixels.rgb.push_back(uint32_t(bytes[i]) << 16 | uint32_t(bytes[i + 1]) << 8 | bytes[i + 2]);
+  return pixels;
+}
+
+/// The rows of cells of a text map, without frame; a cell is its first character.
+std::vector<std::vector<std::string>> cellsOf(const std::string& text) {
+  std::vector<std::vector<std::string>> rows;
+  const std::string bar = "│";
+  for (size_t at = 0; (at = text.find(bar, at)) != std::string::npos;) {
+    const size_t begin = at + bar.size(), end = text.find(bar, begin);
+    std::vector<std::string> row;
+    for (size_t i = begin; i < end;) {
+      const size_t bytes = (text[i] & 0x80) == 0 ? 1 : (text[i] & 0xe0) == 0xc0 ? 2 : 3;
+      const std::string character = text.substr(i, bytes);
+      CHECK(text.substr(i + bytes, bytes) == character);
+      row.push_back(character);
+      i += 2 * bytes;
+    }
+    rows.push_back(row);
+    at = end + bar.size();
+  }
+  return rows;
+}
+
+const std::vector<std::pair<const char*, std::string>> kDrawn{
+    {"window", "--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 200)' --shape 1000"},
+    {"window_elements", "--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 40)' --shape 150,200 --block 64"},
+    {"heads", "--expr 'kv_idx <= q_idx + 64 * (h % 3)' --shape 2,6,2,256,256 --block 64"},
+    {"groups", "--expr '(kv_idx // 1000 + q_idx // 3000) % 3 == 0' --shape 100000,20000"},
+    {"decode", "--expr 'kv_idx >= 1000' --shape 1,4,4,1,8192"},
+};
+
+} // namespace
+
+TEST_CASE("mask draws blocks in the terminal: empty, partial and full, with the share of each") {
+  const std::string text = draw(kMods + "sliding_window.py --set window=1000 --shape 1,16,16,4096,4096");
+  CHECK_THAT(text, Contains("sliding_window.py: window = 1000\n") && Contains("32 x 32 blocks of 128 x 128; the same in all heads\n"));
+  const auto cells = cellsOf(text);
+  REQUIRE(cells.size() == 32);
+  int full = 0, partial = 0;
+  for (int64_t q = 0; q < 32; ++q) {
+    REQUIRE(cells[size_t(q)].size() == 32);
+    for (int64_t kv = 0; kv < 32; ++kv) {
+      // Of q - kv in a block: from 128 (q - kv) - 127 to 128 (q - kv) + 127.
+      const int64_t least = 128 * (q - kv) - 127, most = 128 * (q - kv) + 127;
+      const char* expected = most < 0 || least > 1000 ? " " : least >= 0 && most <= 1000 ? "█" : "░";
+      CHECK(cells[size_t(q)][size_t(kv)] == expected);
+      full += expected == std::string("█");
+      partial += expected == std::string("░");
+    }
+  }
+  const auto share = [](const char* name, int count) {
+    char line[80];
+    std::snprintf(line, sizeof(line), "%-8s%12d  %5.1f %%", name, count, count * 100.0 / 1024);
+    return std::string(line);
+  };
+  CHECK_THAT(text, Contains(share("full", full)) && Contains(share("partial", partial)) &&
+                       Contains(share("empty", 1024 - full - partial)));
+}
+
+TEST_CASE("mask draws scores where they are few, and groups of blocks where these are many") {
+  const auto scores = cellsOf(draw("--expr 'q_idx + 3 < kv_idx' --shape 1,1,1,20,30"));
+  REQUIRE(scores.size() == 20);
+  for (size_t q = 0; q < 20; ++q)
+    for (size_t kv = 0; kv < 30; ++kv) CHECK(scores[q][kv] == (q + 3 < kv ? "█" : "·"));
+  // 64 x 64 blocks in 32 x 32 cells of 2 x 2.
+  const std::string text = draw("--expr 'q_idx >= kv_idx' --shape 8192");
+  const auto groups = cellsOf(text);
+  REQUIRE(groups.size() == 32);
+  for (size_t q = 0; q < 32; ++q)
+    for (size_t kv = 0; kv < 32; ++kv) CHECK(groups[q][kv] == (q > kv ? "█" : q == kv ? "▒" : " "));
+  CHECK_THAT(text, Contains("a cell is 2 x 2 blocks"));
+  // In between, scores share cells: 512 = 32 * 16.
+  const auto cells = cellsOf(draw("--expr 'q_idx >= kv_idx' --shape 512"));
+  REQUIRE(cells.size() == 32);
+  for (size_t q = 0; q < 32; ++q)
+    for (size_t kv = 0; kv < 32; ++kv)
+      CHECK(cells[q][kv] == (q > kv ? "█" : q == kv ? "░" : q / 8 == kv / 8 ? "·" : " "));
+  const auto wide = cellsOf(test::shell("COLUMNS=200 $ATTNC mask --expr 'q_idx >= kv_idx' --shape 8192,8192").out);
+  CHECK(wide.front().size() == 64);
+}
+
+TEST_CASE("mask draws heads that differ, each kind once, and those that are asked for") {
+  const std::string mod = "--expr 'kv_idx <= q_idx + 64 * (h % 3) + 0 * b' --shape 2,6,2,256,256 --block 64 ";
+  const std::string text = draw(mod);
+  CHECK_THAT(text, Contains("\nhead 0, 3\n") && Contains("\nhead 1, 4\n") && Contains("\nhead 2, 5\n") &&
+                       Contains("the same in all batch entries\n"));
+  const std::string one = draw(mod + "--head 4 --batch 1");
+  CHECK_THAT(one, Contains("\nhead 4\n"));
+  CHECK(cellsOf(one).size() == 32);
+  CHECK_THAT(draw("--expr 'q_idx >= h * 64' --shape 1,9,9,1024,128"), Contains("5 more look different: --batch and --head choose"));
+  CHECK_THAT(draw("--expr 'kv_idx > 64 * (b + h)' --shape 2,2,2,256,256"),
+             Contains("batch 0, head 0\n") && Contains("batch 1, head 0; batch 0, head 1\n") && Contains("batch 1, head 1\n"));
+}
+
+TEST_CASE("mask reads captures of a file, and those alone that mask_mod needs") {
+  Folder folder;
+  cli::NamedTensors tensors;
+  tensors["document_id"] = cli::HostTensor::make(DType::I64, {40}); // another width than declared
+  for (size_t i = 20; i < 40; ++i) tensors["document_id"].bytes[8 * i] = 1;
+  const std::string file = folder / "in.safetensors";
+  REQUIRE(writeSafetensors(file, tensors));
+  // The lengths are those of the capture.
+  const std::string text = draw(kMods + "document.py --in " + file + " --rows 8:32 --columns :24");
+  const auto cells = cellsOf(text);
+  CHECK_THAT(text, Contains("Q_LEN 40 x KV_LEN 40"));
+  REQUIRE(cells.size() == 24);
+  for (size_t q = 8; q < 32; ++q)
+    for (size_t kv = 0; kv < 24; ++kv) CHECK(cells[q - 8][kv] == (q >= kv && q / 20 == kv / 20 ? "█" : "·"));
+  CHECK_THAT(test::shell("$ATTNC mask " + kMods + "document.py --in - < " + file).out, Contains("Q_LEN 40 x KV_LEN 40"));
+  CHECK_THAT(draw(kMods + "alibi.py"), Contains("alibi.py\n"));
+  CHECK_THAT(draw(kMods + "document.py --draw --shape 64"), Contains("full"));
+  CHECK_THAT(draw(kMods + "noop.py"), Contains("noop.py (the mod masks nothing)\n"));
+}
+
+TEST_CASE("a picture shows each score where there are few") {
+  const auto lives = [](int64_t q, int64_t kv) { return q >= kv && q - kv <= 40; };
+  const Pixels pixels = decode(draw("--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 40)' --shape 150,200 --block 64 --format png"));
+  // Two pixels to a unit, two units to a score; the plot begins at (56, 78).
+  for (int64_t q = 1; q < 149; ++q)
+    for (int64_t kv = 1; kv < 199; ++kv) {
+      const uint32_t colour = pixels.at(uint32_t(2 * (56 + 2 * kv) + 3), uint32_t(2 * (78 + 2 * q) + 3));
+      const bool isMasked = colour == 0xffffff || colour == 0xe3eefa;
+      if (isMasked == lives(q, kv)) FAIL("q " << q << ", kv " << kv << ": " << std::hex << colour);
+    }
+}
+
+TEST_CASE("pictures of masks are those that were looked at") {
+  for (const auto& [name, arguments] : kDrawn) {
+    INFO(name);
+    const std::string svg = draw(arguments + " --format svg"), png = draw(arguments + " --format png");
+    if (std::getenv("ATTNC_UPDATE_GOLDEN")) {
+      test::writeFile(kPictures + name + ".svg", svg);
+      test::writeFile(kPictures + name + ".png", png);
+    }
+    CHECK((svg == test::readFile(kPictures + name + ".svg")));
+    const Pixels drawn = decode(png), looked = decode(test::readFile(kPictures + name + ".png"));
+    CHECK(drawn.width == looked.width);
+    CHECK(drawn.height == looked.height);
+    CHECK((drawn.rgb == looked.rgb)); // not printed: there are millions
+  }
+}
+
+TEST_CASE("a picture is written whole or not at all, and onto no input") {
+  Folder folder;
+  const std::string causal = "mask --expr 'q_idx >= kv_idx' --shape 256 ";
+  CHECK(test::attnc(causal + "-o " + folder / "map.svg").exitCode == 0);
+  CHECK(test::attnc(causal + "-o " + folder / "map.png").exitCode == 0);
+  CHECK(test::readFile(folder / "map.svg") == test::attnc(causal + "--format svg").out);
+  CHECK(test::readFile(folder / "map.svg") == test::attnc(causal + "-o - --format svg").out);
+  CHECK(test::readFile(folder / "map.png").substr(1, 3) == "PNG");
+  CHECK(test::attnc(causal + "-o " + folder / "none/map.svg").exitCode == 3);
+  test::writeFile(folder / "mod.svg", "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n");
+  Outcome onto = test::attnc("mask " + folder / "mod.svg" + " -o " + folder / "mod.svg");
+  CHECK(onto.exitCode == 2);
+  CHECK_THAT(onto.err, Contains("is the input"));
+  CHECK(folder.files() == 3);
+}
+
+TEST_CASE("mask refuses what it cannot draw, and says what to do") {
+  const std::string causal = "mask --expr 'q_idx >= kv_idx' ";
+  struct {
+    int exitCode;
+    std::string arguments, message;
+  } const rows[]{
+      {3, "mask " + kMods + "document.py", "'document_id: i32[KV_LEN]' is missing"},
+      {3, "mask " + kMods + "document.py", "--in FILE.safetensors"},
+      {3, "mask " + kMods + "sliding_window.py", "--set window=VALUE"},
+      {3, causal + "--shape 4000000", "a map shows at most"},
+      {2, causal + "--shape 1,2,3", "needed are the numbers B,H,HKV,Q_LEN,KV_LEN"},
+      {2, causal + "--block 100", "sides of 64, 128 or 256"},
+      {2, causal + "--head 16", "16 is not there: the problem has 16"},
+      {2, causal + "--batch -1", "--batch"},
+      {2, causal + "--rows 5", "no range FIRST:END"},
+      {2, causal + "--rows 9:9", "no range FIRST:END"},
+      {2, causal + "--columns 5000:", "lies behind the end, which is 4096"},
+      {2, causal + "-o map.jpg", "neither in .svg nor in .png"},
+      {2, causal + "-o -", "--format says"},
+      {2, "mask " + kMods + "sliding_window.py --set winow=4", "captures window: int"},
+      {2, "mask", "give a mod"},
+      {1, "mask --expr 'q_idx >='", "error"},
+  };
+  for (const auto& row : rows) {
+    INFO("attnc " << row.arguments);
+    Outcome outcome = test::attnc(row.arguments);
+    CHECK(outcome.exitCode == row.exitCode);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(row.message));
+  }
+  for (const char* shape : {"0", "0,5", "5,0", "0,1,1,5,5"}) CHECK(test::attnc(causal + "--shape " + shape).exitCode == 0);
+}

@@ -1,0 +1,206 @@
+#include "journey.h"
+
+#include "ir/interpreter.h"
+#include "ir/walk.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/StringRef.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+namespace attnc::cli {
+namespace {
+
+using ir::Op;
+
+constexpr size_t kExpressionWidth = 44;
+
+/// How an operation of two operands is written between them; nullptr for those that are written as functions.
+const char* infix(Op op) {
+  switch (op) {
+  case Op::Add: return "+";
+  case Op::Sub: return "-";
+  case Op::Mul: return "*";
+  case Op::Div: return "/";
+  case Op::FloorDiv: return "//";
+  case Op::Mod: return "%";
+  case Op::And: return "&";
+  case Op::Or: return "|";
+  case Op::Xor: return "^";
+  case Op::Shl: return "<<";
+  case Op::Shr: return ">>";
+  case Op::Eq: return "==";
+  case Op::Ne: return "!=";
+  case Op::Lt: return "<";
+  case Op::Le: return "<=";
+  case Op::Pow: return "**";
+  default: return nullptr;
+  }
+}
+
+/// Values of one element, and expressions for them.
+class Journey {
+public:
+  Journey(const ir::Module& module, const ir::Bindings& bindings, const ScorePlace& place)
+      : module(module), bindings(bindings), place(place), loops(loopsOf(module)), ofWraps(nodesOfWraps(module)) {}
+
+  /// Casts that change no number, what a sum computes round by round, and how an index below 0 counts from the end have
+  /// no line.
+  bool hasLine(ir::Value value) const {
+    const ir::Node& node = module[value];
+    return !ir::isLeaf(node) && !loops[value.id] && !ofWraps[value.id] && !isWidening(node) && node.op != Op::StopGradient;
+  }
+
+  std::string line(ir::Value value) const {
+    std::string expression;
+    for (int depth = 6; depth > 0; --depth)
+      if (expression = render(value, depth, /*isOuter=*/true); expression.size() <= kExpressionWidth) break;
+    return fmt::format("{:>8}{:<{}} = {}{}\n", "", expression, kExpressionWidth, valueOf(value), readText(value));
+  }
+
+private:
+  /// For each node, which loops it depends on, as bits.
+  static std::vector<uint32_t> loopsOf(const ir::Module& module) {
+    std::vector<uint32_t> loops(module.size());
+    for (uint32_t id = 0; id < module.size(); ++id) {
+      const ir::Node& node = module[{id}];
+      if (node.op == Op::Iter) loops[id] = 1u << ir::Loop::of(node).id;
+      for (ir::Value operand : node.operands) loops[id] |= loops[operand.id];
+      if (node.op == Op::Sum) loops[id] &= ~(1u << ir::Loop::of(node).id);
+    }
+    return loops;
+  }
+
+  /// The index that a value wraps: where(index < 0, index + extent, index), as Python reads a[-1]; else nothing.
+  static std::optional<ir::Value> wrapped(const ir::Module& module, ir::Value value) {
+    const ir::Node& node = module[value];
+    if (node.op != Op::Select) return std::nullopt;
+    const ir::Node &test = module[node.operands[0]], &sum = module[node.operands[1]];
+    const ir::Value index = node.operands[2];
+    const bool isTest = test.op == Op::Lt && test.operands[0] == index && module.isConst(test.operands[1]) &&
+                        module.integer(test.operands[1]) == 0;
+    return isTest && sum.op == Op::Add && sum.operands[0] == index ? std::optional(index) : std::nullopt;
+  }
+
+  /// The nodes that gathers alone need, to wrap their indices.
+  static std::vector<bool> nodesOfWraps(const ir::Module& module) {
+    std::vector<bool> isOfWrap(module.size()), isOfOther(module.size());
+    for (uint32_t id = 0; id < module.size(); ++id) {
+      const ir::Node& node = module[{id}];
+      const bool isWrap = wrapped(module, {id}).has_value();
+      for (size_t i = 0; i < node.operands.size(); ++i)
+        (isWrap && i < 2 ? isOfWrap : isOfOther)[node.operands[i].id] = true;
+      if (node.op != Op::Load) continue;
+      for (ir::Value index : node.operands) isOfWrap[index.id] = isOfWrap[index.id] || wrapped(module, index);
+    }
+    for (uint32_t id = 0; id < module.size(); ++id)
+      isOfWrap[id] = isOfWrap[id] && (!isOfOther[id] || wrapped(module, {id}));
+    return isOfWrap;
+  }
+
+  bool isWidening(const ir::Node& node) const {
+    if (node.op != Op::Cast) return false;
+    const ir::Type from = module[node.operands[0]].type;
+    return node.type == ir::Type::I64 || (node.type == ir::Type::F32 && from != ir::Type::F32) ||
+           (from == ir::Type::Bool && node.type != ir::Type::Bool);
+  }
+
+  ir::Number number(ir::Value value) const {
+    return ir::Evaluator(module, bindings, value).evaluate(place.score, place.b, place.h, place.q, place.kv);
+  }
+  std::string valueOf(ir::Value value) const { return valueText(module[value].type, number(value)); }
+
+  std::string leafText(const ir::Node& node, ir::Value value) const {
+    switch (ir::leafOf(node)) {
+    case ir::Leaf::Const: return valueOf(value);
+    case ir::Leaf::Param: return ir::name(ir::ParamKind(node.attr));
+    case ir::Leaf::Scalar: return module.scalars[size_t(node.attr)].name;
+    case ir::Leaf::Dim: return module.dims[size_t(node.attr)];
+    case ir::Leaf::Iter: return fmt::format("i{}", ir::Loop::of(node).id);
+    }
+    return "?";
+  }
+
+  /// `depth`: operations that are written out; below them stand values.
+  std::string render(ir::Value value, int depth, bool isOuter = false) const {
+    const ir::Node& node = module[value];
+    if (ir::isLeaf(node)) return leafText(node, value);
+    if (isWidening(node) || node.op == Op::StopGradient) return render(node.operands[0], depth, isOuter);
+    if (auto index = wrapped(module, value)) return render(*index, depth, isOuter);
+    if (depth == 0) return loops[value.id] ? "..." : valueOf(value);
+    const char* sign = infix(node.op);
+    std::vector<std::string> operands;
+    for (ir::Value operand : node.operands)
+      operands.push_back(render(operand, depth - 1, !sign && node.op != Op::Neg && node.op != Op::Not));
+    if (sign) {
+      std::string text = fmt::format("{} {} {}", operands[0], sign, operands[1]);
+      return isOuter ? text : "(" + text + ")";
+    }
+    switch (node.op) {
+    case Op::Neg: return "-" + operands[0];
+    case Op::Not: return "~" + operands[0];
+    case Op::Select: return fmt::format("where({})", fmt::join(operands, ", "));
+    case Op::Load: return fmt::format("{}[{}]", module.tensors[size_t(node.attr)].name, fmt::join(operands, ", "));
+    case Op::Sum:
+      return fmt::format("sum({}, i{} < {})", operands[0], ir::Loop::of(node).id, ir::Loop::of(node).count);
+    case Op::Cast: return fmt::format("{}({})", node.type == ir::Type::Bool ? "bool" : "int", operands[0]);
+    default: return fmt::format("{}({})", ir::info(node.op).text, fmt::join(operands, ", "));
+    }
+  }
+
+  /// Of a gather: which element it reads, and which of its indices lie outside.
+  std::string readText(ir::Value value) const {
+    const ir::Node& node = module[value];
+    if (node.op != Op::Load || node.operands.empty()) return "";
+    const TensorView& tensor = bindings.tensors[size_t(node.attr)];
+    std::vector<int64_t> read;
+    std::string outside;
+    for (size_t axis = 0; axis < node.operands.size(); ++axis) {
+      const int64_t index = number(node.operands[axis]).integer, extent = tensor.shape[axis];
+      read.push_back(std::clamp<int64_t>(index, 0, std::max<int64_t>(0, extent - 1)));
+      if (index < 0 || index >= extent) outside += fmt::format("; index {} is clamped: the extent is {}", index, extent);
+    }
+    return fmt::format("   {}[{}]{}", module.tensors[size_t(node.attr)].name, fmt::join(read, ", "), outside);
+  }
+
+  const ir::Module& module;
+  const ir::Bindings& bindings;
+  const ScorePlace& place;
+  const std::vector<uint32_t> loops;
+  const std::vector<bool> ofWraps;
+};
+
+} // namespace
+
+std::string valueText(ir::Type type, ir::Number number) {
+  switch (type) {
+  case ir::Type::Bool: return number.integer ? "True" : "False";
+  case ir::Type::I32:
+  case ir::Type::I64: return fmt::to_string(number.integer);
+  case ir::Type::F32: return fmt::format("{}", number.real);
+  }
+  return "?";
+}
+
+std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place,
+                        const std::string& text) {
+  const Journey journey(module, bindings, place);
+  llvm::SmallVector<llvm::StringRef, 64> lines;
+  llvm::StringRef(text).split(lines, '\n');
+  const std::vector<bool> needed = ir::neededBy(module, output);
+  std::string result;
+  uint32_t last = 0;
+  for (uint32_t id = 0; id <= output.id; ++id) {
+    if (!needed[id] || !journey.hasLine({id})) continue;
+    const uint32_t line = module[{id}].line;
+    if (line && line != last && line <= lines.size() && !text.empty())
+      result += fmt::format("{:>4} | {}\n", line, lines[line - 1].rtrim().str());
+    last = line;
+    result += journey.line({id});
+  }
+  return result;
+}
+
+} // namespace attnc::cli

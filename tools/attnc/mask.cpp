@@ -1,0 +1,209 @@
+// `attnc mask`: the block map of a mask, in the terminal or as a picture.
+#include "commands.h"
+#include "mask_map.h"
+#include "mask_picture.h"
+#include "mask_text.h"
+#include "output_file.h"
+#include "picture.h"
+#include "problem_options.h"
+#include "progress.h"
+#include "text.h"
+
+#include "plan/mask_shape.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <unistd.h>
+
+namespace attnc::cli {
+namespace {
+
+/// More blocks take minutes and gigabytes.
+constexpr int64_t kMostBlocks = int64_t(1) << 27;
+constexpr size_t kMostTextMaps = 4;
+
+struct MaskOptions {
+  ProblemOptions problem;
+  int qBlock = 128, kvBlock = 128;
+  std::optional<int64_t> batch, head;
+  std::optional<std::pair<int64_t, int64_t>> rows, columns; // half open
+  std::string output, format;
+};
+
+/// "A:B", half open; either may be missing.
+std::pair<int64_t, int64_t> parseRange(const char* option, const std::string& text) {
+  const auto fail = [&] { return CLI::ValidationError(option, inQuotes(text) + " is no range FIRST:END"); };
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) throw fail();
+  const std::string first = text.substr(0, colon), end = text.substr(colon + 1);
+  std::pair<int64_t, int64_t> range{0, INT64_MAX};
+  if (!first.empty() && !parseInteger(first, range.first)) throw fail();
+  if (!end.empty() && !parseInteger(end, range.second)) throw fail();
+  if (range.first < 0 || range.first >= range.second) throw fail();
+  return range;
+}
+
+/// A range within a length.
+std::pair<int64_t, int64_t> within(const char* option, const std::optional<std::pair<int64_t, int64_t>>& range,
+                                   int64_t length) {
+  if (!range) return {0, length};
+  if (range->first >= length)
+    throw CLI::ValidationError(option, fmt::format("{} lies behind the end, which is {}", range->first, length));
+  return {range->first, std::min(range->second, length)};
+}
+
+/// Those of the mask that are to be shown: the chosen ones, or all that may differ.
+std::vector<std::pair<int64_t, int64_t>> headsShown(const MaskOptions& options, const BlockMaskShape& shape,
+                                                    const ProblemShape& problem) {
+  const auto check = [](const char* option, std::optional<int64_t> chosen, int64_t count) {
+    if (chosen && *chosen >= count)
+      throw CLI::ValidationError(option, fmt::format("{} is not there: the problem has {}", *chosen, count));
+  };
+  check("--batch", options.batch, problem.batch);
+  check("--head", options.head, problem.qHeads);
+  std::vector<std::pair<int64_t, int64_t>> heads;
+  for (int64_t b = 0; b < shape.batch; ++b)
+    for (int64_t h = 0; h < shape.heads; ++h)
+      if ((!options.batch || shape.batch == 1 || b == *options.batch) &&
+          (!options.head || shape.heads == 1 || h == *options.head))
+        heads.emplace_back(b, h);
+  return heads;
+}
+
+/// "sliding_window.py: window = 9"
+std::string titleOf(const Mod& mod, const Captures& captures) {
+  const std::set<std::string> needed = capturesOfMask(mod);
+  Captures shown;
+  for (const auto& [name, value] : captures.all())
+    if (needed.count(name)) std::visit([&](auto known) { shown.set(name, known); }, value);
+  const std::string values = valuesText(shown);
+  const std::string name = std::filesystem::path(mod.name()).filename().string();
+  return name + (values.empty() ? "" : ": " + values) + (mod.hasMaskMod() ? "" : " (the mod masks nothing)");
+}
+
+std::string sizeText(const BlockMaskShape& shape, const ProblemShape& problem) {
+  const std::string scope = scopeText(shape, problem);
+  return fmt::format("Q_LEN {} x KV_LEN {}, {} x {} blocks of {} x {}{}", shape.qLen, shape.kvLen, shape.qBlocks(),
+                     shape.kvBlocks(), shape.qBlock, shape.kvBlock, scope.empty() ? "" : "; " + scope);
+}
+
+Status checkSize(const BlockMaskShape& shape) {
+  const double blocks = double(shape.batch) * double(shape.heads) * double(shape.qBlocks()) * double(shape.kvBlocks());
+  if (blocks <= double(kMostBlocks)) return {};
+  return Error::environment(fmt::format("the mask has {:.3g} blocks, of which a map shows at most {}", blocks, kMostBlocks),
+                            "choose a smaller --shape, or --block 256; `attnc explain` counts without a map");
+}
+
+Status draw(const Mod& mod, const MaskOptions& options) {
+  auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
+  if (!operands) return std::move(operands).error();
+  const ProblemShape& problem = operands->problem;
+  const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, options.qBlock, options.kvBlock);
+  const auto heads = headsShown(options, shape, problem);
+  const auto [qBegin, qEnd] = within("--rows", options.rows, problem.qLen);
+  const auto [kvBegin, kvEnd] = within("--columns", options.columns, problem.kvLen);
+  if (Status status = checkSize(shape); !status) return status;
+  std::optional<Progress> progress(std::in_place, "looking at the mask");
+  auto mask = BlockMask::build(mod, operands->captures, problem, shape);
+  if (!mask) return std::move(mask).error();
+  auto bindings = ir::bind(mod.module(), operands->captures, problem);
+  if (!bindings) return std::move(bindings).error();
+  const ir::Interpreter interpreter(mod.module(), *bindings);
+  const bool asText = options.output.empty() && options.format.empty();
+  const CellLimits limits = asText ? terminalCells() : pictureCells();
+  const std::vector<LikeHeads> groups = likeHeads(*mask, interpreter, heads, {qBegin, qEnd, kvBegin, kvEnd}, limits,
+                                                  asText ? kMostTextMaps : kMostPanels);
+  progress.reset();
+  const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
+  if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));
+  const Picture picture = maskPicture(*mask, groups, {title, size});
+  const std::string output = options.output.empty() ? "-" : options.output;
+  if (options.format == "svg") return writeWholeFile(output, {svgOf(picture, title + "; " + size)});
+  auto png = pngOf(picture);
+  if (!png) return std::move(png).error();
+  return writeWholeFile(output, {*png});
+}
+
+/// Settles the format by the name of the file.
+void settleFormat(MaskOptions& options) {
+  if (options.output.empty() || !options.format.empty()) return;
+  const std::string extension = std::filesystem::path(options.output).extension().string();
+  if (extension == ".svg" || extension == ".png")
+    options.format = extension.substr(1);
+  else
+    throw CLI::ValidationError("-o", inQuotes(options.output) + ": the name ends neither in .svg nor in .png; --format says which it is");
+}
+
+int runMask(MaskOptions& options) {
+  settleFormat(options);
+  if (options.format == "png" && (options.output.empty() || options.output == "-") && isatty(STDOUT_FILENO))
+    throw CLI::ValidationError("--format png", "a picture is binary: give a file with -o, or redirect stdout");
+  refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
+  auto mod = options.problem.loadMod();
+  if (!mod) return report(mod.error());
+  auto status = draw(*mod, options);
+  return status ? kDone : report(status.error());
+}
+
+/// "128", or "64,256": rows and columns.
+void parseBlock(MaskOptions& options, const std::string& text) {
+  const bool isOne = text.find(',') == std::string::npos;
+  const std::vector<int64_t> sides = parseExtents("--block", text, isOne ? "N" : "Q,KV");
+  for (int64_t side : sides)
+    if (side != 64 && side != 128 && side != 256)
+      throw CLI::ValidationError("--block", inQuotes(text) + ": blocks have sides of 64, 128 or 256");
+  options.qBlock = int(sides.front());
+  options.kvBlock = int(sides.back());
+}
+
+void addOptions(CLI::App& command, MaskOptions& options) {
+  options.problem.addTo(command);
+  command
+      .add_option("-o,--output", options.output,
+                  "A picture instead, by its name SVG or PNG; appears whole or not at all. -: stdout, with --format")
+      ->type_name("FILE");
+  command.add_option("--format", options.format, "Of the picture: svg, png")
+      ->type_name("FORMAT")
+      ->transform(oneOf({{"svg", {}}, {"png", {}}}));
+  command
+      .add_option_function<std::string>("--block", [&options](const std::string& text) { parseBlock(options, text); },
+                                        "Rows and columns of a block: 64, 128 or 256, default 128; or two of them")
+      ->type_name("N|Q,KV");
+  const auto addIndex = [&](const char* name, std::optional<int64_t>& index, const char* help) {
+    command.add_option(name, index, help)->type_name("N")->check(CLI::NonNegativeNumber);
+  };
+  addIndex("-b,--batch", options.batch, "This batch entry alone");
+  addIndex("--head", options.head, "This head alone");
+  const auto addRange = [&](const char* name, std::optional<std::pair<int64_t, int64_t>>& range, const char* help) {
+    command
+        .add_option_function<std::string>(
+            name, [name, &range](const std::string& text) { range = parseRange(name, text); }, help)
+        ->type_name("FIRST:END");
+  };
+  addRange("--rows", options.rows, "A part of the scores alone: these rows (q_idx)");
+  addRange("--columns", options.columns, "And these columns (kv_idx)");
+}
+
+} // namespace
+
+void addMask(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<MaskOptions>();
+  CLI::App* command = app.add_subcommand("mask", "Draw the mask of a mod: which blocks are computed");
+  addOptions(*command, *options);
+  command->footer(
+      "Each block of the score matrix is full (every score lives), partial (mask_mod decides score by score) or empty\n"
+      "(skipped): this is what kernels are told. Where few scores are shown, partial blocks are drawn score by score:\n"
+      "some 560 rows and columns in a terminal of 80 columns, 512 in a picture. Heads and batch entries that look the same\n"
+      "are drawn once.\n\n"
+      "Examples:\n"
+      "  attnc mask sliding_window.py --set window=1000\n"
+      "  attnc mask sliding_window.py --set window=5 --shape 24\n"
+      "  attnc mask document.py --in batch.safetensors -o documents.svg\n"
+      "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.png");
+  command->callback([options, &exitCode] { exitCode = runMask(*options); });
+}
+
+} // namespace attnc::cli

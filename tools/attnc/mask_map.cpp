@@ -1,0 +1,112 @@
+#include "mask_map.h"
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+
+namespace attnc::cli {
+namespace {
+
+/// The blocks of a row of blocks, as cells of their own.
+std::vector<Cell> blockRow(const BlockMaskView& lists, int64_t b, int64_t h, int64_t qBlock) {
+  std::vector<Cell> row(size_t(lists.shape.kvBlocks()), Cell::Empty);
+  const int64_t at = (b * lists.shape.heads + h) * lists.shape.qBlocks() + qBlock;
+  const auto mark = [&](const int32_t* count, const int32_t* index, Cell cell) {
+    for (int32_t i = 0; count && i < count[at]; ++i) row[size_t(index[at * lists.indexStride + i])] = cell;
+  };
+  mark(lists.partialCount, lists.partialIndex, Cell::Partial);
+  mark(lists.fullCount, lists.fullIndex, Cell::Full);
+  return row;
+}
+
+/// What blocks say together.
+Cell together(Cell one, Cell other) {
+  if (one == other) return one;
+  return std::max(one, other) == Cell::Partial ? Cell::Partial : Cell::Mixed;
+}
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// The elements of a cell, all in one partial block.
+Cell judgeCell(const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& cell) {
+  bool someLive = false, someMasked = false;
+  for (int64_t q = cell.qBegin; q < cell.qEnd; ++q)
+    for (int64_t kv = cell.kvBegin; kv < cell.kvEnd; ++kv) (interpreter.mask(b, h, q, kv) ? someLive : someMasked) = true;
+  if (someLive && someMasked) return Cell::Partial;
+  return someLive ? Cell::Live : Cell::Masked;
+}
+
+/// `step`: a power of two, so that a cell lies in one block.
+CellMap elementsOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h,
+                   const MaskRegion& region, int64_t step) {
+  const BlockMaskShape& shape = mask.shape();
+  CellMap map{.qStep = step, .kvStep = step, .ofElements = true};
+  map.region = {region.qBegin / step * step, region.qEnd, region.kvBegin / step * step, region.kvEnd};
+  map.rows = ceilDiv(map.region.qEnd - map.region.qBegin, step);
+  map.columns = ceilDiv(map.region.kvEnd - map.region.kvBegin, step);
+  std::vector<Cell> blocks;
+  for (int64_t q = map.region.qBegin; q < region.qEnd; q += step) {
+    if (blocks.empty() || q % shape.qBlock == 0) blocks = blockRow(mask.view(), b, h, q / shape.qBlock);
+    for (int64_t kv = map.region.kvBegin; kv < region.kvEnd; kv += step) {
+      Cell cell = blocks[size_t(kv / shape.kvBlock)];
+      if (cell == Cell::Partial)
+        cell = judgeCell(interpreter, b, h,
+                         {q, std::min(q + step, shape.qLen), kv, std::min(kv + step, shape.kvLen)});
+      map.cells.push_back(cell);
+    }
+  }
+  return map;
+}
+
+CellMap blocksOf(const BlockMask& mask, int64_t b, int64_t h, const MaskRegion& region, const CellLimits& limits) {
+  const BlockMaskShape& shape = mask.shape();
+  const int64_t qFirst = region.qBegin / shape.qBlock, qLast = ceilDiv(region.qEnd, shape.qBlock);
+  const int64_t kvFirst = region.kvBegin / shape.kvBlock, kvLast = ceilDiv(region.kvEnd, shape.kvBlock);
+  const int64_t qGroup = std::max<int64_t>(1, ceilDiv(qLast - qFirst, limits.rows));
+  const int64_t kvGroup = std::max<int64_t>(1, ceilDiv(kvLast - kvFirst, limits.columns));
+  CellMap map{.rows = ceilDiv(qLast - qFirst, qGroup), .columns = ceilDiv(kvLast - kvFirst, kvGroup)};
+  map.region = {qFirst * shape.qBlock, std::min(qLast * shape.qBlock, shape.qLen), kvFirst * shape.kvBlock,
+                std::min(kvLast * shape.kvBlock, shape.kvLen)};
+  map.qStep = qGroup * shape.qBlock;
+  map.kvStep = kvGroup * shape.kvBlock;
+  map.cells.resize(size_t(map.rows * map.columns));
+  for (int64_t q = qFirst; q < qLast; ++q) {
+    const std::vector<Cell> row = blockRow(mask.view(), b, h, q);
+    for (int64_t kv = kvFirst; kv < kvLast; ++kv) {
+      Cell& cell = map.cells[size_t((q - qFirst) / qGroup * map.columns + (kv - kvFirst) / kvGroup)];
+      const bool isFirst = (q - qFirst) % qGroup == 0 && (kv - kvFirst) % kvGroup == 0;
+      cell = isFirst ? row[size_t(kv)] : together(cell, row[size_t(kv)]);
+    }
+  }
+  return map;
+}
+
+} // namespace
+
+CellMap mapOf(const BlockMask& mask, const ir::Interpreter& interpreter, int64_t b, int64_t h, const MaskRegion& region,
+              const CellLimits& limits) {
+  for (int64_t step = 1; step <= limits.elementsPerCell; step *= 2)
+    if (region.qEnd - region.qBegin <= step * limits.rows && region.kvEnd - region.kvBegin <= step * limits.columns)
+      return elementsOf(mask, interpreter, b, h, region, step);
+  return blocksOf(mask, b, h, region, limits);
+}
+
+std::vector<LikeHeads> likeHeads(const BlockMask& mask, const ir::Interpreter& interpreter,
+                                 const std::vector<std::pair<int64_t, int64_t>>& heads, const MaskRegion& region,
+                                 const CellLimits& limits, size_t mostMaps) {
+  std::vector<LikeHeads> groups;
+  std::unordered_map<size_t, size_t> known; // hash of a map -> its group
+  for (const auto& [b, h] : heads) {
+    CellMap map = mapOf(mask, interpreter, b, h, region, limits);
+    const std::string_view bytes(reinterpret_cast<const char*>(map.cells.data()), map.cells.size());
+    const auto [found, isNew] = known.try_emplace(std::hash<std::string_view>()(bytes), groups.size());
+    if (isNew) groups.emplace_back();
+    LikeHeads& group = groups[found->second];
+    group.heads.emplace_back(b, h);
+    if (isNew && groups.size() <= mostMaps) group.map = std::move(map);
+  }
+  return groups;
+}
+
+} // namespace attnc::cli

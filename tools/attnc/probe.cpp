@@ -1,0 +1,152 @@
+// `attnc probe`: the journey of one score through a mod.
+#include "commands.h"
+#include "journey.h"
+#include "problem_options.h"
+#include "text.h"
+
+#include "api/mod_impl.h"
+#include "ir/element.h"
+#include "ir/interpreter.h"
+#include "ir/walk.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+
+namespace attnc::cli {
+namespace {
+
+struct ProbeOptions {
+  ProblemOptions problem;
+  std::vector<int64_t> at; // b, h, q_idx, kv_idx
+  std::optional<double> score, scale;
+};
+
+void checkPlace(const ProbeOptions& options, const ProblemShape& problem) {
+  const std::pair<const char*, int64_t> axes[]{{"B", problem.batch}, {"H", problem.qHeads}, {"Q_LEN", problem.qLen}, {"KV_LEN", problem.kvLen}};
+  constexpr const char* kNames[]{"b", "h", "q_idx", "kv_idx"};
+  for (size_t axis = 0; axis < 4; ++axis)
+    if (options.at[axis] >= axes[axis].second)
+      throw CLI::ValidationError("--at", fmt::format("{} {} is not there: {} is {}", kNames[axis], options.at[axis],
+                                                     axes[axis].first, axes[axis].second));
+}
+
+/// What score_mod is given, and the line that says where it comes from.
+struct GivenScore {
+  float value = 0;
+  std::string text;
+};
+
+/// scale * q . k of the file, in double precision as the reference has it.
+Expected<GivenScore> dotProduct(const HostOperands& operands, const ProbeOptions& options) {
+  const HostTensor &q = operands.q, &k = operands.k;
+  if (q.shape[0] != operands.problem.batch || q.shape[1] != operands.problem.qHeads || q.shape[2] != operands.problem.qLen ||
+      k.shape[2] != operands.problem.kvLen)
+    return Error::environment("--shape is not that of the file's q and k", "leave it out, or give the score with --score");
+  const int64_t dim = q.shape[3], kvHead = options.at[1] / (operands.problem.qHeads / operands.problem.kvHeads);
+  const int64_t qRow = (options.at[0] * q.shape[1] + options.at[1]) * q.shape[2] + options.at[2];
+  const int64_t kRow = (options.at[0] * k.shape[1] + kvHead) * k.shape[2] + options.at[3];
+  double sum = 0;
+  for (int64_t d = 0; d < dim; ++d)
+    sum += double(ir::readElement(q.bytes.data(), q.dtype, qRow * dim + d).real) *
+           double(ir::readElement(k.bytes.data(), k.dtype, kRow * dim + d).real);
+  const double scale = options.scale ? *options.scale : 1 / std::sqrt(double(dim));
+  GivenScore score{float(scale * sum), ""};
+  score.text = fmt::format("score     {}   {:g} * ({:g}): scale * q[{}, {}, {}] . k[{}, {}, {}]\n", score.value, scale, sum,
+                           options.at[0], options.at[1], options.at[2], options.at[0], kvHead, options.at[3]);
+  return score;
+}
+
+Expected<GivenScore> givenScore(const Mod& mod, const HostOperands& operands, const ProbeOptions& options) {
+  if (options.score) return GivenScore{float(*options.score), fmt::format("score     {}\n", float(*options.score))};
+  if (!operands.q.shape.empty() && !operands.k.shape.empty()) return dotProduct(operands, options);
+  const ir::Module& module = tracedModule(mod);
+  const std::optional<ir::Value> output = module.output(ir::kScore);
+  if (output && ir::paramsOf(module, *output).contains(ir::ParamKind::Score))
+    throw CLI::ValidationError("--score", "score_mod reads the score: give one, or q and k in a file with --in");
+  return GivenScore{};
+}
+
+std::string resultText(const Mod& mod, const ir::Bindings& bindings, const ScorePlace& place, std::optional<float> score,
+                       bool maskModLives) {
+  const bool lives = ir::Interpreter(mod.module(), bindings).mask(place.b, place.h, place.q, place.kv);
+  const std::string value = score ? fmt::format(", score {}", *score) : "";
+  if (lives) return fmt::format("result    lives{}\n", value);
+  return fmt::format("result    masked: {}; the score takes no part\n",
+                     maskModLives ? "score_mod gives -inf" : "mask_mod gives False");
+}
+
+Expected<std::string> probe(const Mod& mod, const ProbeOptions& options) {
+  auto operands = options.problem.find(mod, Elements::All, /*withScores=*/!options.score);
+  if (!operands) return std::move(operands).error();
+  checkPlace(options, operands->problem);
+  auto given = givenScore(mod, *operands, options);
+  if (!given) return std::move(given).error();
+  const ScorePlace place{options.at[0], options.at[1], options.at[2], options.at[3], given->value};
+  const ir::Module& traced = tracedModule(mod);
+  auto bindings = ir::bind(traced, operands->captures, operands->problem);
+  if (!bindings) return std::move(bindings).error();
+  auto simplified = ir::bind(mod.module(), operands->captures, operands->problem);
+  if (!simplified) return std::move(simplified).error();
+
+  std::string text = fmt::format("{} at b = {}, h = {}, q_idx = {}, kv_idx = {}\n", mod.name(), place.b, place.h, place.q, place.kv);
+  if (std::string values = valuesText(operands->captures); !values.empty()) text += "values    " + values + "\n";
+  text += given->text;
+  const auto value = [&](ir::Value output) {
+    return ir::Evaluator(traced, *bindings, output).evaluate(place.score, place.b, place.h, place.q, place.kv);
+  };
+  const auto add = [&](const char* function, ir::Value output) {
+    text += fmt::format("\n{}\n", function) + journeyText(traced, *bindings, output, place, sourceText(mod)) +
+            fmt::format("  gives {}\n", valueText(traced[output].type, value(output)));
+  };
+  std::optional<float> score;
+  if (!given->text.empty()) score = given->value;
+  if (auto output = traced.output(ir::kScore)) {
+    add("score_mod", *output);
+    score = value(*output).real;
+  }
+  bool maskModLives = true;
+  if (auto output = traced.output(ir::kMask)) {
+    add("mask_mod", *output);
+    maskModLives = value(*output).integer != 0;
+  }
+  return text + "\n" + resultText(mod, *simplified, place, score, maskModLives);
+}
+
+int runProbe(ProbeOptions& options) {
+  auto mod = options.problem.loadMod();
+  if (!mod) return report(mod.error());
+  auto text = probe(*mod, options);
+  if (!text) return report(text.error());
+  auto status = printResult(*text);
+  return status ? kDone : report(status.error());
+}
+
+} // namespace
+
+void addProbe(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<ProbeOptions>();
+  CLI::App* command = app.add_subcommand("probe", "Follow one score through a mod, value by value");
+  options->problem.addTo(*command);
+  command
+      ->add_option_function<std::string>(
+          "--at", [options](const std::string& text) { options->at = parseExtents("--at", text, "b,h,q_idx,kv_idx"); },
+          "Which score")
+      ->type_name("b,h,q_idx,kv_idx")
+      ->required();
+  command->add_option("--score", options->score, "What score_mod is given; else scale * q . k of the file's q and k");
+  command->add_option("--scale", options->scale, "Factor of q k^T; default 1 / sqrt(D)")->check(checkScale);
+  command->footer(
+      "Shows each line of the mod that the score needs, and what its operations give, in f32 and int32 as kernels\n"
+      "compute; which elements of captured tensors are read, and whether an index lies outside and is clamped; what\n"
+      "score_mod and mask_mod return. Where an expression is long, values stand for its inner parts.\n\n"
+      "Examples:\n"
+      "  attnc probe sliding_window.py --set window=1000 --at 0,0,1500,200\n"
+      "  attnc probe alibi.py --in qkv.safetensors --at 0,3,17,4\n"
+      "  attnc probe softcap.py --set cap=30 --at 0,0,9,5 --score 41.5");
+  command->callback([options, &exitCode] { exitCode = runProbe(*options); });
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,70 @@
+#include "problem_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+namespace attnc::cli {
+namespace {
+
+constexpr ProblemShape kDefaultShape{1, 16, 16, 4096, 4096};
+
+/// One, two or five numbers.
+ProblemShape parseShape(const std::string& text) {
+  const auto commas = std::count(text.begin(), text.end(), ',');
+  if (commas == 0) {
+    const int64_t length = parseExtents("--shape", text, "LEN").front();
+    return {1, 1, 1, length, length};
+  }
+  if (commas == 1) {
+    const std::vector<int64_t> lengths = parseExtents("--shape", text, "Q_LEN,KV_LEN");
+    return {1, 1, 1, lengths[0], lengths[1]};
+  }
+  return shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
+}
+
+} // namespace
+
+void ProblemOptions::addTo(CLI::App& command) {
+  run.mod.addTo(command);
+  command
+      .add_option_function<std::string>(
+          "--shape", [this](const std::string& text) { shape = parseShape(text); },
+          "The problem: all five, or the lengths alone, or one number for both. Default: that of the file's q and k, "
+          "or of\nits captures; else 1,16,16,4096,4096")
+      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+  command
+      .add_option("--in", run.input,
+                  "safetensors file with the captured tensors, and q and k; -: stdin. A tensor that the mod needs and "
+                  "does not\ndeclare is taken as it is")
+      ->type_name("FILE");
+  addSets(command, run.sets);
+  command.add_flag("--draw", draw, "Draw captures that nothing gives, as run --random does");
+  command.add_option("--seed", run.seed, "Of captures that are drawn")->capture_default_str()->check(checkSeed);
+}
+
+Expected<Mod> ProblemOptions::loadMod() {
+  checkStdin(run);
+  run.mod.available = capturesInFile(run);
+  return run.mod.load();
+}
+
+Expected<HostOperands> ProblemOptions::find(const Mod& mod, Elements elements, bool withScores) const {
+  return findCaptures(mod, run, {.shape = shape, .fallback = kDefaultShape, .elements = elements, .mayDraw = draw,
+                                 .withScores = withScores});
+}
+
+std::string valuesText(const Captures& captures) {
+  std::string text;
+  for (const auto& [name, value] : captures.all()) {
+    if (std::holds_alternative<TensorView>(value)) continue;
+    text += fmt::format("{}{} = ", text.empty() ? "" : ", ", name);
+    if (auto integer = std::get_if<int64_t>(&value)) text += fmt::to_string(*integer);
+    if (auto real = std::get_if<double>(&value)) text += fmt::format("{:g}", *real);
+    if (auto flag = std::get_if<bool>(&value)) text += *flag ? "True" : "False";
+  }
+  return text;
+}
+
+} // namespace attnc::cli
