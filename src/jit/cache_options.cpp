@@ -42,6 +42,7 @@ cache::Options cacheOptionsFrom(const Env& env, LogSink sink) {
     options.mode = cache::Mode::Off;
   else if (!env.cacheMode.empty() && env.cacheMode != "rw")
     options.log.warn(fmt::format("ATTNC_CACHE_MODE is `{}`, none of rw, ro, off; rw is used", env.cacheMode));
+  options.mayCompile = env.noCompile.empty() || env.noCompile == "0";
   if (auto bytes = parseBytes(env.cacheMaxBytes))
     options.maxBytes = *bytes;
   else if (!env.cacheMaxBytes.empty())
