@@ -17,7 +17,8 @@ std::string defaultDirectory(const Env& env) {
   return {};
 }
 
-// "500", "64K", "200M", "2G"; nullopt for anything else.
+} // namespace
+
 std::optional<uint64_t> parseBytes(const std::string& text) {
   uint64_t value = 0;
   const char* end = text.data() + text.size();
@@ -28,8 +29,6 @@ std::optional<uint64_t> parseBytes(const std::string& text) {
   if (shift < 0 || value > (std::numeric_limits<uint64_t>::max() >> shift)) return std::nullopt;
   return value << shift;
 }
-
-} // namespace
 
 cache::Options cacheOptionsFrom(const Env& env, LogSink sink) {
   cache::Options options;
