@@ -15,11 +15,13 @@ enum ExitCode : int {
   kInternalError = 4,    ///< a bug in attnc, or a result that --verify rejects
 };
 
-/// Add `attnc check`, `attnc emit`, `attnc explain`, `attnc run`. `exitCode` outlives `app` and receives what the
+/// Add `attnc check`, `attnc emit` and so on. `exitCode` outlives `app` and receives what the
 /// subcommand returns.
 void addCheck(CLI::App& app, int& exitCode);
 void addEmit(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);
+void addCache(CLI::App& app, int& exitCode);
+void addPack(CLI::App& app, int& exitCode);
 
 } // namespace attnc::cli
