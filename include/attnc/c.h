@@ -43,6 +43,7 @@
 #include "attnc/c/kernel.h"
 #include "attnc/c/mod.h"
 #include "attnc/c/operands.h"
+#include "attnc/c/pack.h"
 #include "attnc/c/prepared.h"
 #include "attnc/c/reference.h"
 #include "attnc/c/tensor.h"

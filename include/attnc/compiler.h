@@ -21,6 +21,13 @@ struct CompilerOptions {
   std::string cacheDirectory;         ///< empty: ATTNC_CACHE_DIR, else XDG_CACHE_HOME/attnc, else ~/.cache/attnc
   std::optional<CacheMode> cacheMode; ///< unset: ATTNC_CACHE_MODE, else ReadWrite
   std::string nvrtcPath;              ///< empty: ATTNC_NVRTC, else the usual places
+  /// Paths of packs (Compiler::pack), searched before those of ATTNC_PACK, and all of them before the cache. They are
+  /// opened when a kernel is first needed; one that cannot be opened, or that another version of attnc made, is then an
+  /// error (environment) of every call that needs a kernel.
+  std::vector<std::string> packs;
+  /// A kernel that is in no pack and in no cache is an error (environment), which names it, and nothing is compiled; so
+  /// it is where ATTNC_NO_COMPILE is 1. Kernels of any NVRTC build serve then.
+  bool noCompile = false;
   /// Is told what the compiler and its cache do, and, once each, why a cache directory is not used and which variables
   /// of the environment make no sense. ATTNC_LOG gets the same lines. Called by the threads that call the Compiler,
   /// perhaps several at once; it must not throw, nor call the Compiler.
@@ -31,6 +38,12 @@ struct CompilerOptions {
 struct LayoutChoice {
   KernelOptions options;  ///< as asked, but for the family where a layout rules the preferred one out
   std::string passedOver; ///< the tensor whose layout did, and what of it; empty where none did
+};
+
+/// A kernel to be packed. The options name an arch.
+struct PackItem {
+  Mod mod;
+  KernelOptions options;
 };
 
 /// Turns mods into kernels. Thread-safe; make one per process and keep it: it holds the in-memory cache, which only
@@ -77,6 +90,17 @@ public:
   /// given. Equal requests of several threads and processes compile once; the others wait. No failure of the cache
   /// fails the call. Errors (environment): those of source(); no NVRTC 13. Internal: code that NVRTC refuses.
   Expected<CompiledStages> compile(const Mod& mod, const KernelOptions& options) const;
+
+  /// A pack: one file with all stages of these kernels, compiled or taken from memory or disk as by compile(), which
+  /// CompilerOptions::packs and addPack() open where there is neither NVRTC nor a cache. Which kernels operands take,
+  /// Preparation::kernels() says. The bytes are to be written as they are, under any name, best by rename. Needs no GPU.
+  /// Errors: those of compile(), for the first kernel that has one.
+  Expected<std::string> pack(const std::vector<PackItem>& items) const;
+
+  /// Opens a pack, which is searched after those that the compiler has. Whoever may write the file decides what code
+  /// runs on the GPU. The file stays open, and may be replaced by rename. Errors (environment): it cannot be opened, is
+  /// damaged, or was made by another version of attnc.
+  Status addPack(const std::string& path);
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be
   /// chosen cannot bound its loops by itself (sm80 and sm90 can for causal, window, prefix and the like).

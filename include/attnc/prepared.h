@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace attnc {
 
@@ -65,6 +66,10 @@ struct Preparation {
   ProblemShape problem;
   size_t workspaceBytes = 0; ///< Prepared::workspaceBytes()
   std::optional<BackwardPreparation> backward; ///< set if prepared for training
+
+  /// All kernels that preparing compiles: the forward or decode kernel, then those of the block mask and of the backward
+  /// pass, if there are such. To compile or pack ahead of time.
+  std::vector<KernelOptions> kernels() const;
 };
 
 /// Attention over operands of certain shapes, ready to be launched. Immutable; copies share; any number of threads may

@@ -2,8 +2,10 @@
 #include "attnc/compiler.h"
 
 #include "api/compiler_impl.h"
+#include "api/kernel_label.h"
 #include "api/mod_impl.h"
 #include "api/options_key.h"
+#include "api/pack_maker.h"
 #include "jit/cache_options.h"
 #include "jit/current_device.h"
 #include "jit/kernel_cache.h"
@@ -18,7 +20,7 @@
 namespace attnc {
 namespace {
 
-jit::CompileJob compileJob(const KernelSource& source, const std::string& modKey) {
+jit::CompileJob compileJob(const KernelSource& source, const std::string& modKey, const std::string& label) {
   jit::CompileJob job;
   job.name = source.templateName;
   job.source = source.text;
@@ -27,6 +29,7 @@ jit::CompileJob compileJob(const KernelSource& source, const std::string& modKey
   job.options = source.options;
   job.arch = source.arch;
   job.entry = source.entry;
+  job.label = label;
   return job;
 }
 
@@ -66,7 +69,14 @@ cache::Options cacheOptions(jit::Env env, const CompilerOptions& options) {
     case CompilerOptions::CacheMode::ReadOnly: cache.mode = cache::Mode::ReadOnly; break;
     case CompilerOptions::CacheMode::Off: cache.mode = cache::Mode::Off; break;
     }
+  if (options.noCompile) cache.mayCompile = false;
   return cache;
+}
+
+std::vector<std::string> packPaths(const jit::Env& env, const CompilerOptions& options) {
+  std::vector<std::string> paths = options.packs;
+  for (std::string& path : jit::splitPaths(env.packs)) paths.push_back(std::move(path));
+  return paths;
 }
 
 /// Mods of equal IR may name their captures differently, and launches bind by name.
@@ -102,8 +112,17 @@ Expected<KernelOptions> withArch(KernelOptions options) {
   return options;
 }
 
+KernelOptions blockMaskOptions(const KernelOptions& options) {
+  return {.kind = KernelKind::BlockMask,
+          .arch = options.arch,
+          .columnLists = options.columnLists,
+          .pins = options.pins};
+}
+
 Compiler::Impl::Impl(const CompilerOptions& options)
-    : env(jit::Env::read()), cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir) {}
+    : env(jit::Env::read()),
+      packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, cache::Log(env.log, options.log))),
+      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs) {}
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
@@ -124,6 +143,21 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   return derivedMods.emplace(key, *made).first->second;
 }
 
+Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options) {
+  auto chosen = planned(derived(mod, options), options);
+  if (!chosen) return chosen.error();
+  Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
+  const std::string label = kernelLabel(mod, written.plan.options);
+  for (const plan::Stage& stage : written.plan.stages) {
+    auto kernelMod = kernelModOf(written.mod, formOf(stage));
+    if (!kernelMod) return kernelMod.error();
+    const codegen::ModSource& source = (*kernelMod)->source;
+    written.slots.push_back(source.slots);
+    written.jobs.push_back(compileJob(plan::assemble(**kernelMod, stage, written.plan.options), source.key, label));
+  }
+  return written;
+}
+
 Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
   const std::string key = modKey(mod) + " " + optionsKey(options);
   {
@@ -134,29 +168,24 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
       return build;
     }
   }
-  auto chosen = planned(derived(mod, options), options);
-  if (!chosen) return chosen.error();
-  plan::Plan& plan = chosen->plan;
+  auto written = write(mod, options);
+  if (!written) return std::move(written).error();
+  plan::Plan& plan = written->plan;
   Build build;
   std::vector<BuiltStage> stages;
   // A thread for each program but the first, which the longest one does not wait for then.
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
-  for (const plan::Stage& stage : plan.stages) {
-    auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
-    if (!kernelMod) return kernelMod.error();
-    const codegen::ModSource& source = (*kernelMod)->source;
-    stages.push_back({source.slots, nullptr});
+  for (jit::CompileJob& job : written->jobs) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
-    jit::CompileJob job = compileJob(plan::assemble(**kernelMod, stage, plan.options), source.key);
     programs.push_back(std::async(launch, [this, job = std::move(job)] { return cache.getOrCompile(job); }));
   }
-  for (size_t i = 0; i < stages.size(); ++i) {
+  for (size_t i = 0; i < programs.size(); ++i) {
     Expected<jit::CachedKernel> cached = programs[i].get();
     if (!cached) return cached.error();
     build.compiled.push_back(std::make_shared<const CompiledKernel>(compiledKernel(*cached, plan.stages[i])));
-    stages[i].compiled = fromMemory(build.compiled.back());
+    stages.push_back({std::move(written->slots[i]), fromMemory(build.compiled.back())});
   }
-  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{chosen->mod, std::move(plan), std::move(stages)});
+  auto made = std::make_shared<const BuiltPlan>(BuiltPlan{written->mod, std::move(plan), std::move(stages)});
   std::lock_guard lock(mutex);
   build.plan = built.emplace(key, std::move(made)).first->second;
   return build;
@@ -268,12 +297,7 @@ Expected<BackwardKernel> Compiler::loadBackward(const Mod& mod, KernelOptions op
 }
 
 Expected<BlockMaskKernel> Compiler::loadBlockMask(const Mod& mod, KernelOptions options) const {
-  // Nothing else is static in it, and equal kernels are to have equal keys.
-  Expected<KernelOptions> complete =
-      withArch({.kind = KernelKind::BlockMask,
-                .arch = std::move(options.arch),
-                .columnLists = options.columnLists,
-                .pins = std::move(options.pins)});
+  Expected<KernelOptions> complete = withArch(blockMaskOptions(options));
   if (!complete) return complete.error();
   auto plan = impl->load(mod, *complete);
   if (!plan) return plan.error();

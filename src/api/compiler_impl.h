@@ -6,6 +6,7 @@
 #include "jit/current_device.h"
 #include "jit/env.h"
 #include "jit/kernel_cache.h"
+#include "jit/packs.h"
 #include "plan/catalog.h"
 
 #include <map>
@@ -20,6 +21,10 @@ namespace attnc {
 
 /// Fills in the arch of the current context's device where none is named.
 Expected<KernelOptions> withArch(KernelOptions options);
+
+/// The options of the block mask kernel beside such a kernel: what else they say is not static in it, and equal kernels
+/// are to have equal keys.
+KernelOptions blockMaskOptions(const KernelOptions& options);
 
 /// What is settled for operands, and where things lie in their workspace: those of the forward pass, and behind them
 /// those of the backward one.
@@ -48,6 +53,17 @@ struct Compiler::Impl {
     CompiledStages compiled;
   };
 
+  /// A plan with what NVRTC is given of each of its stages.
+  struct Written {
+    Mod mod; ///< that the plan is of: derived
+    plan::Plan plan;
+    std::vector<std::vector<codegen::ArgWord>> slots; ///< of each stage
+    std::vector<jit::CompileJob> jobs;                ///< of each stage
+  };
+
+  /// `options` have an arch.
+  Expected<Written> write(const Mod& mod, const KernelOptions& options);
+
   /// From memory, or planned, written and compiled. `options` have an arch.
   Expected<Build> build(const Mod& mod, const KernelOptions& options);
 
@@ -61,8 +77,14 @@ struct Compiler::Impl {
   /// The second half of prepare() and of prepareTraining(), of a compiler that this belongs to.
   static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Expected<Settled> settled);
 
+  /// Compiler::pack().
+  Expected<std::string> pack(const std::vector<PackItem>& items);
+
+  jit::Packs& openPacks() { return *packs; }
+
 private:
   jit::Env env;
+  std::shared_ptr<jit::Packs> packs;
   jit::KernelCache cache;
   std::mutex mutex;
   std::map<std::string, Mod> derivedMods;                                                     // by mod, pins and kind

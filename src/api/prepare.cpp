@@ -163,6 +163,13 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
                  operands.k.shape[2]};
 }
 
+/// Of the kernel that builds the block mask. Precondition: there is one.
+KernelOptions builderOptions(const Preparation& preparation) {
+  KernelOptions options = preparation.options;
+  options.columnLists = preparation.backward.has_value();
+  return blockMaskOptions(options);
+}
+
 /// Where the workspace of the backward pass begins.
 size_t backwardOffset(const plan::WorkspaceLayout& forward) {
   return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
@@ -191,6 +198,13 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
 }
 
 } // namespace
+
+std::vector<KernelOptions> Preparation::kernels() const {
+  std::vector<KernelOptions> all{options};
+  if (blockMask) all.push_back(builderOptions(*this));
+  if (backward) all.push_back(backward->options);
+  return all;
+}
 
 struct Prepared::Impl {
   Preparation preparation;
@@ -331,9 +345,7 @@ Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod&
   if (!kernel) return kernel.error();
   std::optional<BlockMaskKernel> builder;
   if (settled->preparation.blockMask) {
-    KernelOptions options = chosen;
-    options.columnLists = settled->preparation.backward.has_value();
-    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, std::move(options));
+    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, builderOptions(settled->preparation));
     if (!loaded) return loaded.error();
     builder = *std::move(loaded);
   }

@@ -21,7 +21,8 @@ CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_o
   if (all.cache_directory) options.cacheDirectory = all.cache_directory;
   if (all.nvrtc_path) options.nvrtcPath = all.nvrtc_path;
   options.cacheMode = readCacheMode(arguments, all.cache_mode, {"options", "cache_mode"});
-  readReserved(arguments, all.reserved, {"options", "reserved"});
+  options.noCompile = readFlag(arguments, all.no_compile, {"options", "no_compile"});
+  options.packs = readTexts(arguments, all.packs, all.pack_count, {"options", "packs"});
   if (all.log)
     options.log = [log = all.log, user = all.log_user](LogLevel level, std::string_view line) {
       log(user, toC(level), std::string(line).c_str());

@@ -71,6 +71,8 @@ attnc_kernel::attnc_kernel(Any given)
 attnc_preparation::attnc_preparation(Preparation given)
     : preparation(std::move(given)), forward(preparation.options), text(c::describe(preparation)) {
   if (preparation.backward) backward.emplace(preparation.backward->options);
+  for (KernelOptions& options : preparation.kernels())
+    kernels.push_back(std::make_unique<const c::OptionsHolder>(std::move(options)));
 }
 
 attnc_prepared::attnc_prepared(Prepared given)

@@ -83,6 +83,11 @@ struct attnc_compiled {
   explicit attnc_compiled(attnc::CompiledStages stages);
 };
 
+struct attnc_pack {
+  std::string bytes;
+  explicit attnc_pack(std::string bytes) : bytes(std::move(bytes)) {}
+};
+
 struct attnc_kernel {
   using Any = std::variant<attnc::ForwardKernel, attnc::BackwardKernel, attnc::BlockMaskKernel>;
   Any kernel;
@@ -95,6 +100,7 @@ struct attnc_preparation {
   attnc::Preparation preparation;
   attnc::c::OptionsHolder forward;
   std::optional<attnc::c::OptionsHolder> backward;
+  std::vector<std::unique_ptr<const attnc::c::OptionsHolder>> kernels;
   std::string text;
   explicit attnc_preparation(attnc::Preparation preparation);
 };

@@ -92,12 +92,17 @@ std::map<std::string, int64_t> readPins(Arguments& arguments, const attnc_pin* g
   return pins;
 }
 
-std::set<std::string> readNames(Arguments& arguments, const char* const* given, size_t count, const Place& place) {
-  std::set<std::string> names;
-  if (!arrayGiven(arguments, given, count, place)) return names;
+std::vector<std::string> readTexts(Arguments& arguments, const char* const* given, size_t count, const Place& place) {
+  std::vector<std::string> texts;
+  if (!arrayGiven(arguments, given, count, place)) return texts;
   for (size_t i = 0; i < count; ++i)
-    if (arguments.given(given[i], place)) names.insert(given[i]);
-  return names;
+    if (arguments.given(given[i], place)) texts.push_back(given[i]);
+  return texts;
+}
+
+std::set<std::string> readNames(Arguments& arguments, const char* const* given, size_t count, const Place& place) {
+  const std::vector<std::string> texts = readTexts(arguments, given, count, place);
+  return {texts.begin(), texts.end()};
 }
 
 std::optional<BlockMaskView> readLists(Arguments& arguments, const attnc_block_mask_view* given, const Place& place) {

@@ -21,6 +21,7 @@ void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count
                   Captures& captures);
 
 std::map<std::string, int64_t> readPins(Arguments& arguments, const attnc_pin* given, size_t count, const Place& place);
+std::vector<std::string> readTexts(Arguments& arguments, const char* const* given, size_t count, const Place& place);
 std::set<std::string> readNames(Arguments& arguments, const char* const* given, size_t count, const Place& place);
 
 /// Unset for NULL, and for what was refused.

@@ -96,7 +96,7 @@ std::optional<std::string> Cache::Impl::compilerIdentity() {
   for (size_t i = 0; i < layers.size() && stamp && !found; ++i)
     found = layers[i]->compilerIdentity(*stamp);
   if (!found) {
-    auto asked = compiler->identity();
+    auto asked = options.mayCompile ? compiler->identity() : Error::environment("compiling is forbidden");
     if (!asked) {
       auto lock = lockForkSafe();
       askedInVain = true;
@@ -153,8 +153,9 @@ Expected<CachedBytes> Cache::Impl::compile(const Request& request, const Digest&
 
 Expected<CachedBytes> Cache::Impl::fetch(const Request& request, const Digest& key, const std::string* identity) {
   auto fromDisk = identity ? findOnDisk(key) : findOfAnyCompiler(request);
+  if (!fromDisk && identity && !options.mayCompile) fromDisk = findOfAnyCompiler(request);
   KeyLock lock;
-  if (!fromDisk && user && identity) {
+  if (!fromDisk && user && identity && options.mayCompile) {
     lock = user->lock(key, options.lockTimeoutMs);
     fromDisk = findOnDisk(key); // another process may have compiled it meanwhile
   }

@@ -10,7 +10,8 @@
 //
 // The key names the build of the compiler. A disk hit needs that name without opening the compiler, so the directory
 // remembers it under the compiler's stamp. Where there is no compiler at all, the bytes of any build that one of the
-// directories remembers are served; so a machine without a toolkit can run kernels from a copied cache directory.
+// directories remembers are served; so a machine without a toolkit can run kernels from a copied cache directory. The
+// same holds where compiling is forbidden.
 #pragma once
 
 #include "cache/directory.h"
@@ -37,6 +38,9 @@ struct Options {
   uint64_t maxBytes = uint64_t(1) << 30;
   int lockTimeoutMs = 30'000; ///< how long to wait for another process to compile; then this one compiles as well
   size_t memoryEntries = 256;
+  /// False: the compiler is never opened, and a miss is what `compile` says of it. As nothing is compiled, kernels of
+  /// any build serve, as where there is no compiler.
+  bool mayCompile = true;
   Log log;
 };
 

@@ -12,10 +12,10 @@ namespace attnc::cache {
 
 namespace {
 
-constexpr char kVersion[] = "v1";
 constexpr char kCompilerMagic[] = "attnc compiler 1\n";
 constexpr size_t kMaxIdentityBytes = 4096;
 constexpr int64_t kTouchSeconds = 3600;
+constexpr char kNotPrivate[] = "not private to this user, or not of the expected kind";
 constexpr char kTagName[] = "CACHEDIR.TAG";
 constexpr char kTagText[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                             "# Kernels compiled by attnc. They can be removed at any time.\n";
@@ -29,17 +29,24 @@ Directory::Directory(std::shared_ptr<FileOps> ops, std::string path, Access acce
     : ops(std::move(ops)), root(std::move(path)), access(access),
       trust(layer == Layer::User ? Trust::Self : Trust::SelfOrRoot), log(std::move(log)) {}
 
-void Directory::tell(const std::string& what, int error) const {
-  if (!log.enabled()) return;
-  const char* why = error == -EPERM ? "not private to this user, or not of the expected kind" : std::strerror(-error);
-  log.line(fmt::format("cache {}: {}: {}", root, what, why));
-  if (error == -EPERM) warnIfUnsafe();
+// Empty: the directory itself is not to blame.
+std::string Directory::whyRefused() const {
+  for (const std::string& path : {root, root + "/" + kVersion})
+    if (std::string why = whyUnsafe(path, trust); !why.empty()) return (path == root ? "it " : path + " ") + why;
+  return {};
 }
 
-void Directory::warnIfUnsafe() const {
-  for (const std::string& path : {root, root + "/" + kVersion})
-    if (std::string why = whyUnsafe(path, trust); !why.empty())
-      return log.warn(fmt::format("the kernel cache {} is not used: {} {}", root, path == root ? "it" : path, why));
+std::string Directory::reasonOf(int error) const {
+  if (error != -EPERM) return std::strerror(-error);
+  const std::string why = whyRefused();
+  return why.empty() ? kNotPrivate : why;
+}
+
+void Directory::tell(const std::string& what, int error) const {
+  if (!log.enabled()) return;
+  log.line(fmt::format("cache {}: {}: {}", root, what, error == -EPERM ? kNotPrivate : std::strerror(-error)));
+  if (const std::string why = error == -EPERM ? whyRefused() : ""; !why.empty())
+    log.warn(fmt::format("the kernel cache {} is not used: {}", root, why));
 }
 
 Fd Directory::openVersion(IfMissing ifMissing) {

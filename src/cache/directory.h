@@ -77,13 +77,16 @@ public:
   const Counters& counters() const { return counts; }
 
 private:
+  friend class Inventory;
   friend class Pruner;
   Fd openVersion(IfMissing ifMissing);
   int publishIn(const std::string& subdirectory, const std::string& name, const std::string& bytes);
+  /// Why an operation on the directory fails, for people.
+  std::string reasonOf(int error) const;
   std::optional<std::string> readIdentity(const Fd& compilers, const std::string& name);
   void touchIfOld(ReadFile& file);
   void tell(const std::string& what, int error) const;
-  void warnIfUnsafe() const;
+  std::string whyRefused() const;
 
   std::shared_ptr<FileOps> ops;
   std::string root;
@@ -92,6 +95,9 @@ private:
   Log log;
   Counters counts;
 };
+
+/// The directory, below the root, of all that this version reads and writes.
+constexpr char kVersion[] = "v1";
 
 /// Ends the name of every entry.
 constexpr char kEntrySuffix[] = ".attnc";

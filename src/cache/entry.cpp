@@ -17,6 +17,17 @@ std::string_view bytesOf(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
 }
 
+/// Fills in key and texts.
+bool readHead(std::string_view header, Entry& entry) {
+  FieldReader fields(header);
+  const std::string_view key = fields.raw(entry.key.bytes.size());
+  if (key.empty()) return false;
+  std::memcpy(entry.key.bytes.data(), key.data(), key.size());
+  entry.name = fields.text();
+  entry.compiler = fields.text();
+  return fields.atEnd();
+}
+
 } // namespace
 
 Digest keyOf(const Digest& content, std::string_view compilerIdentity) {
@@ -46,7 +57,7 @@ std::string encodeEntry(const Entry& entry) {
 std::optional<Entry> decodeEntry(std::string_view bytes) {
   constexpr size_t kChecksumBytes = sizeof(Digest);
   if (bytes.size() < kPrefixBytes + kChecksumBytes || bytes.size() > kMaxEntryBytes) return std::nullopt;
-  if (bytes.substr(0, kMagic.size()) != kMagic || numberAt(bytes, 8, 4) != kEntryFormat) return std::nullopt;
+  if (entryFormat(bytes) != kEntryFormat) return std::nullopt;
   size_t headerBytes = numberAt(bytes, 12, 4);
   uint64_t valueBytes = numberAt(bytes, 16, 8);
   size_t valueBegin = paddedTo8(kPrefixBytes + headerBytes);
@@ -54,14 +65,23 @@ std::optional<Entry> decodeEntry(std::string_view bytes) {
   std::string_view covered = bytes.substr(0, bytes.size() - kChecksumBytes);
   if (bytesOf(sha256(covered)) != bytes.substr(covered.size())) return std::nullopt;
 
-  FieldReader header(bytes.substr(kPrefixBytes, headerBytes));
   Entry entry;
-  std::string_view key = header.raw(entry.key.bytes.size());
-  std::memcpy(entry.key.bytes.data(), key.data(), key.size());
-  entry.name = header.text();
-  entry.compiler = header.text();
-  if (!header.atEnd()) return std::nullopt;
+  if (!readHead(bytes.substr(kPrefixBytes, headerBytes), entry)) return std::nullopt;
   entry.bytes = covered.substr(valueBegin);
+  return entry;
+}
+
+std::optional<uint32_t> entryFormat(std::string_view begin) {
+  if (begin.size() < kPrefixBytes || begin.substr(0, kMagic.size()) != kMagic) return std::nullopt;
+  return uint32_t(numberAt(begin, 8, 4));
+}
+
+std::optional<Entry> decodeEntryHead(std::string_view begin) {
+  if (entryFormat(begin) != kEntryFormat) return std::nullopt;
+  const size_t headerBytes = numberAt(begin, 12, 4);
+  Entry entry;
+  if (headerBytes > begin.size() - kPrefixBytes) return std::nullopt;
+  if (!readHead(begin.substr(kPrefixBytes, headerBytes), entry)) return std::nullopt;
   return entry;
 }
 

@@ -33,6 +33,13 @@ struct Entry {
 
 std::string encodeEntry(const Entry& entry);
 
+/// Key and texts of an entry of which `begin` is the beginning, unchecked: for listings. nullopt: not such a beginning, or
+/// too little of it.
+std::optional<Entry> decodeEntryHead(std::string_view begin);
+
+/// The format of an entry, whatever else is in it; nullopt: not the beginning of an entry.
+std::optional<uint32_t> entryFormat(std::string_view begin);
+
 /// nullopt: not a whole, undamaged entry of this format. Never reads outside `bytes`, whatever they are.
 std::optional<Entry> decodeEntry(std::string_view bytes);
 

@@ -41,6 +41,10 @@ int64_t FileOps::read(int fd, void* buffer, size_t bytes) {
   return retried([&] { return ::read(fd, buffer, bytes); });
 }
 
+int64_t FileOps::readAt(int fd, void* buffer, size_t bytes, int64_t offset) {
+  return retried([&] { return ::pread(fd, buffer, bytes, offset); });
+}
+
 int64_t FileOps::write(int fd, const void* buffer, size_t bytes) {
   return retried([&] { return ::write(fd, buffer, bytes); });
 }

@@ -23,6 +23,8 @@ public:
   /// Of the name itself: a symbolic link is not followed.
   virtual int statusAt(int directory, const char* name, struct stat& out);
   virtual int64_t read(int fd, void* buffer, size_t bytes);
+  /// pread().
+  virtual int64_t readAt(int fd, void* buffer, size_t bytes, int64_t offset);
   virtual int64_t write(int fd, const void* buffer, size_t bytes);
   /// fchmod().
   virtual int setMode(int fd, unsigned mode);

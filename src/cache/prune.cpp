@@ -1,7 +1,5 @@
 #include "cache/prune.h"
 
-#include "cache/new_file.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,20 +41,6 @@ std::optional<uint64_t> sumOf(std::string_view records) {
   return sum;
 }
 
-bool isSubdirectory(const std::string& name) {
-  if (name == kCompilers) return true;
-  return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-bool startsWith(const std::string& name, const char* prefix) {
-  return name.compare(0, std::strlen(prefix), prefix) == 0;
-}
-
-bool endsWith(const std::string& name, const char* suffix) {
-  size_t length = std::strlen(suffix);
-  return name.size() >= length && name.compare(name.size() - length, length, suffix) == 0;
-}
-
 bool isUnchanged(const struct stat& then, const struct stat& now) {
   return then.st_ino == now.st_ino && then.st_size == now.st_size && then.st_mtim.tv_sec == now.st_mtim.tv_sec &&
          then.st_mtim.tv_nsec == now.st_mtim.tv_nsec;
@@ -68,11 +52,6 @@ bool isOlder(const struct stat& a, const struct stat& b) {
 }
 
 } // namespace
-
-struct Pruner::Found {
-  std::string subdirectory, name;
-  struct stat status;
-};
 
 void Pruner::afterPublish(uint64_t publishedBytes) {
   Fd version = directory.openVersion(IfMissing::Fail);
@@ -100,95 +79,78 @@ bool Pruner::dueBySize(const Fd& version, uint64_t publishedBytes) {
   return !bytes || *bytes > maxBytes;
 }
 
-void Pruner::look(const Fd& fd, const std::string& subdirectory, std::vector<Found>& entries,
-                       PruneReport& report) {
+// Younger ones belong to processes that write them.
+void Pruner::removeTemporaries(const Fd& version, const std::vector<FoundFile>& files, const PruneLimits& limits,
+                               PruneReport& report) {
   FileOps& ops = *directory.ops;
-  std::vector<std::string> names;
-  ops.list(fd.get(), names);
-  for (std::string& name : names) {
-    Found found{subdirectory, std::move(name), {}};
-    bool temporary = startsWith(found.name, kTemporaryPrefix);
-    if (!temporary && !endsWith(found.name, kEntrySuffix)) continue;
-    if (ops.statusAt(fd.get(), found.name.c_str(), found.status) < 0) continue;
-    if (temporary) {
-      bool old = ops.now() - found.status.st_mtim.tv_sec > kTemporarySeconds;
-      if (old && ops.remove(fd.get(), found.name.c_str()) == 0) ++report.temporaries;
-    } else {
-      ++report.entries;
-      report.bytes += found.status.st_size;
-      entries.push_back(std::move(found));
-    }
+  for (const FoundFile& found : files) {
+    if (ops.now() - found.status.st_mtim.tv_sec <= kTemporarySeconds) continue;
+    Fd fd = openBelow(ops, version, found.subdirectory, directory.trust, IfMissing::Fail);
+    if (fd && (limits.dryRun || ops.remove(fd.get(), found.name.c_str()) == 0)) ++report.temporaries;
   }
 }
 
-void Pruner::scan(const Fd& version, std::vector<Found>& entries, PruneReport& report) {
+void Pruner::removeEntries(const Fd& version, std::vector<FoundFile> files, const PruneLimits& limits,
+                           PruneReport& report) {
   FileOps& ops = *directory.ops;
-  look(version, ".", entries, report);
-  std::vector<std::string> names;
-  ops.list(version.get(), names);
-  for (const std::string& name : names) {
-    if (!isSubdirectory(name)) continue;
-    if (Fd fd = openBelow(ops, version, name, directory.trust, IfMissing::Fail)) look(fd, name, entries, report);
-  }
-}
-
-// Down to nine tenths of the cap, so that the next publish does not prune again.
-void Pruner::removeOldest(const Fd& version, std::vector<Found>& entries, PruneReport& report) {
-  if (uint64_t(report.bytes) <= maxBytes) return;
-  FileOps& ops = *directory.ops;
-  std::sort(entries.begin(), entries.end(), [](const Found& a, const Found& b) { return isOlder(a.status, b.status); });
-  for (const Found& found : entries) {
-    if (uint64_t(report.bytes) <= maxBytes / 10 * 9) return;
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return isOlder(a.status, b.status); });
+  const bool isAbove = uint64_t(report.bytes) > limits.maxBytes;
+  for (FoundFile& found : files) {
+    const bool isUnused = limits.unusedFor && ops.now() - found.status.st_mtim.tv_sec > *limits.unusedFor;
+    if (!isUnused && !(isAbove && uint64_t(report.bytes) > limits.downTo)) return;
     Fd fd = openBelow(ops, version, found.subdirectory, directory.trust, IfMissing::Fail);
     if (!fd) continue;
     struct stat now;
     int error = ops.statusAt(fd.get(), found.name.c_str(), now);
     if (error == 0 && !isUnchanged(found.status, now)) continue;
-    if (error == 0) error = ops.remove(fd.get(), found.name.c_str());
-    if (error == 0) ++report.removed;
-    if (error == 0 || error == -ENOENT) {
-      --report.entries;
-      report.bytes -= found.status.st_size;
-    }
+    if (error == 0 && !limits.dryRun) error = ops.remove(fd.get(), found.name.c_str());
+    if (error != 0 && error != -ENOENT) continue;
+    --report.entries;
+    report.bytes -= found.status.st_size;
+    if (error != 0) continue;
+    ++report.removed;
+    report.removedFiles.push_back(std::move(found));
   }
 }
 
-void Pruner::forgetCompilers(const Fd& version) {
+void Pruner::forgetCompilers(const Fd& version, const PruneLimits& limits, PruneReport& report) {
   FileOps& ops = *directory.ops;
+  const size_t keep = limits.forgetsCompilers ? 0 : kMaxCompilers;
+  std::vector<FoundFile> files = scanCompilers(ops, version, directory.trust);
+  if (files.size() <= keep) return;
   Fd fd = openBelow(ops, version, kCompilers, directory.trust, IfMissing::Fail);
-  std::vector<std::string> names;
-  if (!fd || ops.list(fd.get(), names) < 0 || names.size() <= kMaxCompilers) return;
-  std::vector<Found> files;
-  for (std::string& name : names) {
-    Found found{kCompilers, std::move(name), {}};
-    if (ops.statusAt(fd.get(), found.name.c_str(), found.status) == 0) files.push_back(std::move(found));
-  }
-  std::sort(files.begin(), files.end(), [](const Found& a, const Found& b) { return isOlder(b.status, a.status); });
-  for (size_t i = kMaxCompilers; i < files.size(); ++i)
-    ops.remove(fd.get(), files[i].name.c_str());
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return isOlder(b.status, a.status); });
+  for (size_t i = keep; i < files.size(); ++i)
+    if (limits.dryRun || ops.remove(fd.get(), files[i].name.c_str()) == 0) ++report.compilers;
 }
 
-PruneReport Pruner::prune() {
+PruneReport Pruner::prune(const PruneLimits& limits) {
   PruneReport report;
   if (!directory.writable()) return report;
   FileOps& ops = *directory.ops;
   Fd version = directory.openVersion(IfMissing::Fail);
   if (!version) return report;
-  Fd lock(ops, ops.open(version.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
-  if (!lock || ops.lock(lock.get(), LOCK_EX | LOCK_NB) < 0) return report;
-  publishFile(ops, version, kStamp, "");
-  // Whatever others publish from here on is added to the new total, even if the scan below sees it as well.
-  publishFile(ops, version, kPublished, "");
+  Fd lock;
+  if (!limits.dryRun) {
+    lock = Fd(ops, ops.open(version.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
+    if (!lock || ops.lock(lock.get(), limits.waits ? LOCK_EX : LOCK_EX | LOCK_NB) < 0) return report;
+    publishFile(ops, version, kStamp, "");
+    // Whatever others publish from here on is added to the new total, even if the scan below sees it as well.
+    publishFile(ops, version, kPublished, "");
+  }
   report.ran = true;
-  std::vector<Found> entries;
-  scan(version, entries, report);
-  removeOldest(version, entries, report);
+  Scan found = scan(ops, version, directory.trust);
+  report.entries = int64_t(found.entries.size());
+  for (const FoundFile& file : found.entries) report.bytes += file.status.st_size;
+  removeTemporaries(version, found.temporaries, limits, report);
+  removeEntries(version, std::move(found.entries), limits, report);
+  forgetCompilers(version, limits, report);
+  if (limits.dryRun) return report;
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
   const std::string record = recordOf(uint64_t(report.bytes));
   // Without its first line the total would be too small. A missing file makes the next publish prune again.
   if (!sum || ops.write(sum.get(), record.data(), record.size()) != int64_t(record.size()))
     ops.remove(version.get(), kPublished);
-  forgetCompilers(version);
   if (report.removed || report.temporaries)
     directory.log.line(fmt::format("cache {}: pruned {} entries and {} temporary files; {} bytes remain",
                                    directory.path(), report.removed, report.temporaries, report.bytes));

@@ -1,7 +1,7 @@
 // Keeps a cache directory below its size.
 //
-// In: a writable Directory, a cap in bytes. Out: the least recently used entries, temporary files older than an
-// hour, and all but the newest identities of compilers are removed. An entry that was replaced or used since it was
+// In: a writable Directory, a cap in bytes, or other limits. Out: the least recently used entries, temporary files older
+// than an hour, and all but the newest identities of compilers are removed. An entry that was replaced or used since it was
 // looked at stays. One process prunes at a time; the others do not wait. Not: other versions' subdirectories.
 //
 // A scan of all entries takes milliseconds, so processes share a running total instead. The file `published` has lines
@@ -9,12 +9,23 @@
 #pragma once
 
 #include "cache/directory.h"
+#include "cache/scan.h"
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <vector>
 
 namespace attnc::cache {
+
+/// What goes.
+struct PruneLimits {
+  uint64_t maxBytes;                   ///< above this size, the least recently used entries go ...
+  uint64_t downTo;                     ///< ... until this is left
+  std::optional<int64_t> unusedFor;    ///< entries not used for more seconds go whatever the size; uses are noted hourly
+  bool forgetsCompilers = false;       ///< all identities of compilers go, too
+  bool waits = false;                  ///< for another process that prunes
+  bool dryRun = false;                 ///< nothing is written or removed
+};
 
 struct PruneReport {
   bool ran = false;        ///< false: another process does it, or the directory cannot be used
@@ -22,6 +33,8 @@ struct PruneReport {
   int64_t bytes = 0;       ///< that they take
   int64_t removed = 0;     ///< entries removed
   int64_t temporaries = 0; ///< temporary files removed
+  int64_t compilers = 0;   ///< identities of compilers removed
+  std::vector<FoundFile> removedFiles; ///< the entries removed
 };
 
 class Pruner {
@@ -32,14 +45,16 @@ public:
   /// an hour over all processes.
   void afterPublish(uint64_t publishedBytes);
 
-  PruneReport prune();
+  /// By the cap, down to nine tenths of it, so that the next publish does not prune again.
+  PruneReport prune() { return prune({.maxBytes = maxBytes, .downTo = maxBytes / 10 * 9, .unusedFor = {}}); }
+
+  PruneReport prune(const PruneLimits& limits);
 
 private:
-  struct Found;
-  void look(const Fd& fd, const std::string& subdirectory, std::vector<Found>& entries, PruneReport& report);
-  void scan(const Fd& version, std::vector<Found>& entries, PruneReport& report);
-  void removeOldest(const Fd& version, std::vector<Found>& entries, PruneReport& report);
-  void forgetCompilers(const Fd& version);
+  void removeTemporaries(const Fd& version, const std::vector<FoundFile>& files, const PruneLimits& limits,
+                         PruneReport& report);
+  void removeEntries(const Fd& version, std::vector<FoundFile> files, const PruneLimits& limits, PruneReport& report);
+  void forgetCompilers(const Fd& version, const PruneLimits& limits, PruneReport& report);
   bool dueByClock(const Fd& version);
   bool dueBySize(const Fd& version, uint64_t publishedBytes);
 

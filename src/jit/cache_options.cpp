@@ -17,7 +17,8 @@ std::string defaultDirectory(const Env& env) {
   return {};
 }
 
-// "500", "64K", "200M", "2G"; nullopt for anything else.
+} // namespace
+
 std::optional<uint64_t> parseBytes(const std::string& text) {
   uint64_t value = 0;
   const char* end = text.data() + text.size();
@@ -28,8 +29,6 @@ std::optional<uint64_t> parseBytes(const std::string& text) {
   if (shift < 0 || value > (std::numeric_limits<uint64_t>::max() >> shift)) return std::nullopt;
   return value << shift;
 }
-
-} // namespace
 
 cache::Options cacheOptionsFrom(const Env& env, LogSink sink) {
   cache::Options options;
@@ -42,6 +41,7 @@ cache::Options cacheOptionsFrom(const Env& env, LogSink sink) {
     options.mode = cache::Mode::Off;
   else if (!env.cacheMode.empty() && env.cacheMode != "rw")
     options.log.warn(fmt::format("ATTNC_CACHE_MODE is `{}`, none of rw, ro, off; rw is used", env.cacheMode));
+  options.mayCompile = env.noCompile.empty() || env.noCompile == "0";
   if (auto bytes = parseBytes(env.cacheMaxBytes))
     options.maxBytes = *bytes;
   else if (!env.cacheMaxBytes.empty())

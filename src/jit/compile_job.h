@@ -22,6 +22,7 @@ struct CompileJob {
   std::vector<std::string> options;                         ///< beyond those of nvrtcOptions(), in order
   std::string arch;                                         ///< "sm_80", "sm_90a", ...
   std::string entry;                                        ///< name of the `extern "C" __global__` function
+  std::string label; ///< what it is, for people: words "name=value" with spaces between; not part of the key
 };
 
 /// A compiled kernel. Numbers come from the log of ptxas.

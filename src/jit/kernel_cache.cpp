@@ -8,11 +8,25 @@
 
 namespace attnc::jit {
 
-KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory)
-    : log(options.log), dumpDirectory(std::move(dumpDirectory)), compiler(compiler),
-      cache(std::move(options), std::move(compiler)) {}
+namespace {
+
+std::string nameOf(const CompileJob& job) {
+  return fmt::format("{} {} {}{}{}", job.name, job.entry, job.arch, job.label.empty() ? "" : " ", job.label);
+}
+
+} // namespace
+
+KernelCache::KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory,
+                         std::shared_ptr<Packs> packs)
+    : log(options.log), dumpDirectory(std::move(dumpDirectory)), compiler(compiler), packs(std::move(packs)),
+      mayCompile(options.mayCompile), cache(std::move(options), std::move(compiler)) {}
 
 Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache::Digest& content) {
+  if (!mayCompile)
+    return Error::environment(fmt::format("the kernel {} (key {}) is in no pack and in no cache, and compiling is "
+                                          "forbidden (ATTNC_NO_COMPILE, CompilerOptions::noCompile)",
+                                          nameOf(job), content.hex()),
+                              "compile it ahead of time with `attnc pack` (ATTNC_PACK), or allow compiling");
   auto compiled = compiler->compile(job);
   if (compiled)
     log.line(fmt::format("compiled {} for {} in {:.1f} ms: {} registers, {} bytes spilled", job.name, job.arch,
@@ -25,7 +39,15 @@ Expected<CompileResult> KernelCache::compile(const CompileJob& job, const cache:
 Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   if (Status allowed = checkOptions(job); !allowed) return std::move(allowed).error();
   const cache::Digest content = contentOf(job);
-  const std::string name = fmt::format("{} {} {}", job.name, job.entry, job.arch);
+  if (packs) {
+    auto found = packs->find(content);
+    if (!found) return std::move(found).error();
+    if (*found) {
+      dumpJob(dumpDirectory, content, job, &**found, {}, log);
+      return CachedKernel{**std::move(found), cache::Origin::Disk};
+    }
+  }
+  const std::string name = fmt::format("{} key={}", nameOf(job), content.hex());
   auto cached = cache.getOrCompile(content, name, [&]() -> Expected<std::string> {
     auto compiled = compile(job, content);
     if (!compiled) return std::move(compiled).error();
@@ -42,6 +64,12 @@ Expected<CachedKernel> KernelCache::getOrCompile(const CompileJob& job) {
   }
   if (kernel.origin != cache::Origin::Memory) dumpJob(dumpDirectory, content, job, &kernel.result, {}, log);
   return kernel;
+}
+
+Expected<cache::PackedValue> KernelCache::packed(const CompileJob& job) {
+  auto kernel = getOrCompile(job);
+  if (!kernel) return std::move(kernel).error();
+  return cache::PackedValue{contentOf(job), nameOf(job), encodeResult(kernel->result)};
 }
 
 } // namespace attnc::jit

@@ -1,11 +1,13 @@
-// Compiled kernels, from memory, from disk, or from the compiler.
+// Compiled kernels, from packs, from memory, from disk, or from the compiler.
 //
 // In: a CompileJob. Out: its machine code, and where it came from. The cache (cache/cache.h) keeps bytes; here is what
 // they mean, and what they are compiled from is dumped for people (dump.h). Not: loading (loaded_kernel.h).
 #pragma once
 
 #include "cache/cache.h"
+#include "cache/pack.h"
 #include "jit/compile_job.h"
+#include "jit/packs.h"
 
 #include <memory>
 #include <string>
@@ -14,18 +16,23 @@ namespace attnc::jit {
 
 struct CachedKernel {
   CompileResult result;
-  cache::Origin origin = cache::Origin::Memory;
+  cache::Origin origin = cache::Origin::Memory; ///< Disk: from a pack, too
 };
 
 /// Thread-safe. Different jobs compile in parallel.
 class KernelCache {
 public:
-  /// `dumpDirectory`: see dump.h; empty: none.
-  KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {});
+  /// `dumpDirectory`: see dump.h; empty: none. `packs`: null: none.
+  KernelCache(cache::Options options, std::shared_ptr<KernelCompiler> compiler, std::string dumpDirectory = {},
+              std::shared_ptr<Packs> packs = nullptr);
 
-  /// Errors are those of the compiler only, and jobs that cannot be cached (checkOptions() of nvrtc.h). Costs the
-  /// hashing of the job's texts and a copy of the result even from memory.
+  /// Errors are those of the compiler and of opening packs; jobs that cannot be cached (checkOptions() of nvrtc.h); and
+  /// (environment) a kernel that is nowhere, where compiling is forbidden. Costs the hashing of the job's texts and a
+  /// copy of the result even from memory.
   Expected<CachedKernel> getOrCompile(const CompileJob& job);
+
+  /// getOrCompile(), as a pack keeps it.
+  Expected<cache::PackedValue> packed(const CompileJob& job);
 
 private:
   Expected<CompileResult> compile(const CompileJob& job, const cache::Digest& content);
@@ -33,6 +40,8 @@ private:
   cache::Log log;
   std::string dumpDirectory;
   std::shared_ptr<KernelCompiler> compiler;
+  std::shared_ptr<Packs> packs;
+  bool mayCompile;
   cache::Cache cache;
 };
 

@@ -113,7 +113,7 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
   const int lane = threadIdx.x % 32, parts = work.share.parts;
   const auto row_of = [&](int r) { return min(row + r * kWarps, work.tile.rows - 1); };
   const auto part_of = [&](int i) { return Part(p, work.share.first_cta + i, i == 0 ? work.share.place : 0); };
-  constexpr bool kEarly = kQuadsOfLane == 1; // loads of the first parts with their states. NOTE: wide heads spill
+  constexpr bool kEarly = kQuadsOfLane == 1 && !kFp8Kv; // the first parts come with their states. NOTE: others spill
   float x[kRows][4];
   const auto load_states = [&](int i) {
 #pragma unroll

@@ -30,6 +30,7 @@ struct Destroy {
   void operator()(attnc_mod* handle) const { attnc_mod_destroy(handle); }
   void operator()(attnc_compiler* handle) const { attnc_compiler_destroy(handle); }
   void operator()(attnc_compiled* handle) const { attnc_compiled_destroy(handle); }
+  void operator()(attnc_pack* handle) const { attnc_pack_destroy(handle); }
   void operator()(attnc_source* handle) const { attnc_source_destroy(handle); }
   void operator()(attnc_block_mask* handle) const { attnc_block_mask_destroy(handle); }
   void operator()(attnc_preparation* handle) const { attnc_preparation_destroy(handle); }

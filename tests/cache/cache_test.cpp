@@ -97,6 +97,25 @@ TEST_CASE("a directory serves a machine without a compiler, also as a read-only 
   }
 }
 
+TEST_CASE("where compiling is forbidden, the compiler is not opened and kernels of any build serve", "[cache]") {
+  TempDirectory directory;
+  originIn(optionsFor(directory.path()), 0, std::make_shared<FakeCompiler>(nullptr, 0, "fake 1"));
+  originIn(optionsFor(directory.path()), 1, std::make_shared<FakeCompiler>(nullptr, 0, "fake 2"));
+  Options options = optionsFor(directory.path());
+  options.mayCompile = false;
+  auto newer = std::make_shared<FakeCompiler>(nullptr, 0, "fake 2"), unknown = std::make_shared<FakeCompiler>(nullptr, 0, "fake 3");
+  for (const auto& compiler : {newer, unknown}) {
+    CHECK(originIn(options, 0, compiler) == Origin::Disk);
+    CHECK(originIn(options, 1, compiler) == Origin::Disk);
+    CHECK(compiler->identityCalls == 0);
+  }
+  CHECK(newer->compiles + unknown->compiles == 0);
+  NumberCache cache(options, unknown);
+  CHECK_FALSE(cache.get(kBad)); // says what the function says that would have compiled
+  CHECK(unknown->identityCalls == 0);
+  CHECK_FALSE(fs::exists(directory / "locks/" + keyOf(contentOf(kBad), "none").hex().substr(0, 2)));
+}
+
 TEST_CASE("read-only layers are read and never written", "[cache]") {
   TempDirectory pack, home;
   originIn(optionsFor(pack.path()));

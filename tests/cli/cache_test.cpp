@@ -1,11 +1,11 @@
 // The cache of kernels, and the environment it depends on, as users of the command meet them.
 #include "command.h"
+#include "variable.h"
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 using namespace attnc::test;
 using Catch::Contains;
@@ -14,23 +14,9 @@ namespace {
 
 const std::string kEmit = "emit --expr 'q_idx >= kv_idx' --stage cubin --arch sm_80 --head-dim 64";
 
-/// A variable of the environment, set or unset (null) for the life of the object; of this process and so of the command.
-class Variable {
-public:
-  Variable(const char* name, const char* value) : name(name) {
-    if (const char* old = std::getenv(name)) before = old;
-    set(value);
-  }
-  ~Variable() { set(before ? before->c_str() : nullptr); }
-  Variable(const Variable&) = delete;
+} // namespace
 
-private:
-  void set(const char* value) { value ? ::setenv(name, value, 1) : ::unsetenv(name); }
-  const char* name;
-  std::optional<std::string> before;
-};
-
-bool noNvrtc() {
+bool attnc::test::noNvrtc() {
   const Variable off("ATTNC_CACHE_MODE", "off");
   const Outcome outcome = attnc::test::attnc(kEmit);
   if (outcome.exitCode == 0) return false;
@@ -38,8 +24,6 @@ bool noNvrtc() {
   WARN("SKIPPED: NVRTC was not found");
   return true;
 }
-
-} // namespace
 
 TEST_CASE("NV_NVVM_VERSION keeps kernels apart, and a value that NVRTC refuses is the environment's fault") {
   const Variable unset("NV_NVVM_VERSION", nullptr);
@@ -93,4 +77,89 @@ TEST_CASE("a cache that cannot be used is told once on stderr, and the command g
   CHECK(unsafe == "attnc: warning: the kernel cache " + (folder / "cache") +
                       " is not used: it is writable by others (mode 0777); chmod go-w makes it private\n");
   CHECK_THAT(readFile(folder / "log"), Contains("warning: the kernel cache"));
+}
+
+TEST_CASE("what is cached is listed, verified, pruned and cleared") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const Variable cache("ATTNC_CACHE_DIR", (folder / "cache").c_str());
+  const auto run = [](const std::string& arguments, int exitCode = 0) {
+    const Outcome outcome = attnc::test::attnc("cache " + arguments);
+    INFO(arguments << ": " << outcome.err);
+    CHECK(outcome.exitCode == exitCode);
+    return outcome.out;
+  };
+  const auto rows = [&](const std::string& arguments) { return nlohmann::json::parse(run(arguments + " --json")); };
+  CHECK(run("path") == folder / "cache\n");
+  CHECK(run("ls") == "");
+  CHECK(rows("stat")["kernels"] == 0);
+  CHECK_THAT(run("clear"), Contains("removed 0 kernels"));
+  CHECK_FALSE(std::filesystem::exists(folder / "cache")); // looking makes nothing
+
+  for (const char* more : {"", " --kernel block-mask", " --kernel decode --dtype fp16 --kv-lengths"})
+    REQUIRE(attnc::test::attnc(kEmit + more).exitCode == 0);
+  const auto listed = rows("ls");
+  REQUIRE(listed.size() == 3);
+  for (const auto& row : listed) {
+    CHECK(row["arch"] == "sm_80");
+    CHECK(row["mod"].get<std::string>().size() == 12);
+    CHECK(row["key"].get<std::string>().size() == 64);
+    CHECK(row["bytes"] == std::filesystem::file_size(folder / "cache/" + row["file"].get<std::string>()));
+    CHECK_THAT(row["last_used"].get<std::string>(), Catch::EndsWith("Z"));
+    if (row["kind"] == "block-mask") continue;
+    CHECK(row["head_dim"] == 64);
+    CHECK(row["dtype"] == (row["kind"] == "decode" ? "f16" : "bf16"));
+    if (row["kind"] == "decode") CHECK(row["with"] == nlohmann::json({"rows-16", "lengths", "offsets-from-lengths"}));
+  }
+  CHECK_THAT(run("ls"), Contains("last used") && Contains("block_mask.cu"));
+  CHECK_THAT(attnc::test::attnc("check --expr 'q_idx >= kv_idx'").out, Contains(listed[0]["mod"].get<std::string>()));
+  CHECK_THAT(run("stat"), Contains("3 kernels, ") && Contains("sm_80 decode: 1 kernel"));
+  CHECK(run("verify") == folder / "cache: 4 of 4 files sound\n");
+
+  const std::string damaged = listed[0]["file"];
+  writeFile(folder / "cache/" + damaged, readFile(folder / "cache/" + damaged).substr(1));
+  CHECK_THAT(run("verify", 3), Contains(damaged + ": damaged: ") && Contains("3 of 4 files sound"));
+  CHECK(nlohmann::json::parse(run("verify --json", 3))[0]["damaged"][0]["file"] == damaged);
+
+  CHECK(rows("prune --older-than 1h")["removed"].empty());
+  CHECK(rows("prune")["removed"].empty()); // far below the cap
+  CHECK(rows("clear --dry-run")["removed"].size() == 3);
+  CHECK(rows("ls").size() == 3);
+  const auto pruned = rows("prune --max-size 150K");
+  CHECK(pruned["removed"].size() + rows("ls").size() == 3);
+  CHECK(pruned["removed"].size() > 0);
+  CHECK(pruned["bytes"] <= 150 * 1024);
+  CHECK_THAT(run("clear"), Contains("removed ") && Contains("; 0 kernels, 0 B remain"));
+  CHECK(rows("stat")["compilers"] == 0);
+  CHECK(attnc::test::attnc(kEmit).exitCode == 0);
+  CHECK(rows("ls").size() == 1);
+
+  const Variable readOnly("ATTNC_CACHE_MODE", "ro");
+  run("clear", 3);
+  CHECK(rows("ls").size() == 1);
+}
+
+TEST_CASE("a cache that cannot be looked at, and wrong words, are told") {
+  const Folder folder;
+  std::filesystem::create_directory(folder / "cache");
+  std::filesystem::permissions(folder / "cache", std::filesystem::perms::all);
+  const auto refused = [](const std::string& arguments, int exitCode, const std::string& part) {
+    const Outcome outcome = attnc::test::attnc("cache" + arguments);
+    CHECK(outcome.exitCode == exitCode);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(part));
+  };
+  {
+    const Variable cache("ATTNC_CACHE_DIR", (folder / "cache").c_str());
+    for (const char* command : {" ls", " stat", " verify", " clear", " prune"})
+      refused(command, 3, "it is writable by others (mode 0777)");
+    refused("", 2, "there are path, ls, stat, verify, prune, clear");
+    refused(" lst", 2, "did you mean ls?");
+    refused(" prune --max-size 5X", 2, "no size such as 500M or 2G");
+    refused(" prune --older-than 3", 2, "no time such as 12h, 30d or 2w");
+    refused(" clear all", 2, "unexpected argument 'all'");
+    refused(" ls none.attnc", 3, "cannot open the pack none.attnc");
+  }
+  const Variable cache("ATTNC_CACHE_DIR", nullptr), xdg("XDG_CACHE_HOME", nullptr), home("HOME", nullptr);
+  refused(" path", 3, "names a directory");
 }

@@ -58,6 +58,15 @@ TEST_CASE("modes, sizes and lists are read, and nonsense gives the default", "[j
   CHECK(cacheOptionsFrom(env).readOnlyDirectories == std::vector<std::string>{"/a", "/b"});
 }
 
+TEST_CASE("ATTNC_NO_COMPILE forbids compiling unless it is 0", "[jit]") {
+  Env env;
+  CHECK(cacheOptionsFrom(env).mayCompile);
+  env.noCompile = "0";
+  CHECK(cacheOptionsFrom(env).mayCompile);
+  env.noCompile = "1";
+  CHECK_FALSE(cacheOptionsFrom(env).mayCompile);
+}
+
 TEST_CASE("a variable that makes no sense is warned of", "[jit]") {
   std::vector<std::string> warnings;
   const auto sink = [&](LogLevel level, std::string_view line) {

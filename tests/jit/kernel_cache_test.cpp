@@ -29,6 +29,32 @@ TEST_CASE("a kernel is the same from the compiler, from memory and from disk", "
   CHECK(compiler->compiles == 1);
 }
 
+TEST_CASE("a kernel that is nowhere is named where compiling is forbidden", "[jit]") {
+  TempDirectory directory;
+  cache::Options options{.directory = directory.path(), .mayCompile = false};
+  auto compiler = std::make_shared<FakeKernelCompiler>();
+  CompileJob job = sampleJob();
+  job.label = "kind=forward";
+  auto missing = KernelCache(options, compiler).getOrCompile(job);
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error().blame == Blame::Environment);
+  for (const std::string& part : {std::string("sample.cu sample sm_90a kind=forward"), contentOf(job).hex(),
+                                  std::string("ATTNC_NO_COMPILE")})
+    CHECK_THAT(missing.error().message, Catch::Contains(part));
+  CHECK_THAT(missing.error().remedy, Catch::Contains("attnc pack"));
+
+  cache::Options filling = options;
+  filling.mayCompile = true;
+  REQUIRE(KernelCache(filling, compiler).getOrCompile(job));
+  CHECK(KernelCache(options, compiler).getOrCompile(job));
+  CompileJob foreign = sampleJob();
+  foreign.source = "foreign";
+  const auto noKernel = [] { return std::string("no kernel"); };
+  REQUIRE(cache::Cache(filling, compiler).getOrCompile(contentOf(foreign), "foreign", noKernel));
+  CHECK_FALSE(KernelCache(options, compiler).getOrCompile(foreign));
+  CHECK(compiler->compiles == 1);
+}
+
 TEST_CASE("a sound entry whose bytes are no kernel is compiled anew", "[jit]") {
   TempDirectory directory;
   const cache::Options options{.directory = directory.path()};

@@ -18,7 +18,7 @@ enum ExitCode : int {
 /// Adds `attnc completion`, which tells a shell of all the others: comes last.
 void addCompletion(CLI::App& app, int& exitCode);
 
-/// Add `attnc check`, `attnc mask`, `attnc probe`, `attnc emit`, `attnc explain`, `attnc run`. `exitCode` outlives `app` and receives what the
+/// Add `attnc check`, `attnc emit` and so on. `exitCode` outlives `app` and receives what the
 /// subcommand returns.
 void addCheck(CLI::App& app, int& exitCode);
 void addMask(CLI::App& app, int& exitCode);
@@ -26,5 +26,7 @@ void addProbe(CLI::App& app, int& exitCode);
 void addEmit(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);
+void addCache(CLI::App& app, int& exitCode);
+void addPack(CLI::App& app, int& exitCode);
 
 } // namespace attnc::cli

@@ -59,6 +59,8 @@ int run(int argc, char** argv) {
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
+  attnc::cli::addCache(app, exitCode);
+  attnc::cli::addPack(app, exitCode);
   attnc::cli::addCompletion(app, exitCode);
   try {
     app.parse(argc, argv);

@@ -81,6 +81,10 @@ void throwDefineErrors(const Error& error) {
 void ModOptions::addTo(CLI::App& command) {
   command.add_option("mod", path, "The mod: a file with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
       ->type_name("MOD");
+  addChoicesTo(command);
+}
+
+void ModOptions::addChoicesTo(CLI::App& command) {
   command.add_option("--expr", expression, "The mod as one expression, e.g. \"q_idx >= kv_idx\" or \"score * 0.5\"");
   command
       .add_option(
@@ -193,12 +197,16 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
   return result;
 }
 
+CLI::Validator dtypes() {
+  return oneOf(
+      {{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}});
+}
+
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help) {
   return command.add_option("--dtype", dtype, help)
       ->type_name("DTYPE")
       ->capture_default_str()
-      ->transform(
-          oneOf({{"bf16", {"bfloat16"}}, {"fp16", {"f16", "float16", "half"}}, {"fp32", {"f32", "float32", "float"}}}));
+      ->transform(dtypes());
 }
 
 DType dtypeOf(const std::string& name) {

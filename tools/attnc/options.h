@@ -24,6 +24,8 @@ struct ModOptions {
   std::vector<CaptureInfo> available; // of a file
 
   void addTo(CLI::App& command);
+  /// All but the path.
+  void addChoicesTo(CLI::App& command);
   /// Reads and checks the mod. Throws CLI::Error unless exactly one of path and expression is given, and for defines
   /// that the mod does not have.
   Expected<Mod> load() const;
@@ -58,6 +60,8 @@ struct KernelFlags {
 /// The mod with its pins folded in. Throws CLI::ValidationError for a pin that names nothing or does not fit.
 Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel);
 
+/// A CLI11 transform of names that dtypeOf() takes.
+CLI::Validator dtypes();
 /// Adds --dtype, whose value becomes one that dtypeOf() takes.
 CLI::Option* addDType(CLI::App& command, std::string& dtype, const char* help);
 /// Precondition: "bf16", "fp16" or "fp32".

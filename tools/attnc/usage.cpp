@@ -84,8 +84,11 @@ std::string unknownText(const CLI::App& app, const CLI::App* command, const std:
     std::string name = word.substr(0, word.find('='));
     return fmt::format("unknown option {}{}", inQuotes(name), suggestion(name, optionNames(command ? *command : app)));
   }
-  if (!command) return fmt::format("unknown command {}{}", inQuotes(word), suggestion(word, commandNames(app)));
-  return fmt::format("unexpected argument {}: {} takes one mod", inQuotes(word), command->get_name());
+  const std::vector<std::string> commands = commandNames(command ? *command : app);
+  if (!commands.empty()) return fmt::format("unknown command {}{}", inQuotes(word), suggestion(word, commands));
+  const bool takesMod = command->get_option_no_throw("mod") != nullptr;
+  return fmt::format("unexpected argument {}{}", inQuotes(word),
+                     takesMod ? fmt::format(": {} takes one mod", command->get_name()) : "");
 }
 
 } // namespace
@@ -226,18 +229,22 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
 }
 
 int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
-  const CLI::App* command = chosen.empty() ? nullptr : chosen.front();
+  const CLI::App* command = nullptr; // the innermost one that was found
+  std::string words;
+  for (std::vector<CLI::App*> chosen = app.get_subcommands(); !chosen.empty(); chosen = command->get_subcommands()) {
+    command = chosen.front();
+    words += command->get_name() + " ";
+  }
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   std::string message = error.what();
   if (size_t at = message.find(": At Most 1 required"); at != std::string::npos)
     message = message.substr(0, at) + " is given more than once";
   if (!unknown.empty())
     message = unknownText(app, command, unknown.front()); // an unknown word explains why something is missing
-  else if (!command)
-    message = "no command is given; there are " + CLI::detail::join(commandNames(app), ", ");
-  std::string help = command ? command->get_name() + " --help" : "--help";
-  std::fputs(fmt::format("attnc: error: {}\nhint: `attnc {}` tells what there is\n", message, help).c_str(), stderr);
+  else if (const auto commands = commandNames(command ? *command : app); !commands.empty())
+    message = "no command is given; there are " + CLI::detail::join(commands, ", ");
+  const std::string hint = fmt::format("hint: `attnc {}--help` tells what there is\n", words);
+  std::fputs(fmt::format("attnc: error: {}\n{}", message, hint).c_str(), stderr);
   return kUsageWrong;
 }
 

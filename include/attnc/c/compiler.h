@@ -33,7 +33,9 @@ typedef struct attnc_compiler_options {
   attnc_log_callback log;      ///< NULL: nobody is told
   void* log_user;              ///< handed to `log`
   attnc_cache_mode cache_mode;
-  int32_t reserved; ///< 0
+  int32_t no_compile;       ///< 0 or 1: a kernel that is in no pack and in no cache is an error
+  const char* const* packs; ///< paths of packs (pack.h), searched before those of the environment
+  size_t pack_count;
 } attnc_compiler_options;
 
 /// Turns mods into kernels. Make one per process and keep it: it holds the in-memory cache, which only grows.

@@ -1,0 +1,59 @@
+#include "api/kernel_label.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace attnc {
+namespace {
+
+std::string_view kindName(KernelKind kind) {
+  switch (kind) {
+  case KernelKind::Forward: return "forward";
+  case KernelKind::Backward: return "backward";
+  case KernelKind::BlockMask: return "block-mask";
+  case KernelKind::Decode: return "decode";
+  }
+  return "?";
+}
+
+/// What a kernel does beside what all of its kind do.
+std::vector<std::string> featuresOf(const KernelOptions& options) {
+  std::vector<std::string> all;
+  const auto add = [&](bool is, std::string name) {
+    if (is) all.push_back(std::move(name));
+  };
+  add(options.blockSparse, fmt::format("blocks-{}x{}", options.maskQBlock, options.maskKvBlock));
+  add(options.columnLists, "column-lists");
+  add(options.rowMax, "row-max");
+  add(options.kind == KernelKind::Decode, fmt::format("rows-{}", options.packedRows));
+  add(options.fp8Kv, "fp8-kv");
+  add(options.lengths, "lengths");
+  add(options.offsets == QueryOffsets::FromLengths, "offsets-from-lengths");
+  add(options.offsets == QueryOffsets::Tensor, "offsets");
+  add(options.pageSize, fmt::format("pages-{}", options.pageSize));
+  add(options.appends, "appends");
+  add(options.ragged, "ragged");
+  add(options.tf32, "tf32");
+  add(options.deterministic, "deterministic");
+  for (const std::string& name : options.gradients) all.push_back("d_" + name);
+  for (const auto& [name, value] : options.pins) all.push_back(fmt::format("{}:{}", name, value));
+  return all;
+}
+
+} // namespace
+
+std::string kernelLabel(const Mod& mod, const KernelOptions& options) {
+  std::string label = fmt::format("kind={} family={}", kindName(options.kind), familyName(options.family));
+  if (options.kind != KernelKind::BlockMask) {
+    label += fmt::format(" dtype={} head-dim={}", dtypeName(options.dtype), options.headDim);
+    if (options.headDimV != options.headDim) label += fmt::format(" head-dim-v={}", options.headDimV);
+  }
+  label += " mod=" + mod.hash().substr(0, 12);
+  const std::vector<std::string> features = featuresOf(options);
+  if (!features.empty()) label += fmt::format(" with={}", fmt::join(features, ","));
+  return label;
+}
+
+} // namespace attnc

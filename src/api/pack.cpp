@@ -1,0 +1,72 @@
+// Kernels compiled ahead of time, into one file.
+#include "api/compiler_impl.h"
+#include "api/pack_maker.h"
+#include "attnc/compiler.h"
+#include "attnc/version.h"
+#include "cache/pack.h"
+#include "jit/kernel_bytes.h"
+#include "plan/embedded.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+namespace attnc {
+namespace {
+
+std::string makerOfPacks() {
+  cache::FieldHasher hasher;
+  hasher.field(uint64_t(jit::kJobSchema));
+  for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i) {
+    hasher.field(std::string_view(plan::kEmbeddedFiles[i].name));
+    hasher.field(std::string_view(plan::kEmbeddedFiles[i].text));
+  }
+  return fmt::format("attnc {} (templates {})", ATTNC_VERSION, hasher.finish().hex().substr(0, 12));
+}
+
+/// Calls `body(i)` for i in [0, count) on all cores, in no order. After a call that gives false no more are begun.
+template <class Body> void onAllCores(size_t count, const Body& body) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < count;)
+      if (!body(i)) next = count;
+  };
+  std::vector<std::future<void>> others;
+  const size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  for (size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
+  work();
+}
+
+} // namespace
+
+std::string packMaker() {
+  static const std::string maker = makerOfPacks();
+  return maker;
+}
+
+Expected<std::string> Compiler::Impl::pack(const std::vector<PackItem>& items) {
+  std::vector<jit::CompileJob> jobs;
+  for (const PackItem& item : items) {
+    if (item.options.arch.empty())
+      return Error::environment("a kernel to be packed has no arch", "name one in its options: sm_80, sm_90a, ...");
+    auto written = write(item.mod, item.options);
+    if (!written) return std::move(written).error();
+    for (jit::CompileJob& job : written->jobs) jobs.push_back(std::move(job));
+  }
+  std::vector<Expected<cache::PackedValue>> compiled(jobs.size(), cache::PackedValue{});
+  onAllCores(jobs.size(), [&](size_t i) { return bool(compiled[i] = cache.packed(jobs[i])); });
+  std::vector<cache::PackedValue> values;
+  for (auto& value : compiled) {
+    if (!value) return std::move(value).error();
+    values.push_back(*std::move(value));
+  }
+  return cache::encodePack(packMaker(), std::move(values));
+}
+
+Expected<std::string> Compiler::pack(const std::vector<PackItem>& items) const { return impl->pack(items); }
+
+Status Compiler::addPack(const std::string& path) { return impl->openPacks().add(path); }
+
+} // namespace attnc

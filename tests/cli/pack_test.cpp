@@ -1,0 +1,136 @@
+// `attnc pack`, and what is served from a pack alone, as users of the command meet it.
+#include "command.h"
+#include "variable.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <set>
+
+using namespace attnc::test;
+using Catch::Contains;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kMod = "slopes: f32[H]\n"
+                             "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                             "    return score + slopes[h] * (kv_idx - q_idx)\n"
+                             "def mask_mod(b, h, q_idx, kv_idx):\n"
+                             "    return q_idx >= kv_idx\n";
+
+/// A machine that has packs, and neither NVRTC nor a cache.
+struct Bare {
+  Folder folder;
+  Variable cache{"ATTNC_CACHE_DIR", (folder / "cache").c_str()}, nvrtc{"ATTNC_NVRTC", "/no/such/libnvrtc.so.13"},
+      noCompile{"ATTNC_NO_COMPILE", "1"}, packs;
+  explicit Bare(const std::string& packs) : packs("ATTNC_PACK", packs.c_str()) {}
+};
+
+Outcome emit(const std::string& path, const std::string& options) {
+  return attnc::test::attnc("emit " + path + " --stage cubin --arch sm_80 --head-dim 64 " + options);
+}
+
+} // namespace
+
+TEST_CASE("what is packed is served with neither NVRTC nor a cache, and nothing else is") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string mod = folder / "alibi.py", pack = folder / "kernels.attnc";
+  writeFile(mod, kMod);
+  const Outcome packed =
+      attnc::test::attnc("pack " + mod + " --arch sm_80 --head-dim 64 --kernel auto,backward -o " + pack);
+  REQUIRE(packed.exitCode == 0);
+  CHECK_THAT(packed.out, Contains(pack + ": "));
+  const std::string options[] = {"", "--kernel decode", "--kernel backward --launch 2"};
+  std::vector<std::string> cubins;
+  for (const std::string& kernel : options) cubins.push_back(emit(mod, kernel).out);
+  {
+    const Bare bare(pack);
+    for (size_t i = 0; i < cubins.size(); ++i) {
+      const Outcome outcome = emit(mod, options[i]);
+      INFO(outcome.err);
+      CHECK(outcome.exitCode == 0);
+      CHECK((outcome.out == cubins[i])); // not to be printed
+    }
+    CHECK_FALSE(std::filesystem::exists(bare.folder / "cache"));
+    const Outcome missing = emit(mod, "--dtype fp16");
+    CHECK(missing.exitCode == 3);
+    CHECK(missing.out.empty());
+    CHECK_THAT(missing.err, Contains("kind=forward family=sm80 dtype=f16 head-dim=64") && Contains("(key ") &&
+                                Contains("attnc pack"));
+  }
+  const Outcome listed = attnc::test::attnc("cache ls " + pack + " --json");
+  REQUIRE(listed.exitCode == 0);
+  std::set<std::string> kinds;
+  for (const json& row : json::parse(listed.out)) {
+    kinds.insert(row["kind"].get<std::string>());
+    CHECK(row["arch"] == "sm_80");
+    CHECK(row["head_dim"] == 64);
+    CHECK(row["key"].get<std::string>().size() == 64);
+  }
+  CHECK(kinds == std::set<std::string>{"backward", "decode", "forward"});
+  CHECK(attnc::test::attnc("cache verify " + pack).exitCode == 0);
+}
+
+TEST_CASE("several packs serve together; one that is damaged or of another version is told") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  writeFile(folder / "mod.py", kMod);
+  const std::string mod = folder / "mod.py", a = folder / "a", b = folder / "b";
+  REQUIRE(attnc::test::attnc("pack " + mod + " --arch sm_80 --head-dim 64 --kernel forward -o " + a).exitCode == 0);
+  REQUIRE(attnc::test::attnc("pack --expr 'score * 2' --arch sm_80 --head-dim 64 --kernel forward -o " + b).exitCode == 0);
+  {
+    const Bare bare(a + ":" + b);
+    CHECK(emit(mod, "").exitCode == 0);
+    CHECK(emit("--expr 'score * 2'", "").exitCode == 0);
+  }
+  const std::string bytes = readFile(a);
+  std::string changed = bytes;
+  changed.back() = char(changed.back() ^ 1);
+  writeFile(a, changed);
+  const Outcome verified = attnc::test::attnc("cache verify " + a + " " + b);
+  CHECK(verified.exitCode == 3);
+  CHECK_THAT(verified.out, Contains("damaged: its checksum does not fit") && Contains(b + ": 1 of 1 files sound"));
+  {
+    const Bare bare(a);
+    const Outcome refused = emit(mod, "");
+    CHECK(refused.exitCode == 3);
+    CHECK_THAT(refused.err, Contains("warning: the pack " + a + " is damaged"));
+  }
+  writeFile(a, "no pack");
+  const Bare bare(a);
+  const Outcome refused = emit(mod, "");
+  CHECK(refused.exitCode == 3);
+  CHECK_THAT(refused.err, Contains("the pack " + a + " is no pack"));
+  CHECK_THAT(attnc::test::attnc("cache stat").err, Contains("is no pack"));
+}
+
+TEST_CASE("a pack that cannot be made leaves what was there") {
+  const Folder folder;
+  writeFile(folder / "mod.py", kMod);
+  writeFile(folder / "out", "before");
+  const std::string mod = folder / "mod.py", to = " -o " + (folder / "out");
+  const auto refused = [&](const std::string& options, int exitCode, const std::string& part) {
+    const Outcome outcome = attnc::test::attnc("pack " + options);
+    CHECK(outcome.exitCode == exitCode);
+    CHECK_THAT(outcome.err, Contains(part));
+    CHECK(outcome.out.empty());
+    CHECK(readFile(folder / "out") == "before");
+    CHECK(folder.files() == 2);
+  };
+  refused(mod, 2, "--output is required");
+  refused(to, 2, "give a mod");
+  refused(folder / "none.py" + to, 3, "cannot read");
+  refused("--expr 'score +'" + to, 1, "error");
+  refused(mod + to + " --arch sm_12", 2, "no architecture");
+  refused(mod + to + " --head-dim 64,12", 2, "head dim '12'");
+  refused(mod + to + " --kernel deocde", 2, "did you mean decode");
+  refused(mod + to + " --dtype fp32 --kernel decode", 2, "sm80 takes bf16 and fp16");
+  refused(mod + to + " --shape 1,2,3", 2, "B,H,HKV,Q_LEN,KV_LEN");
+  refused(mod + to + " --gradients slopes", 2, "--gradients");
+  refused(mod + " -o " + mod, 2, "would be lost");
+  const Variable none("ATTNC_NO_COMPILE", "1"), off("ATTNC_CACHE_MODE", "off");
+  refused(mod + to, 3, "ATTNC_NO_COMPILE");
+}

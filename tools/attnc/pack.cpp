@@ -1,0 +1,262 @@
+// `attnc pack`: kernels compiled ahead of time, into one file.
+#include "commands.h"
+#include "gradient_options.h"
+#include "kernel_rows.h"
+#include "options.h"
+#include "output_file.h"
+#include "sequence_options.h"
+#include "shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <unistd.h>
+
+namespace attnc::cli {
+namespace {
+
+struct PackOptions {
+  std::vector<std::string> paths;
+  ModOptions mod; // all but the path
+  std::vector<std::string> archs{"sm_90a"}, dtypes{"bf16"}, kinds{"auto"};
+  std::vector<int> headDims{128};
+  int headDimV = 0;
+  bool fp8Kv = false, blockSparse = false, rowMax = false, noBlockMask = false, json = false;
+  std::vector<std::string> shapes;
+  SequenceOptions sequences;
+  GradientOptions gradients;
+  KernelFlags kernel;
+  std::string output;
+};
+
+/// One kind of kernel for one kind of operands.
+struct Configuration {
+  TargetOptions target;
+  std::string kind;
+  std::optional<ProblemShape> shape;
+};
+
+/// One row of q for each of so many heads, which share their keys and values: what a decode kernel is chosen by.
+ProblemShape decodeShape(int rows) { return {1, rows, 1, 1, 1024}; }
+
+/// What forward kernels are chosen for where no shape is given: nothing in them depends on it.
+constexpr ProblemShape kAnyShape{1, 1, 1, 1024, 1024};
+
+/// The kernels that these operands take. `decode`: as PrepareOptions.
+Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const Mod& mod, const PackOptions& options,
+                                                const Configuration& configuration, const ProblemShape& problem,
+                                                std::optional<bool> decode) {
+  const bool isBackward = configuration.kind == "backward";
+  Shapes shapes = shapesOf(problem, configuration.target, options.sequences);
+  const auto& rows = shapes.operands.q.shape;
+  if (options.rowMax) shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
+  PrepareOptions prepare = options.kernel.toOptions();
+  prepare.arch = configuration.target.arch;
+  prepare.offsets = options.sequences.offsets();
+  prepare.deterministic = options.gradients.deterministic;
+  prepare.decode = isBackward ? std::nullopt : decode;
+  prepare.buildBlockMask = !options.noBlockMask && !options.blockSparse;
+  auto settled = isBackward ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
+                            : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
+  if (!settled) return std::move(settled).error();
+  std::vector<KernelOptions> kernels = settled->kernels();
+  for (KernelOptions& kernel : kernels) {
+    if (kernel.kind == KernelKind::Backward) {
+      auto wanted = options.gradients.wanted(mod);
+      if (!wanted) return std::move(wanted).error();
+      kernel.gradients = *std::move(wanted);
+    }
+    if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
+    // Gradients and block masks may need another one than what was settled without them.
+    if (kernel.kind != KernelKind::BlockMask) kernel.family = prepare.family;
+  }
+  return kernels;
+}
+
+/// The kernels of a configuration. Of `auto` without a shape: forward kernels, and decode kernels where there are such.
+Expected<std::vector<KernelOptions>> kernelsOf(const Compiler& compiler, const Mod& mod, const PackOptions& options,
+                                               const Configuration& configuration) {
+  const std::string& kind = configuration.kind;
+  if (kind == "block-mask") {
+    KernelOptions kernel{.kind = KernelKind::BlockMask, .arch = configuration.target.arch};
+    kernel.pins = options.kernel.toOptions().pins;
+    std::vector<KernelOptions> kernels{kernel, kernel};
+    kernels.back().columnLists = true;
+    return kernels;
+  }
+  const auto decode = kind == "auto" ? std::optional<bool>() : kind == "decode";
+  if (configuration.shape) return kernelsFor(compiler, mod, options, configuration, *configuration.shape, decode);
+  std::vector<KernelOptions> kernels;
+  const auto add = [&](const ProblemShape& shape, bool isDecode) -> Status {
+    auto more = kernelsFor(compiler, mod, options, configuration, shape, isDecode);
+    if (!more) return std::move(more).error();
+    kernels.insert(kernels.end(), more->begin(), more->end());
+    return {};
+  };
+  if (kind != "decode" && !configuration.target.fp8Kv)
+    if (Status status = add(kAnyShape, false); !status) return std::move(status).error();
+  if (kind == "decode" || kind == "auto")
+    for (int rows : {16, 32, 64})
+      if (Status status = add(decodeShape(rows), true); !status && kind == "decode") return std::move(status).error();
+  return kernels;
+}
+
+/// The cross product of what is asked for.
+std::vector<Configuration> configurationsOf(const PackOptions& options) {
+  std::vector<std::optional<ProblemShape>> shapes;
+  for (const std::string& text : options.shapes)
+    shapes.push_back(shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN")));
+  if (shapes.empty()) shapes.emplace_back();
+  std::vector<Configuration> all;
+  for (const std::string& arch : options.archs)
+    for (const std::string& dtype : options.dtypes)
+      for (int headDim : options.headDims)
+        for (const std::string& kind : options.kinds)
+          for (const auto& shape : shapes)
+            all.push_back({{.arch = arch, .dtype = dtype, .headDim = headDim, .headDimV = options.headDimV,
+                            .fp8Kv = options.fp8Kv},
+                           kind, shape});
+  return all;
+}
+
+/// Counts on stderr, if that is a terminal, what is compiled.
+class Progress {
+public:
+  LogSink sink(LogSink warnings) {
+    return [this, warnings = std::move(warnings)](LogLevel level, std::string_view line) {
+      warnings(level, line);
+      if (isShown && line.substr(0, 9) == "compiled ") std::fprintf(stderr, "\r%d programs compiled", ++count);
+    };
+  }
+  ~Progress() {
+    if (count) std::fputs("\r\033[K", stderr);
+  }
+
+private:
+  const bool isShown = isatty(STDERR_FILENO);
+  std::atomic<int> count = 0;
+};
+
+Expected<std::string> packBytes(const PackOptions& options) {
+  Progress progress;
+  CompilerOptions how = options.kernel.toCompilerOptions();
+  how.log = progress.sink(std::move(how.log));
+  const Compiler compiler(std::move(how));
+  std::vector<Configuration> configurations = configurationsOf(options);
+  for (Configuration& configuration : configurations) {
+    auto arch = configuration.target.archAsked();
+    if (!arch) return std::move(arch).error();
+    configuration.target.arch = *std::move(arch);
+  }
+  std::vector<ModOptions> mods;
+  for (const std::string& path : options.paths) {
+    mods.push_back(options.mod);
+    mods.back().path = path;
+  }
+  if (mods.empty()) mods.push_back(options.mod);
+  std::vector<PackItem> items;
+  for (const ModOptions& of : mods) {
+    auto mod = of.load();
+    if (mod) mod = pinned(*mod, options.kernel);
+    if (!mod) return std::move(mod).error();
+    for (const Configuration& configuration : configurations) {
+      auto kernels = kernelsOf(compiler, *mod, options, configuration);
+      if (!kernels) throwUsage("pack", kernels.error()); // nothing but the options decides whether there is a kernel
+      if (!kernels) return std::move(kernels).error();
+      for (KernelOptions& kernel : *kernels) items.push_back({*mod, std::move(kernel)});
+    }
+  }
+  return compiler.pack(items);
+}
+
+int runPack(const PackOptions& options) {
+  const auto has = [&](const char* kind) {
+    return std::find(options.kinds.begin(), options.kinds.end(), kind) != options.kinds.end();
+  };
+  options.gradients.check(has("backward"));
+  if (std::count(options.paths.begin(), options.paths.end(), "-") > 1)
+    throw CLI::ValidationError("MOD", "stdin is one mod");
+  const bool toStdout = options.output == "-";
+  if (toStdout && isatty(STDOUT_FILENO)) throw CLI::ValidationError("-o", "a pack is binary: give a file, or redirect stdout");
+  refuseOntoInput("-o", options.output, options.paths);
+  auto bytes = packBytes(options);
+  if (!bytes) return report(bytes.error());
+  Status status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
+  if (!status) return report(status.error());
+  if (toStdout || !std::filesystem::is_regular_file(options.output)) return kDone; // a pipe or a device
+  auto rows = packRows(options.output); // as the library opens it
+  if (!rows) return report(rows.error());
+  status = printResult(options.json ? jsonOf(*rows).dump(2) + "\n"
+                                    : fmt::format("{}: {} programs, {}\n", options.output, rows->size(), sizeText(bytes->size())));
+  return status ? kDone : report(status.error());
+}
+
+void addLists(CLI::App& command, PackOptions& options) {
+  command.add_option("--arch", options.archs, "GPU architectures, separated by commas: sm_80, sm_90a, ...; native: that of the GPU here")
+      ->delimiter(',')
+      ->type_name("ARCH")
+      ->capture_default_str()
+      ->transform(architecture());
+  command.add_option("--dtype", options.dtypes, "Of q, k, v and out: bf16, fp16, fp32")
+      ->delimiter(',')
+      ->type_name("DTYPE")
+      ->capture_default_str()
+      ->transform(dtypes());
+  command.add_option("--head-dim", options.headDims, "Of q and k: multiples of 8 from 8 to 256")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(checkHeadDim);
+  command.add_option("--head-dim-v", options.headDimV, "Of v and out, where it differs")->check(checkHeadDim);
+  command
+      .add_option("--kernel", options.kinds,
+                  "Which kernels: auto (forward or decode, as operands of --shape take them; without --shape both),\n"
+                  "forward, backward (both passes of training), decode, block-mask. Forward and backward come with the\n"
+                  "kernel that builds their block mask, where they gain from one")
+      ->delimiter(',')
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"backward", {"bwd"}}, {"decode", {}}, {"block-mask", {"blockmask"}}}));
+  command.add_option("--shape", options.shapes, "Problems that decide between forward and decode kernels; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+}
+
+} // namespace
+
+void addPack(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<PackOptions>();
+  CLI::App* command =
+      app.add_subcommand("pack", "Compile kernels ahead of time into one file, which needs neither NVRTC nor a cache");
+  command->add_option("mods", options->paths, "The mods: files with score_mod and/or mask_mod, or IR text (*.ir); -: stdin")
+      ->type_name("MOD");
+  options->mod.addChoicesTo(*command);
+  addLists(*command, *options);
+  command->add_flag("--fp8-kv", options->fp8Kv, "Decode: k and v are e4m3, with scales for each KV head");
+  command->add_flag("--row-max", options->rowMax, "Launches may ask for the row maximum");
+  command->add_flag("--block-sparse", options->blockSparse, "Launches are given a block mask (128 x 128)");
+  command->add_flag("--no-block-mask", options->noBlockMask, "Nothing builds a block mask, as PrepareOptions::buildBlockMask");
+  options->sequences.addTo(*command, "The kernels take a KV length for each sequence",
+                           "K and V lie in pages of N rows: 1, 8, 16, 32, 64, 128, 256; --kv-lengths follows");
+  options->sequences.addRagged(*command, "The kernels take sequences that lie one behind the other, [total, H, D]");
+  options->gradients.addTo(*command);
+  options->kernel.addTo(*command);
+  command->add_flag("--json", options->json, "Tell what was packed for programs");
+  command->add_option("-o,--output", options->output, "Where to: a file (appears whole or not at all), or -")
+      ->type_name("FILE")
+      ->required();
+  command->footer("Options that are lists are combined, each with each. What has other options goes into another pack: a\n"
+                  "process opens those of ATTNC_PACK=a.attnc:b.attnc, and takes kernels from them before it compiles or\n"
+                  "looks into the cache. With ATTNC_NO_COMPILE=1, too, a kernel that was forgotten is an error that says\n"
+                  "which it is. A pack serves the version of attnc that made it. `attnc cache ls PACK` lists it, and\n"
+                  "`attnc cache verify PACK` reads it whole. Needs no GPU.\n\n"
+                  "Example: attnc pack alibi.py causal.py --arch sm_80,sm_90a --head-dim 64,128 --kernel auto,backward -o "
+                  "kernels.attnc");
+  command->callback([options, &exitCode] { exitCode = runPack(*options); });
+}
+
+} // namespace attnc::cli
