@@ -74,6 +74,10 @@ class Operands(Sized):
         ("q", POINTER(Tensor)), ("k", POINTER(Tensor)), ("v", POINTER(Tensor)), ("kv_lengths", POINTER(Tensor)),
         ("q_offsets", POINTER(Tensor)), ("captures", POINTER(Capture)), ("capture_count", c_size_t),
         ("block_mask", c_void_p), ("scale", c_float), ("has_scale", c_int32),
+        ("k_scales", POINTER(Tensor)), ("v_scales", POINTER(Tensor)), ("page_table", POINTER(Tensor)),
+        ("new_k", POINTER(Tensor)), ("new_v", POINTER(Tensor)),
+        ("cu_seqlens_q", POINTER(Tensor)), ("cu_seqlens_kv", POINTER(Tensor)),
+        ("max_q_len", c_int64), ("max_kv_len", c_int64),
     )  # fmt: skip
 
 
@@ -98,7 +102,7 @@ class BackwardOutputs(Sized):
 class PrepareOptions(Sized):
     _fields_ = sized(
         ("arch", c_char_p), ("pins", c_void_p), ("pin_count", c_size_t), ("family", c_int32), ("offsets", c_int32),
-        ("tf32", c_int32), ("deterministic", c_int32), ("no_block_mask", c_int32), ("reserved", c_int32),
+        ("tf32", c_int32), ("deterministic", c_int32), ("no_block_mask", c_int32), ("decode", c_int32),
     )  # fmt: skip
 
 

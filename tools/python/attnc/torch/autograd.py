@@ -6,7 +6,7 @@ There a mod is its IR text.
 
 import torch
 
-from .kernels import ALIGNMENT, call_of, mod_of
+from .kernels import ALIGNED, ALIGNMENT, call_of, mod_of
 
 
 def _like(tensor, width=None):
@@ -24,16 +24,16 @@ def _rows_of(tensor):
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
-def _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic):
+def _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic, sequences=ALIGNED):
     out = _like(q, v.shape[-1])
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     row_max = torch.empty_like(lse) if wants_max else None
-    call = call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
-    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max)
+    call = call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences)
+    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences)
     return call, out, lse, row_max
 
 
-def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients):
+def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED):
     """(d_q, d_k, d_v), and the gradients of captures, by name."""
     results = [torch.empty_like(x) for x in (q, k, v)]
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
@@ -43,7 +43,8 @@ def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_l
         d_out = torch.empty_like(out).copy_(d_out)
     d_lse = d_lse if d_lse is None else d_lse.contiguous()
     call.backward(
-        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, d_out, d_lse, results, of_captures.values()
+        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, d_out, d_lse, results, of_captures.values(),
+        sequences,
     )  # fmt: skip
     return results, of_captures
 
@@ -51,10 +52,10 @@ def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_l
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
-        text, names, scalars, scale, mask, wants_max, gradients, deterministic = how
+        text, names, scalars, scale, mask, wants_max, gradients, deterministic, sequences = how
         tensors = dict(zip(names, captured))
         call, out, lse, row_max = _forward(
-            text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic
+            text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic, sequences
         )
         ctx.call, ctx.how = call, how
         ctx.save_for_backward(q, k, v, out, lse, *captured)
@@ -67,28 +68,34 @@ class _Attention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_out, d_lse, _):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        _, names, scalars, scale, mask, _, gradients, _ = ctx.how
+        _, names, scalars, scale, mask, _, gradients, _, sequences = ctx.how
         tensors = dict(zip(names, captured))
         if d_out is None and d_lse is None:
             return (None,) * (4 + len(captured))
-        results, found = _backward(ctx.call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients)
+        results, found = _backward(
+            ctx.call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences
+        )
         return None, *results, *(found.get(name) for name in names)
 
 
-def attend(text, q, k, v, tensors, scalars, scale, *, mask=None, wants_max=False):
-    """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`."""
+def attend(text, q, k, v, tensors, scalars, scale, *, mask=None, wants_max=False, sequences=ALIGNED):
+    """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
+    where `sequences` has lengths of a cache."""
     q, k, v = _rows_of(q), _rows_of(k), _rows_of(v)
     if q.is_cuda and q.device.index != torch.cuda.current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
-            return attend(text, q, k, v, tensors, scalars, scale, mask=mask, wants_max=wants_max)
+            return attend(
+                text, q, k, v, tensors, scalars, scale, mask=mask, wants_max=wants_max, sequences=sequences
+            )
     needs = torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or v.requires_grad or any(x.requires_grad for x in tensors.values())
     )
     if not needs:
-        return _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, None, False)[1:]
+        return _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, None, False, sequences)[1:]
     gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
     how = (
         text, tuple(tensors), scalars, scale, mask, wants_max, gradients, torch.are_deterministic_algorithms_enabled(),
+        sequences,
     )  # fmt: skip
     return _Attention.apply(how, q, k, v, *tensors.values())
 

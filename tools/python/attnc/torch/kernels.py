@@ -6,6 +6,7 @@ A launch fills pointers into structs that were made for operands of the same kin
 
 import functools
 import threading
+import typing
 import weakref
 from ctypes import byref, c_size_t, pointer
 
@@ -60,10 +61,24 @@ class _Captures:
             entry.real, entry.integer = number, int(number)
 
 
+class Sequences(typing.NamedTuple):
+    """Where rows of q, k and v belong, in i32 tensors of the device: `kv_lengths` [B] of a cache, whose last keys the
+    queries stand at; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest ones."""
+
+    kv_lengths: torch.Tensor | None = None
+    cu_q: torch.Tensor | None = None
+    cu_kv: torch.Tensor | None = None
+    max_q: int = 0
+    max_kv: int = 0
+
+
+ALIGNED = Sequences()  # query i stands at key i
+
+
 class Call:
     """Forward, and backward where gradients are wanted, of operands of one kind."""
 
-    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic):
+    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences=ALIGNED):
         """`tensors` and `scalars`: what the mod captures, by name. `gradients`: None, or the names of captures that
         want one."""
         self.mod, self.lock, self.is_training = mod, threading.Lock(), gradients is not None
@@ -77,6 +92,7 @@ class Call:
             q=at["q"], k=at["k"], v=at["v"], captures=self.captures.array, capture_count=len(self.captures.array),
             scale=1.0, has_scale=1,
         )  # fmt: skip
+        self._add_sequences(sequences)
         self.outputs = c.Outputs(out=at["out"], lse=at["lse"])
         if wants_max:
             self.outputs.row_max = at["row_max"]
@@ -85,6 +101,15 @@ class Call:
         self.is_on_gpu = q.is_cuda
         if self.is_on_gpu:
             self._prepare(deterministic)
+
+    def _add_sequences(self, sequences):
+        self.sequences = []  # the structs of the tensors that are given
+        members = ("kv_lengths", sequences.kv_lengths), ("cu_seqlens_q", sequences.cu_q), ("cu_seqlens_kv", sequences.cu_kv)
+        for member, tensor in members:
+            if tensor is not None:
+                self.sequences.append(_view(tensor))
+                setattr(self.operands, member, pointer(self.sequences[-1]))
+        self.operands.max_q_len, self.operands.max_kv_len = sequences.max_q, sequences.max_kv
 
     def _make_backward(self, q, k, v, out, tensors, gradients, at):
         """Gradients are dense, and ordered as what they belong to."""
@@ -128,17 +153,20 @@ class Call:
             found[1] = weakref.ref(self if mask is None else mask)
         return space
 
-    def _fill(self, q, k, v, tensors, scalars, scale):
+    def _fill(self, q, k, v, tensors, scalars, scale, sequences):
         views = self.views
+        if self.sequences:
+            for view, tensor in zip(self.sequences, filter(_is_tensor, sequences)):
+                view.data = tensor.data_ptr()
         views["q"].data, views["k"].data, views["v"].data = q.data_ptr(), k.data_ptr(), v.data_ptr()
         self.captures.set(tensors, scalars)
         self.operands.scale = scale
 
-    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max):
+    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences=ALIGNED):
         """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
         views = self.views
         with self.lock:
-            self._fill(q, k, v, tensors, scalars, scale)
+            self._fill(q, k, v, tensors, scalars, scale, sequences)
             views["out"].data, views["lse"].data = out.data_ptr(), lse.data_ptr()
             if row_max is not None:
                 views["row_max"].data = row_max.data_ptr()
@@ -151,11 +179,13 @@ class Call:
             space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
             check(library().attnc_prepared_launch(prepared, byref(self.operands), byref(self.outputs), space, stream))
 
-    def backward(self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients):
+    def backward(
+        self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences=ALIGNED
+    ):  # fmt: skip
         """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
         views = self.views
         with self.lock:
-            self._fill(q, k, v, tensors, scalars, scale)
+            self._fill(q, k, v, tensors, scalars, scale, sequences)
             views["out"].data, views["lse"].data, views["d_out"].data = out.data_ptr(), lse.data_ptr(), d_out.data_ptr()
             for name, tensor in zip(("d_q", "d_k", "d_v"), results):
                 views[name].data = tensor.data_ptr()
@@ -175,16 +205,34 @@ class Call:
 _calls = {}
 
 
-def call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic):
+_of_caches = {}  # kind of a call over a cache, whatever the number of its rows -> key of the newest one
+
+
+def _is_tensor(item):
+    return isinstance(item, torch.Tensor)
+
+
+def call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences=ALIGNED):
     """The call for operands of this kind; made, and its kernels compiled, if there was none."""
     key = (
         text, _kind_of(q), _kind_of(k), _kind_of(v), _kind_of(out), tuple(map(_kind_of, tensors.values())), wants_max,
-        gradients, deterministic, q.device,
+        gradients, deterministic, q.device, sequences is not ALIGNED and _kind_of_sequences(sequences),
     )  # fmt: skip
     found = _calls.get(key)
     if found is None:
         if len(_calls) >= _MOST_KEPT:
             _calls.clear()
-        found = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
+            _of_caches.clear()
+        found = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences)
         _calls[key] = found
+        if sequences.kv_lengths is not None:
+            # A cache that grows has another kind at each token; workspaces of those before would stay.
+            kind = text, q.shape, k.shape[:2], k.shape[3], v.shape[3], q.dtype, q.device
+            _calls.pop(_of_caches.get(kind), None)
+            _of_caches[kind] = key
     return found
+
+
+def _kind_of_sequences(sequences):
+    """Which tensors are given, of how many sequences, and how long these are."""
+    return tuple(item.shape if _is_tensor(item) else item for item in sequences)

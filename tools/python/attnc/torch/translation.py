@@ -321,7 +321,8 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
                     _entries.clear()
                     _skeletons.clear()
                 _entries[key] = entry
-        return Translation(entry.plan(problem), description.tensors)
+        # Extents of the problem count where tensors may have them.
+        return Translation(entry.plan(problem if description.tensors else ()), description.tensors)
 
 
 def _traced(score_mod, mask_mod, description, device):
