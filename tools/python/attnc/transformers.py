@@ -117,6 +117,13 @@ def _window(sliding_window):
     return lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (kv_idx > q_idx - sliding_window)
 
 
+def _within_sequences(mask_mod, starts, rows):
+    """A mask_mod of rows that lie one sequence behind the other, from `starts` on."""
+    sequence = torch.bucketize(torch.arange(rows, device=starts.device), starts, right=True)
+    is_same = lambda b, h, q_idx, kv_idx: sequence[q_idx] == sequence[kv_idx]  # noqa: E731
+    return is_same if mask_mod is None else and_masks(mask_mod, is_same)
+
+
 def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, s_aux=None,
     sliding_window=None, is_causal=None, position_bias=None, **kwargs,
@@ -128,15 +135,14 @@ def attention(
     starts = kwargs.get("cu_seq_lens_q")
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     bias, mask_mod, block_mask, sequences = position_bias, None, None, None
-    if starts is not None and query.shape[0] == 1:
-        # A ragged batch: what lies apart in q and k is apart, and no mask by sequence is needed.
-        of_keys = kwargs.get("cu_seq_lens_k", starts)
-        sequences = Sequences(
-            cu_q=starts.int(), cu_kv=None if of_keys is starts else of_keys.int(),
-            max_q=int(kwargs.get("max_length_q") or 0), max_kv=int(kwargs.get("max_length_k") or 0),
-        )  # fmt: skip
+    if starts is not None and query.shape[0] == 1 and key.shape[2] == query.shape[2]:
         if is_causal:
-            mask_mod = _window(sliding_window) if sliding_window is not None else _causal
+            mask_mod = _causal if sliding_window is None else _window(sliding_window)
+        if query.is_cuda:  # a ragged batch: sequences are apart without a mask
+            longest = int(kwargs.get("max_length_q") or 0)
+            sequences = Sequences(cu_q=starts.int(), max_q=longest, max_kv=longest)
+        else:
+            mask_mod = _within_sequences(mask_mod, starts, query.shape[2])
     elif isinstance(attention_mask, Mask):
         block_mask = attention_mask
     elif isinstance(attention_mask, torch.Tensor):
