@@ -205,14 +205,63 @@ class FlexTest(unittest.TestCase):
                 self.assertEqual(flex_attention(q, k, v, enable_gqa=True).dtype, torch.bfloat16)
 
     def test_inside_of_compiled_models(self):
+        """Closures over tensors of the graph, over parameters, and over tensors outside; in one graph."""
+        for device in self.each_device():
+            mod = Biased(device)
+            q, k, v = operands(device)
+
+            def model(q, k, v, gain):
+                mask = create_block_mask(lambda b, h, q, k: q - k < 70, None, None, Q_LEN, KV_LEN, device=device)
+                factor = gain.exp()
+                scored = lambda s, b, h, q, k: mod.score(s, b, h, q, k) * factor[h]  # noqa: E731
+                out, lse = flex_attention(q * 2, k, v, scored, mask, enable_gqa=True, return_lse=True)
+                return out + lse.unsqueeze(-1)
+
+            gain = torch.linspace(-1, 1, H, device=device).requires_grad_()
+            leaves = q, k, v, gain, mod.table, mod.cap
+            expected = model(q, k, v, gain)
+            wanted = torch.autograd.grad(expected.square().sum(), leaves)
+            for backend in ("eager", "aot_eager", *["inductor"] * (device == "cuda")):
+                with self.subTest(backend):
+                    torch._dynamo.reset()
+                    actual = torch.compile(model, backend=backend, fullgraph=True)(q, k, v, gain)
+                    self.assertEqual(actual.stride(), expected.stride())
+                    self.near(actual, expected)
+                    for x, y in zip(torch.autograd.grad(actual.square().sum(), leaves), wanted):
+                        self.near(x, y)
+
+    def test_inside_of_compiled_models_without_gradients(self):
         q, k, v = operands("cpu", requires_grad=False)
+        made = flex.create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")
 
-        @torch.compile(backend="aot_eager")
+        def model(q, k, v, mask):
+            out, aux = flex_attention(
+                q, k, v, block_mask=mask, enable_gqa=True, return_aux=flex.AuxRequest(lse=True, max_scores=True)
+            )
+            return out, aux.lse, aux.max_scores
+
+        expected = model(q, k, v, made)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        for mask in (made, create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")):
+            for mode in (torch.no_grad, torch.inference_mode):
+                with self.subTest(mode), mode():
+                    for x, y in zip(compiled(q, k, v, mask), expected):
+                        self.near(x, y)
+
+    def test_lengths_that_change_in_a_graph(self):
+        torch._dynamo.reset()
+        table = torch.randn(400, generator=torch.Generator().manual_seed(4))
+
+        @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
         def model(q, k, v):
-            return flex_attention(q * 2, k, v, lambda s, b, h, q, k: s * 0.5, enable_gqa=True) + 1
+            return flex_attention(q, k, v, lambda s, b, h, q, k: s + table[(q - k).abs()], enable_gqa=True)
 
-        expected, _ = by_definition(None, None, q, k, v)
-        self.near(model(q, k, v) - 1, expected)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for length in (64, 100, 131):
+                q, k, v = operands("cpu", requires_grad=False, q_len=length, kv_len=length)
+                expected, _ = by_definition(lambda s, b, h, q, k: s + table[(q - k).abs()], None, q, k, v)
+                self.near(model(q, k, v), expected)
 
     def test_the_operator(self):
         q, k, v = operands("cpu")
@@ -222,9 +271,9 @@ class FlexTest(unittest.TestCase):
         captured = [translation.tensors[name] for name in names]
 
         def call(q, k, v):
-            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, True)
+            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, [0, 1], False, None, None, 0)
 
-        out, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
+        out, _, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
         expected, _ = by_definition(mod.score, None, q, k, v)
         self.near(out, expected)
         actual = torch.autograd.grad(out.sum(), (q, mod.table))

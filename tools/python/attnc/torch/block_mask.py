@@ -17,6 +17,8 @@ _LISTS = frozenset(
 class BlockMask(flex.BlockMask):
     """FlexAttention's BlockMask; one of create_block_mask has lists only after they were asked for."""
 
+    _of = None  # batch, heads and device, of one of create_block_mask
+
     @classmethod
     def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size):
         mask = cls.__new__(cls)
@@ -26,7 +28,7 @@ class BlockMask(flex.BlockMask):
 
     def __getattr__(self, name):
         # Only what is not there comes here.
-        if name not in _LISTS or "_of" not in self.__dict__:
+        if name not in _LISTS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         batch, heads, device = self._of
         made = flex.create_block_mask(
@@ -44,7 +46,7 @@ class BlockMask(flex.BlockMask):
 
     @property
     def device(self):
-        return self._of[2] if "_of" in self.__dict__ else self.kv_num_blocks.device
+        return self._of[2] if self._of is not None else self.kv_num_blocks.device
 
 
 def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
@@ -64,8 +66,10 @@ _listed = weakref.WeakKeyDictionary()  # a BlockMask -> the mask_mod that keeps 
 
 def mask_mod_of(mask):
     """What says which scores of a BlockMask live; its lists count, too, unless they are made of mask_mod."""
-    if isinstance(mask, BlockMask) and "_of" in mask.__dict__:
+    if isinstance(mask, BlockMask) and mask._of is not None:
         return mask.mask_mod
+    if torch.compiler.is_compiling():
+        return _keeping_to_lists(mask)
     found = _listed.get(mask)
     if found is None:
         found = _listed[mask] = _keeping_to_lists(mask)

@@ -5,6 +5,7 @@ from torch.nn.attention import flex_attention as flex
 
 from .autograd import attend
 from .block_mask import mask_mod_of
+from .graphs import attend_in_graph, is_traced
 from .translation import translate
 
 # PyTorch before 2.9 has none of these two.
@@ -18,8 +19,6 @@ def _place(tensor):
     """Its device; of a GPU the number, which is quicker to get."""
     return tensor.get_device() if tensor.is_cuda else tensor.device
 
-
-_checked = set()  # kinds of operands that are known to fit
 
 
 def _check(query, key, value, enable_gqa, block_mask):
@@ -53,6 +52,22 @@ def _check(query, key, value, enable_gqa, block_mask):
         )
 
 
+_checked = set()  # kinds of operands that are known to fit
+
+
+def _check_once(query, key, value, enable_gqa, block_mask):
+    of_mask = None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+    kind = (
+        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, _place(query), _place(key),
+        _place(value), enable_gqa, of_mask,
+    )  # fmt: skip
+    if kind not in _checked:
+        _check(query, key, value, enable_gqa, block_mask)
+        if len(_checked) >= 4096:
+            _checked.clear()
+        _checked.add(kind)
+
+
 def _covers_all(block_mask):
     large = getattr(flex, "_LARGE_SPARSE_BLOCK_SIZE", 1 << 30)
     return tuple(block_mask.BLOCK_SIZE) == (large, large)
@@ -80,24 +95,19 @@ def flex_attention(
     cannot be translated.
     """
     arguments = query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux
-    # A graph is broken here: mods are traced outside of it.
-    return (_outside_of_graphs if torch.compiler.is_compiling() else _flex_attention)(*arguments)
+    if torch.compiler.is_compiling() and not is_traced:  # the graph is broken here
+        return _outside_of_graphs(*arguments)
+    return _flex_attention(*arguments)
 
 
 def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux):
     if _is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    of_mask = None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
-    kind = (
-        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, _place(query), _place(key),
-        _place(value), enable_gqa, of_mask,
-    )  # fmt: skip
-    if kind not in _checked:
+    if torch.compiler.is_compiling():
         _check(query, key, value, enable_gqa, block_mask)
-        if len(_checked) >= 4096:
-            _checked.clear()
-        _checked.add(kind)
+    else:
+        _check_once(query, key, value, enable_gqa, block_mask)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
     mask_mod = None
@@ -108,14 +118,18 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
             None if block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask) else mask_mod_of(block_mask)
         )
     batch, heads, q_len, head_dim = query.shape
-    translation = translate(
-        score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
-    )
-    out, lse, row_max = attend(
-        translation.text, query, key, value, translation.tensors, translation.scalars,
-        head_dim**-0.5 if scale is None else float(scale), mask=block_mask,
-        wants_max=return_aux is not None and return_aux.max_scores,
-    )  # fmt: skip
+    scale = head_dim**-0.5 if scale is None else float(scale)
+    wants_max = return_aux is not None and return_aux.max_scores
+    if torch.compiler.is_compiling():
+        out, lse, row_max = attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max)
+    else:
+        translation = translate(
+            score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
+        )
+        out, lse, row_max = attend(
+            translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
+            wants_max=wants_max,
+        )  # fmt: skip
     if return_aux is not None:
         return out, AuxOutput(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None

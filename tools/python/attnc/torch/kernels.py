@@ -73,6 +73,7 @@ class Sequences(typing.NamedTuple):
 
 
 ALIGNED = Sequences()  # query i stands at key i
+ANEW = object()  # for a mask: a launch has a workspace of its own, as those in graphs must, which are replayed
 
 
 class Call:
@@ -141,17 +142,22 @@ class Call:
         self.workspace_bytes, self.workspaces = size.value, {}
 
     def _workspace(self, device, stream, mask):
-        """The address of the workspace of a stream, whose launches follow one another. Its block lists are made for a
-        mask, and kept as long as it is the same one; None: they are made anew."""
-        found = self.workspaces.get(stream)
+        """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
+        follow one another. Its block lists are made for a mask, and kept as long as it is the same one; None: they are
+        made anew."""
+        if not self.workspace_bytes:
+            return None, None
+        is_anew = mask is ANEW or torch._C._cuda_isCurrentStreamCapturing()
+        found = None if is_anew else self.workspaces.get(stream)
         if found is None:
-            space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
-            found = self.workspaces[stream] = [space, None]
+            found = [torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device), None]
+            if not is_anew:
+                self.workspaces[stream] = found
         space = found[0].data_ptr()
         if found[1] is None or self.mod.has_mask_mod and (mask is None or found[1]() is not mask):
             check(library().attnc_prepared_initialise(self.prepared.address, byref(self.operands), space, stream))
-            found[1] = weakref.ref(self if mask is None else mask)
-        return space
+            found[1] = weakref.ref(self if mask is None or is_anew else mask)
+        return space, found
 
     def _fill(self, q, k, v, tensors, scalars, scale, sequences):
         views = self.views
@@ -176,7 +182,7 @@ class Call:
                 )
                 return
             stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-            space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
+            (space, _held), prepared = self._workspace(q.device, stream, mask), self.prepared.address
             check(library().attnc_prepared_launch(prepared, byref(self.operands), byref(self.outputs), space, stream))
 
     def backward(
@@ -198,7 +204,7 @@ class Call:
                 check(library().attnc_compute_backward_on_cpu(self.mod._handle.address, operands, outputs))
                 return
             stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-            space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
+            (space, _held), prepared = self._workspace(q.device, stream, mask), self.prepared.address
             check(library().attnc_prepared_launch_backward(prepared, operands, outputs, space, stream))
 
 

@@ -325,6 +325,22 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
         return Translation(entry.plan(problem if description.tensors else ()), description.tensors)
 
 
+class _Given:
+    """A description of tensors that are known."""
+
+    def __init__(self, tensors):
+        self.tensors, self.names, self.alive = tensors, ["captured"] * len(tensors), []
+
+
+def translate_traced(score_mod, mask_mod, captures, problem):
+    """The plan of mods over real tensors on the CPU, which stand for others; it is not kept."""
+    tensors = [x for x in captures if isinstance(x, torch.Tensor)]
+    with _lock:
+        entry = _traced(score_mod, mask_mod, _Given(tensors), torch.device("cpu"))
+        plan = entry.plan(problem if tensors else ())
+    return plan
+
+
 def _traced(score_mod, mask_mod, description, device):
     graphs, outputs = _Graphs(description, device), {}
     if score_mod is not None:
