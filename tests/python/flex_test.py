@@ -249,29 +249,73 @@ class FlexTest(unittest.TestCase):
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
 
-    def test_lengths_that_change_in_a_graph(self):
+    def test_lengths_and_numbers_that_change_in_a_graph(self):
         torch._dynamo.reset()
         table = torch.randn(400, generator=torch.Generator().manual_seed(4))
 
+        def mod(window):
+            return lambda s, b, h, q, k: torch.where(q - k < window, s + table[(q - k).abs()], s / 2)
+
         @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
-        def model(q, k, v):
-            return flex_attention(q, k, v, lambda s, b, h, q, k: s + table[(q - k).abs()], enable_gqa=True)
+        def model(q, k, v, window):
+            return flex_attention(q, k, v, mod(window), enable_gqa=True)
 
         with torch._dynamo.config.patch(error_on_recompile=True):
             for length in (64, 100, 131):
                 q, k, v = operands("cpu", requires_grad=False, q_len=length, kv_len=length)
-                expected, _ = by_definition(lambda s, b, h, q, k: s + table[(q - k).abs()], None, q, k, v)
-                self.near(model(q, k, v), expected)
+                expected, _ = by_definition(mod(length // 3), None, q, k, v)
+                self.near(model(q, k, v, length // 3), expected)
+
+    @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
+    def test_cuda_graphs(self):
+        """A graph of eager calls, and those of a compiled model; with other numbers, masks and neighbours at each replay."""
+        mod = Biased("cuda")
+        window = torch.tensor(20, device="cuda")
+        q, k, v = operands("cuda", torch.bfloat16, q_len=KV_LEN)
+
+        def step(q, k, v):
+            mask = create_block_mask(lambda b, h, q, k: (q - k).abs() < window, None, None, KV_LEN, KV_LEN, device="cuda")
+            out = flex_attention(q, k, v, mod.score, mask, enable_gqa=True)
+            return out, *torch.autograd.grad(out.float().square().sum(), (q, k, v, mod.table))
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            step(q, k, v)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = step(q, k, v)
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda q, k, v: flex_attention(
+                q, k, v, mod.score,
+                create_block_mask(lambda b, h, q, k: (q - k).abs() < window, None, None, KV_LEN, KV_LEN, device="cuda"),
+                enable_gqa=True,
+            ),
+            mode="reduce-overhead",
+            fullgraph=True,
+        )  # fmt: skip
+        for size in (20, 3, 90):
+            window.fill_(size)
+            with torch.no_grad():
+                q.normal_()
+                flex_attention(q, k, v, enable_gqa=True)  # another launch on this stream between
+            graph.replay()
+            for x, y in zip(results, step(q, k, v)):
+                self.near(x, y, 2e-3)
+            with torch.no_grad():
+                self.near(compiled(q, k, v), results[0], 2e-3)
 
     def test_the_operator(self):
         q, k, v = operands("cpu")
         mod = Biased("cpu")
         translation = translate(mod.score, problem=(B, H, HKV, Q_LEN, KV_LEN))
         names = [capture.name for capture in attnc.Mod.parse_ir(translation.text).captures]
-        captured = [translation.tensors[name] for name in names]
+        captured, wanted = [translation.tensors[name] for name in names], " ".join(names)
 
         def call(q, k, v):
-            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, [0, 1], False, None, None, 0)
+            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, wanted, False, None, None, 0)
 
         out, _, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
         expected, _ = by_definition(mod.score, None, q, k, v)

@@ -55,9 +55,9 @@ class TransformersTest(unittest.TestCase):
     def setUpClass(cls):
         attnc.transformers.register()
 
-    def each(self):
+    def each(self, names=tuple(CONFIGS)):
         for device in DEVICES:
-            for name in CONFIGS:
+            for name in names:
                 with self.subTest(f"{name} on {device}"):
                     yield name, device
 
@@ -135,6 +135,42 @@ class TransformersTest(unittest.TestCase):
                     self.assertEqual(actual.sequences.tolist(), expected.sequences.tolist())
                     for x, y in zip(actual.logits, expected.logits):
                         self.near(x, y)
+
+    def test_compiled_training(self):
+        for name, device in self.each(("llama", "gemma2")):
+            packed = torch.cat([torch.arange(length) for length in (9, 4, 8)]).view(1, -1).to(device)
+            given = {"input_ids": tokens(device, 1), "position_ids": packed, "use_cache": False}
+            results = []
+            for compiled in (False, True):
+                torch._dynamo.reset()
+                model = model_of(name, device)
+                run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+                logits = run(**given).logits
+                results.append((logits, *torch.autograd.grad(logits.square().sum(), [*model.parameters()][1:8])))
+            for x, y in zip(*results):
+                self.near(x, y, 2e-4)
+
+    def test_compiled_generation(self):
+        """A static cache, whose tokens transformers compiles in one graph."""
+        for name, device in self.each(("llama", "gemma2")):
+            torch._dynamo.reset()
+            model, eager = model_of(name, device), model_of(name, device, "eager")
+            prompt = tokens(device, 2, 9)
+            kept = torch.ones_like(prompt)
+            kept[0, :4] = 0
+            compile_config = transformers.CompileConfig(backend="aot_eager", mode=None, fullgraph=True)
+            compile_config._compile_all_devices = True
+            if device == "cuda":
+                compile_config = None  # what generate takes by itself: Inductor, and CUDA graphs
+            options = {
+                "attention_mask": kept, "max_new_tokens": 6, "do_sample": False, "cache_implementation": "static",
+            }  # fmt: skip
+            expected = eager.generate(prompt, **options, disable_compile=True)
+            counters = torch._dynamo.utils.counters
+            counters.clear()
+            actual = model.generate(prompt, **options, compile_config=compile_config)
+            self.assertEqual(actual.tolist(), expected.tolist())
+            self.assertLessEqual(counters["stats"]["unique_graphs"], 3)  # not one for each token
 
     def test_prompts_in_parts(self):
         for name, device in self.each():

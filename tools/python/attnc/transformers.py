@@ -14,7 +14,8 @@ from torch.nn.attention.flex_attention import and_masks
 from .torch.autograd import attend
 from .torch.block_mask import BlockMask
 from .torch.flex import flex_attention
-from .torch.kernels import Sequences
+from .torch.graphs import attend_in_graph, is_traced
+from .torch.kernels import ALIGNED, Sequences
 from .torch.translation import translate
 
 NAME = "attnc"
@@ -38,16 +39,13 @@ class Mask(BlockMask):
 
     at_end = None
 
-    def sequences(self):
-        return Sequences(kv_lengths=self.at_end[1])
-
 
 def _causal(b, h, q_idx, kv_idx):
     return q_idx >= kv_idx
 
 
 def _shifted(mask_mod, q_offset, kv_offset):
-    if isinstance(q_offset, int) and q_offset == 0 and isinstance(kv_offset, int) and kv_offset == 0:
+    if isinstance(q_offset, int) and q_offset == kv_offset == 0:
         return mask_mod
     return lambda b, h, q_idx, kv_idx: mask_mod(b, h, q_idx + q_offset, kv_idx + kv_offset)
 
@@ -78,7 +76,7 @@ def mask(
     result = Mask._lazy(
         _shifted(mask_function, q_offset, kv_offset), batch_size, 1, q_length, kv_length, device, (128, 128)
     )
-    is_aligned = isinstance(q_offset, int) and q_offset == kv_offset and q_length == kv_length
+    is_aligned = isinstance(q_offset, int) and kv_offset == q_offset and q_length == kv_length
     if not is_aligned:
         # What the queries see ends with them, so kernels may read no further.
         length = q_offset - kv_offset + q_length
@@ -165,22 +163,22 @@ def attention(
 
 def _attend(query, key, value, score_mod, mask_mod, block_mask, sequences, scaling):
     """(out, lse)"""
-    if block_mask is not None and block_mask.__dict__.get("at_end") is not None:
+    if isinstance(block_mask, Mask) and block_mask.at_end is not None:
         wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
         if not wants_gradients:  # backward kernels have no lengths
-            mask_mod, sequences, block_mask = block_mask.at_end[0], block_mask.sequences(), None
-    if block_mask is None and (mask_mod is not None or sequences is not None):
-        batch, heads, q_len, head_dim = query.shape
-        if sequences is not None and sequences.cu_q is not None:
-            batch = sequences.cu_q.shape[0] - 1
-        translation = translate(
-            score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
-        )
-        out, lse, _ = attend(
-            translation.text, query, key, value, translation.tensors, translation.scalars,
-            head_dim**-0.5 if scaling is None else float(scaling), sequences=sequences or Sequences(),
-        )  # fmt: skip
-        return out, lse
-    return flex_attention(
-        query, key, value, score_mod, block_mask, scaling, enable_gqa=True, return_lse=True
+            (mask_mod, lengths), block_mask = block_mask.at_end, None
+            sequences = Sequences(kv_lengths=lengths)
+    if block_mask is not None or mask_mod is None and sequences is None:
+        return flex_attention(query, key, value, score_mod, block_mask, scaling, enable_gqa=True, return_lse=True)
+    batch, heads, q_len, head_dim = query.shape
+    sequences, scale = sequences or ALIGNED, head_dim**-0.5 if scaling is None else float(scaling)
+    if torch.compiler.is_compiling() and is_traced:
+        return attend_in_graph(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
+    if sequences.cu_q is not None:
+        batch = sequences.cu_q.shape[0] - 1
+    translation = translate(
+        score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
     )
+    return attend(
+        translation.text, query, key, value, translation.tensors, translation.scalars, scale, sequences=sequences
+    )[:2]

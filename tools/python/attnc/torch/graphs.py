@@ -29,7 +29,7 @@ class _InGraph(HigherOrderOperator):
         self, query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()
     ):  # fmt: skip
         """`mask`: as of attnc::attention kv_lengths, cu_seqlens and longest; and mask_mod. Traced, the mods are graph modules, whose captured tensors and
-        numbers follow."""
+        numbers that may change follow."""
         return super().__call__(query, key, value, score_mod, mask, scale, options, score_captures, mask_captures)
 
 
@@ -81,12 +81,8 @@ _translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {how it is used:
 
 def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
     """The plan of traced mods; its captures are places among all that are captured."""
-    captures = (*score_captures, *mask_captures)
-    captures = [x if isinstance(x, torch.Tensor) else int(x) for x in captures]
-    kinds = tuple(
-        (x.dtype, tuple(map(int, x.shape)), tuple(map(int, x.stride()))) if isinstance(x, torch.Tensor) else x
-        for x in captures
-    )
+    captures = *score_captures, *mask_captures
+    kinds = tuple((x.dtype, tuple(map(int, x.shape)), tuple(map(int, x.stride()))) for x in captures)
     # Of a tensor that is captured twice, there is one.
     first = tuple(next(at for at, y in enumerate(captures) if y is x) for x in captures)
     key = (id(score_mod), kinds, first, problem)
@@ -95,7 +91,7 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
     if found is None or found[0]() is not score_mod:
 
         def translated():
-            stand_ins = [_stand_in(x) if isinstance(x, torch.Tensor) else x for x in captures]
+            stand_ins = [_stand_in(x) for x in captures]
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             traced_score = None if _is_identity(score_mod) else lambda *args: _value(score_mod(*args, *of_score))
@@ -109,21 +105,32 @@ def _value(result):
     return result[0] if isinstance(result, (tuple, list)) else result
 
 
+def _tensor_of(captured, device):
+    """Numbers that a graph is not compiled for are read where the kernel is."""
+    if isinstance(captured, torch.Tensor):
+        return captured.to(device)
+    return torch.full((), captured, dtype=torch.int32, device=device)
+
+
 def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
     """attnc::attention of traced mods."""
     kv_lengths, cu_seqlens, longest, mask_mod = mask
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     problem = (*query.shape[:2], key.shape[1], query.shape[2], key.shape[2])
     problem = problem if all(type(extent) is int for extent in problem) else ()
+    score_captures, mask_captures = (
+        [_tensor_of(x, query.device) for x in captures] for captures in (score_captures, mask_captures)
+    )
     plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
-    captures = [x.to(query.device) for x in (*score_captures, *mask_captures) if isinstance(x, torch.Tensor)]
+    captures = [*score_captures, *mask_captures]
     tensors = {name: captures[source] for name, source, _ in plan.tensors}
     declared = mod_of(plan.text).captures
     tensors = [tensors[capture.name] for capture in declared if capture.kind == "tensor"]
     scalars = [float(plan.numbers[capture.name]) for capture in declared if capture.kind != "tensor"]
     wanted = None
     if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *tensors)):
-        wanted = [at for at, x in enumerate(tensors) if x.requires_grad and x.is_floating_point()]
+        names = [capture.name for capture in declared if capture.kind == "tensor"]
+        wanted = " ".join(name for name, x in zip(names, tensors) if x.requires_grad and x.is_floating_point())
     return attention_op(
         plan.text, query, key, value, tensors, scalars, scale, wanted, options["wants_max"], kv_lengths, cu_seqlens,
         longest,

@@ -12,11 +12,6 @@ def _captured(text, captured, scalars):
     return tensors, dict(zip((capture.name for capture in names if capture.kind != "tensor"), scalars))
 
 
-def _names_of(tensors, wanted):
-    names = list(tensors)
-    return None if wanted is None else tuple(names[place] for place in wanted)
-
-
 def _sequences(kv_lengths, cu_seqlens, longest):
     return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
 
@@ -24,16 +19,16 @@ def _sequences(kv_lengths, cu_seqlens, longest):
 @torch.library.custom_op("attnc::attention", mutates_args=())
 def attention_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
-    scale: float, wanted: list[int] | None, wants_max: bool, kv_lengths: torch.Tensor | None,
+    scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
     cu_seqlens: torch.Tensor | None, longest: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """(out, lse, row_max) of a mod in IR text; row_max is empty unless `wants_max`. Captured tensors and scalars come in
-    the order in which the text declares them. `wanted`: places of the captured tensors that want gradients; None: nothing
-    has one. `kv_lengths`: i32 [B], of a cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose
+    the order in which the text declares them. `wanted`: names of the captured tensors that want gradients, with spaces
+    between them; None: nothing has one. `kv_lengths`: i32 [B], of a cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose
     longest sequence has `longest` rows (0: not known)."""
     tensors, numbers = _captured(text, captured, scalars)
     _, out, lse, row_max = run_forward(
-        text, q, k, v, tensors, numbers, scale, ANEW, wants_max, _names_of(tensors, wanted),
+        text, q, k, v, tensors, numbers, scale, ANEW, wants_max, None if wanted is None else tuple(wanted.split()),
         torch.are_deterministic_algorithms_enabled(), _sequences(kv_lengths, cu_seqlens, longest),
     )  # fmt: skip
     return out, lse, lse.new_empty(0) if row_max is None else row_max
@@ -48,12 +43,12 @@ def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu
 @torch.library.custom_op("attnc::attention_backward", mutates_args=())
 def attention_backward_op(
     text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
-    scale: float, wanted: list[int], cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
+    scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
     lse: torch.Tensor, d_out: torch.Tensor, d_lse: torch.Tensor | None,
 ) -> list[torch.Tensor]:  # fmt: skip
-    """Gradients of q, k and v, and of the captured tensors at `wanted`."""
+    """Gradients of q, k and v, and of the captured tensors `wanted`."""
     tensors, numbers = _captured(text, captured, scalars)
-    gradients, sequences = _names_of(tensors, wanted), _sequences(None, cu_seqlens, longest)
+    gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
     deterministic = torch.are_deterministic_algorithms_enabled()
     call = call_of(text, q, k, v, tensors, numbers, out, False, gradients, deterministic, sequences)
     results, found = run_backward(
@@ -64,7 +59,8 @@ def attention_backward_op(
 
 @attention_backward_op.register_fake
 def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse):
-    return [torch.empty_like(x) for x in (q, k, v, *(captured[place] for place in wanted))]
+    tensors, _ = _captured(text, captured, scalars)
+    return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
 
 
 def _save(ctx, inputs, output):
@@ -84,10 +80,9 @@ def _backward(ctx, d_out, d_lse, _):
     found = attention_backward_op(
         text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse
     )  # fmt: skip
-    of_captures = [None] * len(captured)
-    for place, gradient in zip(wanted, found[3:]):
-        of_captures[place] = gradient
-    return None, *found[:3], of_captures, [None] * len(scalars), *[None] * 6
+    of_captures = dict(zip(wanted.split(), found[3:]))
+    names, _ = _captured(text, captured, scalars)
+    return None, *found[:3], [of_captures.get(name) for name in names], [None] * len(scalars), *[None] * 6
 
 
 attention_op.register_autograd(_backward, setup_context=_save)

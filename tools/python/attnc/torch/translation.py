@@ -332,9 +332,8 @@ class _Given:
         self.tensors, self.names, self.alive = tensors, ["captured"] * len(tensors), []
 
 
-def translate_traced(score_mod, mask_mod, captures, problem):
+def translate_traced(score_mod, mask_mod, tensors, problem):
     """The plan of mods over real tensors on the CPU, which stand for others; it is not kept."""
-    tensors = [x for x in captures if isinstance(x, torch.Tensor)]
     with _lock:
         entry = _traced(score_mod, mask_mod, _Given(tensors), torch.device("cpu"))
         plan = entry.plan(problem if tensors else ())
