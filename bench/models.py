@@ -3,7 +3,8 @@
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
 
-A case is `attention-N`, `train-MODEL-N` or `token-MODEL-CACHE-N` with N tokens; documents are packed in the first two.
+A case is `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens; documents are
+packed in the first two. `generate` compiles what transformers compiles by itself: models with a static cache.
 Each implementation has a process of its own, in which each case has a time limit. A result is one JSON line: `id`, `peer`
 and `ms`, or `error`. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
 """
@@ -26,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tools" / "python"))
 
 LENGTHS = 32768, 4096, 8192, 16384
 CACHES = 65536, 4096, 32768
-PEERS = "attnc", "flex_attention", "sdpa", "attnc ragged"
+PEERS = "attnc", "flex_attention", "sdpa", "attnc ragged", "attnc compiled", "flex_attention compiled", "sdpa compiled"
 # Layers of models that are known, few of them.
 MODELS = {
     "llama": ("LlamaConfig", {
@@ -52,6 +53,7 @@ def cases():
     yield f"train-llama-{LENGTHS[0]}"
     yield f"token-llama-dynamic-{CACHES[0]}"
     yield f"token-llama-static-{CACHES[0]}"
+    yield f"generate-llama-static-{CACHES[0]}"
     yield from (f"train-llama-{length}" for length in LENGTHS[1:])
     yield from (f"token-llama-dynamic-{length}" for length in CACHES[1:])
     for model in ("gemma2", "gpt_oss"):
@@ -91,8 +93,8 @@ def attention(peer, length):
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    if peer == "sdpa":
-        return {"error": "sdpa takes no packed documents but as a dense mask"}
+    if peer not in ("attnc", "attnc ragged", "flex_attention"):
+        return None  # sdpa takes no packed documents but as a dense mask
     lengths = documents(length)
     q, k, v = (
         torch.randn(1, heads, length, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -158,6 +160,7 @@ def train(peer, name, length):
     import torch
 
     model = model_of(name, peer).train()
+    run = torch.compile(model) if peer.endswith("compiled") else model
     optimizer = torch.optim.AdamW(model.parameters(), 1e-5, fused=True)
     lengths = documents(length)
     tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
@@ -172,7 +175,7 @@ def train(peer, name, length):
     losses = []
 
     def step():
-        loss = model(**given).loss
+        loss = run(**given).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -187,7 +190,7 @@ def token(peer, name, kind, length):
     import torch
     import transformers
 
-    if peer == "attnc ragged":
+    if " " in peer:
         return None
     model = model_of(name, peer).eval()
     room = length + 64
@@ -207,6 +210,31 @@ def token(peer, name, kind, length):
         run(part)
     first = last.float().norm().item()
     return {"ms": median_ms(lambda: run(tokens[:, :1]), 20, 8), "norm_of_logits": first}
+
+
+def generate(peer, name, kind, length):
+    """A token as a user of `generate` sees it: the time between two of them on the host."""
+    import torch
+
+    if " " in peer:
+        return None
+    model = model_of(name, peer).eval()
+    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
+    times = []
+
+    class Streamer:
+        def put(self, value):  # with the token on the host
+            times.append(time.perf_counter())
+
+        def end(self):
+            pass
+
+    made = model.generate(
+        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=40, min_new_tokens=40, do_sample=False,
+        cache_implementation=kind, prefill_chunk_size=8192, streamer=Streamer(),
+    )  # fmt: skip
+    between = sorted((after - before) * 1000 for before, after in zip(times[-21:], times[-20:]))
+    return {"ms": between[len(between) // 2], "last_tokens": made[0, -5:].tolist()}
 
 
 class TimeIsUp(Exception):
@@ -234,7 +262,7 @@ def measure(peer, only, seconds, out):
         started = time.monotonic()
         try:
             with limit(seconds):
-                result = {"attention": attention, "train": train, "token": token}[what](peer, *of, int(length))
+                result = {"attention": attention, "train": train, "token": token, "generate": generate}[what](peer, *of, int(length))
         except Exception as error:  # of any kind: the other cases go on
             result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
         if result is None:
