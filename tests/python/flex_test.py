@@ -14,6 +14,7 @@ import pathlib
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,6 +26,7 @@ except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc
 from attnc.torch import BlockMask, and_masks, create_block_mask, flex_attention, translate
+from attnc.torch import kernels
 from torch.nn.attention import flex_attention as flex
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -169,6 +171,21 @@ class FlexTest(unittest.TestCase):
                 self.near(out, expected)
                 del mask
                 gc.collect()
+
+    def test_equal_launches_are_prepared_once(self):
+        for device in self.each_device():
+            mod = Biased(device)
+            mask = create_block_mask(causal, None, None, Q_LEN, KV_LEN, device=device)
+            made = []
+            with unittest.mock.patch.object(kernels, "Call", side_effect=kernels.Call) as call:
+                for seed in (1, 2, 3):
+                    q, k, v = operands(device, seed=seed)
+                    flex_attention(q, k, v, enable_gqa=True).sum().backward()
+                    flex_attention(q, k, v, mod.score, mask, enable_gqa=True).sum().backward()
+                    with torch.no_grad():
+                        flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+                    made.append(call.call_count)
+            self.assertEqual(made[0], made[-1])
 
     def test_trains(self):
         torch.manual_seed(0)

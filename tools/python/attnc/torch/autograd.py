@@ -2,7 +2,7 @@
 
 import torch
 
-from .kernels import ALIGNED, ALIGNMENT, call_of
+from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, made_call
 
 
 def like(tensor, width=None):
@@ -20,13 +20,31 @@ def rows_of(tensor):
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
-def run_forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic, sequences=ALIGNED):
-    out = like(q, v.shape[-1])
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    row_max = torch.empty_like(lse) if wants_max else None
-    call = call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences)
-    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences)
-    return call, out, lse, row_max
+def outcome(q, width, wants_lse=True, wants_max=False):
+    """(out, lse, row_max), uninitialised; None where one is not wanted."""
+    out = torch.empty_like(q) if width == q.shape[-1] else like(q, width)
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32) if wants_lse else None
+    return out, lse, q.new_empty(q.shape[:3], dtype=torch.float32) if wants_max else None
+
+
+def call_of(
+    text, q, k, v, tensors, scalars, *, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, form=None,
+    check=None,
+):  # fmt: skip
+    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then check() is called, for what
+    `form` says of the operands. It takes q, k and v with dense rows, as rows_of() gives them."""
+    kind = kind_of(text, q, k, v, tensors.values(), wants_max, gradients, deterministic, sequences, form)
+    call = found_call(kind)
+    if call is None:
+        if check is not None:
+            check()
+        rows = rows_of(q), rows_of(k), rows_of(v)
+        out = like(rows[0], v.shape[-1])
+        call = made_call(
+            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences
+        )  # fmt: skip
+        call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
+    return call
 
 
 def run_backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED):
@@ -48,12 +66,10 @@ def run_backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
-        text, names, scalars, scale, mask, wants_max, gradients, deterministic, sequences = how
-        tensors = dict(zip(names, captured))
-        call, out, lse, row_max = run_forward(
-            text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic, sequences
-        )
-        ctx.call, ctx.how = call, how
+        call, _, scalars, scale, mask, wants_max, _, sequences = how
+        out, lse, row_max = outcome(q, v.shape[-1], True, wants_max)
+        call.forward(q, k, v, captured, scalars.values(), scale, mask, out, lse, row_max, sequences)
+        ctx.how = how
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
         if row_max is not None:
@@ -64,33 +80,46 @@ class _Attention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_out, d_lse, _):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        _, names, scalars, scale, mask, _, gradients, _, sequences = ctx.how
+        call, names, scalars, scale, mask, _, gradients, sequences = ctx.how
         tensors = dict(zip(names, captured))
         if d_out is None and d_lse is None:
             return (None,) * (4 + len(captured))
         results, found = run_backward(
-            ctx.call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences
+            call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences
         )
         return None, *results, *(found.get(name) for name in names)
 
 
-def attend(text, q, k, v, tensors, scalars, scale, *, mask=None, wants_max=False, sequences=ALIGNED):
+_current_device = getattr(torch._C, "_cuda_getDevice", None)
+
+
+def attend(
+    text, q, k, v, tensors, scalars, scale, *, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, form=None,
+    check=None,
+):  # fmt: skip
     """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
-    where `sequences` has lengths of a cache."""
-    q, k, v = rows_of(q), rows_of(k), rows_of(v)
-    if q.is_cuda and q.device.index != torch.cuda.current_device():
+    where `sequences` has lengths of a cache. lse may be None unless it is wanted. `form` and `check`: as of call_of()."""
+    if q.is_cuda and q.get_device() != _current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
             return attend(
-                text, q, k, v, tensors, scalars, scale, mask=mask, wants_max=wants_max, sequences=sequences
-            )
-    needs = torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or v.requires_grad or any(x.requires_grad for x in tensors.values())
-    )
-    if not needs:
-        return run_forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, None, False, sequences)[1:]
-    gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
-    how = (
-        text, tuple(tensors), scalars, scale, mask, wants_max, gradients, torch.are_deterministic_algorithms_enabled(),
-        sequences,
+                text, q, k, v, tensors, scalars, scale, mask=mask, wants_lse=wants_lse, wants_max=wants_max,
+                sequences=sequences, form=form, check=check,
+            )  # fmt: skip
+    gradients, deterministic = None, False
+    if torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad or any([x.requires_grad for x in tensors.values()])
+    ):
+        gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    call = call_of(
+        text, q, k, v, tensors, scalars, wants_max=wants_max, gradients=gradients, deterministic=deterministic,
+        sequences=sequences, form=form, check=check,
     )  # fmt: skip
-    return _Attention.apply(how, q, k, v, *tensors.values())
+    if call.needs_rows:
+        q, k, v = rows_of(q), rows_of(k), rows_of(v)
+    if gradients is not None:
+        how = call, tuple(tensors), scalars, scale, mask, wants_max, gradients, sequences
+        return _Attention.apply(how, q, k, v, *tensors.values())
+    out, lse, row_max = outcome(q, v.shape[-1], wants_lse, wants_max)
+    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences)
+    return out, lse, row_max

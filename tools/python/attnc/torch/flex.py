@@ -15,12 +15,6 @@ AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOut
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
-def _place(tensor):
-    """Its device; of a GPU the number, which is quicker to get."""
-    return tensor.get_device() if tensor.is_cuda else tensor.device
-
-
-
 def _check(query, key, value, enable_gqa, block_mask):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
@@ -50,22 +44,6 @@ def _check(query, key, value, enable_gqa, block_mask):
             f"block_mask is of {lengths[0]} queries and {lengths[1]} keys, the operands have {query.shape[2]} and "
             f"{key.shape[2]}: create one of these lengths, or use block_mask._adjust(q_len, kv_len)"
         )
-
-
-_checked = set()  # kinds of operands that are known to fit
-
-
-def _check_once(query, key, value, enable_gqa, block_mask):
-    of_mask = None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
-    kind = (
-        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, _place(query), _place(key),
-        _place(value), enable_gqa, of_mask,
-    )  # fmt: skip
-    if kind not in _checked:
-        _check(query, key, value, enable_gqa, block_mask)
-        if len(_checked) >= 4096:
-            _checked.clear()
-        _checked.add(kind)
 
 
 def _covers_all(block_mask):
@@ -104,10 +82,6 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
     if _is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    if torch.compiler.is_compiling():
-        _check(query, key, value, enable_gqa, block_mask)
-    else:
-        _check_once(query, key, value, enable_gqa, block_mask)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
     mask_mod = None
@@ -117,18 +91,23 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
         mask_mod = (
             None if block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask) else mask_mod_of(block_mask)
         )
+    if not query.dim() == key.dim() == value.dim() == 4:
+        _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
     scale = head_dim**-0.5 if scale is None else float(scale)
     wants_max = return_aux is not None and return_aux.max_scores
     if torch.compiler.is_compiling():
+        _check(query, key, value, enable_gqa, block_mask)
         out, lse, row_max = attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max)
     else:
         translation = translate(
             score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
         )
+        form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
         out, lse, row_max = attend(
             translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
-            wants_max=wants_max,
+            wants_lse=return_lse or return_aux is not None, wants_max=wants_max, form=form,
+            check=lambda: _check(query, key, value, enable_gqa, block_mask),
         )  # fmt: skip
     if return_aux is not None:
         return out, AuxOutput(

@@ -2,8 +2,8 @@
 
 import torch
 
-from .autograd import like, run_backward, run_forward
-from .kernels import ANEW, Sequences, call_of, mod_of
+from .autograd import call_of, outcome, run_backward
+from .kernels import ANEW, Sequences, mod_of
 
 
 def _captured(text, captured, scalars):
@@ -25,19 +25,22 @@ def attention_op(
     """(out, lse, row_max) of a mod in IR text; row_max is empty unless `wants_max`. Captured tensors and scalars come in
     the order in which the text declares them. `wanted`: names of the captured tensors that want gradients, with spaces
     between them; None: nothing has one. `kv_lengths`: i32 [B], of a cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose
-    longest sequence has `longest` rows (0: not known)."""
+    longest sequence has `longest` rows (0: not known). Rows of q, k and v are dense."""
     tensors, numbers = _captured(text, captured, scalars)
-    _, out, lse, row_max = run_forward(
-        text, q, k, v, tensors, numbers, scale, ANEW, wants_max, None if wanted is None else tuple(wanted.split()),
-        torch.are_deterministic_algorithms_enabled(), _sequences(kv_lengths, cu_seqlens, longest),
+    gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
+    call = call_of(
+        text, q, k, v, tensors, numbers, wants_max=wants_max, gradients=gradients, sequences=sequences,
+        deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
+    out, lse, row_max = outcome(q, v.shape[-1], True, wants_max)
+    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, sequences)
     return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
 @attention_op.register_fake
 def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
+    out, lse, row_max = outcome(q, v.shape[-1], True, wants_max)
+    return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
 @torch.library.custom_op("attnc::attention_backward", mutates_args=())
@@ -49,8 +52,10 @@ def attention_backward_op(
     """Gradients of q, k and v, and of the captured tensors `wanted`."""
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    call = call_of(text, q, k, v, tensors, numbers, out, False, gradients, deterministic, sequences)
+    call = call_of(
+        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
     results, found = run_backward(
         call, q, k, v, tensors, numbers, scale, ANEW, out, lse, d_out, d_lse, gradients, sequences
     )  # fmt: skip
