@@ -2,17 +2,7 @@
 
 import torch
 
-from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, made_call
-
-
-def like(tensor, width=None):
-    """An uninitialised tensor of the shape, with dense strides in the same order; of another last extent."""
-    if width is None or width == tensor.shape[-1]:
-        return torch.empty_like(tensor)
-    order = sorted(range(3), key=lambda axis: -tensor.stride(axis))
-    shape = [*(tensor.shape[axis] for axis in order), width]
-    back = [order.index(axis) for axis in range(3)]
-    return tensor.new_empty(shape).permute(*back, 3)
+from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, like, made_call
 
 
 def rows_of(tensor):
@@ -20,15 +10,8 @@ def rows_of(tensor):
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
-def outcome(q, width, wants_lse=True, wants_max=False):
-    """(out, lse, row_max), uninitialised; None where one is not wanted."""
-    out = torch.empty_like(q) if width == q.shape[-1] else like(q, width)
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32) if wants_lse else None
-    return out, lse, q.new_empty(q.shape[:3], dtype=torch.float32) if wants_max else None
-
-
 def call_of(
-    text, q, k, v, tensors, scalars, *, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, form=None,
+    text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, form=None,
     check=None,
 ):  # fmt: skip
     """The call of operands of this kind; made, and its kernels compiled, if there was none. Then check() is called, for what
@@ -67,7 +50,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
         call, _, scalars, scale, mask, wants_max, _, sequences = how
-        out, lse, row_max = outcome(q, v.shape[-1], True, wants_max)
+        out, lse, row_max = call.outcome(q, v, True, wants_max)
         call.forward(q, k, v, captured, scalars.values(), scale, mask, out, lse, row_max, sequences)
         ctx.how = how
         ctx.save_for_backward(q, k, v, out, lse, *captured)
@@ -107,19 +90,18 @@ def attend(
             )  # fmt: skip
     gradients, deterministic = None, False
     if torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or v.requires_grad or any([x.requires_grad for x in tensors.values()])
+        q.requires_grad or k.requires_grad or v.requires_grad or tensors and any([x.requires_grad for x in tensors.values()])
     ):
         gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
         deterministic = torch.are_deterministic_algorithms_enabled()
     call = call_of(
-        text, q, k, v, tensors, scalars, wants_max=wants_max, gradients=gradients, deterministic=deterministic,
-        sequences=sequences, form=form, check=check,
+        text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, form, check
     )  # fmt: skip
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if gradients is not None:
         how = call, tuple(tensors), scalars, scale, mask, wants_max, gradients, sequences
         return _Attention.apply(how, q, k, v, *tensors.values())
-    out, lse, row_max = outcome(q, v.shape[-1], wants_lse, wants_max)
+    out, lse, row_max = call.outcome(q, v, wants_lse, wants_max)
     call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences)
     return out, lse, row_max

@@ -72,13 +72,11 @@ def flex_attention(
     `kernel_options` are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod that
     cannot be translated.
     """
-    arguments = query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux
-    if torch.compiler.is_compiling() and not is_traced:  # the graph is broken here
-        return _outside_of_graphs(*arguments)
-    return _flex_attention(*arguments)
-
-
-def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux):
+    is_traced_here = torch.compiler.is_compiling()
+    if is_traced_here and not is_traced:  # the graph is broken here
+        return _outside_of_graphs(
+            query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux=return_aux
+        )
     if _is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -96,7 +94,7 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
     batch, heads, q_len, head_dim = query.shape
     scale = head_dim**-0.5 if scale is None else float(scale)
     wants_max = return_aux is not None and return_aux.max_scores
-    if torch.compiler.is_compiling():
+    if is_traced_here:
         _check(query, key, value, enable_gqa, block_mask)
         out, lse, row_max = attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max)
     else:
@@ -117,4 +115,4 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
 
 
 # torch.compiler.disable, which loads the compiler when it is first called.
-_outside_of_graphs = torch._disable_dynamo(_flex_attention)
+_outside_of_graphs = torch._disable_dynamo(flex_attention)

@@ -10,7 +10,7 @@ import functools
 import threading
 import typing
 import weakref
-from ctypes import byref, c_size_t, pointer
+from ctypes import addressof, byref, c_size_t, pointer
 
 import torch
 
@@ -90,6 +90,16 @@ ALIGNED = Sequences()  # query i stands at key i
 ANEW = object()  # for a mask: a launch has a workspace of its own, as those in graphs must, which are replayed
 
 
+def like(tensor, width=None):
+    """An uninitialised tensor of the shape, with dense strides in the same order; of another last extent."""
+    if width is None or width == tensor.shape[-1]:
+        return torch.empty_like(tensor)
+    order = sorted(range(3), key=lambda axis: -tensor.stride(axis))
+    shape = [*(tensor.shape[axis] for axis in order), width]
+    back = [order.index(axis) for axis in range(3)]
+    return tensor.new_empty(shape).permute(*back, 3)
+
+
 class Call:
     """Forward, and backward where gradients are wanted, of operands of one kind."""
 
@@ -98,7 +108,8 @@ class Call:
         the names of captures that want one."""
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
-        rows = torch.empty(q.shape[:3], dtype=torch.float32, device="meta")
+        self.rows, self.is_like_q = tuple(q.shape[:3]), v.shape[-1] == q.shape[-1]
+        rows = torch.empty(self.rows, dtype=torch.float32, device="meta")
         self.of_sequences = [place for place, item in enumerate(sequences) if _is_tensor(item)]
         given = [sequences[place] for place in self.of_sequences]
         # In the order in which forward() and backward() set their addresses.
@@ -114,6 +125,7 @@ class Call:
             setattr(self.operands, _MEMBERS[place], at)
         self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if wants_max else None)
         self.without_lse = c.Outputs(out=out_at, row_max=max_at if wants_max else None)
+        self.at = [addressof(x) for x in (self.operands, self.outputs, self.without_lse)]
         if gradients is not None:
             # Gradients are dense, and ordered as what they belong to.
             dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
@@ -141,7 +153,7 @@ class Call:
         )
         size = c_size_t()
         check(library().attnc_prepared_workspace_bytes(self.prepared.address, byref(size)))
-        self.device, self.workspace_bytes, self.workspaces = device, size.value, {}
+        self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
 
     def _workspace(self, stream, mask):
         """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
@@ -160,9 +172,10 @@ class Call:
         return space, found
 
     def _launch(self, function, operands, outputs, mask):
-        stream = _current_stream(self.device.index)
+        """By addresses of structs."""
+        stream = _current_stream(self.device_index)
         space, _held = self._workspace(stream, mask) if self.workspace_bytes else (None, None)
-        status = function(self.prepared.address, byref(operands), byref(outputs), space, stream)
+        status = function(self.prepared.address, operands, outputs, space, stream)
         if status:
             check(status)
 
@@ -180,15 +193,22 @@ class Call:
             self.captures.set(scalars)
         self.operands.scale = scale
 
+    def outcome(self, q, v, wants_lse, wants_max):
+        """(out, lse, row_max), uninitialised; None where one is not wanted."""
+        out = torch.empty_like(q) if self.is_like_q else like(q, v.shape[-1])
+        lse = q.new_empty(self.rows, dtype=torch.float32) if wants_lse else None
+        return out, lse, q.new_empty(self.rows, dtype=torch.float32) if wants_max else None
+
     def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences):
         """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
         with self.lock:
             self._set(q, k, v, out, lse, row_max, sequences, tensors, scalars, scale)
-            outputs = self.outputs if lse is not None else self.without_lse
+            operands, with_lse, without_lse = self.at
+            outputs = without_lse if lse is None else with_lse
             if self.is_on_gpu:
-                self._launch(library().attnc_prepared_launch, self.operands, outputs, mask)
+                self._launch(library().attnc_prepared_launch, operands, outputs, mask)
             else:
-                check(library().attnc_compute_on_cpu(self.handle, byref(self.operands), byref(outputs)))
+                check(library().attnc_compute_on_cpu(self.handle, operands, outputs))
 
     def backward(self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences):
         """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
@@ -200,9 +220,11 @@ class Call:
                 [0 if x is None else x.data_ptr() for x in (d_lse, d_out, *results, *gradients)]
             )
             if self.is_on_gpu:
-                self._launch(library().attnc_prepared_launch_backward, operands, outputs, mask)
+                launch = library().attnc_prepared_launch_backward
+                self._launch(launch, addressof(operands), addressof(outputs), mask)
             else:
-                check(library().attnc_compute_backward_on_cpu(self.handle, byref(operands), byref(outputs)))
+                compute = library().attnc_compute_backward_on_cpu
+                check(compute(self.handle, addressof(operands), addressof(outputs)))
 
 
 def _is_tensor(item):

@@ -2,8 +2,8 @@
 
 import torch
 
-from .autograd import call_of, outcome, run_backward
-from .kernels import ANEW, Sequences, mod_of
+from .autograd import call_of, run_backward
+from .kernels import ANEW, Sequences, like, mod_of
 
 
 def _captured(text, captured, scalars):
@@ -32,15 +32,15 @@ def attention_op(
         text, q, k, v, tensors, numbers, wants_max=wants_max, gradients=gradients, sequences=sequences,
         deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
-    out, lse, row_max = outcome(q, v.shape[-1], True, wants_max)
+    out, lse, row_max = call.outcome(q, v, True, wants_max)
     call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, sequences)
     return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
 @attention_op.register_fake
 def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
-    out, lse, row_max = outcome(q, v.shape[-1], True, wants_max)
-    return out, lse, lse.new_empty(0) if row_max is None else row_max
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
 
 
 @torch.library.custom_op("attnc::attention_backward", mutates_args=())
