@@ -3,8 +3,8 @@
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
 
-A case is `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens; documents are
-packed in the first two. `generate` compiles what transformers compiles by itself: models with a static cache.
+A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens; documents are
+packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what transformers compiles by itself: models with a static cache.
 Each implementation has a process of its own, in which each case has a time limit. A result is one JSON line: `id`, `peer`
 and `ms`, or `error`. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
 """
@@ -49,6 +49,7 @@ COMMON = {"vocab_size": 8192, "max_position_embeddings": 131072, "use_cache": Tr
 
 def cases():
     """Ids, the most important first."""
+    yield "host-128"
     yield from (f"attention-{length}" for length in LENGTHS)
     yield f"train-llama-{LENGTHS[0]}"
     yield f"token-llama-dynamic-{CACHES[0]}"
@@ -86,6 +87,45 @@ def median_ms(run, repetitions=10, warm_up=3):
         if step >= warm_up:
             times.append(start.elapsed_time(end))
     return sorted(times)[len(times) // 2]
+
+
+def host(peer, length):
+    """Microseconds of calls whose kernels take less than the calls."""
+    import torch
+
+    if peer != "attnc":
+        return None
+    from attnc.torch import create_block_mask, flex_attention, translate
+
+    q, k, v = (torch.randn(1, 8, length, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    slopes = torch.rand(8, device="cuda")
+    causal = lambda b, h, q_idx, kv_idx: q_idx >= kv_idx  # noqa: E731
+    alibi = lambda score, b, h, q_idx, kv_idx: score + slopes[h] * (kv_idx - q_idx)  # noqa: E731
+    mask = create_block_mask(causal, None, None, length, length, device="cuda")
+
+    def us(call):
+        best = float("inf")
+        for _ in range(30):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(100):
+                call()
+            best = min(best, (time.perf_counter() - start) * 1e4)
+        return round(best, 1)
+
+    problem = 1, 8, 8, length, length
+    found = {
+        "look_up_us": us(lambda: translate(alibi, causal, device=q.device, problem=problem)),
+        "noop_us": us(lambda: flex_attention(q, k, v)),
+        "causal_us": us(lambda: flex_attention(q, k, v, block_mask=mask)),
+        "alibi_causal_us": us(lambda: flex_attention(q, k, v, alibi, mask)),
+        "sdpa_us": us(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
+    }
+    q.requires_grad_()
+    out, d_out = flex_attention(q, k, v, alibi, mask), torch.randn_like(q)
+    found["training_forward_us"] = us(lambda: flex_attention(q, k, v, alibi, mask))
+    found["backward_us"] = us(lambda: torch.autograd.grad(out, q, d_out, retain_graph=True))
+    return found
 
 
 def attention(peer, length):
@@ -262,7 +302,7 @@ def measure(peer, only, seconds, out):
         started = time.monotonic()
         try:
             with limit(seconds):
-                result = {"attention": attention, "train": train, "token": token, "generate": generate}[what](peer, *of, int(length))
+                result = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what](peer, *of, int(length))
         except Exception as error:  # of any kind: the other cases go on
             result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
         if result is None:

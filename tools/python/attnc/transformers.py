@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import and_masks
 
 from .torch.autograd import attend
 from .torch.block_mask import BlockMask
-from .torch.flex import flex_attention
+from .torch.flex import autocast, flex_attention
 from .torch.graphs import attend_in_graph, is_traced
 from .torch.kernels import ALIGNED, Sequences
 from .torch.translation import translate
@@ -132,7 +132,7 @@ def attention(
         raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
     starts = kwargs.get("cu_seq_lens_q")
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    bias, mask_mod, block_mask, sequences = position_bias, None, None, None
+    bias, mask_mod, block_mask, sequences = position_bias, None, None, ALIGNED
     if starts is not None and query.shape[0] == 1 and key.shape[2] == query.shape[2]:
         if is_causal:
             mask_mod = _causal if sliding_window is None else _window(sliding_window)
@@ -153,32 +153,50 @@ def attention(
         block_mask = attention_mask  # of PyTorch's
     elif is_causal and query.shape[2] > 1:
         mask_mod = _causal
-    score_mod = _score_mod(softcap, bias)
-    out, lse = _attend(query, key, value, score_mod, mask_mod, block_mask, sequences, scaling)
+    out, lse = _attend(
+        query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None
+    )  # fmt: skip
     if s_aux is not None:
         # A sink is one more score of each row, whose value is 0: weights add up to what is left beside it.
         out = out * torch.sigmoid(lse - s_aux.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 
 
-def _attend(query, key, value, score_mod, mask_mod, block_mask, sequences, scaling):
-    """(out, lse)"""
-    if isinstance(block_mask, Mask) and block_mask.at_end is not None:
+def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
+    """(out, lse), where lse may be None unless it is wanted. `mask`: None, a Mask, or a block mask of PyTorch's."""
+    query, key, value = autocast(query, key, value)
+    is_traced_here = torch.compiler.is_compiling()
+    if is_traced_here and not is_traced:  # the graph is broken here
+        return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
+    if isinstance(mask, Mask):
+        mask_mod = mask.mask_mod
         wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-        if not wants_gradients:  # backward kernels have no lengths
-            (mask_mod, lengths), block_mask = block_mask.at_end, None
+        if mask.at_end is not None and not wants_gradients:  # backward kernels have no lengths
+            mask_mod, lengths = mask.at_end
             sequences = Sequences(kv_lengths=lengths)
-    if block_mask is not None or mask_mod is None and sequences is None:
-        return flex_attention(query, key, value, score_mod, block_mask, scaling, enable_gqa=True, return_lse=True)
+    elif mask is not None:
+        score_mod = _score_mod(softcap, bias)
+        return flex_attention(query, key, value, score_mod, mask, scaling, enable_gqa=True, return_lse=True)
     batch, heads, q_len, head_dim = query.shape
-    sequences, scale = sequences or ALIGNED, head_dim**-0.5 if scaling is None else float(scaling)
-    if torch.compiler.is_compiling() and is_traced:
+    scale = head_dim**-0.5 if scaling is None else float(scaling)
+    if is_traced_here:
+        score_mod = _score_mod(softcap, bias)
         return attend_in_graph(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
     if sequences.cu_q is not None:
         batch = sequences.cu_q.shape[0] - 1
-    translation = translate(
-        score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
-    )
-    return attend(
-        translation.text, query, key, value, translation.tensors, translation.scalars, scale, sequences=sequences
-    )[:2]
+    problem = batch, heads, key.shape[1], q_len, key.shape[2]
+    # A mask is that of all layers, which take what the first one of them translated.
+    kept = mask.__dict__.setdefault("_translations", {}) if isinstance(mask, Mask) and bias is None else {}
+    place = softcap, id(mask_mod), query.device, problem
+    translation = kept.get(place)
+    if translation is None:
+        translation = translate(_score_mod(softcap, bias), mask_mod, device=query.device, problem=problem)
+        kept[place] = translation
+    out, lse, _ = attend(
+        translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=mask,
+        wants_lse=wants_lse, sequences=sequences,
+    )  # fmt: skip
+    return out, lse
+
+
+_attend_outside = torch._disable_dynamo(_attend)

@@ -15,6 +15,14 @@ AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOut
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
+def autocast(query, key, value):
+    """What torch.autocast makes of them."""
+    if not (_is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type)):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(query.device.type)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
 def _check(query, key, value, enable_gqa, block_mask):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dim() != 4:
@@ -77,9 +85,7 @@ def flex_attention(
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux=return_aux
         )
-    if _is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type):
-        dtype = torch.get_autocast_dtype(query.device.type)
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    query, key, value = autocast(query, key, value)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
     mask_mod = None
