@@ -27,6 +27,7 @@ except ImportError as error:
 import attnc
 from attnc.torch import BlockMask, and_masks, create_block_mask, flex_attention, translate
 from attnc.torch import kernels
+from attnc.torch.block_mask import mask_mod_of
 from torch.nn.attention import flex_attention as flex
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -125,10 +126,7 @@ class FlexTest(unittest.TestCase):
 
     def test_block_masks_of_pytorch(self):
         for device in self.each_device():
-            q, k, v = operands(device, requires_grad=False, q_len=KV_LEN)
             made = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device)
-            expected, _ = by_definition(None, causal, q.cpu(), k.cpu(), v.cpu())
-            self.near(flex_attention(q, k, v, block_mask=made, enable_gqa=True), expected)
             # Lists of one's own leave blocks out, and full blocks skip mask_mod.
             count = torch.tensor([[[1, 1]]], dtype=torch.int32, device=device)
             partial = torch.tensor([[[[0, 1], [1, 0]]]], dtype=torch.int32, device=device)
@@ -136,12 +134,29 @@ class FlexTest(unittest.TestCase):
             own = flex.BlockMask.from_kv_blocks(
                 count, partial, count, full, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN)
             )
-
-            def listed(b, h, q, k):
-                return (q // 128 != k // 128) | (q >= k)
-
-            expected, _ = by_definition(None, listed, q.cpu(), k.cpu(), v.cpu())
-            self.near(flex_attention(q, k, v, block_mask=own, enable_gqa=True), expected)
+            alone = flex.BlockMask.from_kv_blocks(count, partial, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN))
+            by_head = flex.create_block_mask(
+                lambda b, h, q, k: (q >= k) | (h == 1), B, H, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=64
+            )
+            small = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=32)
+            self.assertIsNotNone(mask_mod_of(own, KV_LEN, KV_LEN)[1])
+            self.assertIsNone(mask_mod_of(small, KV_LEN, KV_LEN)[1])  # kernels have no such blocks
+            for name, mask, meaning in (
+                ("made", made, causal),
+                ("own", own, lambda b, h, q, k: (q // 128 != k // 128) | (q >= k)),
+                ("alone", alone, lambda b, h, q, k: (q // 128 == k // 128) & (q >= k)),
+                ("by head", by_head, lambda b, h, q, k: (q >= k) | (h == 1)),
+                ("small", small, causal),
+            ):
+                with self.subTest(name):
+                    q, k, v = operands(device, q_len=KV_LEN)
+                    out = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+                    moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
+                    expected, _ = by_definition(None, meaning, *moved)
+                    self.near(out, expected)
+                    grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+                    for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
+                        self.near(x, y)
 
     def test_block_masks_are_what_pytorch_makes(self):
         ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")

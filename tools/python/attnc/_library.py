@@ -69,6 +69,24 @@ class CompilerOptions(Sized):
     )  # fmt: skip
 
 
+class BlockMaskShape(Structure):
+    _fields_ = [
+        ("batch", c_int64), ("heads", c_int64), ("q_len", c_int64), ("kv_len", c_int64), ("q_block", c_int32),
+        ("kv_block", c_int32),
+    ]  # fmt: skip
+
+
+class BlockLists(Structure):
+    _fields_ = [
+        ("partial_count", c_void_p), ("partial_index", c_void_p), ("full_count", c_void_p), ("full_index", c_void_p),
+        ("index_stride", c_int64),
+    ]  # fmt: skip
+
+
+class BlockMaskView(Sized):
+    _fields_ = sized(("shape", BlockMaskShape), ("rows", BlockLists), ("columns", BlockLists))
+
+
 class Operands(Sized):
     _fields_ = sized(
         ("q", POINTER(Tensor)), ("k", POINTER(Tensor)), ("v", POINTER(Tensor)), ("kv_lengths", POINTER(Tensor)),

@@ -11,12 +11,12 @@ def rows_of(tensor):
 
 
 def call_of(
-    text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, form=None,
-    check=None,
+    text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
+    form=None, check=None,
 ):  # fmt: skip
     """The call of operands of this kind; made, and its kernels compiled, if there was none. Then check() is called, for what
     `form` says of the operands. It takes q, k and v with dense rows, as rows_of() gives them."""
-    kind = kind_of(text, q, k, v, tensors.values(), wants_max, gradients, deterministic, sequences, form)
+    kind = kind_of(text, q, k, v, tensors.values(), wants_max, gradients, deterministic, sequences, lists, form)
     call = found_call(kind)
     if call is None:
         if check is not None:
@@ -24,13 +24,15 @@ def call_of(
         rows = rows_of(q), rows_of(k), rows_of(v)
         out = like(rows[0], v.shape[-1])
         call = made_call(
-            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences
+            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists
         )  # fmt: skip
         call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
     return call
 
 
-def run_backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED):
+def run_backward(
+    call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED, lists=None
+):  # fmt: skip
     """(d_q, d_k, d_v), and the gradients of captures, by name."""
     results = [torch.empty_like(x) for x in (q, k, v)]
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
@@ -41,7 +43,7 @@ def run_backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, 
     d_lse = d_lse if d_lse is None else d_lse.contiguous()
     call.backward(
         q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, d_out, d_lse, results, of_captures.values(),
-        sequences,
+        sequences, lists,
     )  # fmt: skip
     return results, of_captures
 
@@ -49,9 +51,9 @@ def run_backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
-        call, _, scalars, scale, mask, wants_max, _, sequences = how
+        call, _, scalars, scale, mask, wants_max, _, sequences, lists = how
         out, lse, row_max = call.outcome(q, v, True, wants_max)
-        call.forward(q, k, v, captured, scalars.values(), scale, mask, out, lse, row_max, sequences)
+        call.forward(q, k, v, captured, scalars.values(), scale, mask, out, lse, row_max, sequences, lists)
         ctx.how = how
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
@@ -63,12 +65,12 @@ class _Attention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_out, d_lse, _):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        call, names, scalars, scale, mask, _, gradients, sequences = ctx.how
+        call, names, scalars, scale, mask, _, gradients, sequences, lists = ctx.how
         tensors = dict(zip(names, captured))
         if d_out is None and d_lse is None:
             return (None,) * (4 + len(captured))
         results, found = run_backward(
-            call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences
+            call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences, lists
         )
         return None, *results, *(found.get(name) for name in names)
 
@@ -77,16 +79,17 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
 def attend(
-    text, q, k, v, tensors, scalars, scale, *, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, form=None,
-    check=None,
+    text, q, k, v, tensors, scalars, scale, *, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
+    form=None, check=None,
 ):  # fmt: skip
     """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
-    where `sequences` has lengths of a cache. lse may be None unless it is wanted. `form` and `check`: as of call_of()."""
+    where `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists`: those of
+    a block mask; its mask_mod counts in blocks that are partial. `form` and `check`: as of call_of()."""
     if q.is_cuda and q.get_device() != _current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
             return attend(
                 text, q, k, v, tensors, scalars, scale, mask=mask, wants_lse=wants_lse, wants_max=wants_max,
-                sequences=sequences, form=form, check=check,
+                sequences=sequences, lists=lists, form=form, check=check,
             )  # fmt: skip
     gradients, deterministic = None, False
     if torch.is_grad_enabled() and (
@@ -95,13 +98,13 @@ def attend(
         gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
         deterministic = torch.are_deterministic_algorithms_enabled()
     call = call_of(
-        text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, form, check
+        text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
     )  # fmt: skip
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if gradients is not None:
-        how = call, tuple(tensors), scalars, scale, mask, wants_max, gradients, sequences
+        how = call, tuple(tensors), scalars, scale, mask, wants_max, gradients, sequences, lists
         return _Attention.apply(how, q, k, v, *tensors.values())
     out, lse, row_max = call.outcome(q, v, wants_lse, wants_max)
-    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences)
+    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences, lists)
     return out, lse, row_max

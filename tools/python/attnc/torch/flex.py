@@ -4,7 +4,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .autograd import attend
-from .block_mask import mask_mod_of
+from .block_mask import has_lists, mask_mod_of
 from .graphs import attend_in_graph, is_traced
 from .translation import translate
 
@@ -46,6 +46,10 @@ def _check(query, key, value, enable_gqa, block_mask):
                 f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal without a block_mask"
             )
         return
+    if has_lists(block_mask) and block_mask.kv_num_blocks.device != query.device:
+        raise ValueError(
+            f"block_mask is on {block_mask.kv_num_blocks.device}, query on {query.device}: use block_mask.to('{query.device}')"
+        )
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise ValueError(
@@ -88,16 +92,15 @@ def flex_attention(
     query, key, value = autocast(query, key, value)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
-    mask_mod = None
-    if block_mask is not None:
-        if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
-            raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
-        mask_mod = (
-            None if block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask) else mask_mod_of(block_mask)
-        )
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
+    mask_mod = lists = None
+    if block_mask is not None:
+        if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
+            raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
+        if block_mask.mask_mod is not flex.noop_mask or not _covers_all(block_mask):
+            mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2])
     scale = head_dim**-0.5 if scale is None else float(scale)
     wants_max = return_aux is not None and return_aux.max_scores
     if is_traced_here:
@@ -110,7 +113,7 @@ def flex_attention(
         form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
         out, lse, row_max = attend(
             translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
-            wants_lse=return_lse or return_aux is not None, wants_max=wants_max, form=form,
+            wants_lse=return_lse or return_aux is not None, wants_max=wants_max, lists=lists, form=form,
             check=lambda: _check(query, key, value, enable_gqa, block_mask),
         )  # fmt: skip
     if return_aux is not None:

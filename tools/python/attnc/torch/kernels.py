@@ -103,9 +103,9 @@ def like(tensor, width=None):
 class Call:
     """Forward, and backward where gradients are wanted, of operands of one kind."""
 
-    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences):
+    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):
         """`tensors` and `scalars`: what the mod captures, by name. `out`: a tensor like the result. `gradients`: None, or
-        the names of captures that want one."""
+        the names of captures that want one. `lists`: None, or those of a block mask."""
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         self.rows, self.is_like_q = tuple(q.shape[:3]), v.shape[-1] == q.shape[-1]
@@ -123,6 +123,10 @@ class Call:
         )  # fmt: skip
         for place, at in zip(self.of_sequences, others):
             setattr(self.operands, _MEMBERS[place], at)
+        self.block_mask = None if lists is None else c.BlockMaskView(shape=c.BlockMaskShape(*lists.shape))
+        if lists is not None:
+            self._set_lists(lists)
+            self.operands.block_mask = addressof(self.block_mask)
         self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if wants_max else None)
         self.without_lse = c.Outputs(out=out_at, row_max=max_at if wants_max else None)
         self.at = [addressof(x) for x in (self.operands, self.outputs, self.without_lse)]
@@ -140,6 +144,12 @@ class Call:
             )
         if self.is_on_gpu:
             self._prepare(q.device, deterministic)
+
+    def _set_lists(self, lists):
+        for group, to in ((lists.rows, self.block_mask.rows), (lists.columns, self.block_mask.columns)):
+            addresses = [0 if x is None else x.data_ptr() for x in group]
+            to.partial_count, to.partial_index, to.full_count, to.full_index = addresses
+            to.index_stride = group[1].shape[-1]
 
     def _prepare(self, device, deterministic):
         options = c.PrepareOptions(deterministic=deterministic)
@@ -179,7 +189,7 @@ class Call:
         if status:
             check(status)
 
-    def _set(self, q, k, v, out, lse, row_max, sequences, tensors, scalars, scale):
+    def _set(self, q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale):
         addresses = [
             q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr(),
             0 if row_max is None else row_max.data_ptr(),
@@ -191,6 +201,8 @@ class Call:
         self.views.set(addresses)
         if scalars:
             self.captures.set(scalars)
+        if lists is not None:
+            self._set_lists(lists)
         self.operands.scale = scale
 
     def outcome(self, q, v, wants_lse, wants_max):
@@ -199,10 +211,10 @@ class Call:
         lse = q.new_empty(self.rows, dtype=torch.float32) if wants_lse else None
         return out, lse, q.new_empty(self.rows, dtype=torch.float32) if wants_max else None
 
-    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences):
+    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
         """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
         with self.lock:
-            self._set(q, k, v, out, lse, row_max, sequences, tensors, scalars, scale)
+            self._set(q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale)
             operands, with_lse, without_lse = self.at
             outputs = without_lse if lse is None else with_lse
             if self.is_on_gpu:
@@ -210,11 +222,13 @@ class Call:
             else:
                 check(library().attnc_compute_on_cpu(self.handle, operands, outputs))
 
-    def backward(self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences):
+    def backward(
+        self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences, lists
+    ):
         """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
         operands, outputs = self.backward_operands, self.backward_outputs
         with self.lock:
-            self._set(q, k, v, out, lse, None, sequences, tensors, scalars, scale)
+            self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
             operands.d_lse = None if d_lse is None else self.d_lse_at
             self.backward_views.set(
                 [0 if x is None else x.data_ptr() for x in (d_lse, d_out, *results, *gradients)]
@@ -235,7 +249,7 @@ _calls = {}
 _of_caches = {}  # kind of a call over a cache, whatever the number of its rows -> key of the newest one
 
 
-def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, form):
+def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form):
     """What a call is made for. Kernels may depend on strides, and on how addresses are aligned. `form`: whatever else was
     checked of it."""
     offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
@@ -245,6 +259,7 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
         text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
         k.device, v.device, offsets, wants_max, gradients, deterministic, form,
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors]),
+        lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED and tuple([item.shape if _is_tensor(item) else item for item in sequences]),
     )  # fmt: skip
 
@@ -254,12 +269,12 @@ def found_call(kind):
     return _calls.get(kind)
 
 
-def made_call(kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences):
+def made_call(kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):
     """Makes it, and compiles its kernels."""
     if len(_calls) >= _MOST_KEPT:
         _calls.clear()
         _of_caches.clear()
-    call = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences)
+    call = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists)
     _calls[kind] = call
     if sequences.kv_lengths is not None:
         # A cache that grows has another kind at each token; workspaces of those before would stay.

@@ -33,7 +33,7 @@ def attention_op(
         deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
     )  # fmt: skip
     out, lse, row_max = call.outcome(q, v, True, wants_max)
-    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, sequences)
+    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, sequences, None)
     return out, lse, lse.new_empty(0) if row_max is None else row_max
 
 
