@@ -6,6 +6,8 @@
 Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch or transformers is not installed.
 """
 
+import contextlib
+import io
 import os
 import pathlib
 import sys
@@ -195,6 +197,14 @@ class TransformersTest(unittest.TestCase):
             for mask in (seen, added):
                 actual = model_of("llama", device)(tokens(device), attention_mask=mask, use_cache=False).logits
                 self.near(actual, expected)
+
+    def test_the_example_of_the_readme(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        example = text.partition("transformers_test.py -->\n```python\n")[2].partition("```")[0]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example, "README.md", "exec"), {})
+        self.assertIn("[1, 25]", printed.getvalue())
 
     def test_dropout_is_refused(self):
         torch.manual_seed(1)
