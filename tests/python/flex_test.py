@@ -14,6 +14,7 @@ import pathlib
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,6 +26,8 @@ except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc
 from attnc.torch import BlockMask, and_masks, create_block_mask, flex_attention, translate
+from attnc.torch import kernels
+from attnc.torch.block_mask import mask_mod_of
 from torch.nn.attention import flex_attention as flex
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -123,10 +126,7 @@ class FlexTest(unittest.TestCase):
 
     def test_block_masks_of_pytorch(self):
         for device in self.each_device():
-            q, k, v = operands(device, requires_grad=False, q_len=KV_LEN)
             made = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device)
-            expected, _ = by_definition(None, causal, q.cpu(), k.cpu(), v.cpu())
-            self.near(flex_attention(q, k, v, block_mask=made, enable_gqa=True), expected)
             # Lists of one's own leave blocks out, and full blocks skip mask_mod.
             count = torch.tensor([[[1, 1]]], dtype=torch.int32, device=device)
             partial = torch.tensor([[[[0, 1], [1, 0]]]], dtype=torch.int32, device=device)
@@ -134,12 +134,29 @@ class FlexTest(unittest.TestCase):
             own = flex.BlockMask.from_kv_blocks(
                 count, partial, count, full, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN)
             )
-
-            def listed(b, h, q, k):
-                return (q // 128 != k // 128) | (q >= k)
-
-            expected, _ = by_definition(None, listed, q.cpu(), k.cpu(), v.cpu())
-            self.near(flex_attention(q, k, v, block_mask=own, enable_gqa=True), expected)
+            alone = flex.BlockMask.from_kv_blocks(count, partial, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN))
+            by_head = flex.create_block_mask(
+                lambda b, h, q, k: (q >= k) | (h == 1), B, H, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=64
+            )
+            small = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=32)
+            self.assertIsNotNone(mask_mod_of(own, KV_LEN, KV_LEN)[1])
+            self.assertIsNone(mask_mod_of(small, KV_LEN, KV_LEN)[1])  # kernels have no such blocks
+            for name, mask, meaning in (
+                ("made", made, causal),
+                ("own", own, lambda b, h, q, k: (q // 128 != k // 128) | (q >= k)),
+                ("alone", alone, lambda b, h, q, k: (q // 128 == k // 128) & (q >= k)),
+                ("by head", by_head, lambda b, h, q, k: (q >= k) | (h == 1)),
+                ("small", small, causal),
+            ):
+                with self.subTest(name):
+                    q, k, v = operands(device, q_len=KV_LEN)
+                    out = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+                    moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
+                    expected, _ = by_definition(None, meaning, *moved)
+                    self.near(out, expected)
+                    grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+                    for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
+                        self.near(x, y)
 
     def test_block_masks_are_what_pytorch_makes(self):
         ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")
@@ -169,6 +186,21 @@ class FlexTest(unittest.TestCase):
                 self.near(out, expected)
                 del mask
                 gc.collect()
+
+    def test_equal_launches_are_prepared_once(self):
+        for device in self.each_device():
+            mod = Biased(device)
+            mask = create_block_mask(causal, None, None, Q_LEN, KV_LEN, device=device)
+            made = []
+            with unittest.mock.patch.object(kernels, "Call", side_effect=kernels.Call) as call:
+                for seed in (1, 2, 3):
+                    q, k, v = operands(device, seed=seed)
+                    flex_attention(q, k, v, enable_gqa=True).sum().backward()
+                    flex_attention(q, k, v, mod.score, mask, enable_gqa=True).sum().backward()
+                    with torch.no_grad():
+                        flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+                    made.append(call.call_count)
+            self.assertEqual(made[0], made[-1])
 
     def test_trains(self):
         torch.manual_seed(0)
@@ -205,26 +237,119 @@ class FlexTest(unittest.TestCase):
                 self.assertEqual(flex_attention(q, k, v, enable_gqa=True).dtype, torch.bfloat16)
 
     def test_inside_of_compiled_models(self):
+        """Closures over tensors of the graph, over parameters, and over tensors outside; in one graph."""
+        for device in self.each_device():
+            mod = Biased(device)
+            q, k, v = operands(device)
+
+            def model(q, k, v, gain):
+                mask = create_block_mask(lambda b, h, q, k: q - k < 70, None, None, Q_LEN, KV_LEN, device=device)
+                factor = gain.exp()
+                scored = lambda s, b, h, q, k: mod.score(s, b, h, q, k) * factor[h]  # noqa: E731
+                out, lse = flex_attention(q * 2, k, v, scored, mask, enable_gqa=True, return_lse=True)
+                return out + lse.unsqueeze(-1)
+
+            gain = torch.linspace(-1, 1, H, device=device).requires_grad_()
+            leaves = q, k, v, gain, mod.table, mod.cap
+            expected = model(q, k, v, gain)
+            wanted = torch.autograd.grad(expected.square().sum(), leaves)
+            for backend in ("eager", "aot_eager", *["inductor"] * (device == "cuda")):
+                with self.subTest(backend):
+                    torch._dynamo.reset()
+                    actual = torch.compile(model, backend=backend, fullgraph=True)(q, k, v, gain)
+                    self.assertEqual(actual.stride(), expected.stride())
+                    self.near(actual, expected)
+                    for x, y in zip(torch.autograd.grad(actual.square().sum(), leaves), wanted):
+                        self.near(x, y)
+
+    def test_inside_of_compiled_models_without_gradients(self):
         q, k, v = operands("cpu", requires_grad=False)
+        made = flex.create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")
 
-        @torch.compile(backend="aot_eager")
-        def model(q, k, v):
-            return flex_attention(q * 2, k, v, lambda s, b, h, q, k: s * 0.5, enable_gqa=True) + 1
+        def model(q, k, v, mask):
+            out, aux = flex_attention(
+                q, k, v, block_mask=mask, enable_gqa=True, return_aux=flex.AuxRequest(lse=True, max_scores=True)
+            )
+            return out, aux.lse, aux.max_scores
 
-        expected, _ = by_definition(None, None, q, k, v)
-        self.near(model(q, k, v) - 1, expected)
+        expected = model(q, k, v, made)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        for mask in (made, create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")):
+            for mode in (torch.no_grad, torch.inference_mode):
+                with self.subTest(mode), mode():
+                    for x, y in zip(compiled(q, k, v, mask), expected):
+                        self.near(x, y)
+
+    def test_lengths_and_numbers_that_change_in_a_graph(self):
+        torch._dynamo.reset()
+        table = torch.randn(400, generator=torch.Generator().manual_seed(4))
+
+        def mod(window):
+            return lambda s, b, h, q, k: torch.where(q - k < window, s + table[(q - k).abs()], s / 2)
+
+        @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+        def model(q, k, v, window):
+            return flex_attention(q, k, v, mod(window), enable_gqa=True)
+
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for length in (64, 100, 131):
+                q, k, v = operands("cpu", requires_grad=False, q_len=length, kv_len=length)
+                expected, _ = by_definition(mod(length // 3), None, q, k, v)
+                self.near(model(q, k, v, length // 3), expected)
+
+    @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
+    def test_cuda_graphs(self):
+        """A graph of eager calls, and those of a compiled model; with other numbers, masks and neighbours at each replay."""
+        mod = Biased("cuda")
+        window = torch.tensor(20, device="cuda")
+        q, k, v = operands("cuda", torch.bfloat16, q_len=KV_LEN)
+
+        def step(q, k, v):
+            mask = create_block_mask(lambda b, h, q, k: (q - k).abs() < window, None, None, KV_LEN, KV_LEN, device="cuda")
+            out = flex_attention(q, k, v, mod.score, mask, enable_gqa=True)
+            return out, *torch.autograd.grad(out.float().square().sum(), (q, k, v, mod.table))
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            step(q, k, v)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = step(q, k, v)
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda q, k, v: flex_attention(
+                q, k, v, mod.score,
+                create_block_mask(lambda b, h, q, k: (q - k).abs() < window, None, None, KV_LEN, KV_LEN, device="cuda"),
+                enable_gqa=True,
+            ),
+            mode="reduce-overhead",
+            fullgraph=True,
+        )  # fmt: skip
+        for size in (20, 3, 90):
+            window.fill_(size)
+            with torch.no_grad():
+                q.normal_()
+                flex_attention(q, k, v, enable_gqa=True)  # another launch on this stream between
+            graph.replay()
+            for x, y in zip(results, step(q, k, v)):
+                self.near(x, y, 2e-3)
+            with torch.no_grad():
+                self.near(compiled(q, k, v), results[0], 2e-3)
 
     def test_the_operator(self):
         q, k, v = operands("cpu")
         mod = Biased("cpu")
         translation = translate(mod.score, problem=(B, H, HKV, Q_LEN, KV_LEN))
         names = [capture.name for capture in attnc.Mod.parse_ir(translation.text).captures]
-        captured = [translation.tensors[name] for name in names]
+        captured, wanted = [translation.tensors[name] for name in names], " ".join(names)
 
         def call(q, k, v):
-            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, True)
+            return torch.ops.attnc.attention(translation.text, q, k, v, captured, [], D**-0.5, wanted, False, None, None, 0)
 
-        out, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
+        out, _, _ = torch.compile(call, backend="aot_eager", fullgraph=True)(q, k, v)
         expected, _ = by_definition(mod.score, None, q, k, v)
         self.near(out, expected)
         actual = torch.autograd.grad(out.sum(), (q, mod.table))

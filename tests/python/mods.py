@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks
 
 CASES = {}
+FORMULAS = set()  # names of those that take numbers of small positions
 GLOBAL_WINDOW = 11
 
 
@@ -25,16 +26,24 @@ class Env:
     HKV: int = 2
     Q_LEN: int = 40
     KV_LEN: int = 48
-    generator: torch.Generator = dataclasses.field(default_factory=lambda: torch.Generator().manual_seed(5))
+    generator: torch.Generator = dataclasses.field(default_factory=lambda: torch.Generator("cpu").manual_seed(5))
+
+    def _drawn(self, draw, *args, dtype=None):
+        """On the default device; the same on all devices."""
+        return draw(*args, generator=self.generator, device="cpu").to(torch.get_default_device(), dtype)
 
     def normal(self, *shape, dtype=torch.float32):
-        return (torch.randn(shape, generator=self.generator) / 2).to(dtype)
+        return (self._drawn(torch.randn, shape) / 2).to(dtype)
 
     def ints(self, *shape, below, dtype=torch.int64):
-        return torch.randint(0, below, shape, generator=self.generator).to(dtype)
+        return self._drawn(torch.randint, 0, below, shape, dtype=dtype)
+
+    def flags(self, *shape, share):
+        """True for a share of all elements."""
+        return self._drawn(torch.rand, shape) < share
 
     def documents(self, *shape, dtype=torch.int64):
-        return (torch.rand(shape, generator=self.generator) < 0.15).cumsum(-1).to(dtype)
+        return self.flags(*shape, share=0.15).cumsum(-1).to(dtype)
 
 
 def case(make):
@@ -46,6 +55,7 @@ def scores(table):
     """One case for each formula of a score."""
     for name, function in table.items():
         CASES[name] = lambda env, function=function: function
+    FORMULAS.update(table)
     return table
 
 
@@ -238,9 +248,8 @@ def t5_buckets(env):
 
 @case
 def embedding_of_distance(env):
-    embedding = torch.nn.Embedding(64, env.H)
-    torch.nn.init.normal_(embedding.weight, generator=env.generator)
-    return lambda score, b, h, q, k: score + F.embedding((q - k).abs(), embedding.weight)[h]
+    weight = torch.nn.Parameter(env.normal(env.KV_LEN, env.H))
+    return lambda score, b, h, q, k: score + F.embedding((q - k).abs(), weight)[h]
 
 
 @case
@@ -377,7 +386,7 @@ def lengths_of_batches(env):
 
 @case
 def mask_tensor(env):
-    keep = torch.rand(env.B, env.Q_LEN, env.KV_LEN, generator=env.generator) < 0.6
+    keep = env.flags(env.B, env.Q_LEN, env.KV_LEN, share=0.6)
     return None, lambda b, h, q, k: keep[b, q, k]
 
 
@@ -393,13 +402,13 @@ def small_dtypes(env):
 
 @case
 def any_of_rows(env):
-    flags = torch.rand(env.KV_LEN, 5, generator=env.generator) < 0.4
+    flags = env.flags(env.KV_LEN, 5, share=0.4)
     return None, lambda b, h, q, k: (flags[q] & flags[k]).any(-1) | flags[k].all() | (q == k)
 
 
 @case
 def any_of_long_rows(env):
-    flags = torch.rand(env.KV_LEN, 33, generator=env.generator) < 0.1
+    flags = env.flags(env.KV_LEN, 33, share=0.1)
     return None, lambda b, h, q, k: (flags[q] & flags[k]).any(dim=-1) | (q == k) | (flags[k].sum(-1) > 5)
 
 

@@ -69,11 +69,33 @@ class CompilerOptions(Sized):
     )  # fmt: skip
 
 
+class BlockMaskShape(Structure):
+    _fields_ = [
+        ("batch", c_int64), ("heads", c_int64), ("q_len", c_int64), ("kv_len", c_int64), ("q_block", c_int32),
+        ("kv_block", c_int32),
+    ]  # fmt: skip
+
+
+class BlockLists(Structure):
+    _fields_ = [
+        ("partial_count", c_void_p), ("partial_index", c_void_p), ("full_count", c_void_p), ("full_index", c_void_p),
+        ("index_stride", c_int64),
+    ]  # fmt: skip
+
+
+class BlockMaskView(Sized):
+    _fields_ = sized(("shape", BlockMaskShape), ("rows", BlockLists), ("columns", BlockLists))
+
+
 class Operands(Sized):
     _fields_ = sized(
         ("q", POINTER(Tensor)), ("k", POINTER(Tensor)), ("v", POINTER(Tensor)), ("kv_lengths", POINTER(Tensor)),
         ("q_offsets", POINTER(Tensor)), ("captures", POINTER(Capture)), ("capture_count", c_size_t),
         ("block_mask", c_void_p), ("scale", c_float), ("has_scale", c_int32),
+        ("k_scales", POINTER(Tensor)), ("v_scales", POINTER(Tensor)), ("page_table", POINTER(Tensor)),
+        ("new_k", POINTER(Tensor)), ("new_v", POINTER(Tensor)),
+        ("cu_seqlens_q", POINTER(Tensor)), ("cu_seqlens_kv", POINTER(Tensor)),
+        ("max_q_len", c_int64), ("max_kv_len", c_int64),
     )  # fmt: skip
 
 
@@ -98,7 +120,7 @@ class BackwardOutputs(Sized):
 class PrepareOptions(Sized):
     _fields_ = sized(
         ("arch", c_char_p), ("pins", c_void_p), ("pin_count", c_size_t), ("family", c_int32), ("offsets", c_int32),
-        ("tf32", c_int32), ("deterministic", c_int32), ("no_block_mask", c_int32), ("reserved", c_int32),
+        ("tf32", c_int32), ("deterministic", c_int32), ("no_block_mask", c_int32), ("decode", c_int32),
     )  # fmt: skip
 
 
@@ -120,12 +142,11 @@ _FUNCTIONS = {
     ),
     "attnc_prepared_workspace_bytes": (c_void_p, POINTER(c_size_t)),
     "attnc_prepared_initialise": (c_void_p, POINTER(Operands), c_void_p, c_void_p),
-    "attnc_prepared_launch": (c_void_p, POINTER(Operands), POINTER(Outputs), c_void_p, c_void_p),
-    "attnc_prepared_launch_backward": (
-        c_void_p, POINTER(BackwardOperands), POINTER(BackwardOutputs), c_void_p, c_void_p,
-    ),
-    "attnc_compute_on_cpu": (c_void_p, POINTER(Operands), POINTER(Outputs)),
-    "attnc_compute_backward_on_cpu": (c_void_p, POINTER(BackwardOperands), POINTER(BackwardOutputs)),
+    # Structs of launches by their addresses, which takes the host less time.
+    "attnc_prepared_launch": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "attnc_prepared_launch_backward": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "attnc_compute_on_cpu": (c_void_p, c_void_p, c_void_p),
+    "attnc_compute_backward_on_cpu": (c_void_p, c_void_p, c_void_p),
 }  # fmt: skip
 _TEXTS = {
     "attnc_version_text": (),

@@ -1,7 +1,7 @@
 """Attention over the tensors of any library that has DLPack."""
 
 import ctypes
-from ctypes import byref, c_size_t, pointer
+from ctypes import addressof, byref, c_size_t, pointer
 
 from ._library import KINDS, Capture, Handle, Operands, Outputs, check, compiler, library
 from .dlpack import Memory, View, is_on_gpu
@@ -47,7 +47,7 @@ def attention(mod, q, k, v, *, captures=None, scale=None, out=None, return_lse=F
     if on_gpu:
         _launch(mod, operands, outputs, memory, stream)
     else:
-        check(library().attnc_compute_on_cpu(mod._handle.address, byref(operands), byref(outputs)))
+        check(library().attnc_compute_on_cpu(mod._handle.address, addressof(operands), addressof(outputs)))
     del keep
     return (out, lse) if return_lse else out
 
@@ -83,4 +83,5 @@ def _launch(mod, operands, outputs, memory, stream):
     view = View(workspace, "workspace", True, -1, writes=True)
     space = ctypes.c_void_p(view.struct.data)
     check(library().attnc_prepared_initialise(prepared.address, byref(operands), space, stream))
-    check(library().attnc_prepared_launch(prepared.address, byref(operands), byref(outputs), space, stream))
+    launch = library().attnc_prepared_launch
+    check(launch(prepared.address, addressof(operands), addressof(outputs), space, stream))

@@ -1,39 +1,38 @@
-"""Attention as a function of tensors that torch can differentiate.
-
-`attend` is called by Python; the operator attnc::attention is the same for graphs: of torch.compile and torch.export.
-There a mod is its IR text.
-"""
+"""Attention as a function of tensors that torch can differentiate, called by Python. A mod is its IR text."""
 
 import torch
 
-from .kernels import ALIGNMENT, call_of, mod_of
+from .kernels import ALIGNED, ALIGNMENT, found_call, kind_of, like, made_call
 
 
-def _like(tensor, width=None):
-    """An uninitialised tensor of the shape, with dense strides in the same order; of another last extent."""
-    if width is None or width == tensor.shape[-1]:
-        return torch.empty_like(tensor)
-    order = sorted(range(3), key=lambda axis: -tensor.stride(axis))
-    shape = [*(tensor.shape[axis] for axis in order), width]
-    back = [order.index(axis) for axis in range(3)]
-    return tensor.new_empty(shape).permute(*back, 3)
-
-
-def _rows_of(tensor):
+def rows_of(tensor):
     """The tensor, with its last stride 1, as kernels read it."""
     return tensor.contiguous() if tensor.is_cuda and tensor.stride(-1) != 1 else tensor
 
 
-def _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic):
-    out = _like(q, v.shape[-1])
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    row_max = torch.empty_like(lse) if wants_max else None
-    call = call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
-    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max)
-    return call, out, lse, row_max
+def call_of(
+    text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
+    form=None, check=None,
+):  # fmt: skip
+    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then check() is called, for what
+    `form` says of the operands. It takes q, k and v with dense rows, as rows_of() gives them."""
+    kind = kind_of(text, q, k, v, tensors.values(), wants_max, gradients, deterministic, sequences, lists, form)
+    call = found_call(kind)
+    if call is None:
+        if check is not None:
+            check()
+        rows = rows_of(q), rows_of(k), rows_of(v)
+        out = like(rows[0], v.shape[-1])
+        call = made_call(
+            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists
+        )  # fmt: skip
+        call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
+    return call
 
 
-def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients):
+def run_backward(
+    call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences=ALIGNED, lists=None
+):  # fmt: skip
     """(d_q, d_k, d_v), and the gradients of captures, by name."""
     results = [torch.empty_like(x) for x in (q, k, v)]
     of_captures = {name: torch.empty_like(tensors[name]) for name in gradients}
@@ -43,7 +42,8 @@ def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_l
         d_out = torch.empty_like(out).copy_(d_out)
     d_lse = d_lse if d_lse is None else d_lse.contiguous()
     call.backward(
-        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, d_out, d_lse, results, of_captures.values()
+        q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, d_out, d_lse, results, of_captures.values(),
+        sequences, lists,
     )  # fmt: skip
     return results, of_captures
 
@@ -51,12 +51,10 @@ def _backward(call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_l
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, how, q, k, v, *captured):
-        text, names, scalars, scale, mask, wants_max, gradients, deterministic = how
-        tensors = dict(zip(names, captured))
-        call, out, lse, row_max = _forward(
-            text, q, k, v, tensors, scalars, scale, mask, wants_max, gradients, deterministic
-        )
-        ctx.call, ctx.how = call, how
+        call, _, scalars, scale, mask, wants_max, _, sequences, lists = how
+        out, lse, row_max = call.outcome(q, v, True, wants_max)
+        call.forward(q, k, v, captured, scalars.values(), scale, mask, out, lse, row_max, sequences, lists)
+        ctx.how = how
         ctx.save_for_backward(q, k, v, out, lse, *captured)
         ctx.set_materialize_grads(False)
         if row_max is not None:
@@ -67,90 +65,46 @@ class _Attention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_out, d_lse, _):
         q, k, v, out, lse, *captured = ctx.saved_tensors
-        _, names, scalars, scale, mask, _, gradients, _ = ctx.how
+        call, names, scalars, scale, mask, _, gradients, sequences, lists = ctx.how
         tensors = dict(zip(names, captured))
         if d_out is None and d_lse is None:
             return (None,) * (4 + len(captured))
-        results, found = _backward(ctx.call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients)
+        results, found = run_backward(
+            call, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, gradients, sequences, lists
+        )
         return None, *results, *(found.get(name) for name in names)
 
 
-def attend(text, q, k, v, tensors, scalars, scale, *, mask=None, wants_max=False):
-    """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`."""
-    q, k, v = _rows_of(q), _rows_of(k), _rows_of(v)
-    if q.is_cuda and q.device.index != torch.cuda.current_device():
+_current_device = getattr(torch._C, "_cuda_getDevice", None)
+
+
+def attend(
+    text, q, k, v, tensors, scalars, scale, *, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
+    form=None, check=None,
+):  # fmt: skip
+    """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
+    where `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists`: those of
+    a block mask; its mask_mod counts in blocks that are partial. `form` and `check`: as of call_of()."""
+    if q.is_cuda and q.get_device() != _current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
-            return attend(text, q, k, v, tensors, scalars, scale, mask=mask, wants_max=wants_max)
-    needs = torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or v.requires_grad or any(x.requires_grad for x in tensors.values())
-    )
-    if not needs:
-        return _forward(text, q, k, v, tensors, scalars, scale, mask, wants_max, None, False)[1:]
-    gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
-    how = (
-        text, tuple(tensors), scalars, scale, mask, wants_max, gradients, torch.are_deterministic_algorithms_enabled(),
+            return attend(
+                text, q, k, v, tensors, scalars, scale, mask=mask, wants_lse=wants_lse, wants_max=wants_max,
+                sequences=sequences, lists=lists, form=form, check=check,
+            )  # fmt: skip
+    gradients, deterministic = None, False
+    if torch.is_grad_enabled() and (
+        q.requires_grad or k.requires_grad or v.requires_grad or tensors and any([x.requires_grad for x in tensors.values()])
+    ):
+        gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    call = call_of(
+        text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
     )  # fmt: skip
-    return _Attention.apply(how, q, k, v, *tensors.values())
-
-
-# ---- The operator --------------------------------------------------------------------------------------------------
-
-
-def _captured(text, captured, scalars):
-    names = [capture for capture in mod_of(text).captures]
-    tensors = dict(zip((capture.name for capture in names if capture.kind == "tensor"), captured))
-    return tensors, dict(zip((capture.name for capture in names if capture.kind != "tensor"), scalars))
-
-
-@torch.library.custom_op("attnc::attention", mutates_args=())
-def attention_op(
-    text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
-    scale: float, is_training: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """(out, lse) of a mod in IR text. Captured tensors and scalars in the order in which the text declares them."""
-    tensors, numbers = _captured(text, captured, scalars)
-    gradients = tuple(name for name, x in tensors.items() if x.is_floating_point()) if is_training else None
-    _, out, lse, _ = _forward(text, q, k, v, tensors, numbers, scale, None, False, gradients, False)
-    return out, lse
-
-
-@attention_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, is_training):
-    return _like(q, v.shape[-1]), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
-@torch.library.custom_op("attnc::attention_backward", mutates_args=())
-def attention_backward_op(
-    text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
-    scale: float, out: torch.Tensor, lse: torch.Tensor, d_out: torch.Tensor, d_lse: torch.Tensor | None,
-) -> list[torch.Tensor]:  # fmt: skip
-    """Gradients of q, k and v, and of the captured floats."""
-    tensors, numbers = _captured(text, captured, scalars)
-    gradients = tuple(name for name, x in tensors.items() if x.is_floating_point())
-    call = call_of(text, q, k, v, tensors, numbers, out, False, gradients, False)
-    results, found = _backward(call, q, k, v, tensors, numbers, scale, None, out, lse, d_out, d_lse, gradients)
-    return [*results, *found.values()]
-
-
-@attention_backward_op.register_fake
-def _(text, q, k, v, captured, scalars, scale, out, lse, d_out, d_lse):
-    return [torch.empty_like(x) for x in (q, k, v, *(x for x in captured if x.is_floating_point()))]
-
-
-def _save(ctx, inputs, output):
-    text, q, k, v, captured, scalars, scale, _ = inputs
-    ctx.text, ctx.scalars, ctx.scale = text, scalars, scale
-    ctx.save_for_backward(q, k, v, *output, *captured)
-
-
-def _backward_of_op(ctx, d_out, d_lse):
-    q, k, v, out, lse, *captured = ctx.saved_tensors
-    if d_out is None:
-        d_out = torch.zeros_like(out)
-    found = attention_backward_op(ctx.text, q, k, v, captured, ctx.scalars, ctx.scale, out, lse, d_out, d_lse)
-    rest = iter(found[3:])
-    of_captures = [next(rest) if x.is_floating_point() else None for x in captured]
-    return None, *found[:3], of_captures, [None] * len(ctx.scalars), None, None
-
-
-attention_op.register_autograd(_backward_of_op, setup_context=_save)
+    if call.needs_rows:
+        q, k, v = rows_of(q), rows_of(k), rows_of(v)
+    if gradients is not None:
+        how = call, tuple(tensors), scalars, scale, mask, wants_max, gradients, sequences, lists
+        return _Attention.apply(how, q, k, v, *tensors.values())
+    out, lse, row_max = call.outcome(q, v, wants_lse, wants_max)
+    call.forward(q, k, v, tensors.values(), scalars.values(), scale, mask, out, lse, row_max, sequences, lists)
+    return out, lse, row_max

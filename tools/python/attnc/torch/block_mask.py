@@ -4,6 +4,7 @@ attnc needs none: what a kernel gains from is made of mask_mod when it is launch
 nothing, and lists of blocks are made, by PyTorch, if somebody asks for them. Lists that somebody else made are kept to.
 """
 
+import typing
 import weakref
 
 import torch
@@ -17,6 +18,8 @@ _LISTS = frozenset(
 class BlockMask(flex.BlockMask):
     """FlexAttention's BlockMask; one of create_block_mask has lists only after they were asked for."""
 
+    _of = None  # batch, heads and device, of one of create_block_mask
+
     @classmethod
     def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size):
         mask = cls.__new__(cls)
@@ -26,7 +29,7 @@ class BlockMask(flex.BlockMask):
 
     def __getattr__(self, name):
         # Only what is not there comes here.
-        if name not in _LISTS or "_of" not in self.__dict__:
+        if name not in _LISTS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         batch, heads, device = self._of
         made = flex.create_block_mask(
@@ -44,7 +47,7 @@ class BlockMask(flex.BlockMask):
 
     @property
     def device(self):
-        return self._of[2] if "_of" in self.__dict__ else self.kv_num_blocks.device
+        return self._of[2] if self._of is not None else self.kv_num_blocks.device
 
 
 def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
@@ -59,17 +62,56 @@ def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128
     return BlockMask._lazy(mask_mod, B or 1, H or 1, Q_LEN, KV_LEN, device, block_size)
 
 
-_listed = weakref.WeakKeyDictionary()  # a BlockMask -> the mask_mod that keeps to its lists
+_listed = weakref.WeakKeyDictionary()  # a BlockMask -> what mask_mod_of() returns
 
 
-def mask_mod_of(mask):
-    """What says which scores of a BlockMask live; its lists count, too, unless they are made of mask_mod."""
-    if isinstance(mask, BlockMask) and "_of" in mask.__dict__:
-        return mask.mask_mod
+def has_lists(mask):
+    """Whether lists of a BlockMask say more than its mask_mod."""
+    return not isinstance(mask, BlockMask) or mask._of is None
+
+
+class Lists(typing.NamedTuple):
+    """Lists of blocks as kernels walk them: of those that are partial, and of those that are full, by row and by column.
+    i32, dense; None: there are none of the kind. `shape` has batch, heads, lengths and block sizes."""
+
+    shape: tuple
+    rows: tuple
+    columns: tuple
+
+
+def mask_mod_of(mask, q_len, kv_len):
+    """(mask_mod, Lists or None): what says which scores of a BlockMask live. Its lists count, unless they are made of
+    mask_mod."""
+    if not has_lists(mask):
+        return mask.mask_mod, None
+    if torch.compiler.is_compiling():
+        return _keeping_to_lists(mask), None
     found = _listed.get(mask)
     if found is None:
-        found = _listed[mask] = _keeping_to_lists(mask)
+        lists = _lists_of(mask)
+        found = _listed[mask] = (_keeping_to_lists(mask), None) if lists is None else (mask.mask_mod, lists)
+    mask_mod, lists = found
+    if lists is not None and lists.shape[2:4] != (q_len, kv_len):
+        return _keeping_to_lists(mask), None
     return found
+
+
+def _lists_of(mask):
+    """None: kernels cannot walk them as they are."""
+    groups = [
+        [getattr(mask, f"{kind}{axis}_{part}") for kind in ("", "full_") for part in ("num_blocks", "indices")]
+        for axis in ("kv", "q")
+    ]
+    tensors = [tensor for group in groups for tensor in group if tensor is not None]
+    fits = all(
+        x.dtype == torch.int32 and x.is_contiguous() and x.shape[:2] == tensors[0].shape[:2] for x in tensors
+    ) and all(size in (64, 128, 256) for size in mask.BLOCK_SIZE)
+    (count, indices, *_), (of_columns, *_) = groups
+    q_len, kv_len = mask.seq_lengths
+    blocks = -(-q_len // mask.BLOCK_SIZE[0]), -(-kv_len // mask.BLOCK_SIZE[1])
+    if not fits or count.dim() != 3 or of_columns is None or indices.shape[2:] != blocks:
+        return None
+    return Lists((*count.shape[:2], q_len, kv_len, *mask.BLOCK_SIZE), *map(tuple, groups))
 
 
 def _keeping_to_lists(mask):

@@ -4,7 +4,8 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from .autograd import attend
-from .block_mask import mask_mod_of
+from .block_mask import has_lists, mask_mod_of
+from .graphs import attend_in_graph, is_traced
 from .translation import translate
 
 # PyTorch before 2.9 has none of these two.
@@ -14,12 +15,12 @@ AuxRequest, AuxOutput = getattr(flex, "AuxRequest", None), getattr(flex, "AuxOut
 _is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
-def _place(tensor):
-    """Its device; of a GPU the number, which is quicker to get."""
-    return tensor.get_device() if tensor.is_cuda else tensor.device
-
-
-_checked = set()  # kinds of operands that are known to fit
+def autocast(query, key, value):
+    """What torch.autocast makes of them."""
+    if not (_is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type)):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(query.device.type)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
 def _check(query, key, value, enable_gqa, block_mask):
@@ -45,6 +46,10 @@ def _check(query, key, value, enable_gqa, block_mask):
                 f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal without a block_mask"
             )
         return
+    if has_lists(block_mask) and block_mask.kv_num_blocks.device != query.device:
+        raise ValueError(
+            f"block_mask is on {block_mask.kv_num_blocks.device}, query on {query.device}: use block_mask.to('{query.device}')"
+        )
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise ValueError(
@@ -79,43 +84,38 @@ def flex_attention(
     `kernel_options` are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod that
     cannot be translated.
     """
-    arguments = query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux
-    # A graph is broken here: mods are traced outside of it.
-    return (_outside_of_graphs if torch.compiler.is_compiling() else _flex_attention)(*arguments)
-
-
-def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux):
-    if _is_any_autocast_enabled() and torch.is_autocast_enabled(query.device.type):
-        dtype = torch.get_autocast_dtype(query.device.type)
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    of_mask = None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
-    kind = (
-        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, _place(query), _place(key),
-        _place(value), enable_gqa, of_mask,
-    )  # fmt: skip
-    if kind not in _checked:
-        _check(query, key, value, enable_gqa, block_mask)
-        if len(_checked) >= 4096:
-            _checked.clear()
-        _checked.add(kind)
+    is_traced_here = torch.compiler.is_compiling()
+    if is_traced_here and not is_traced:  # the graph is broken here
+        return _outside_of_graphs(
+            query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux=return_aux
+        )
+    query, key, value = autocast(query, key, value)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
-    mask_mod = None
+    if not query.dim() == key.dim() == value.dim() == 4:
+        _check(query, key, value, enable_gqa, block_mask)
+    batch, heads, q_len, head_dim = query.shape
+    mask_mod = lists = None
     if block_mask is not None:
         if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
             raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
-        mask_mod = (
-            None if block_mask.mask_mod is flex.noop_mask and _covers_all(block_mask) else mask_mod_of(block_mask)
+        if block_mask.mask_mod is not flex.noop_mask or not _covers_all(block_mask):
+            mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2])
+    scale = head_dim**-0.5 if scale is None else float(scale)
+    wants_max = return_aux is not None and return_aux.max_scores
+    if is_traced_here:
+        _check(query, key, value, enable_gqa, block_mask)
+        out, lse, row_max = attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max)
+    else:
+        translation = translate(
+            score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
         )
-    batch, heads, q_len, head_dim = query.shape
-    translation = translate(
-        score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
-    )
-    out, lse, row_max = attend(
-        translation.text, query, key, value, translation.tensors, translation.scalars,
-        head_dim**-0.5 if scale is None else float(scale), mask=block_mask,
-        wants_max=return_aux is not None and return_aux.max_scores,
-    )  # fmt: skip
+        form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+        out, lse, row_max = attend(
+            translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
+            wants_lse=return_lse or return_aux is not None, wants_max=wants_max, lists=lists, form=form,
+            check=lambda: _check(query, key, value, enable_gqa, block_mask),
+        )  # fmt: skip
     if return_aux is not None:
         return out, AuxOutput(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None
@@ -124,4 +124,4 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
 
 
 # torch.compiler.disable, which loads the compiler when it is first called.
-_outside_of_graphs = torch._disable_dynamo(_flex_attention)
+_outside_of_graphs = torch._disable_dynamo(flex_attention)

@@ -4,10 +4,13 @@ and on the CPU by the fp64 reference.
 A launch fills pointers into structs that were made for operands of the same kind: same mod, dtypes, shapes, strides.
 """
 
+import array
+import ctypes
 import functools
 import threading
+import typing
 import weakref
-from ctypes import byref, c_size_t, pointer
+from ctypes import addressof, byref, c_size_t, pointer
 
 import torch
 
@@ -20,6 +23,9 @@ _DTYPES = {dtype: c.DTYPES[name] for dtype, name in DTYPE_NAMES.items()}
 _KINDS = {name: number for number, name in enumerate(c.KINDS)}
 _MOST_KEPT = 4096
 ALIGNMENT = 16  # of rows, for the fastest kernels
+# PyTorch without CUDA has none of these.
+_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -28,163 +34,251 @@ def mod_of(text):
     return Mod.parse_ir(text, name="<torch>")
 
 
-def _view(tensor):
-    """The struct of a tensor."""
-    shape, stride = tuple(tensor.shape), tensor.stride()
-    rank = len(shape)
-    view = c.Tensor(data=tensor.data_ptr(), dtype=_DTYPES[tensor.dtype], rank=rank)
-    view.shape[:rank], view.stride[:rank] = shape, stride
-    return view
+class _Views:
+    """Structs of tensors, side by side, so that their addresses are set at once."""
 
+    def __init__(self, tensors):
+        self.array = (c.Tensor * len(tensors))(*map(self._view, tensors))
+        words = ctypes.c_uint64 * (ctypes.sizeof(self.array) // 8)
+        all = memoryview(words.from_buffer(self.array)).cast("B").cast("Q")
+        self._addresses = all[c.Tensor.data.offset // 8 :: ctypes.sizeof(c.Tensor) // 8]
 
-def _kind_of(tensor):
-    """What a call is made for, of a tensor; of its address, that which kernels may depend on."""
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % ALIGNMENT
+    @staticmethod
+    def _view(tensor):
+        shape, stride = tuple(tensor.shape), tensor.stride()
+        rank = len(shape)
+        view = c.Tensor(data=tensor.data_ptr(), dtype=_DTYPES[tensor.dtype], rank=rank)
+        view.shape[:rank], view.stride[:rank] = shape, stride
+        return view
+
+    def pointers(self):
+        return [pointer(view) for view in self.array]
+
+    def set(self, addresses):
+        self._addresses[:] = array.array("Q", addresses)
 
 
 class _Captures:
-    """An array of captures: of tensors, which change their address, and of scalars, which change their value."""
+    """An array of captures: of tensors, by pointers to their structs, and of scalars, which change their value."""
 
     def __init__(self, tensors, scalars=(), kinds=None):
-        self.names = [name.encode() for name in (*tensors, *scalars)]
-        self.views = [_view(tensor) for tensor in tensors.values()]
-        entries = [c.Capture(name=name, tensor=pointer(view)) for name, view in zip(self.names, self.views)]
-        entries += [c.Capture(name=name, kind=_KINDS[kinds[name.decode()]]) for name in self.names[len(entries) :]]
+        """`tensors`: pairs of a name and a pointer. `scalars`: names."""
+        entries = [c.Capture(name=name.encode(), tensor=at) for name, at in tensors]
+        self.first_scalar = len(entries)
+        entries += [c.Capture(name=name.encode(), kind=_KINDS[kinds[name]]) for name in scalars]
         self.array = (c.Capture * len(entries))(*entries)
 
-    def set(self, tensors, scalars=()):
-        for view, tensor in zip(self.views, tensors):
-            view.data = tensor.data_ptr()
-        for place, number in enumerate(scalars, len(self.views)):
+    def set(self, scalars):
+        for place, number in enumerate(scalars, self.first_scalar):
             entry = self.array[place]
             entry.real, entry.integer = number, int(number)
+
+
+class Sequences(typing.NamedTuple):
+    """Where rows of q, k and v belong, in i32 tensors of the device: `kv_lengths` [B] of a cache, whose last keys the
+    queries stand at; or `cu_q` and `cu_kv` [B + 1], the cumulative lengths of a ragged batch, with the longest ones."""
+
+    kv_lengths: torch.Tensor | None = None
+    cu_q: torch.Tensor | None = None
+    cu_kv: torch.Tensor | None = None
+    max_q: int = 0
+    max_kv: int = 0
+
+
+_MEMBERS = {0: "kv_lengths", 1: "cu_seqlens_q", 2: "cu_seqlens_kv"}  # of c.Operands, by place in Sequences
+ALIGNED = Sequences()  # query i stands at key i
+ANEW = object()  # for a mask: a launch has a workspace of its own, as those in graphs must, which are replayed
+
+
+def like(tensor, width=None):
+    """An uninitialised tensor of the shape, with dense strides in the same order; of another last extent."""
+    if width is None or width == tensor.shape[-1]:
+        return torch.empty_like(tensor)
+    order = sorted(range(3), key=lambda axis: -tensor.stride(axis))
+    shape = [*(tensor.shape[axis] for axis in order), width]
+    back = [order.index(axis) for axis in range(3)]
+    return tensor.new_empty(shape).permute(*back, 3)
 
 
 class Call:
     """Forward, and backward where gradients are wanted, of operands of one kind."""
 
-    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic):
-        """`tensors` and `scalars`: what the mod captures, by name. `gradients`: None, or the names of captures that
-        want one."""
-        self.mod, self.lock, self.is_training = mod, threading.Lock(), gradients is not None
-        self.views = {name: _view(tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out))}
-        rows = torch.empty(q.shape[:3], dtype=torch.float32, device="meta")
-        for name in ("lse", "row_max", "d_lse"):
-            self.views[name] = _view(rows)
-        at = {name: pointer(view) for name, view in self.views.items()}
-        self.captures = _Captures(tensors, scalars, {capture.name: capture.kind for capture in mod.captures})
+    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):
+        """`tensors` and `scalars`: what the mod captures, by name. `out`: a tensor like the result. `gradients`: None, or
+        the names of captures that want one. `lists`: None, or those of a block mask."""
+        self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
+        self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
+        self.rows, self.is_like_q = tuple(q.shape[:3]), v.shape[-1] == q.shape[-1]
+        rows = torch.empty(self.rows, dtype=torch.float32, device="meta")
+        self.of_sequences = [place for place, item in enumerate(sequences) if _is_tensor(item)]
+        given = [sequences[place] for place in self.of_sequences]
+        # In the order in which forward() and backward() set their addresses.
+        self.views = _Views([q, k, v, out, rows, rows, *given, *tensors.values()])
+        q_at, k_at, v_at, out_at, lse_at, max_at, *others = self.views.pointers()
+        kinds = {capture.name: capture.kind for capture in mod.captures}
+        self.captures = _Captures(zip(tensors, others[len(given) :]), scalars, kinds)
         self.operands = c.Operands(
-            q=at["q"], k=at["k"], v=at["v"], captures=self.captures.array, capture_count=len(self.captures.array),
-            scale=1.0, has_scale=1,
+            q=q_at, k=k_at, v=v_at, captures=self.captures.array, capture_count=len(self.captures.array), scale=1.0,
+            has_scale=1, max_q_len=sequences.max_q, max_kv_len=sequences.max_kv,
         )  # fmt: skip
-        self.outputs = c.Outputs(out=at["out"], lse=at["lse"])
-        if wants_max:
-            self.outputs.row_max = at["row_max"]
-        if self.is_training:
-            self._make_backward(q, k, v, out, tensors, gradients, at)
-        self.is_on_gpu = q.is_cuda
+        for place, at in zip(self.of_sequences, others):
+            setattr(self.operands, _MEMBERS[place], at)
+        self.block_mask = None if lists is None else c.BlockMaskView(shape=c.BlockMaskShape(*lists.shape))
+        if lists is not None:
+            self._set_lists(lists)
+            self.operands.block_mask = addressof(self.block_mask)
+        self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if wants_max else None)
+        self.without_lse = c.Outputs(out=out_at, row_max=max_at if wants_max else None)
+        self.at = [addressof(x) for x in (self.operands, self.outputs, self.without_lse)]
+        if gradients is not None:
+            # Gradients are dense, and ordered as what they belong to.
+            dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
+            self.backward_views = _Views([rows, *dense])
+            self.d_lse_at, d_out, d_q, d_k, d_v, *of_captures = self.backward_views.pointers()
+            self.of_captures = _Captures(zip(gradients, of_captures))
+            self.backward_operands = c.BackwardOperands(
+                forward=pointer(self.operands), out=out_at, lse=lse_at, d_out=d_out, d_lse=self.d_lse_at
+            )
+            self.backward_outputs = c.BackwardOutputs(
+                d_q=d_q, d_k=d_k, d_v=d_v, captures=self.of_captures.array, capture_count=len(gradients)
+            )
         if self.is_on_gpu:
-            self._prepare(deterministic)
+            self._prepare(q.device, deterministic)
 
-    def _make_backward(self, q, k, v, out, tensors, gradients, at):
-        """Gradients are dense, and ordered as what they belong to."""
-        self.gradients = _Captures({name: torch.empty_like(tensors[name], device="meta") for name in gradients})
-        for name, of in (("d_q", q), ("d_k", k), ("d_v", v), ("d_out", out)):
-            self.views[name] = _view(torch.empty_like(of, device="meta"))
-            at[name] = pointer(self.views[name])
-        self.backward_operands = c.BackwardOperands(
-            forward=pointer(self.operands), out=at["out"], lse=at["lse"], d_out=at["d_out"], d_lse=at["d_lse"]
-        )
-        self.backward_outputs = c.BackwardOutputs(
-            d_q=at["d_q"], d_k=at["d_k"], d_v=at["d_v"],
-            captures=self.gradients.array, capture_count=len(self.gradients.array),
-        )  # fmt: skip
+    def _set_lists(self, lists):
+        for group, to in ((lists.rows, self.block_mask.rows), (lists.columns, self.block_mask.columns)):
+            addresses = [0 if x is None else x.data_ptr() for x in group]
+            to.partial_count, to.partial_index, to.full_count, to.full_index = addresses
+            to.index_stride = group[1].shape[-1]
 
-    def _prepare(self, deterministic):
+    def _prepare(self, device, deterministic):
         options = c.PrepareOptions(deterministic=deterministic)
-        mod = self.mod._handle.address
-        if self.is_training:
+        if self.gradients is None:
+            arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
+        else:
             arguments = byref(self.backward_operands), byref(self.outputs), byref(self.backward_outputs)
             create = "attnc_prepare_training"
-        else:
-            arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
         self.prepared = Handle(
-            create, compiler().address, mod, *arguments, byref(options), destroyer="attnc_prepared_destroy"
+            create, compiler().address, self.handle, *arguments, byref(options), destroyer="attnc_prepared_destroy"
         )
         size = c_size_t()
         check(library().attnc_prepared_workspace_bytes(self.prepared.address, byref(size)))
-        self.workspace_bytes, self.workspaces = size.value, {}
+        self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
 
-    def _workspace(self, device, stream, mask):
-        """The address of the workspace of a stream, whose launches follow one another. Its block lists are made for a
-        mask, and kept as long as it is the same one; None: they are made anew."""
-        found = self.workspaces.get(stream)
+    def _workspace(self, stream, mask):
+        """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
+        follow one another. Its block lists are made for a mask, and kept as long as it is the same one; None: they are
+        made anew."""
+        is_anew = mask is ANEW or _is_capturing()
+        found = None if is_anew else self.workspaces.get(stream)
         if found is None:
-            space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
-            found = self.workspaces[stream] = [space, None]
+            found = [torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device), None]
+            if not is_anew:
+                self.workspaces[stream] = found
         space = found[0].data_ptr()
         if found[1] is None or self.mod.has_mask_mod and (mask is None or found[1]() is not mask):
             check(library().attnc_prepared_initialise(self.prepared.address, byref(self.operands), space, stream))
-            found[1] = weakref.ref(self if mask is None else mask)
-        return space
+            found[1] = weakref.ref(self if mask is None or is_anew else mask)
+        return space, found
 
-    def _fill(self, q, k, v, tensors, scalars, scale):
-        views = self.views
-        views["q"].data, views["k"].data, views["v"].data = q.data_ptr(), k.data_ptr(), v.data_ptr()
-        self.captures.set(tensors, scalars)
+    def _launch(self, function, operands, outputs, mask):
+        """By addresses of structs."""
+        stream = _current_stream(self.device_index)
+        space, _held = self._workspace(stream, mask) if self.workspace_bytes else (None, None)
+        status = function(self.prepared.address, operands, outputs, space, stream)
+        if status:
+            check(status)
+
+    def _set(self, q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale):
+        addresses = [
+            q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr(),
+            0 if row_max is None else row_max.data_ptr(),
+        ]  # fmt: skip
+        for place in self.of_sequences:
+            addresses.append(sequences[place].data_ptr())
+        for tensor in tensors:
+            addresses.append(tensor.data_ptr())
+        self.views.set(addresses)
+        if scalars:
+            self.captures.set(scalars)
+        if lists is not None:
+            self._set_lists(lists)
         self.operands.scale = scale
 
-    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max):
-        """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
-        views = self.views
-        with self.lock:
-            self._fill(q, k, v, tensors, scalars, scale)
-            views["out"].data, views["lse"].data = out.data_ptr(), lse.data_ptr()
-            if row_max is not None:
-                views["row_max"].data = row_max.data_ptr()
-            if not self.is_on_gpu:
-                check(
-                    library().attnc_compute_on_cpu(self.mod._handle.address, byref(self.operands), byref(self.outputs))
-                )
-                return
-            stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-            space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
-            check(library().attnc_prepared_launch(prepared, byref(self.operands), byref(self.outputs), space, stream))
+    def outcome(self, q, v, wants_lse, wants_max):
+        """(out, lse, row_max), uninitialised; None where one is not wanted."""
+        out = torch.empty_like(q) if self.is_like_q else like(q, v.shape[-1])
+        lse = q.new_empty(self.rows, dtype=torch.float32) if wants_lse else None
+        return out, lse, q.new_empty(self.rows, dtype=torch.float32) if wants_max else None
 
-    def backward(self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients):
-        """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
-        views = self.views
+    def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
+        """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
         with self.lock:
-            self._fill(q, k, v, tensors, scalars, scale)
-            views["out"].data, views["lse"].data, views["d_out"].data = out.data_ptr(), lse.data_ptr(), d_out.data_ptr()
-            for name, tensor in zip(("d_q", "d_k", "d_v"), results):
-                views[name].data = tensor.data_ptr()
-            self.gradients.set(gradients)
-            self.backward_operands.d_lse = pointer(views["d_lse"]) if d_lse is not None else None
-            if d_lse is not None:
-                views["d_lse"].data = d_lse.data_ptr()
-            operands, outputs = byref(self.backward_operands), byref(self.backward_outputs)
-            if not self.is_on_gpu:
-                check(library().attnc_compute_backward_on_cpu(self.mod._handle.address, operands, outputs))
-                return
-            stream = torch._C._cuda_getCurrentRawStream(q.device.index)
-            space, prepared = self._workspace(q.device, stream, mask), self.prepared.address
-            check(library().attnc_prepared_launch_backward(prepared, operands, outputs, space, stream))
+            self._set(q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale)
+            operands, with_lse, without_lse = self.at
+            outputs = without_lse if lse is None else with_lse
+            if self.is_on_gpu:
+                self._launch(library().attnc_prepared_launch, operands, outputs, mask)
+            else:
+                check(library().attnc_compute_on_cpu(self.handle, operands, outputs))
+
+    def backward(
+        self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences, lists
+    ):
+        """Writes `results`, which are d_q, d_k and d_v, and the gradients of captures."""
+        operands, outputs = self.backward_operands, self.backward_outputs
+        with self.lock:
+            self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
+            operands.d_lse = None if d_lse is None else self.d_lse_at
+            self.backward_views.set(
+                [0 if x is None else x.data_ptr() for x in (d_lse, d_out, *results, *gradients)]
+            )
+            if self.is_on_gpu:
+                launch = library().attnc_prepared_launch_backward
+                self._launch(launch, addressof(operands), addressof(outputs), mask)
+            else:
+                compute = library().attnc_compute_backward_on_cpu
+                check(compute(self.handle, addressof(operands), addressof(outputs)))
+
+
+def _is_tensor(item):
+    return isinstance(item, torch.Tensor)
 
 
 _calls = {}
+_of_caches = {}  # kind of a call over a cache, whatever the number of its rows -> key of the newest one
 
 
-def call_of(text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic):
-    """The call for operands of this kind; made, and its kernels compiled, if there was none."""
-    key = (
-        text, _kind_of(q), _kind_of(k), _kind_of(v), _kind_of(out), tuple(map(_kind_of, tensors.values())), wants_max,
-        gradients, deterministic, q.device,
+def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form):
+    """What a call is made for. Kernels may depend on strides, and on how addresses are aligned. `form`: whatever else was
+    checked of it."""
+    offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
+    if offsets:
+        offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
+    return (
+        text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
+        k.device, v.device, offsets, wants_max, gradients, deterministic, form,
+        tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors]),
+        lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
+        sequences is not ALIGNED and tuple([item.shape if _is_tensor(item) else item for item in sequences]),
     )  # fmt: skip
-    found = _calls.get(key)
-    if found is None:
-        if len(_calls) >= _MOST_KEPT:
-            _calls.clear()
-        found = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic)
-        _calls[key] = found
-    return found
+
+
+def found_call(kind):
+    """The call of this kind; None: there was none."""
+    return _calls.get(kind)
+
+
+def made_call(kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):
+    """Makes it, and compiles its kernels."""
+    if len(_calls) >= _MOST_KEPT:
+        _calls.clear()
+        _of_caches.clear()
+    call = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists)
+    _calls[kind] = call
+    if sequences.kv_lengths is not None:
+        # A cache that grows has another kind at each token; workspaces of those before would stay.
+        cache = text, q.shape, k.shape[:2], k.shape[3], v.shape[3], q.dtype, q.device
+        _calls.pop(_of_caches.get(cache), None)
+        _of_caches[cache] = kind
+    return call

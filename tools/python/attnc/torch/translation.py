@@ -321,7 +321,23 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
                     _entries.clear()
                     _skeletons.clear()
                 _entries[key] = entry
-        return Translation(entry.plan(problem), description.tensors)
+        # Extents of the problem count where tensors may have them.
+        return Translation(entry.plan(problem if description.tensors else ()), description.tensors)
+
+
+class _Given:
+    """A description of tensors that are known."""
+
+    def __init__(self, tensors):
+        self.tensors, self.names, self.alive = tensors, ["captured"] * len(tensors), []
+
+
+def translate_traced(score_mod, mask_mod, tensors, problem):
+    """The plan of mods over real tensors on the CPU, which stand for others; it is not kept."""
+    with _lock:
+        entry = _traced(score_mod, mask_mod, _Given(tensors), torch.device("cpu"))
+        plan = entry.plan(problem if tensors else ())
+    return plan
 
 
 def _traced(score_mod, mask_mod, description, device):

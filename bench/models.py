@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Times models of transformers with attnc beside flex_attention and sdpa, and attention alone beside FlexAttention.
+
+  ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
+
+A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens; documents are
+packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what transformers compiles by itself: models with a static cache.
+Each implementation has a process of its own, in which each case has a time limit. A result is one JSON line: `id`, `peer`
+and `ms`, or `error`. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools" / "python"))
+
+LENGTHS = 32768, 4096, 8192, 16384
+CACHES = 65536, 4096, 32768
+PEERS = "attnc", "flex_attention", "sdpa", "attnc ragged", "attnc compiled", "flex_attention compiled", "sdpa compiled"
+# Layers of models that are known, few of them.
+MODELS = {
+    "llama": ("LlamaConfig", {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128,
+    }),
+    "gemma2": ("Gemma2Config", {
+        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
+    }),
+    "gpt_oss": ("GptOssConfig", {
+        "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 4, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    }),
+}  # fmt: skip
+COMMON = {"vocab_size": 8192, "max_position_embeddings": 131072, "use_cache": True, "attention_dropout": 0.0}
+
+
+def cases():
+    """Ids, the most important first."""
+    yield "host-128"
+    yield from (f"attention-{length}" for length in LENGTHS)
+    yield f"train-llama-{LENGTHS[0]}"
+    yield f"token-llama-dynamic-{CACHES[0]}"
+    yield f"token-llama-static-{CACHES[0]}"
+    yield f"generate-llama-static-{CACHES[0]}"
+    yield from (f"train-llama-{length}" for length in LENGTHS[1:])
+    yield from (f"token-llama-dynamic-{length}" for length in CACHES[1:])
+    for model in ("gemma2", "gpt_oss"):
+        yield f"train-{model}-8192"
+        yield f"token-{model}-dynamic-32768"
+
+
+def documents(length):
+    """Lengths of documents: an eighth of all tokens on average, drawn evenly by their logarithm."""
+    import torch
+
+    generator, found = torch.Generator().manual_seed(1), []
+    while sum(found) < length:
+        drawn = int(length / 32 * 16 ** torch.rand((), generator=generator).item())
+        found.append(min(drawn, length - sum(found)))
+    return found
+
+
+def median_ms(run, repetitions=10, warm_up=3):
+    """Of device events around each run."""
+    import torch
+
+    times = []
+    for step in range(warm_up + repetitions):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        if step >= warm_up:
+            times.append(start.elapsed_time(end))
+    return sorted(times)[len(times) // 2]
+
+
+def host(peer, length):
+    """Microseconds of calls whose kernels take less than the calls."""
+    import torch
+
+    if peer != "attnc":
+        return None
+    from attnc.torch import create_block_mask, flex_attention, translate
+
+    q, k, v = (torch.randn(1, 8, length, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    slopes = torch.rand(8, device="cuda")
+    causal = lambda b, h, q_idx, kv_idx: q_idx >= kv_idx  # noqa: E731
+    alibi = lambda score, b, h, q_idx, kv_idx: score + slopes[h] * (kv_idx - q_idx)  # noqa: E731
+    mask = create_block_mask(causal, None, None, length, length, device="cuda")
+
+    def us(call):
+        best = float("inf")
+        for _ in range(30):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(100):
+                call()
+            best = min(best, (time.perf_counter() - start) * 1e4)
+        return round(best, 1)
+
+    problem = 1, 8, 8, length, length
+    found = {
+        "look_up_us": us(lambda: translate(alibi, causal, device=q.device, problem=problem)),
+        "noop_us": us(lambda: flex_attention(q, k, v)),
+        "causal_us": us(lambda: flex_attention(q, k, v, block_mask=mask)),
+        "alibi_causal_us": us(lambda: flex_attention(q, k, v, alibi, mask)),
+        "sdpa_us": us(lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
+    }
+    q.requires_grad_()
+    out, d_out = flex_attention(q, k, v, alibi, mask), torch.randn_like(q)
+    found["training_forward_us"] = us(lambda: flex_attention(q, k, v, alibi, mask))
+    found["backward_us"] = us(lambda: torch.autograd.grad(out, q, d_out, retain_graph=True))
+    return found
+
+
+def attention(peer, length):
+    """Forward and backward of one layer of Llama's, of packed documents."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    if peer not in ("attnc", "attnc ragged", "flex_attention"):
+        return None  # sdpa takes no packed documents but as a dense mask
+    lengths = documents(length)
+    q, k, v = (
+        torch.randn(1, heads, length, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for heads in (32, 8, 8)
+    )
+    d_out = torch.randn_like(q)
+    ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).cuda()
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        return (q_idx >= kv_idx) & (ids[q_idx] == ids[kv_idx])
+
+    if peer == "flex_attention":
+        compiled = torch.compile(flex_attention, dynamic=False)
+        mask = torch.compile(create_block_mask)(mask_mod, None, None, length, length, device="cuda")
+        forward = lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)  # noqa: E731
+    elif peer == "attnc":
+        from attnc import torch as ours
+
+        mask = ours.create_block_mask(mask_mod, None, None, length, length, device="cuda")
+        forward = lambda: ours.flex_attention(q, k, v, block_mask=mask, enable_gqa=True)  # noqa: E731
+    else:
+        from types import SimpleNamespace
+
+        from attnc.transformers import attention as of_model
+
+        starts = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+        module = SimpleNamespace(is_causal=True)
+        most = max(lengths)
+
+        def forward():
+            given = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": most, "max_length_k": most}
+            return of_model(module, q, k, v, None, **given)[0].transpose(1, 2)
+
+    def step():
+        forward().backward(d_out)
+
+    with torch.no_grad():
+        ms = median_ms(forward, 20)
+    return {"ms": median_ms(step, 20), "forward_ms": ms, "documents": len(lengths)}
+
+
+def model_of(name, peer):
+    import torch
+    import transformers
+
+    if peer.startswith("attnc"):
+        import attnc.transformers
+
+        attnc.transformers.register()
+    kind, values = MODELS[name]
+    config = getattr(transformers, kind)(**COMMON, **values)
+    config.pad_token_id = 0
+    torch.manual_seed(1)
+    with torch.device("cuda"):
+        return transformers.AutoModelForCausalLM.from_config(
+            config, attn_implementation=peer.partition(" ")[0], dtype=torch.bfloat16
+        )
+
+
+def train(peer, name, length):
+    """A step: forward, backward and AdamW, of packed documents; of GPT-OSS, which transformers packs only with
+    cumulative lengths, of one document."""
+    import torch
+
+    model = model_of(name, peer).train()
+    run = torch.compile(model) if peer.endswith("compiled") else model
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-5, fused=True)
+    lengths = documents(length)
+    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
+    positions = torch.cat([torch.arange(n) for n in lengths]).view(1, -1).cuda()
+    given = {"input_ids": tokens, "labels": tokens, "use_cache": False}
+    if name != "gpt_oss" or peer == "attnc ragged":
+        given["position_ids"] = positions
+    if peer == "attnc ragged":
+        starts = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+        most = max(lengths)
+        given |= {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": most, "max_length_k": most}
+    losses = []
+
+    def step():
+        loss = run(**given).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+
+    ms = median_ms(step, 5, 2)
+    return {"ms": ms, "first_loss": losses[0].item(), "last_loss": losses[-1].item(), "documents": len(lengths)}
+
+
+def token(peer, name, kind, length):
+    """One token of one sequence behind `length` others: what the host takes counts."""
+    import torch
+    import transformers
+
+    if " " in peer:
+        return None
+    model = model_of(name, peer).eval()
+    room = length + 64
+    if kind == "static":
+        cache = transformers.StaticCache(config=model.config, max_cache_len=room)
+    else:
+        cache = transformers.DynamicCache(config=model.config)
+    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
+    last = None
+
+    def run(part):
+        nonlocal last
+        with torch.no_grad():
+            last = model(part, past_key_values=cache, logits_to_keep=1).logits
+
+    for part in tokens.split(8192, 1):  # sdpa and flex_attention have masks of queries times keys
+        run(part)
+    first = last.float().norm().item()
+    return {"ms": median_ms(lambda: run(tokens[:, :1]), 20, 8), "norm_of_logits": first}
+
+
+def generate(peer, name, kind, length):
+    """A token as a user of `generate` sees it: the time between two of them on the host."""
+    import torch
+
+    if " " in peer:
+        return None
+    model = model_of(name, peer).eval()
+    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
+    times = []
+
+    class Streamer:
+        def put(self, value):  # with the token on the host
+            times.append(time.perf_counter())
+
+        def end(self):
+            pass
+
+    made = model.generate(
+        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=40, min_new_tokens=40, do_sample=False,
+        cache_implementation=kind, prefill_chunk_size=8192, streamer=Streamer(),
+    )  # fmt: skip
+    between = sorted((after - before) * 1000 for before, after in zip(times[-21:], times[-20:]))
+    return {"ms": between[len(between) // 2], "last_tokens": made[0, -5:].tolist()}
+
+
+class TimeIsUp(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def limit(seconds):
+    def stop(*_):
+        raise TimeIsUp(f"took more than {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def measure(peer, only, seconds, out):
+    import torch
+
+    for case in filter(re.compile(only).search, cases()):
+        what, *of, length = case.split("-")
+        started = time.monotonic()
+        try:
+            with limit(seconds):
+                result = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what](peer, *of, int(length))
+        except Exception as error:  # of any kind: the other cases go on
+            result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
+        if result is None:
+            continue
+        line = {"id": case, "peer": peer, **result, "wall_s": round(time.monotonic() - started, 1)}
+        print(json.dumps(line), flush=True)
+        with open(out, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="models.jsonl")
+    parser.add_argument("--only", default="", help="a regular expression that ids must match")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--limit", type=int, default=60, help="seconds of a case")
+    parser.add_argument("--total", type=int, default=600, help="seconds of a peer")
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        measure(options.peer, options.only, options.limit, options.out)
+        return
+    for peer in options.peers.split(","):
+        command = [sys.executable, __file__, "--peer", peer, "--out", options.out, "--only", options.only]
+        try:
+            subprocess.run([*command, "--limit", str(options.limit)], timeout=options.total, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"{peer}: stopped after {options.total} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

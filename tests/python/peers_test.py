@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""attnc.torch beside PyTorch's FlexAttention without a compiler, on a GPU: out, lse and gradients, of the mods of
+mods.py and of the shapes below, which are of the kinds of PyTorch's own tests and of attention-gym.
+
+  ATTNC_LIBRARY=libattnc.so python3 peers_test.py [--part I/N] [-v ...]
+
+FlexAttention computes in fp64 what is right, and in the dtype of the operands how far one may be off. What it refuses is
+held against the definition. Prints SKIPPED where torch is not installed, or there is no GPU. `--part 0/4`: the first
+quarter, for tests that run beside one another.
+"""
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import sys
+import unittest
+import warnings
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+try:
+    import torch
+    from attention import by_definition, relative_error
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+if not torch.cuda.is_available():
+    sys.exit(print("SKIPPED: there is no GPU"))
+from attnc.torch import create_block_mask, flex_attention
+from mods import CASES, FORMULAS, Env
+from torch.nn.attention import flex_attention as flex
+
+PART, PARTS = 0, 1
+if "--part" in sys.argv:
+    at = sys.argv.index("--part")
+    PART, PARTS = map(int, sys.argv[at + 1].split("/"))
+    del sys.argv[at : at + 2]
+# RMS of the error, in units of the result's: what is always allowed, and how often FlexAttention's own in the dtype.
+ALLOWED = {torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+TIMES = 2
+
+
+@dataclasses.dataclass
+class Shape:
+    """Of operands; `lies` makes tensors of [batch, heads, rows, width] in memory."""
+
+    B: int = 2
+    H: int = 4
+    HKV: int = 4
+    Q_LEN: int = 256
+    KV_LEN: int = 256
+    D: int = 64
+    DV: int = 64
+    KVB: int = 0  # batch of k and v; 0: B
+    lies: object = None
+
+
+def rows_first(x):
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def heads_last(x):
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # its last stride is not 1
+
+
+def with_gaps(x):
+    room = x.new_zeros(*x.shape[:2], x.shape[2] + 7, 2 * x.shape[3])
+    room[:, :, 3:-4, : x.shape[3]] = x
+    return room[:, :, 3:-4, : x.shape[3]]
+
+
+SHAPES = {
+    "square": Shape(),
+    "long": Shape(B=1, Q_LEN=2048, KV_LEN=2048),
+    "grouped": Shape(H=8, HKV=2),
+    "grouped by 3": Shape(H=6, HKV=2, Q_LEN=130, KV_LEN=190),
+    "one kv head": Shape(H=8, HKV=1, D=128, DV=128),
+    "one row": Shape(Q_LEN=1, KV_LEN=1),
+    "below a block": Shape(Q_LEN=17, KV_LEN=33),
+    "beyond a block": Shape(Q_LEN=129, KV_LEN=257),
+    "more keys": Shape(Q_LEN=64, KV_LEN=1000),
+    "more queries": Shape(Q_LEN=1000, KV_LEN=64),
+    "one query": Shape(Q_LEN=1, KV_LEN=1024, H=8, HKV=2),
+    "few queries": Shape(Q_LEN=7, KV_LEN=777, H=8, HKV=2),
+    "wider q": Shape(D=128, DV=64),
+    "wider v": Shape(D=64, DV=128),
+    "narrow heads": Shape(D=16, DV=16),
+    "uneven heads": Shape(D=72, DV=40),
+    "wide heads": Shape(B=1, D=256, DV=256),
+    "one batch": Shape(B=1, H=1, HKV=1),
+    "rows first": Shape(lies=rows_first),
+    "heads last": Shape(lies=heads_last, H=2, HKV=2),
+    "with gaps": Shape(lies=with_gaps),
+    "kv of one batch": Shape(B=3, KVB=1),
+}
+
+
+def causal(b, h, q, k):
+    return q >= k
+
+
+def relative(score, b, h, q, k):
+    return score + (q - k) / 16
+
+
+class Documents:
+    """A learnt bias, a cap, and documents: captures of every kind."""
+
+    def __init__(self, shape):
+        env = Env()
+        self.bias = env.normal(shape.H, shape.KV_LEN).requires_grad_()
+        self.documents = torch.arange(max(shape.Q_LEN, shape.KV_LEN)) // 100
+
+    def score(self, score, b, h, q, k):
+        return 10 * torch.tanh((score + self.bias[h, k]) / 10)
+
+    def mask(self, b, h, q, k):
+        return self.documents[q] == self.documents[k]
+
+
+MODS = {
+    "noop": lambda shape: (None, None),
+    "causal": lambda shape: (None, causal),
+    "relative": lambda shape: (relative, None),
+    "window": lambda shape: (None, lambda b, h, q, k: (q - k).abs() <= 50),
+    "documents": lambda shape: (lambda mods: (mods.score, mods.mask))(Documents(shape)),
+}
+
+
+def tensors_of(*functions):
+    """Floats that the functions have in their closures or objects and in those of what these have."""
+    found, seen, left = [], set(), list(functions)
+    while left:
+        item = left.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            if item.is_floating_point():
+                found.append(item)
+        elif isinstance(item, torch.nn.Module):
+            left += item.parameters()
+        elif hasattr(item, "func"):
+            left += [item.func, *item.args]
+        elif hasattr(item, "__self__"):
+            left += [item.__func__, *vars(item.__self__).values()]
+        elif hasattr(item, "__closure__"):
+            left += [cell.cell_contents for cell in item.__closure__ or ()]
+        elif isinstance(item, (tuple, list)):
+            left += item
+    return found
+
+
+class Job:
+    """What attnc computes of a case, and what it should be."""
+
+    def __init__(self, name, shape, dtype, mods):
+        self.name, self.dtype, env = name, dtype, Env()
+        (self.score_mod, self.mask_mod), self.shape = mods, shape
+        kv_batch = getattr(shape, "KVB", 0) or shape.B
+        lies = getattr(shape, "lies", None) or (lambda x: x)
+        head_dim, of_v = getattr(shape, "D", 32), getattr(shape, "DV", 32)
+        drawn = [
+            env.normal(*extents) * 2
+            for extents in (
+                (shape.B, shape.H, shape.Q_LEN, head_dim),
+                (kv_batch, shape.HKV, shape.KV_LEN, head_dim),
+                (kv_batch, shape.HKV, shape.KV_LEN, of_v),
+            )
+        ]
+        self.operands = [lies(x.to(dtype)) for x in drawn]
+        self.d_out = env.normal(shape.B, shape.H, shape.Q_LEN, of_v).to(dtype)
+        self.d_lse = env.normal(shape.B, shape.H, shape.Q_LEN)
+        self.captured = tensors_of(self.score_mod)
+
+    def compute(self, attention, dtype=None):
+        """[out, lse, gradients ...]."""
+        operands = [x.detach().to(dtype or self.dtype) for x in self.operands]
+        leaves = [x.requires_grad_() for x in operands]
+        for x in self.captured:
+            leaves.append(x.requires_grad_())
+        out, lse = attention(*operands)
+        dead = lse.detach().isinf()
+        d_lse = self.d_lse.to(lse.dtype).masked_fill(dead, 0)
+        grads = torch.autograd.grad([out, lse], leaves, [self.d_out.to(out.dtype), d_lse], allow_unused=True)
+        grads = [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads)]
+        return [x.detach() for x in (out, lse, *grads)]
+
+    def attnc(self):
+        mask = self.mask_mod and create_block_mask(
+            self.mask_mod, self.shape.B, self.shape.H, self.shape.Q_LEN, self.shape.KV_LEN
+        )
+        if getattr(self.shape, "KVB", 0) and mask is None:  # FlexAttention wants a mask to broadcast
+            mask = create_block_mask(flex.noop_mask, None, None, self.shape.Q_LEN, self.shape.KV_LEN)
+
+        def attention(q, k, v):
+            return flex_attention(q, k, v, self.score_mod, mask, enable_gqa=True, return_lse=True)
+
+        return self.compute(attention)
+
+    def flex(self, dtype):
+        torch._dynamo.reset()
+        mask = flex.create_block_mask(
+            self.mask_mod or flex.noop_mask, self.shape.B, self.shape.H, self.shape.Q_LEN, self.shape.KV_LEN
+        )
+
+        def attention(q, k, v):
+            return flex.flex_attention(q, k, v, self.score_mod, mask, enable_gqa=True, return_lse=True)
+
+        return self.compute(attention, dtype)
+
+    def definition(self):
+        batch = self.shape.B
+
+        def attention(q, k, v):
+            k, v = (x.expand(batch, *x.shape[1:]) for x in (k, v))
+            return by_definition(self.score_mod, self.mask_mod, q, k, v)
+
+        return self.compute(attention, torch.float64)
+
+
+def cases():
+    for name, make in CASES.items():
+        lengths = {} if name in FORMULAS else {"Q_LEN": 257, "KV_LEN": 300}
+        for dtype in (torch.float32, torch.bfloat16):
+            env = Env(**lengths)
+            mods = make(env)
+            yield f"{name}, {dtype}", env, dtype, mods if isinstance(mods, tuple) else (mods, None)
+    for name, shape in SHAPES.items():
+        for mod, make in MODS.items():
+            dtypes = (torch.float32, torch.bfloat16, torch.float16) if mod == "documents" else (torch.bfloat16,)
+            for dtype in dtypes:
+                yield f"{mod} of {name}, {dtype}", shape, dtype, make(shape)
+
+
+class PeersTest(unittest.TestCase):
+    def test_out_lse_and_gradients(self):
+        warnings.simplefilter("ignore")
+        torch.set_default_device("cuda")
+        jobs = [Job(*case) for case in list(cases())[PART::PARTS]]
+        actual = {}
+
+        def computed(job):
+            torch.set_default_device("cuda")  # that of this thread
+            try:
+                return job.attnc()
+            except Exception as error:
+                return error
+
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:  # kernels compile beside one another
+            for job, result in zip(jobs, pool.map(computed, jobs)):
+                actual[job.name] = result
+        refused, worst = 0, {}
+        for job in jobs:
+            with self.subTest(job.name):
+                found = actual[job.name]
+                if isinstance(found, Exception):
+                    raise found
+                try:
+                    right, rounded = job.flex(torch.float64), job.flex(job.dtype)
+                except Exception:  # of any kind: FlexAttention's own limits
+                    right, rounded, refused = job.definition(), None, refused + 1
+                names = ["out", "lse", "dq", "dk", "dv", *(f"d_capture{n}" for n in range(len(job.captured)))]
+                wrong = {}
+                for place, name in enumerate(names):
+                    error = relative_error(found[place], right[place])
+                    theirs = relative_error(rounded[place], right[place]) if rounded else 0
+                    worst[job.dtype] = max(worst.get(job.dtype, 0), error)
+                    if not error <= max(ALLOWED[job.dtype], TIMES * theirs):
+                        wrong[name] = f"{error:.2e}, FlexAttention in the dtype {theirs:.2e}"
+                self.assertFalse(wrong, wrong)
+        errors = ", ".join(f"{dtype} {error:.1e}" for dtype, error in worst.items())
+        print(f"{len(jobs)} cases, {refused} of them beside the definition; largest errors: {errors}", flush=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

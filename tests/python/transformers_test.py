@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Small random models of transformers with attn_implementation="attnc" beside "eager": logits, gradients, tokens.
+
+  ATTNC_LIBRARY=libattnc.so python3 transformers_test.py [-v ...]
+
+Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch or transformers is not installed.
+"""
+
+import contextlib
+import io
+import os
+import pathlib
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+os.environ["HF_HUB_OFFLINE"] = "1"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "python")]
+try:
+    import torch
+    import transformers
+    from attention import relative_error
+except ImportError as error:
+    sys.exit(print(f"SKIPPED: {error}"))
+import attnc.transformers
+from transformers import Gemma2Config, GptOssConfig, LlamaConfig
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+COMMON = {
+    "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,
+}  # fmt: skip
+CONFIGS = {
+    "llama": lambda: LlamaConfig(**COMMON),
+    "gemma2": lambda: Gemma2Config(**COMMON, sliding_window=7, query_pre_attn_scalar=16, attn_logit_softcapping=5.0),
+    "gpt_oss": lambda: GptOssConfig(**COMMON, sliding_window=7, num_local_experts=4, num_experts_per_tok=2),
+}
+LENGTH = 21
+
+
+def model_of(name, device, implementation="attnc"):
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation=implementation)
+    with torch.no_grad():
+        for parameter in model.parameters():  # small initial weights would hide the attention
+            parameter.normal_(std=0.2 if parameter.dim() > 1 else 1.0)
+    return model.to(device, torch.float32).eval()
+
+
+def tokens(device, batch=2, length=LENGTH):
+    return torch.randint(2, 64, (batch, length), generator=torch.Generator().manual_seed(2)).to(device)
+
+
+class TransformersTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        attnc.transformers.register()
+
+    def each(self, names=tuple(CONFIGS)):
+        for device in DEVICES:
+            for name in names:
+                with self.subTest(f"{name} on {device}"):
+                    yield name, device
+
+    def near(self, actual, expected, limit=1e-4):
+        self.assertLess(relative_error(actual.detach().cpu(), expected.detach().cpu()), limit)
+
+    def compare(self, name, device, live=None, **inputs):
+        """Logits, where they are live, and gradients of all parameters."""
+        results = []
+        for implementation in ("attnc", "eager"):
+            model = model_of(name, device, implementation)
+            logits = model(**inputs).logits
+            logits = logits if live is None else logits[live]
+            logits.log_softmax(-1)[..., 3].sum().backward()
+            results.append((logits, {key: p.grad for key, p in model.named_parameters() if p.grad is not None}))
+        (actual, gradients), (expected, wanted) = results
+        self.near(actual, expected)
+        self.assertEqual(gradients.keys(), wanted.keys())
+        for key, gradient in gradients.items():
+            self.near(gradient, wanted[key], 5e-4)
+
+    def test_training(self):
+        for name, device in self.each():
+            self.compare(name, device, input_ids=tokens(device), use_cache=False)
+
+    def test_padding(self):
+        for name, device in self.each():
+            kept = torch.ones(2, LENGTH, dtype=torch.long, device=device)
+            kept[0, :6] = 0
+            kept[1, 15:] = 0
+            self.compare(name, device, input_ids=tokens(device), attention_mask=kept, use_cache=False, live=kept.bool())
+
+    def test_packed_sequences(self):
+        lengths = 9, 4, 8
+        for name, device in self.each():
+            packed = tokens(device, 1)
+            positions = torch.cat([torch.arange(length) for length in lengths]).view(1, -1).to(device)
+            starts = torch.tensor([0, 9, 13, 21], dtype=torch.int32, device=device)
+            given = {
+                "positions": {"position_ids": positions},
+                "cumulative lengths": {
+                    "position_ids": positions, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 9,
+                    "max_length_k": 9,
+                },
+            }  # fmt: skip
+            model, eager = model_of(name, device), model_of(name, device, "eager")
+            alone = [eager(part, use_cache=False).logits[0] for part in packed.split(lengths, 1)]
+            for kind, arguments in given.items():
+                if name == "gpt_oss" and kind == "positions":
+                    continue  # it makes its masks without positions
+                with self.subTest(kind):
+                    logits = model(packed, use_cache=False, **arguments).logits[0]
+                    self.near(logits, torch.cat(alone))
+                    actual = torch.autograd.grad(logits.square().sum(), model.parameters(), allow_unused=True)
+                    wanted = torch.autograd.grad(
+                        sum(x.square().sum() for x in alone), eager.parameters(), allow_unused=True, retain_graph=True
+                    )
+                    for x, y in zip(actual, wanted):
+                        if y is not None:
+                            self.near(x, y, 5e-4)
+
+    def test_generate(self):
+        for name, device in self.each():
+            model, eager = model_of(name, device), model_of(name, device, "eager")
+            prompt = tokens(device, 2, 9)
+            kept = torch.ones_like(prompt)
+            kept[0, :4] = 0
+            for cache in ("dynamic", "static"):
+                with self.subTest(cache):
+                    options = {
+                        "attention_mask": kept, "max_new_tokens": 12, "do_sample": False, "cache_implementation": cache,
+                        "disable_compile": True, "return_dict_in_generate": True, "output_logits": True,
+                    }  # fmt: skip
+                    actual, expected = (x.generate(prompt, **options) for x in (model, eager))
+                    self.assertEqual(actual.sequences.tolist(), expected.sequences.tolist())
+                    for x, y in zip(actual.logits, expected.logits):
+                        self.near(x, y)
+
+    def test_compiled_training(self):
+        for name, device in self.each(("llama", "gemma2")):
+            packed = torch.cat([torch.arange(length) for length in (9, 4, 8)]).view(1, -1).to(device)
+            given = {"input_ids": tokens(device, 1), "position_ids": packed, "use_cache": False}
+            results = []
+            for compiled in (False, True):
+                torch._dynamo.reset()
+                model = model_of(name, device)
+                run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+                logits = run(**given).logits
+                results.append((logits, *torch.autograd.grad(logits.square().sum(), [*model.parameters()][1:8])))
+            for x, y in zip(*results):
+                self.near(x, y, 2e-4)
+
+    def test_compiled_generation(self):
+        """A static cache, whose tokens transformers compiles in one graph."""
+        for name, device in self.each(("llama", "gemma2")):
+            torch._dynamo.reset()
+            model, eager = model_of(name, device), model_of(name, device, "eager")
+            prompt = tokens(device, 2, 9)
+            kept = torch.ones_like(prompt)
+            kept[0, :4] = 0
+            compile_config = transformers.CompileConfig(backend="aot_eager", mode=None, fullgraph=True)
+            compile_config._compile_all_devices = True
+            if device == "cuda":
+                compile_config = None  # what generate takes by itself: Inductor, and CUDA graphs
+            options = {
+                "attention_mask": kept, "max_new_tokens": 6, "do_sample": False, "cache_implementation": "static",
+            }  # fmt: skip
+            expected = eager.generate(prompt, **options, disable_compile=True)
+            counters = torch._dynamo.utils.counters
+            counters.clear()
+            actual = model.generate(prompt, **options, compile_config=compile_config)
+            self.assertEqual(actual.tolist(), expected.tolist())
+            self.assertLessEqual(counters["stats"]["unique_graphs"], 3)  # not one for each token
+
+    def test_prompts_in_parts(self):
+        for name, device in self.each():
+            model, prompt = model_of(name, device), tokens(device)
+            whole = model_of(name, device, "eager")(prompt, use_cache=False).logits
+            for make in (
+                lambda: transformers.DynamicCache(config=model.config),
+                lambda: transformers.StaticCache(config=model.config, max_cache_len=32),
+            ):
+                cache, parts = make(), []
+                for part in prompt.split((5, 9, 1, 6), 1):
+                    with torch.no_grad():
+                        parts.append(model(part, past_key_values=cache).logits)
+                self.near(torch.cat(parts, 1), whole)
+
+    def test_masks_of_tensors(self):
+        for device in DEVICES:
+            seen = torch.rand(2, 1, LENGTH, LENGTH, generator=torch.Generator().manual_seed(3)).to(device) < 0.7
+            seen |= torch.eye(LENGTH, dtype=torch.bool, device=device)
+            added = torch.zeros(seen.shape, device=device).masked_fill(~seen, torch.finfo(torch.float32).min)
+            expected = model_of("llama", device, "eager")(tokens(device), attention_mask=added, use_cache=False).logits
+            for mask in (seen, added):
+                actual = model_of("llama", device)(tokens(device), attention_mask=mask, use_cache=False).logits
+                self.near(actual, expected)
+
+    def test_the_example_of_the_readme(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        example = text.partition("transformers_test.py -->\n```python\n")[2].partition("```")[0]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example, "README.md", "exec"), {})
+        self.assertIn("[1, 25]", printed.getvalue())
+
+    def test_dropout_is_refused(self):
+        torch.manual_seed(1)
+        config = LlamaConfig(**COMMON, attention_dropout=0.5)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attnc").train()
+        with self.assertRaisesRegex(ValueError, "attention_dropout"):
+            model(tokens("cpu"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,93 @@
+"""attnc::attention, the operator for graphs: of torch.compile, torch.export and CUDA. A mod is its IR text."""
+
+import torch
+
+from .autograd import call_of, run_backward
+from .kernels import ANEW, Sequences, like, mod_of
+
+
+def _captured(text, captured, scalars):
+    names = mod_of(text).captures
+    tensors = dict(zip((capture.name for capture in names if capture.kind == "tensor"), captured))
+    return tensors, dict(zip((capture.name for capture in names if capture.kind != "tensor"), scalars))
+
+
+def _sequences(kv_lengths, cu_seqlens, longest):
+    return Sequences(kv_lengths, cu_seqlens, None, longest, longest)
+
+
+@torch.library.custom_op("attnc::attention", mutates_args=())
+def attention_op(
+    text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
+    scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None, longest: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """(out, lse, row_max) of a mod in IR text; row_max is empty unless `wants_max`. Captured tensors and scalars come in
+    the order in which the text declares them. `wanted`: names of the captured tensors that want gradients, with spaces
+    between them; None: nothing has one. `kv_lengths`: i32 [B], of a cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose
+    longest sequence has `longest` rows (0: not known). Rows of q, k and v are dense."""
+    tensors, numbers = _captured(text, captured, scalars)
+    gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
+    call = call_of(
+        text, q, k, v, tensors, numbers, wants_max=wants_max, gradients=gradients, sequences=sequences,
+        deterministic=gradients is not None and torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    out, lse, row_max = call.outcome(q, v, True, wants_max)
+    call.forward(q, k, v, captured, numbers.values(), scale, ANEW, out, lse, row_max, sequences, None)
+    return out, lse, lse.new_empty(0) if row_max is None else row_max
+
+
+@attention_op.register_fake
+def _(text, q, k, v, captured, scalars, scale, wanted, wants_max, kv_lengths, cu_seqlens, longest):
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return like(q, v.shape[-1]), lse, torch.empty_like(lse) if wants_max else lse.new_empty(0)
+
+
+@torch.library.custom_op("attnc::attention_backward", mutates_args=())
+def attention_backward_op(
+    text: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, captured: list[torch.Tensor], scalars: list[float],
+    scale: float, wanted: str, cu_seqlens: torch.Tensor | None, longest: int, out: torch.Tensor,
+    lse: torch.Tensor, d_out: torch.Tensor, d_lse: torch.Tensor | None,
+) -> list[torch.Tensor]:  # fmt: skip
+    """Gradients of q, k and v, and of the captured tensors `wanted`."""
+    tensors, numbers = _captured(text, captured, scalars)
+    gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
+    call = call_of(
+        text, q, k, v, tensors, numbers, gradients=gradients, sequences=sequences,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    results, found = run_backward(
+        call, q, k, v, tensors, numbers, scale, ANEW, out, lse, d_out, d_lse, gradients, sequences
+    )  # fmt: skip
+    return [*results, *found.values()]
+
+
+@attention_backward_op.register_fake
+def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse):
+    tensors, _ = _captured(text, captured, scalars)
+    return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
+
+
+def _save(ctx, inputs, output):
+    text, q, k, v, captured, scalars, scale, wanted, _, kv_lengths, cu_seqlens, longest = inputs
+    ctx.how = text, scalars, scale, wanted, longest, kv_lengths is not None
+    ctx.save_for_backward(q, k, v, *output[:2], cu_seqlens, *captured)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx, d_out, d_lse, _):
+    q, k, v, out, lse, cu_seqlens, *captured = ctx.saved_tensors
+    text, scalars, scale, wanted, longest, has_lengths = ctx.how
+    if wanted is None or has_lengths:
+        raise RuntimeError("attnc::attention has gradients where `wanted` is given and `kv_lengths` are not")
+    if d_out is None:
+        d_out = torch.zeros_like(out)
+    found = attention_backward_op(
+        text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse
+    )  # fmt: skip
+    of_captures = dict(zip(wanted.split(), found[3:]))
+    names, _ = _captured(text, captured, scalars)
+    return None, *found[:3], [of_captures.get(name) for name in names], [None] * len(scalars), *[None] * 6
+
+
+attention_op.register_autograd(_backward, setup_context=_save)

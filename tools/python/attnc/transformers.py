@@ -1,0 +1,202 @@
+"""attnc in models of Hugging Face's transformers.
+
+    import attnc.transformers
+    attnc.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attnc")
+
+For training and `generate`, with every cache: causal, sliding-window and chunked masks, padding, packed sequences, soft
+caps, sinks. Needs torch, and transformers 4.57 or later.
+"""
+
+import torch
+from torch.nn.attention.flex_attention import and_masks
+
+from .torch.autograd import attend
+from .torch.block_mask import BlockMask
+from .torch.flex import autocast, flex_attention
+from .torch.graphs import attend_in_graph, is_traced
+from .torch.kernels import ALIGNED, Sequences
+from .torch.translation import translate
+
+NAME = "attnc"
+_PADDING_STEP = 256  # a padding mask has room for more keys: no new program for each token
+
+
+def register(name=NAME):
+    """Makes `attn_implementation=name` work, in this process. May be called again."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask)
+
+
+# ---- Masks ----------------------------------------------------------------------------------------------------------
+
+
+class Mask(BlockMask):
+    """A mask over the rows of a cache, or of none. `at_end`: None, or the mask_mod and the i32 lengths [B] of a kernel
+    whose last query stands at the last key of its sequence, whatever that is."""
+
+    at_end = None
+
+
+def _causal(b, h, q_idx, kv_idx):
+    return q_idx >= kv_idx
+
+
+def _shifted(mask_mod, q_offset, kv_offset):
+    if isinstance(q_offset, int) and q_offset == kv_offset == 0:
+        return mask_mod
+    return lambda b, h, q_idx, kv_idx: mask_mod(b, h, q_idx + q_offset, kv_idx + kv_offset)
+
+
+def _unpadded(padding):
+    return lambda b, h, q_idx, kv_idx: padding[b, kv_idx]
+
+
+def mask(
+    batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=_causal, attention_mask=None,
+    device=None, cache_position=None, **_,
+):  # fmt: skip
+    """What AttentionMaskInterface asks for: a block mask of `mask_function`, which evaluates nothing yet. Row i of q
+    stands at q_offset + i, row j of k at kv_offset + j; `attention_mask` [B, positions] is false at padding."""
+    if cache_position is not None:  # of transformers before 5
+        q_length, q_offset = cache_position.shape[0], cache_position[0]
+        device = cache_position.device
+    if isinstance(q_offset, torch.Tensor):
+        q_offset = q_offset.clone()  # the cache will count it up, before a kernel reads it
+    if device is None:
+        device = attention_mask.device if attention_mask is not None else "cpu"
+    device = torch.device(device)
+    if attention_mask is not None and (torch.compiler.is_compiling() or not bool(attention_mask.all())):
+        rows = kv_offset + kv_length
+        room = -(-rows // _PADDING_STEP) * _PADDING_STEP
+        padding = torch.nn.functional.pad(attention_mask.bool(), (0, max(room - attention_mask.shape[1], 0)))
+        mask_function = and_masks(mask_function, _unpadded(padding))
+    result = Mask._lazy(
+        _shifted(mask_function, q_offset, kv_offset), batch_size, 1, q_length, kv_length, device, (128, 128)
+    )
+    is_aligned = isinstance(q_offset, int) and kv_offset == q_offset and q_length == kv_length
+    if not is_aligned:
+        # What the queries see ends with them, so kernels may read no further.
+        length = q_offset - kv_offset + q_length
+        if isinstance(length, torch.Tensor):
+            lengths = length.to(device, torch.int32).reshape(1).repeat(batch_size)
+        else:
+            lengths = torch.full((batch_size,), length, dtype=torch.int32, device=device)
+        result.at_end = _shifted(mask_function, kv_offset, kv_offset), lengths
+    return result
+
+
+# ---- Attention ------------------------------------------------------------------------------------------------------
+
+
+def _score_mod(softcap, bias):
+    """`bias`: None, or a mask that is added, [B or 1, H or 1, rows of q, rows of k]."""
+    if bias is None:
+        return None if softcap is None else lambda score, b, h, q_idx, kv_idx: softcap * torch.tanh(score / softcap)
+    of_all, of_heads = bias.shape[0] == 1, bias.shape[1] == 1
+
+    def score_mod(score, b, h, q_idx, kv_idx):
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        return score + bias[0 if of_all else b, 0 if of_heads else h, q_idx, kv_idx]
+
+    return score_mod
+
+
+def _mask_of(tensor):
+    """A mask_mod of a tensor of flags."""
+    of_all, of_heads = tensor.shape[0] == 1, tensor.shape[1] == 1
+    return lambda b, h, q_idx, kv_idx: tensor[0 if of_all else b, 0 if of_heads else h, q_idx, kv_idx]
+
+
+def _window(sliding_window):
+    return lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (kv_idx > q_idx - sliding_window)
+
+
+def _within_sequences(mask_mod, starts, rows):
+    """A mask_mod of rows that lie one sequence behind the other, from `starts` on."""
+    sequence = torch.bucketize(torch.arange(rows, device=starts.device), starts, right=True)
+    is_same = lambda b, h, q_idx, kv_idx: sequence[q_idx] == sequence[kv_idx]  # noqa: E731
+    return is_same if mask_mod is None else and_masks(mask_mod, is_same)
+
+
+def attention(
+    module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, s_aux=None,
+    sliding_window=None, is_causal=None, position_bias=None, **kwargs,
+):  # fmt: skip
+    """What AttentionInterface asks for: ([B, Q_LEN, H, DV], None) of query [B, H, Q_LEN, D], key and value. Raises
+    ValueError where there is dropout."""
+    if dropout:
+        raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
+    starts = kwargs.get("cu_seq_lens_q")
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    bias, mask_mod, block_mask, sequences = position_bias, None, None, ALIGNED
+    if starts is not None and query.shape[0] == 1 and key.shape[2] == query.shape[2]:
+        if is_causal:
+            mask_mod = _causal if sliding_window is None else _window(sliding_window)
+        if query.is_cuda:  # a ragged batch: sequences are apart without a mask
+            longest = int(kwargs.get("max_length_q") or 0)
+            sequences = Sequences(cu_q=starts.int(), max_q=longest, max_kv=longest)
+        else:
+            mask_mod = _within_sequences(mask_mod, starts, query.shape[2])
+    elif isinstance(attention_mask, Mask):
+        block_mask = attention_mask
+    elif isinstance(attention_mask, torch.Tensor):
+        attention_mask = attention_mask[..., : key.shape[2]]
+        if attention_mask.dtype == torch.bool:
+            mask_mod = _mask_of(attention_mask)
+        else:
+            bias = attention_mask if bias is None else bias + attention_mask
+    elif attention_mask is not None:
+        block_mask = attention_mask  # of PyTorch's
+    elif is_causal and query.shape[2] > 1:
+        mask_mod = _causal
+    out, lse = _attend(
+        query, key, value, softcap, bias, mask_mod, block_mask, sequences, scaling, s_aux is not None
+    )  # fmt: skip
+    if s_aux is not None:
+        # A sink is one more score of each row, whose value is 0: weights add up to what is left beside it.
+        out = out * torch.sigmoid(lse - s_aux.float().view(1, -1, 1)).unsqueeze(-1).to(out.dtype)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
+    """(out, lse), where lse may be None unless it is wanted. `mask`: None, a Mask, or a block mask of PyTorch's."""
+    query, key, value = autocast(query, key, value)
+    is_traced_here = torch.compiler.is_compiling()
+    if is_traced_here and not is_traced:  # the graph is broken here
+        return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
+    if isinstance(mask, Mask):
+        mask_mod = mask.mask_mod
+        wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+        if mask.at_end is not None and not wants_gradients:  # backward kernels have no lengths
+            mask_mod, lengths = mask.at_end
+            sequences = Sequences(kv_lengths=lengths)
+    elif mask is not None:
+        score_mod = _score_mod(softcap, bias)
+        return flex_attention(query, key, value, score_mod, mask, scaling, enable_gqa=True, return_lse=True)
+    batch, heads, q_len, head_dim = query.shape
+    scale = head_dim**-0.5 if scaling is None else float(scaling)
+    if is_traced_here:
+        score_mod = _score_mod(softcap, bias)
+        return attend_in_graph(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
+    if sequences.cu_q is not None:
+        batch = sequences.cu_q.shape[0] - 1
+    problem = batch, heads, key.shape[1], q_len, key.shape[2]
+    # A mask is that of all layers, which take what the first one of them translated.
+    kept = mask.__dict__.setdefault("_translations", {}) if isinstance(mask, Mask) and bias is None else {}
+    place = softcap, id(mask_mod), query.device, problem
+    translation = kept.get(place)
+    if translation is None:
+        translation = translate(_score_mod(softcap, bias), mask_mod, device=query.device, problem=problem)
+        kept[place] = translation
+    out, lse, _ = attend(
+        translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=mask,
+        wants_lse=wants_lse, sequences=sequences,
+    )  # fmt: skip
+    return out, lse
+
+
+_attend_outside = torch._disable_dynamo(_attend)
