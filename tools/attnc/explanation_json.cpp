@@ -1,6 +1,7 @@
 #include "explanation.h"
 
 #include "json_report.h"
+#include "mod_text.h"
 
 namespace attnc::cli {
 namespace {

@@ -4,14 +4,13 @@
 #include "kernel_rows.h"
 #include "options.h"
 #include "output_file.h"
+#include "progress.h"
 #include "sequence_options.h"
 #include "shapes.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -124,29 +123,9 @@ std::vector<Configuration> configurationsOf(const PackOptions& options) {
   return all;
 }
 
-/// Counts on stderr, if that is a terminal, what is compiled.
-class Progress {
-public:
-  LogSink sink(LogSink warnings) {
-    return [this, warnings = std::move(warnings)](LogLevel level, std::string_view line) {
-      warnings(level, line);
-      if (isShown && line.substr(0, 9) == "compiled ") std::fprintf(stderr, "\r%d programs compiled", ++count);
-    };
-  }
-  ~Progress() {
-    if (count) std::fputs("\r\033[K", stderr);
-  }
-
-private:
-  const bool isShown = isatty(STDERR_FILENO);
-  std::atomic<int> count = 0;
-};
-
 Expected<std::string> packBytes(const PackOptions& options) {
-  Progress progress;
-  CompilerOptions how = options.kernel.toCompilerOptions();
-  how.log = progress.sink(std::move(how.log));
-  const Compiler compiler(std::move(how));
+  const Progress progress("compiling");
+  const Compiler compiler(options.kernel.toCompilerOptions());
   std::vector<Configuration> configurations = configurationsOf(options);
   for (Configuration& configuration : configurations) {
     auto arch = configuration.target.archAsked();
