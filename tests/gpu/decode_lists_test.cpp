@@ -11,13 +11,13 @@ using namespace attnc::gputest;
 
 namespace {
 
-constexpr int64_t kStripe = 384; ///< of whole steps, whatever their size
+constexpr int64_t kStripe = 768; ///< of whole steps, whatever their size
 constexpr int kPeriod = 5;
 
 /// Of five stripes one lives, another one in each sequence and KV head of four query heads.
 Mod stripedMod(bool isCausal) {
   return take(Mod::parse(std::string("def mask_mod(b, h, q_idx, kv_idx):\n"
-                                     "    lives = (kv_idx // 384) % 5 == (b + h // 4) % 5\n") +
+                                     "    lives = (kv_idx // 768) % 5 == (b + h // 4) % 5\n") +
                          "    return lives" + (isCausal ? " & (q_idx >= kv_idx)\n" : "\n")));
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
         const Mod mod = stripedMod(isCausal);
         Problem problem{{6, 8, 2, qLen, 7001}, headDim, headDim, DType::BF16};
         HostOperands operands = draw(mod, problem);
-        operands.kvLengths = {7001, 0, 1, 384, 385, 5000};
+        operands.kvLengths = {7001, 0, 1, 768, 769, 5000};
         const Outcome expected = runReference(mod, problem, operands);
         poisonStripes(operands);
         INFO(problem.text() << (isCausal ? ", causal" : ""));
@@ -63,7 +63,7 @@ TEST_CASE("decode kernels list the steps of one long sequence, and of wide heads
   const Mod mod = stripedMod(true);
   for (const Problem& problem : {Problem{{1, 8, 2, 1, 1 << 20}, 64, 64, DType::F16}, // many words, which the last CTA joins
                                  Problem{{2, 8, 2, 2, 20000}, 256, 256, DType::BF16}, // short steps
-                                 Problem{{700, 4, 1, 1, 600}, 64, 64, DType::BF16}}) {
+                                 Problem{{700, 4, 1, 1, 1000}, 64, 64, DType::BF16}}) {
     HostOperands operands = draw(mod, problem);
     const std::optional<QueryOffsets> offsets = QueryOffsets::FromLengths;
     const Outcome expected = runReference(mod, problem, operands, {}, offsets);
