@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
+  attnc::cli::addBench(app, exitCode);
   attnc::cli::addCache(app, exitCode);
   attnc::cli::addPack(app, exitCode);
   try {
