@@ -92,7 +92,8 @@ std::string rooflineSvg(const Roofline& roofline) {
   const double knee = std::clamp(ridge, left, right);
   svg += lineFrom(x.at(left), y.at(attainable(roofline, left)), x.at(roofline.flops > 0 ? knee : right),
                   y.at(attainable(roofline, roofline.flops > 0 ? knee : right)), kRoof);
-  svg += textAt(x.at(left) + 8, y.at(attainable(roofline, left)) - 10, "start", fmt::format("{:.0f} GB/s", roofline.bytes * 1e-9));
+  const double middle = std::sqrt(left * (roofline.flops > 0 ? knee : right));
+  svg += textAt(x.at(middle) - 10, y.at(attainable(roofline, middle)) - 6, "end", fmt::format("{:.0f} GB/s", roofline.bytes * 1e-9));
   if (roofline.flops > 0) {
     svg += lineFrom(x.at(knee), y.at(roofline.flops), x.at(right), y.at(roofline.flops), kRoof);
     svg += textAt(x.at(right) - 4, y.at(roofline.flops) - 8, "end", fmt::format("{:.0f} TFLOP/s", roofline.flops * 1e-12));
@@ -100,10 +101,10 @@ std::string rooflineSvg(const Roofline& roofline) {
   for (size_t i = 0; i < roofline.points.size(); ++i) {
     const RooflinePoint& point = roofline.points[i];
     const char* colour = kColours[i % std::size(kColours)];
-    const bool isRight = x.at(point.flopsPerByte) > (kLeft + kWidth) / 2;
     svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"/>\n", x.at(point.flopsPerByte), y.at(point.flops), colour);
-    svg += textAt(x.at(point.flopsPerByte) + (isRight ? -9 : 9), y.at(point.flops) + 16, isRight ? "end" : "start",
-                  fmt::format("{}: {:.1f} TFLOP/s", point.name, point.flops * 1e-12), 12, colour);
+    // The legend stands below the roof, where hardly any kernel does.
+    const double line = y.from - 14 - 18 * double(roofline.points.size() - 1 - i);
+    svg += textAt(x.to - 10, line, "end", fmt::format("{}: {:.1f} TFLOP/s", point.name, point.flops * 1e-12), 12, colour);
   }
   return svg + "</svg>\n";
 }

@@ -23,7 +23,8 @@ struct Roofline {
 /// The least of both limits for work of this intensity.
 double attainable(const Roofline& roofline, double flopsPerByte);
 
-/// An SVG with both axes logarithmic. Points have their names beside them, and those beyond the roof show beyond it.
+/// An SVG with both axes logarithmic. Points have the colours of their names in a legend, and those beyond the roof show
+/// beyond it.
 std::string rooflineSvg(const Roofline& roofline);
 
 } // namespace attnc::cli
