@@ -23,28 +23,11 @@ int64_t elements(std::initializer_list<int64_t> shape) {
 } // namespace
 
 double Bench::medianMs(const std::function<void()>& run) {
-  const device::Event begin = take(device::Event::create()), end = take(device::Event::create());
-  std::vector<float> times;
-  constexpr float kWarmUpMs = 20, kMeasureMs = 60; // of kernel time: clocks rise, and then settle
-  for (float spent = 0; times.size() < 5 || (spent < kWarmUpMs + kMeasureMs && times.size() < 500);) {
-    take(flush.fillAsync(uint8_t(times.size()), stream.get()));
-    take(begin.record(stream.get()));
-    run();
-    take(end.record(stream.get()));
-    take(end.synchronize());
-    const float ms = take(end.msSince(begin));
-    if (spent >= kWarmUpMs) times.push_back(ms);
-    spent += ms;
-  }
-  std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return take(timer.medianMs(stream, [&] { return run(), Status(); }));
 }
 
 double Bench::graphMs(const std::function<void(int)>& run, int launches) {
-  take(stream.beginCapture());
-  for (int i = 0; i < launches; ++i) run(i);
-  const device::Graph graph = take(stream.endCapture());
-  return medianMs([&] { take(graph.launch(stream.get())); }) / launches;
+  return take(timer.graphMs(stream, [&](int i) { return run(i), Status(); }, launches));
 }
 
 DeviceTensor allocate(DType dtype, std::initializer_list<int64_t> shape) {

@@ -6,6 +6,7 @@
 
 #include "attnc/attnc.h"
 #include "tools/device/device.h"
+#include "tools/device/timer.h"
 
 #include <nlohmann/json.hpp>
 
@@ -42,12 +43,10 @@ struct Bench {
   Family family = Family::Auto;
   Compiler compiler{{.cacheMode = CompilerOptions::CacheMode::Off}};
   device::Stream stream = take(device::Stream::create());
-  device::Buffer flush = take(device::Buffer::allocate(size_t(256) << 20));
+  device::Timer timer = take(device::Timer::create());
 
-  /// Median milliseconds of `run`, which enqueues on `stream`; the L2 cache is overwritten before each.
+  /// As those of the timer, of work that throws.
   double medianMs(const std::function<void()>& run);
-  /// Median milliseconds of a launch among many behind one another in a CUDA graph: `run(i)` enqueues number i. They find in
-  /// the L2 cache what the one before left there.
   double graphMs(const std::function<void(int)>& run, int launches);
 };
 

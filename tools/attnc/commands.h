@@ -26,6 +26,7 @@ void addProbe(CLI::App& app, int& exitCode);
 void addEmit(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);
+void addBench(CLI::App& app, int& exitCode);
 void addCache(CLI::App& app, int& exitCode);
 void addPack(CLI::App& app, int& exitCode);
 

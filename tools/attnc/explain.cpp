@@ -7,10 +7,10 @@
 #include "problem_options.h"
 #include "progress.h"
 #include "shapes.h"
+#include "work.h"
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
-#include "passes/sequences.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
@@ -79,14 +79,6 @@ std::string sequencesText(const KernelOptions& kernel) {
   if (kernel.ragged) add("packed, counted below as full");
   if (kernel.offsets == QueryOffsets::Tensor) add("positions of queries, counted below from 0");
   return text.empty() ? text : fmt::format("sequences   {}\n", text);
-}
-
-/// The module whose mask is counted.
-Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
-  if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
-  auto atLastKeys = sequencesMod(mod, {.offsets = kernel.offsets}, kernel.pins);
-  if (!atLastKeys) return std::move(atLastKeys).error();
-  return passes::byRows(atLastKeys->module());
 }
 
 /// An error of options that do not fit each other: wrong usage, unless a file has a say in it.

@@ -38,6 +38,8 @@ constexpr const char* kFooter = R"(Examples:
   attnc run alibi.py --in qkv.safetensors --out result.safetensors --set window=1024
   attnc run --expr "q_idx >= kv_idx" --random 2,8,2,1024,1024,128 --verify
   attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors
+  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward
+  attnc pack alibi.py --arch sm_80,sm_90a -o kernels.attnc
 
 Exit codes: 0 done; 1 the mod is wrong; 2 wrong usage; 3 the environment (no GPU, unreadable file, shape mismatch,
 missing capture); 4 a bug in attnc. Results go to stdout, messages to stderr; for a file, - is stdin or stdout.)";
@@ -59,6 +61,7 @@ int run(int argc, char** argv) {
   attnc::cli::addEmit(app, exitCode);
   attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
+  attnc::cli::addBench(app, exitCode);
   attnc::cli::addCache(app, exitCode);
   attnc::cli::addPack(app, exitCode);
   attnc::cli::addCompletion(app, exitCode);

@@ -35,16 +35,8 @@ namespace {
 /// B,H,HKV,Q_LEN,KV_LEN,D; throws CLI::ValidationError.
 RandomProblem parseRandom(const std::string& text) {
   constexpr const char* kOption = "--random";
-  auto fail = [&](const std::string& reason) { return CLI::ValidationError(kOption, inQuotes(text) + ": " + reason); };
-  std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
-  RandomProblem problem{shapeOf(kOption, text, numbers), numbers[5]};
-  const ProblemShape& shape = problem.shape;
-  if (std::string wrong = checkHeadDim(fmt::to_string(problem.headDim)); !wrong.empty()) throw fail(wrong);
-  constexpr double kMaxElements = 1ll << 34;
-  for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})
-    if (double(shape.batch) * length * double(problem.headDim) > kMaxElements)
-      throw fail("a tensor would have more than 2^34 elements");
-  return problem;
+  const std::vector<int64_t> numbers = parseExtents(kOption, text, "B,H,HKV,Q_LEN,KV_LEN,D");
+  return randomProblem(kOption, text, shapeOf(kOption, text, numbers), numbers[5]);
 }
 
 /// Without --backward the forward's results alone.

@@ -1,6 +1,20 @@
 #include "run_options.h"
 
+#include "text.h"
+
+#include <fmt/format.h>
+
 namespace attnc::cli {
+
+RandomProblem randomProblem(const char* option, const std::string& text, const ProblemShape& shape, int64_t headDim) {
+  const auto fail = [&](const std::string& reason) { return CLI::ValidationError(option, inQuotes(text) + ": " + reason); };
+  if (std::string wrong = checkHeadDim(fmt::to_string(headDim)); !wrong.empty()) throw fail(wrong);
+  constexpr double kMaxElements = 1ll << 34;
+  for (double length : {double(shape.qHeads) * double(shape.qLen), double(shape.kvHeads) * double(shape.kvLen)})
+    if (double(shape.batch) * length * double(headDim) > kMaxElements)
+      throw fail("a tensor would have more than 2^34 elements");
+  return {shape, headDim};
+}
 
 void KindOptions::addTo(CLI::App& command, bool takesBackward) {
   std::vector<Choice> choices{{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}};

@@ -20,6 +20,9 @@ struct RandomProblem {
   int64_t headDim = 0;
 };
 
+/// Throws CLI::ValidationError for `option` where the head dim is none, or a tensor would be too large.
+RandomProblem randomProblem(const char* option, const std::string& text, const ProblemShape& shape, int64_t headDim);
+
 /// What --kernel says.
 struct KindOptions {
   std::string kind = "auto"; ///< "auto", "forward", "decode"; with `takesBackward` also "backward"

@@ -92,6 +92,13 @@ Status Buffer::fillAsync(uint8_t value, CUstream_st* stream) {
   return opened().check(opened().cuMemsetD8Async(address(data()), value, size, stream), "cuMemsetD8Async");
 }
 
+Status Buffer::copyAsync(const Buffer& from, CUstream_st* stream) {
+  if (Status ok = checkRange(from.bytes(), 0); !ok || from.bytes() == 0) return ok;
+  const Functions& cuda = opened();
+  return cuda.check(cuda.cuMemcpyDtoDAsync(address(data()), address(from.data()), from.bytes(), stream),
+                    "cuMemcpyDtoDAsync");
+}
+
 void Graph::Destroy::operator()(CUgraphExec_st* graph) const { opened().cuGraphExecDestroy(graph); }
 
 Status Graph::launch(CUstream_st* stream) const {

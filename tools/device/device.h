@@ -53,6 +53,8 @@ public:
   Status fill(uint8_t value);
   /// The same, enqueued.
   Status fillAsync(uint8_t value, CUstream_st* stream);
+  /// Enqueues a copy of all of `from`, which is no larger.
+  Status copyAsync(const Buffer& from, CUstream_st* stream);
 
 private:
   struct Free {

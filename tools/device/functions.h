@@ -16,6 +16,7 @@ namespace attnc::device {
   X(cuMemFree)                                                                                                         \
   X(cuMemcpyHtoD)                                                                                                      \
   X(cuMemcpyDtoH)                                                                                                      \
+  X(cuMemcpyDtoDAsync)                                                                                                 \
   X(cuMemsetD8Async)                                                                                                   \
   X(cuMemsetD8)                                                                                                        \
   X(cuStreamCreate)                                                                                                    \

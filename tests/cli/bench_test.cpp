@@ -1,0 +1,122 @@
+// `attnc bench` as far as it goes without a GPU: what it counts, what it draws, and what it refuses.
+#include "command.h"
+#include "roofline.h"
+#include "work.h"
+
+#include "attnc/mod.h"
+
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+using namespace attnc;
+using namespace attnc::test;
+using Catch::Contains;
+
+namespace {
+
+cli::Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {}, const Captures& captures = {}) {
+  const auto mod = Mod::parse(text);
+  REQUIRE(mod);
+  auto counted = cli::countWork(*mod, captures, kernel, problem);
+  REQUIRE(counted);
+  CHECK_FALSE(counted->isEstimate);
+  return *counted;
+}
+
+} // namespace
+
+TEST_CASE("pairs are those that the mask lets live, element by element") {
+  const ProblemShape problem{2, 6, 3, 100, 170};
+  CHECK(work("score", problem).pairs == 12 * 100 * 170);
+  CHECK(work("q_idx >= kv_idx", problem).pairs == 12 * (100 * 101 / 2));
+  CHECK(work("(q_idx >= kv_idx) & (q_idx - kv_idx < 10)", problem).pairs == 12 * (10 * 11 / 2 + 90 * 10));
+  CHECK(work("h == 2", problem).pairs == 2 * 100 * 170);
+  CHECK(work("(q_idx + kv_idx) % 2 == 0", problem).pairs == 12 * 50 * 170);
+  KernelOptions atLastKeys;
+  atLastKeys.offsets = QueryOffsets::FromLengths;
+  CHECK(work("q_idx >= kv_idx", problem, atLastKeys).pairs == 12 * (100 * 70 + 100 * 101 / 2));
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 170; ++i) ids.push_back(i / 40);
+  Captures captures;
+  captures.set("ids", TensorView::contiguous(ids.data(), DType::I32, {170}));
+  const char* document = "ids: i32[KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[q_idx] == ids[kv_idx]\n";
+  CHECK(work(document, problem, {}, captures).pairs == 12 * (2 * 40 * 40 + 20 * 40));
+}
+
+TEST_CASE("a problem beyond any budget is estimated") {
+  const auto mod = Mod::parse("(q_idx * 7 + kv_idx * 3) % 5 < 2");
+  REQUIRE(mod);
+  const ProblemShape problem{1, 1, 1, 1 << 20, 1 << 20};
+  auto counted = cli::countWork(*mod, {}, {}, problem);
+  REQUIRE(counted);
+  CHECK(counted->isEstimate);
+  CHECK(counted->pairs == Approx(0.4 * double(1 << 20) * double(1 << 20)).epsilon(0.05));
+}
+
+TEST_CASE("a decode kernel reads the columns that some query sees, others read all") {
+  const ProblemShape problem{3, 8, 2, 4, 1000};
+  KernelOptions decode{.kind = KernelKind::Decode};
+  decode.offsets = QueryOffsets::FromLengths;
+  CHECK(work("score", problem, decode).kvColumns == 6 * 1000);
+  CHECK(work("(q_idx >= kv_idx) & (q_idx - kv_idx < 100)", problem, decode).kvColumns == 6 * 103);
+  decode.kind = KernelKind::Forward;
+  CHECK(work("(q_idx >= kv_idx) & (q_idx - kv_idx < 100)", problem, decode).kvColumns == 6 * 1000);
+}
+
+TEST_CASE("work is two products forward and five backward, and each tensor once") {
+  const cli::Work all = work("score", {2, 6, 3, 100, 170});
+  const double pairs = 12 * 100 * 170, q = 12 * 100, kv = 6 * 170;
+  KernelOptions kernel{.headDim = 64, .headDimV = 32};
+  CHECK(all.flops(kernel) == 2 * pairs * (64 + 32));
+  CHECK(all.bytes(kernel) == 2 * (q * (64 + 32) + kv * (64 + 32)));
+  kernel.fp8Kv = true;
+  CHECK(all.bytes(kernel) == 2 * q * (64 + 32) + kv * (64 + 32));
+  kernel.fp8Kv = false;
+  kernel.dtype = DType::F32;
+  CHECK(all.bytes(kernel) == 4 * (q * (64 + 32) + kv * (64 + 32)));
+  kernel.kind = KernelKind::Backward;
+  CHECK(all.flops(kernel) == 2 * pairs * (3 * 64 + 2 * 32)); // S, dQ, dK; dP, dV
+  CHECK(all.bytes(kernel) == 8 * (q * (64 + 32) + kv * (64 + 32)) + 4 * q);
+}
+
+TEST_CASE("a roofline has a roof, and names what stands below it") {
+  cli::Roofline roofline{"<mod> & device", 4e12, 1e15, {{"forward", 1000, 7e14}, {"decode", 2, 6e12}}};
+  CHECK(cli::attainable(roofline, 10) == 4e13);
+  CHECK(cli::attainable(roofline, 1000) == 1e15);
+  const std::string svg = cli::rooflineSvg(roofline);
+  for (const char* part : {"<svg ", "&lt;mod&gt; &amp; device", "4000 GB/s", "1000 TFLOP/s", "forward: 700.0 TFLOP/s",
+                           "decode: 6.0 TFLOP/s", "</svg>\n"})
+    CHECK_THAT(svg, Contains(part));
+  CHECK_THAT(svg, !Contains("nan") && !Contains("inf"));
+  roofline.flops = 0; // not known
+  CHECK(cli::attainable(roofline, 1000) == 4e15);
+  CHECK_THAT(cli::rooflineSvg(roofline), Contains("4000 GB/s") && !Contains("nan"));
+  roofline.points.clear();
+  CHECK_THAT(cli::rooflineSvg(roofline), Contains("</svg>"));
+}
+
+TEST_CASE("bench refuses what cannot be measured") {
+  const Folder folder;
+  const auto refused = [](const std::string& options, int exitCode, const std::string& part) {
+    const Outcome outcome = attnc::test::attnc("bench " + options);
+    INFO(options);
+    CHECK(outcome.exitCode == exitCode);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(part));
+  };
+  refused("--expr score", 2, "give either --in FILE or --shape");
+  refused("--expr score --shape 1,2,3", 2, "B,H,HKV,Q_LEN,KV_LEN");
+  refused("--expr score --shape 1,3,2,8,8", 2, "H must be a multiple of HKV");
+  refused("--expr score --shape 1,2,2,0,8", 2, "leaves nothing to compute");
+  refused("--expr score --shape 9999,99,99,99999,99999", 2, "more than 2^34 elements");
+  refused("--expr score --shape 1,1,1,8,8 --head-dim 12", 2, "head dim '12'");
+  refused("--expr score --shape 1,1,1,8,8 --kernel fordward", 2, "did you mean forward?");
+  refused("--expr score --shape 1,1,1,8,8 --gradients none", 2, "--gradients");
+  refused("--expr 'score +' --shape 1,1,1,8,8", 1, "error");
+  // As `run --device cuda` says it, where there is no GPU.
+  const Outcome without = attnc::test::attnc("run --expr score --random 1,1,1,8,8,16 --device cuda");
+  if (without.exitCode == 0) return;
+  refused("--expr score --shape 1,1,1,8,8 -o " + (folder / "roofline.svg"), 3, without.err);
+  CHECK(folder.files() == 0);
+}

@@ -1,0 +1,51 @@
+// What `attnc bench` measures on a GPU: that each kind of kernel has a time and a rate below what the device can do.
+#include "gpu.h"
+
+#include "tools/attnc/measure.h"
+#include "tools/device/limits.h"
+
+using namespace attnc;
+using gputest::libraryMod;
+using gputest::take;
+
+TEST_CASE("kernels of each kind are timed and counted", "[gpu]") {
+  ATTNC_NEED_GPU();
+  const device::Stream stream = take(device::Stream::create());
+  device::Timer timer = take(device::Timer::create());
+  const double bytes = take(timer.copyRate(stream)), flops = take(device::tensorCores()).flops();
+  CHECK(bytes > 1e10);
+  const Compiler compiler;
+  for (const char* name : {"alibi", "document"})
+    for (const char* kind : {"forward", "decode", "backward"}) {
+      INFO(name << " " << kind);
+      const Mod mod = libraryMod(name);
+      cli::RunOptions options;
+      options.random = cli::RandomProblem{{2, 8, 2, kind == std::string("decode") ? 1 : 2048, 2048}, 64};
+      options.backward = kind == std::string("backward");
+      options.kernelKind.kind = options.backward ? "auto" : kind;
+      const cli::HostOperands operands = take(cli::findOperands(mod, options));
+      const cli::Measured measured = take(cli::measure(compiler, timer, stream, mod, operands, options));
+      CHECK((measured.kernel.kind == KernelKind::Decode) == (kind == std::string("decode")));
+      CHECK((measured.kernel.kind == KernelKind::Backward) == options.backward);
+      CHECK(measured.ms > 0);
+      CHECK(measured.registers > 0);
+      CHECK(measured.work.pairs > 0);
+      CHECK(measured.bytes() < 2 * bytes); // a read is faster than a copy
+      if (flops > 0) CHECK(measured.flops() < flops);
+      CHECK(measured.blockMaskMs.has_value() == measured.kernel.blockSparse);
+    }
+}
+
+TEST_CASE("sequences that are not alike are not counted", "[gpu]") {
+  ATTNC_NEED_GPU();
+  const device::Stream stream = take(device::Stream::create());
+  device::Timer timer = take(device::Timer::create());
+  cli::RunOptions options;
+  options.random = cli::RandomProblem{{2, 2, 2, 64, 64}, 64};
+  options.sequences.kvLengths = true;
+  const Mod mod = libraryMod("causal");
+  const cli::HostOperands operands = take(cli::findOperands(mod, options));
+  const auto refused = cli::measure(Compiler(), timer, stream, mod, operands, options);
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Catch::Contains("there is a kv_lengths"));
+}

@@ -1,0 +1,280 @@
+// `attnc bench`: how fast a mod's kernels are, and how near to what the GPU can do.
+#include "commands.h"
+#include "explanation.h"
+#include "measure.h"
+#include "options.h"
+#include "output_file.h"
+#include "roofline.h"
+#include "text.h"
+
+#include "tools/device/limits.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <memory>
+
+namespace attnc::cli {
+namespace {
+
+using nlohmann::json;
+
+struct BenchOptions {
+  RunOptions run;
+  std::vector<std::string> kinds{"auto"}, shapes;
+  int headDim = 128;
+  bool json = false;
+  std::string picture;
+};
+
+/// What the GPU can do at most, for kernels of one dtype.
+struct Limits {
+  jit::DeviceInfo info;
+  device::TensorCores cores;
+  double bytes = 0; ///< in a second, as a copy has it
+
+  /// Products of f32 are three of TF32, which run at half the rate, or one.
+  double flops(DType dtype, bool tf32) const {
+    if (dtype != DType::F32) return cores.flops();
+    return cores.flops() / (tf32 ? 2 : 6);
+  }
+};
+
+/// A measured kernel, and the problem that it was measured on.
+struct Row {
+  Measured measured;
+  std::string shape;
+  double limit = 0; ///< FLOP/s that the device allows work of this intensity
+  bool isMemoryBound = false;
+
+  double share() const { return measured.flops() / limit; }
+};
+
+const char* kindOfRow(const Row& row) {
+  switch (row.measured.kernel.kind) {
+  case KernelKind::Forward: return "forward";
+  case KernelKind::Backward: return "backward";
+  case KernelKind::Decode: return "decode";
+  case KernelKind::BlockMask: return "block-mask";
+  }
+  return "?";
+}
+
+Roofline rooflineOf(const Limits& limits, const BenchOptions& options, const std::vector<Row>& rows, std::string title) {
+  Roofline roofline{std::move(title), limits.bytes, limits.flops(dtypeOf(options.run.dtype), options.run.kernel.tf32), {}};
+  for (const Row& row : rows) {
+    const std::string name = options.shapes.size() > 1 ? fmt::format("{} {}", kindOfRow(row), row.shape) : kindOfRow(row);
+    roofline.points.push_back({name, row.measured.flopsPerByte(), row.measured.flops()});
+  }
+  return roofline;
+}
+
+std::string deviceText(const Limits& limits, const Roofline& roofline) {
+  std::string cores = "not known for tensor cores";
+  if (roofline.flops > 0)
+    cores = fmt::format("{:.0f} TFLOP/s of tensor cores ({} x {} a clock at {:.2f} GHz)", roofline.flops * 1e-12,
+                        limits.cores.multiprocessors, limits.cores.flopsPerClock, limits.cores.clockHz * 1e-9);
+  return fmt::format("device      {} ({})\nlimits      {}, {:.0f} GB/s (a copy of 512 MiB)\n", limits.info.name,
+                     limits.info.arch, cores, limits.bytes * 1e-9);
+}
+
+std::string rowText(const Row& row) {
+  const Measured& of = row.measured;
+  std::string text = fmt::format("{:12}{:.4f} ms, {}{:.1f} TFLOP/s, {:.0f} GB/s", kindOfRow(row), of.ms,
+                                 of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
+  text += fmt::format("; {:.1f} % of the limit, which is {}\n", 100 * row.share(),
+                      row.isMemoryBound ? "memory" : "the tensor cores");
+  text += fmt::format("            family {}{}, {} registers, {} bytes spilled; {:.4g} FLOP/byte\n",
+                      familyName(of.kernel.family), of.passedOver.empty() ? "" : " (" + of.passedOver + ")",
+                      of.registers, of.spillBytes, of.flopsPerByte());
+  if (of.blockMaskMs) text += fmt::format("            building the block mask: {:.4f} ms\n", *of.blockMaskMs);
+  return text;
+}
+
+json rowJson(const Row& row) {
+  const Measured& of = row.measured;
+  const ProblemShape& p = of.work.problem;
+  return {{"kernel", kindOfRow(row)},
+          {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
+          {"dtype", dtypeName(of.kernel.dtype)},
+          {"head_dim", of.kernel.headDim},
+          {"head_dim_v", of.kernel.headDimV},
+          {"family", familyName(of.kernel.family)},
+          {"ms", of.ms},
+          {"tflops", of.flops() * 1e-12},
+          {"gbps", of.bytes() * 1e-9},
+          {"flops", of.work.flops(of.kernel)},
+          {"bytes", of.work.bytes(of.kernel)},
+          {"is_estimate", of.work.isEstimate},
+          {"limit_tflops", row.limit * 1e-12},
+          {"limited_by", row.isMemoryBound ? "memory" : "tensor cores"},
+          {"share", row.share()},
+          {"registers", of.registers},
+          {"spill_bytes", of.spillBytes},
+          {"block_mask_ms", of.blockMaskMs ? json(*of.blockMaskMs) : json()}};
+}
+
+Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, const device::Stream& stream) {
+  auto cores = device::tensorCores();
+  if (!cores) return std::move(cores).error();
+  auto bytes = timer.copyRate(stream);
+  if (!bytes) return std::move(bytes).error();
+  return Limits{context.info(), *cores, *bytes};
+}
+
+/// The kernels that are asked for, on one problem.
+Status measureAll(const Compiler& compiler, device::Timer& timer, const device::Stream& stream, const Mod& mod,
+                  const Mod& pinnedMod, const BenchOptions& options, const RunOptions& problem, const Limits& limits,
+                  std::vector<Row>& rows) {
+  RunOptions drawn = problem;
+  drawn.backward = std::find(options.kinds.begin(), options.kinds.end(), "backward") != options.kinds.end();
+  auto operands = findOperands(mod, drawn);
+  if (!operands) return std::move(operands).error();
+  for (const std::string& kind : options.kinds) {
+    RunOptions one = problem;
+    one.backward = kind == "backward";
+    one.kernelKind.kind = one.backward ? "auto" : kind;
+    auto measured = measure(compiler, timer, stream, pinnedMod, *operands, one);
+    if (!measured) return std::move(measured).error();
+    const ProblemShape& p = measured->work.problem;
+    Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
+    const double flops = limits.flops(row.measured.kernel.dtype, row.measured.kernel.tf32);
+    row.limit = attainable({"", limits.bytes, flops, {}}, row.measured.flopsPerByte());
+    row.isMemoryBound = flops == 0 || row.limit < flops;
+    if (const std::string spills = spillText(row.measured.spillBytes); !spills.empty())
+      std::fputs(("attnc: warning: " + spills + "\n").c_str(), stderr);
+    rows.push_back(std::move(row));
+  }
+  return {};
+}
+
+/// Options of each problem. Throws CLI::ValidationError for a shape that is none.
+std::vector<RunOptions> problemsOf(const BenchOptions& options) {
+  std::vector<RunOptions> problems;
+  for (const std::string& text : options.shapes) {
+    const ProblemShape shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
+    if (shape.batch == 0 || shape.qHeads == 0 || shape.qLen == 0 || shape.kvLen == 0)
+      throw CLI::ValidationError("--shape", inQuotes(text) + " leaves nothing to compute");
+    problems.push_back(options.run);
+    problems.back().random = randomProblem("--shape", text, shape, options.headDim);
+  }
+  if (problems.empty()) problems.push_back(options.run);
+  return problems;
+}
+
+Expected<std::string> benchText(const BenchOptions& options, const std::vector<RunOptions>& problems) {
+  ModOptions modOptions = options.run.mod;
+  modOptions.available = capturesInFile(options.run);
+  auto mod = modOptions.load();
+  if (!mod) return std::move(mod).error();
+  auto pinnedMod = pinned(*mod, options.run.kernel);
+  if (!pinnedMod) return std::move(pinnedMod).error();
+  auto context = device::Context::create();
+  if (!context) return std::move(context).error();
+  auto stream = device::Stream::create();
+  if (!stream) return std::move(stream).error();
+  auto timer = device::Timer::create();
+  if (!timer) return std::move(timer).error();
+  auto limits = limitsOf(*context, *timer, *stream);
+  if (!limits) return std::move(limits).error();
+  const Compiler compiler(options.run.kernel.toCompilerOptions());
+  std::vector<Row> rows;
+  for (const RunOptions& problem : problems)
+    if (Status status = measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows); !status)
+      return std::move(status).error();
+
+  const std::string title = fmt::format("{} on {}", mod->name(), limits->info.name);
+  const Roofline roofline = rooflineOf(*limits, options, rows, title);
+  if (!options.picture.empty())
+    if (Status status = writeWholeFile(options.picture, {rooflineSvg(roofline)}); !status) return std::move(status).error();
+  if (options.json) {
+    json all{{"device",
+              {{"name", limits->info.name},
+               {"arch", limits->info.arch},
+               {"tensor_core_tflops", roofline.flops > 0 ? json(roofline.flops * 1e-12) : json()},
+               {"copy_gbps", limits->bytes * 1e-9}}},
+             {"results", json::array()}};
+    for (const Row& row : rows) all["results"].push_back(rowJson(row));
+    return all.dump(2) + "\n";
+  }
+  std::string text = fmt::format("mod         {}\n", mod->name()) + deviceText(*limits, roofline);
+  std::string shape;
+  for (const Row& row : rows) {
+    if (row.shape != shape) text += fmt::format("problem     {}, head dims {} and {}, {}\n", shape = row.shape, row.measured.kernel.headDim,
+                                                row.measured.kernel.headDimV, dtypeName(row.measured.kernel.dtype));
+    text += rowText(row);
+  }
+  if (!options.picture.empty() && options.picture != "-") text += "wrote       " + options.picture + "\n";
+  return text;
+}
+
+int runBench(const BenchOptions& options) {
+  if (options.run.input.empty() == options.shapes.empty()) throw CLI::ValidationError("bench", "give either --in FILE or --shape");
+  options.run.gradients.check(std::find(options.kinds.begin(), options.kinds.end(), "backward") != options.kinds.end());
+  checkStdin(options.run);
+  refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
+  const std::vector<RunOptions> problems = problemsOf(options);
+  auto text = benchText(options, problems);
+  if (!text) return report(text.error());
+  if (options.picture == "-") return std::fputs(text->c_str(), stderr), kDone; // stdout has the picture
+  auto status = printResult(*text);
+  return status ? kDone : report(status.error());
+}
+
+void addOptions(CLI::App& command, BenchOptions& options) {
+  RunOptions& run = options.run;
+  run.mod.addTo(command);
+  command.add_option("--shape", options.shapes, "The problem, whose operands are drawn; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+  command.add_option("--head-dim", options.headDim, "Of q, k and v: a multiple of 8 from 8 to 256")
+      ->capture_default_str()
+      ->check(checkHeadDim);
+  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32");
+  command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
+      ->type_name("FILE")
+      ->excludes("--shape")
+      ->excludes("--dtype")
+      ->excludes("--head-dim");
+  command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
+  addSets(command, run.sets);
+  command
+      .add_option("--kernel", options.kinds,
+                  "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
+                  "backward (without the forward pass before it)")
+      ->delimiter(',')
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}, {"backward", {"bwd"}}}));
+  command
+      .add_option("--q-offset", run.sequences.qOffset,
+                  "Where queries stand. none (default): from 0 on; lengths: the last query at the last key")
+      ->type_name("FROM")
+      ->transform(oneOf({{"none", {}}, {"lengths", {}}}));
+  command.add_flag("--no-block-mask", run.noBlockMask, "Evaluate mask_mod everywhere instead of building a block mask");
+  run.gradients.addTo(command);
+  run.kernel.addTo(command);
+  command.add_flag("--json", options.json, "For programs");
+  command.add_option("-o,--output", options.picture, "Draw a roofline as SVG: limits of the device, and where the kernels stand")
+      ->type_name("FILE");
+}
+
+} // namespace
+
+void addBench(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand("bench", "Time a mod's kernels on the GPU, and hold them against its limits");
+  addOptions(*command, *options);
+  command->footer("Times are medians by device events, with the L2 cache overwritten before each run. TFLOP/s count the products of\n"
+                  "query-key pairs that the mask lets live, two forward and five backward; GB/s the least that must be read and\n"
+                  "written: each tensor once, and of K and V, for a decode kernel, the columns that some query sees. The limit is\n"
+                  "the lower one of the tensor cores' rate at their highest clock, which no kernel holds under load, and of what\n"
+                  "memory gives a kernel of that many FLOP/byte, as a copy measures it. Needs a GPU.\n\n"
+                  "Examples:\n"
+                  "  attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward -o roofline.svg\n"
+                  "  attnc bench alibi.py --shape 8,32,8,1,16384 --q-offset lengths --json");
+  command->callback([options, &exitCode] { exitCode = runBench(*options); });
+}
+
+} // namespace attnc::cli

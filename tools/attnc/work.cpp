@@ -1,0 +1,53 @@
+#include "work.h"
+
+#include "api/mask_census.h"
+#include "api/mod_impl.h"
+#include "ir/bindings.h"
+#include "passes/sequences.h"
+#include "plan/mask_shape.h"
+
+namespace attnc::cli {
+
+Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) {
+  if (kernel.offsets != QueryOffsets::FromLengths) return mod.module();
+  auto atLastKeys = sequencesMod(mod, {.offsets = kernel.offsets}, kernel.pins);
+  if (!atLastKeys) return std::move(atLastKeys).error();
+  return passes::byRows(atLastKeys->module());
+}
+
+Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
+                         const ProblemShape& problem) {
+  const double heads = double(problem.batch) * double(problem.qHeads);
+  Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
+            double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
+  if (!mod.hasMaskMod() || work.pairs == 0) return work;
+  auto module = countedModule(mod, kernel);
+  if (!module) return std::move(module).error();
+  auto bindings = ir::bind(*module, captures, problem);
+  if (!bindings) return std::move(bindings).error();
+  // A block is an element for the pairs; for the columns, it is a column of all rows.
+  const MaskCensus elements = takeCensus(*module, *bindings, plan::smallestMask(*module, problem, 1, 1));
+  work.pairs *= elements.live / elements.blocks;
+  work.isEstimate = elements.estimated > 0;
+  if (kernel.kind != KernelKind::Decode) return work;
+  const MaskCensus columns =
+      takeCensus(*module, *bindings, plan::smallestMask(*module, problem, int(problem.qLen), 1));
+  work.kvColumns *= columns.live / columns.blocks;
+  work.isEstimate |= columns.estimated > 0;
+  return work;
+}
+
+double Work::flops(const KernelOptions& kernel) const {
+  const bool isBackward = kernel.kind == KernelKind::Backward;
+  return 2 * pairs * (isBackward ? 3 * kernel.headDim + 2 * kernel.headDimV : kernel.headDim + kernel.headDimV);
+}
+
+double Work::bytes(const KernelOptions& kernel) const {
+  const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
+  const double ofQ = double(dtypeBytes(kernel.dtype)), ofKv = kernel.fp8Kv ? 1 : ofQ;
+  const double dims = kernel.headDim + kernel.headDimV;
+  const double once = rows * dims * ofQ + kvColumns * dims * ofKv;
+  return kernel.kind == KernelKind::Backward ? 2 * once + 4 * rows : once;
+}
+
+} // namespace attnc::cli
