@@ -1,7 +1,26 @@
 #!/usr/bin/env bash
 # Builds attnc and runs its tests. Those that need a GPU skip where there is none.
+#   tools/test.sh [--torch]
+# With --torch, tests of the Python package run in an environment with PyTorch, which is made beside the build (some 5 GB)
+# and kept; where it cannot be had in ten minutes they skip, as without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+environment=${XDG_CACHE_HOME:-$HOME/.cache}/attnc-test
+ready() { "$environment/bin/python3" -c 'import torch, transformers, safetensors' 2>/dev/null; }
+make_environment() {
+  ready && return
+  rm -rf "$environment"
+  python3 -m venv "$environment" &&
+    timeout 600 nice "$environment/bin/pip" install --quiet torch==2.11.0 transformers==5.17.0 safetensors numpy
+}
 tools/setup.sh build
-cmake --build build
+if [ "${1:-}" = --torch ]; then
+  make_environment >build/torch.log 2>&1 & # while the compiler runs
+  making=$!
+  cmake --build build
+  wait "$making" || echo "no environment with PyTorch: $(tail -n 1 build/torch.log)"
+  ready && cmake -DATTNC_TEST_PYTHON="$environment/bin/python3" build >/dev/null
+else
+  cmake --build build
+fi
 ctest --test-dir build --output-on-failure -j "$(nproc)"

@@ -188,6 +188,27 @@ class TransformersTest(unittest.TestCase):
                         parts.append(model(part, past_key_values=cache).logits)
                 self.near(torch.cat(parts, 1), whole)
 
+    @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
+    def test_half_precision(self):
+        """Decode kernels serve it; it may be as far off as eager attention, twice."""
+        for name in ("llama", "gemma2"):  # experts would be chosen otherwise
+            for dtype in (torch.bfloat16, torch.float16):
+                with self.subTest(f"{name}, {dtype}"):
+                    results = []
+                    for kind, of in (("eager", torch.float32), ("eager", dtype), ("attnc", dtype)):
+                        model, prompt = model_of(name, "cuda", kind).to(of), tokens("cuda")
+                        cache, parts = transformers.DynamicCache(config=model.config), []
+                        with torch.no_grad():
+                            for part in prompt.split((9, 1, 1, 3, 1, 6), 1):
+                                parts.append(model(part, past_key_values=cache).logits)
+                        logits = model(prompt, use_cache=False).logits
+                        logits.float().log_softmax(-1)[..., 3].sum().backward()
+                        of_layers = [p.grad.flatten() for n, p in model.named_parameters() if "self_attn" in n]
+                        results.append((torch.cat(parts, 1), logits.detach(), torch.cat(of_layers)))
+                    for right, rounded, actual in zip(*results):
+                        allowed = max(2 * relative_error(rounded, right), 1e-2)
+                        self.assertLess(relative_error(actual, right), allowed)
+
     def test_masks_of_tensors(self):
         for device in DEVICES:
             seen = torch.rand(2, 1, LENGTH, LENGTH, generator=torch.Generator().manual_seed(3)).to(device) < 0.7

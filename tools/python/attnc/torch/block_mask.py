@@ -105,7 +105,7 @@ def _lists_of(mask):
     tensors = [tensor for group in groups for tensor in group if tensor is not None]
     fits = all(
         x.dtype == torch.int32 and x.is_contiguous() and x.shape[:2] == tensors[0].shape[:2] for x in tensors
-    ) and all(size in (64, 128, 256) for size in mask.BLOCK_SIZE)
+    ) and all(size in (128, 256) for size in mask.BLOCK_SIZE)
     (count, indices, *_), (of_columns, *_) = groups
     q_len, kv_len = mask.seq_lengths
     blocks = -(-q_len // mask.BLOCK_SIZE[0]), -(-kv_len // mask.BLOCK_SIZE[1])
