@@ -27,6 +27,7 @@ struct CopiesOfEngine {
   using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
   struct Control : SharedPart<Control, 8 * kTeams * kStages, 8> {};
   static constexpr int kAlign = 1024;
+  static constexpr int kRowsOfPage = kPageSize ? kPageSize : 1; // not looked at without pages
   static constexpr int kBoxRows = kPageSize && kPageSize < kTeamColumns ? kPageSize : kTeamColumns;
   static constexpr int kBoxes = kTeamColumns / kBoxRows, kSlabs = KTile::kSlabs + VTile::kSlabs;
   static_assert(kBoxRows % 8 == 0, "boxes are whole, and so is their swizzle");
@@ -53,7 +54,7 @@ struct CopiesOfEngine {
     const int lane = int(threadIdx.x % 32), i = first + lane / kBoxes;
     if (i >= work.walk.count) return -1;
     const int position = work.walk.start_of(i) + column + lane % kBoxes * kBoxRows;
-    return position < work.walk.length ? table[position / (kPageSize ? kPageSize : 1)] : -1;
+    return position < work.walk.length ? table[position / kRowsOfPage] : -1;
   }
 
   ATTNC_DEVICE void load(const Params& p, const Work& work, int i, int column, KTile k, VTile v, int slot) {
@@ -69,7 +70,7 @@ struct CopiesOfEngine {
         page = i == 0 ? page_of(table, work, 0, column) : page_after;
         page_after = page_of(table, work, i + kStepsKnown, column);
       }
-      row = (start + int(box) * kBoxRows) % kPageSize;
+      row = (start + int(box) * kBoxRows) % kRowsOfPage;
       k_batch = v_batch = __shfl_sync(0xffffffffu, page, i % kStepsKnown * kBoxes + box);
     }
     if (start >= work.walk.length) { // no row
