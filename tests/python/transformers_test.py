@@ -227,6 +227,43 @@ class TransformersTest(unittest.TestCase):
             exec(compile(example, "README.md", "exec"), {})
         self.assertIn("[1, 25]", printed.getvalue())
 
+    def test_kernels_read_no_rows_that_a_cache_has_not_reached(self):
+        functions = transformers.masking_utils
+        sliding = functions.sliding_window_causal_mask_function(8)
+        for function in (functions.causal_mask_function, sliding, functions.and_masks(sliding, lambda *at: at[3] > 1)):
+            for offset in (9, torch.tensor(9)):
+                made = attnc.transformers.mask(2, 1, 64, offset, 0, function)
+                self.assertEqual(made.at_end[1].tolist(), [10, 10])
+        # Keys behind the queries may be seen, or there are none.
+        self.assertIsNone(attnc.transformers.mask(2, 3, 64, 0, 0, functions.bidirectional_mask_function).at_end)
+        self.assertIsNone(attnc.transformers.mask(2, 64, 64, 0, 0, functions.causal_mask_function).at_end)
+
+    def test_an_encoder_and_a_decoder(self):
+        """Keys of cross attention have nothing to do with where the queries stand."""
+        for device in DEVICES:
+            config = transformers.BartConfig(
+                vocab_size=64, d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
+                decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, pad_token_id=0, bos_token_id=1,
+                eos_token_id=None, decoder_start_token_id=2, forced_eos_token_id=None, is_encoder_decoder=True,
+            )  # fmt: skip
+            models = []
+            for kind in ("attnc", "eager"):
+                torch.manual_seed(1)
+                model = transformers.BartForConditionalGeneration._from_config(config, attn_implementation=kind)
+                models.append(model.to(device).eval())
+            source, kept = tokens(device), torch.ones(2, LENGTH, dtype=torch.long, device=device)
+            kept[0, 15:] = 0
+            given = {"input_ids": source, "attention_mask": kept, "decoder_input_ids": tokens(device, length=5)}
+            actual, expected = (model(**given, use_cache=False).logits for model in models)
+            self.near(actual, expected)
+            for cache in ("dynamic", "static"):
+                options = {
+                    "attention_mask": kept, "max_new_tokens": 6, "do_sample": False, "cache_implementation": cache,
+                    "disable_compile": True, "return_dict_in_generate": True, "output_logits": True,
+                }  # fmt: skip
+                actual, expected = (torch.stack(model.generate(source, **options).logits) for model in models)
+                self.near(actual, expected)
+
     def test_dropout_is_refused(self):
         torch.manual_seed(1)
         config = LlamaConfig(**COMMON, attention_dropout=0.5)

@@ -5,7 +5,7 @@
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attnc")
 
 For training and `generate`, with every cache: causal, sliding-window and chunked masks, padding, packed sequences, soft
-caps, sinks. Needs torch, and transformers 4.57 or later.
+caps, sinks. Needs torch and transformers 5.
 """
 
 import torch
@@ -50,24 +50,31 @@ def _shifted(mask_mod, q_offset, kv_offset):
     return lambda b, h, q_idx, kv_idx: mask_mod(b, h, q_idx + q_offset, kv_idx + kv_offset)
 
 
+def _is_causal(mask_function):
+    """Whether no query sees a key behind it: a causal function of transformers, or one that says `and` to it."""
+    from transformers import masking_utils
+
+    if mask_function in (_causal, masking_utils.causal_mask_function):
+        return True
+    conjunctions = and_masks(_causal).__code__, masking_utils.and_masks(_causal).__code__
+    if getattr(mask_function, "__code__", None) not in conjunctions:
+        return False
+    return any(map(_is_causal, mask_function.__closure__[0].cell_contents))
+
+
 def _unpadded(padding):
     return lambda b, h, q_idx, kv_idx: padding[b, kv_idx]
 
 
 def mask(
-    batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=_causal, attention_mask=None,
-    device=None, cache_position=None, **_,
+    batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=_causal, attention_mask=None, device="cpu",
+    **_,
 ):  # fmt: skip
     """What AttentionMaskInterface asks for: a block mask of `mask_function`, which evaluates nothing yet. Row i of q
     stands at q_offset + i, row j of k at kv_offset + j; `attention_mask` [B, positions] is false at padding."""
-    if cache_position is not None:  # of transformers before 5
-        q_length, q_offset = cache_position.shape[0], cache_position[0]
-        device = cache_position.device
     if isinstance(q_offset, torch.Tensor):
         q_offset = q_offset.clone()  # the cache will count it up, before a kernel reads it
-    if device is None:
-        device = attention_mask.device if attention_mask is not None else "cpu"
-    device = torch.device(device)
+    device, is_causal = torch.device(device), _is_causal(mask_function)
     if attention_mask is not None and (torch.compiler.is_compiling() or not bool(attention_mask.all())):
         rows = kv_offset + kv_length
         room = -(-rows // _PADDING_STEP) * _PADDING_STEP
@@ -76,10 +83,9 @@ def mask(
     result = Mask._lazy(
         _shifted(mask_function, q_offset, kv_offset), batch_size, 1, q_length, kv_length, device, (128, 128)
     )
-    is_aligned = isinstance(q_offset, int) and kv_offset == q_offset and q_length == kv_length
-    if not is_aligned:
-        # What the queries see ends with them, so kernels may read no further.
-        length = q_offset - kv_offset + q_length
+    length = q_offset - kv_offset + q_length  # of keys up to the last query
+    is_whole = isinstance(length, int) and length == kv_length
+    if (is_causal or is_whole) and not (is_whole and q_length == kv_length):
         if isinstance(length, torch.Tensor):
             lengths = length.to(device, torch.int32).reshape(1).repeat(batch_size)
         else:
