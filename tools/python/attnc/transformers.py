@@ -39,6 +39,10 @@ class Mask(BlockMask):
 
     at_end = None
 
+    def contiguous(self):
+        """Itself: `generate` asks this of masks, which it takes for tensors."""
+        return self
+
 
 def _causal(b, h, q_idx, kv_idx):
     return q_idx >= kv_idx
