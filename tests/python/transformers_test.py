@@ -7,6 +7,7 @@ Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch or 
 """
 
 import contextlib
+import copy
 import io
 import os
 import pathlib
@@ -39,13 +40,18 @@ CONFIGS = {
 LENGTH = 21
 
 
+def enlarged(model):
+    """With larger weights: those that models begin with would hide the attention."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2 if parameter.dim() > 1 else 1.0)
+    return model
+
+
 def model_of(name, device, implementation="attnc"):
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation=implementation)
-    with torch.no_grad():
-        for parameter in model.parameters():  # small initial weights would hide the attention
-            parameter.normal_(std=0.2 if parameter.dim() > 1 else 1.0)
-    return model.to(device, torch.float32).eval()
+    return enlarged(model).to(device, torch.float32).eval()
 
 
 def tokens(device, batch=2, length=LENGTH):
@@ -249,13 +255,17 @@ class TransformersTest(unittest.TestCase):
             models = []
             for kind in ("attnc", "eager"):
                 torch.manual_seed(1)
-                model = transformers.BartForConditionalGeneration._from_config(config, attn_implementation=kind)
-                models.append(model.to(device).eval())
+                model = transformers.BartForConditionalGeneration._from_config(
+                    copy.deepcopy(config), attn_implementation=kind
+                )
+                models.append(enlarged(model).to(device).eval())
             source, kept = tokens(device), torch.ones(2, LENGTH, dtype=torch.long, device=device)
             kept[0, 15:] = 0
             given = {"input_ids": source, "attention_mask": kept, "decoder_input_ids": tokens(device, length=5)}
-            actual, expected = (model(**given, use_cache=False).logits for model in models)
-            self.near(actual, expected)
+            for mode in (torch.no_grad, torch.enable_grad):
+                with mode():
+                    actual, expected = (model(**given, use_cache=False).logits for model in models)
+                self.near(actual, expected)
             for cache in ("dynamic", "static"):
                 options = {
                     "attention_mask": kept, "max_new_tokens": 6, "do_sample": False, "cache_implementation": cache,

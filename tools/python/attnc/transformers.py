@@ -39,6 +39,10 @@ class Mask(BlockMask):
 
     at_end = None
 
+    def contiguous(self):
+        """Itself: `generate` asks this of masks, which it takes for tensors."""
+        return self
+
 
 def _causal(b, h, q_idx, kv_idx):
     return q_idx >= kv_idx
@@ -74,8 +78,9 @@ def mask(
     stands at q_offset + i, row j of k at kv_offset + j; `attention_mask` [B, positions] is false at padding."""
     if isinstance(q_offset, torch.Tensor):
         q_offset = q_offset.clone()  # the cache will count it up, before a kernel reads it
-    device, is_causal = torch.device(device), _is_causal(mask_function)
-    if attention_mask is not None and (torch.compiler.is_compiling() or not bool(attention_mask.all())):
+    device, is_traced_here = torch.device(device), torch.compiler.is_compiling()
+    is_causal = not is_traced_here and _is_causal(mask_function)  # which is not looked up in a graph
+    if attention_mask is not None and (is_traced_here or not bool(attention_mask.all())):
         rows = kv_offset + kv_length
         room = -(-rows // _PADDING_STEP) * _PADDING_STEP
         padding = torch.nn.functional.pad(attention_mask.bool(), (0, max(room - attention_mask.shape[1], 0)))
