@@ -6,7 +6,9 @@
 #include "attnc/mod.h"
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
+#include <variant>
 #include <vector>
 
 using namespace attnc;
@@ -84,16 +86,23 @@ TEST_CASE("a roofline has a roof, and names what stands below it") {
   cli::Roofline roofline{"<mod> & device", 4e12, 1e15, {{"forward", 1000, 7e14}, {"decode", 2, 6e12}}};
   CHECK(cli::attainable(roofline, 10) == 4e13);
   CHECK(cli::attainable(roofline, 1000) == 1e15);
-  const std::string svg = cli::rooflineSvg(roofline);
-  for (const char* part : {"<svg ", "&lt;mod&gt; &amp; device", "4000 GB/s", "1000 TFLOP/s", "forward: 700.0 TFLOP/s",
-                           "decode: 6.0 TFLOP/s", "</svg>\n"})
-    CHECK_THAT(svg, Contains(part));
-  CHECK_THAT(svg, !Contains("nan") && !Contains("inf"));
+  const auto svg = [&] { return cli::svgOf(cli::rooflinePicture(roofline), roofline.title); };
+  for (const char* part : {"&lt;mod&gt; &amp; device", "4000 GB/s", "1000 TFLOP/s", "forward: 700.0 TFLOP/s",
+                           "decode: 6.0 TFLOP/s"})
+    CHECK_THAT(svg(), Contains(part));
+  CHECK_THAT(svg(), !Contains("nan") && !Contains("inf"));
+  const cli::Picture picture = cli::rooflinePicture(roofline);
+  CHECK(cli::pngOf(picture));
+  for (const auto& shape : picture.shapes)
+    if (const auto* rect = std::get_if<cli::PictureRect>(&shape)) {
+      CHECK((rect->width > 0 && rect->height > 0 && rect->x >= 0 && rect->y >= 0));
+      CHECK((rect->x + rect->width <= picture.width && rect->y + rect->height <= picture.height));
+    }
   roofline.flops = 0; // not known
   CHECK(cli::attainable(roofline, 1000) == 4e15);
-  CHECK_THAT(cli::rooflineSvg(roofline), Contains("4000 GB/s") && !Contains("nan"));
+  CHECK_THAT(svg(), Contains("4000 GB/s") && !Contains("nan"));
   roofline.points.clear();
-  CHECK_THAT(cli::rooflineSvg(roofline), Contains("</svg>"));
+  CHECK_THAT(svg(), Contains("</svg>"));
 }
 
 TEST_CASE("bench refuses what cannot be measured") {
@@ -113,10 +122,14 @@ TEST_CASE("bench refuses what cannot be measured") {
   refused("--expr score --shape 1,1,1,8,8 --head-dim 12", 2, "head dim '12'");
   refused("--expr score --shape 1,1,1,8,8 --kernel fordward", 2, "did you mean forward?");
   refused("--expr score --shape 1,1,1,8,8 --gradients none", 2, "--gradients");
+  refused("--expr score --shape 1,1,1,8,8 -o roofline.pdf", 2, "neither in .svg nor in .png");
   refused("--expr 'score +' --shape 1,1,1,8,8", 1, "error");
   // As `run --device cuda` says it, where there is no GPU.
   const Outcome without = attnc::test::attnc("run --expr score --random 1,1,1,8,8,16 --device cuda");
   if (without.exitCode == 0) return;
   refused("--expr score --shape 1,1,1,8,8 -o " + (folder / "roofline.svg"), 3, without.err);
   CHECK(folder.files() == 0);
+  const Outcome asJson = attnc::test::attnc("bench --expr score --shape 1,1,1,8,8 --json");
+  CHECK(asJson.exitCode == 3);
+  CHECK(nlohmann::json::parse(asJson.out)["ok"] == false);
 }

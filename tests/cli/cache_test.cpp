@@ -98,16 +98,16 @@ TEST_CASE("what is cached is listed, verified, pruned and cleared") {
 
   for (const char* more : {"", " --kernel block-mask", " --kernel decode --dtype fp16 --kv-lengths"})
     REQUIRE(attnc::test::attnc(kEmit + more).exitCode == 0);
-  const auto listed = rows("ls");
+  const auto listed = rows("ls")["kernels"];
   REQUIRE(listed.size() == 3);
   for (const auto& row : listed) {
     CHECK(row["arch"] == "sm_80");
     CHECK(row["mod"].get<std::string>().size() == 12);
     CHECK(row["key"].get<std::string>().size() == 64);
     CHECK(row["bytes"] == std::filesystem::file_size(folder / "cache/" + row["file"].get<std::string>()));
-    CHECK_THAT(row["last_used"].get<std::string>(), Catch::EndsWith("Z"));
+    CHECK_THAT(row["lastUsed"].get<std::string>(), Catch::EndsWith("Z"));
     if (row["kind"] == "block-mask") continue;
-    CHECK(row["head_dim"] == 64);
+    CHECK(row["headDim"] == 64);
     CHECK(row["dtype"] == (row["kind"] == "decode" ? "f16" : "bf16"));
     if (row["kind"] == "decode") CHECK(row["with"] == nlohmann::json({"rows-16", "lengths", "offsets-from-lengths"}));
   }
@@ -119,24 +119,24 @@ TEST_CASE("what is cached is listed, verified, pruned and cleared") {
   const std::string damaged = listed[0]["file"];
   writeFile(folder / "cache/" + damaged, readFile(folder / "cache/" + damaged).substr(1));
   CHECK_THAT(run("verify", 3), Contains(damaged + ": damaged: ") && Contains("3 of 4 files sound"));
-  CHECK(nlohmann::json::parse(run("verify --json", 3))[0]["damaged"][0]["file"] == damaged);
+  CHECK(nlohmann::json::parse(run("verify --json", 3))["places"][0]["damaged"][0]["file"] == damaged);
 
   CHECK(rows("prune --older-than 1h")["removed"].empty());
   CHECK(rows("prune")["removed"].empty()); // far below the cap
   CHECK(rows("clear --dry-run")["removed"].size() == 3);
-  CHECK(rows("ls").size() == 3);
+  CHECK(rows("ls")["kernels"].size() == 3);
   const auto pruned = rows("prune --max-size 150K");
-  CHECK(pruned["removed"].size() + rows("ls").size() == 3);
+  CHECK(pruned["removed"].size() + rows("ls")["kernels"].size() == 3);
   CHECK(pruned["removed"].size() > 0);
   CHECK(pruned["bytes"] <= 150 * 1024);
   CHECK_THAT(run("clear"), Contains("removed ") && Contains("; 0 kernels, 0 B remain"));
   CHECK(rows("stat")["compilers"] == 0);
   CHECK(attnc::test::attnc(kEmit).exitCode == 0);
-  CHECK(rows("ls").size() == 1);
+  CHECK(rows("ls")["kernels"].size() == 1);
 
   const Variable readOnly("ATTNC_CACHE_MODE", "ro");
   run("clear", 3);
-  CHECK(rows("ls").size() == 1);
+  CHECK(rows("ls")["kernels"].size() == 1);
 }
 
 TEST_CASE("a cache that cannot be looked at, and wrong words, are told") {

@@ -1,24 +1,25 @@
 // `attnc bench`: how fast a mod's kernels are, and how near to what the GPU can do.
 #include "commands.h"
 #include "explanation.h"
+#include "json_report.h"
 #include "measure.h"
 #include "options.h"
 #include "output_file.h"
+#include "progress.h"
 #include "roofline.h"
 #include "text.h"
 
 #include "tools/device/limits.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 
 namespace attnc::cli {
 namespace {
-
-using nlohmann::json;
 
 struct BenchOptions {
   RunOptions run;
@@ -92,27 +93,36 @@ std::string rowText(const Row& row) {
   return text;
 }
 
-json rowJson(const Row& row) {
+JsonReport rowJson(const Row& row) {
   const Measured& of = row.measured;
   const ProblemShape& p = of.work.problem;
-  return {{"kernel", kindOfRow(row)},
-          {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
-          {"dtype", dtypeName(of.kernel.dtype)},
-          {"head_dim", of.kernel.headDim},
-          {"head_dim_v", of.kernel.headDimV},
-          {"family", familyName(of.kernel.family)},
-          {"ms", of.ms},
-          {"tflops", of.flops() * 1e-12},
-          {"gbps", of.bytes() * 1e-9},
-          {"flops", of.work.flops(of.kernel)},
-          {"bytes", of.work.bytes(of.kernel)},
-          {"is_estimate", of.work.isEstimate},
-          {"limit_tflops", row.limit * 1e-12},
-          {"limited_by", row.isMemoryBound ? "memory" : "tensor cores"},
-          {"share", row.share()},
-          {"registers", of.registers},
-          {"spill_bytes", of.spillBytes},
-          {"block_mask_ms", of.blockMaskMs ? json(*of.blockMaskMs) : json()}};
+  JsonReport json{{"kind", kindOfRow(row)},
+                  {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
+                  {"dtype", dtypeName(of.kernel.dtype)},
+                  {"headDim", of.kernel.headDim},
+                  {"headDimV", of.kernel.headDimV},
+                  {"family", familyName(of.kernel.family)},
+                  {"ms", of.ms},
+                  {"tflops", of.flops() * 1e-12},
+                  {"gbps", of.bytes() * 1e-9},
+                  {"flops", of.work.flops(of.kernel)},
+                  {"bytes", of.work.bytes(of.kernel)},
+                  {"isEstimate", of.work.isEstimate},
+                  {"limitTflops", row.limit * 1e-12},
+                  {"limitedBy", row.isMemoryBound ? "memory" : "tensorCores"},
+                  {"share", row.share()},
+                  {"registers", of.registers},
+                  {"spillBytes", of.spillBytes}};
+  if (!of.passedOver.empty()) json["passedOver"] = of.passedOver;
+  if (of.blockMaskMs) json["blockMaskMs"] = *of.blockMaskMs;
+  return json;
+}
+
+/// The whole text of the picture's file.
+Expected<std::string> pictureBytes(const Roofline& roofline, const std::string& path) {
+  const Picture picture = rooflinePicture(roofline);
+  if (std::filesystem::path(path).extension() == ".png") return pngOf(picture);
+  return svgOf(picture, roofline.title);
 }
 
 Expected<Limits> limitsOf(const device::Context& context, device::Timer& timer, const device::Stream& stream) {
@@ -142,8 +152,10 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
     const double flops = limits.flops(row.measured.kernel.dtype, row.measured.kernel.tf32);
     row.limit = attainable({"", limits.bytes, flops, {}}, row.measured.flopsPerByte());
     row.isMemoryBound = flops == 0 || row.limit < flops;
-    if (const std::string spills = spillText(row.measured.spillBytes); !spills.empty())
+    if (const std::string spills = spillText(row.measured.spillBytes); !spills.empty()) {
+      clearProgress();
       std::fputs(("attnc: warning: " + spills + "\n").c_str(), stderr);
+    }
     rows.push_back(std::move(row));
   }
   return {};
@@ -180,23 +192,25 @@ Expected<std::string> benchText(const BenchOptions& options, const std::vector<R
   if (!limits) return std::move(limits).error();
   const Compiler compiler(options.run.kernel.toCompilerOptions());
   std::vector<Row> rows;
+  auto progress = std::make_unique<Progress>("measuring");
   for (const RunOptions& problem : problems)
     if (Status status = measureAll(compiler, *timer, *stream, *mod, *pinnedMod, options, problem, *limits, rows); !status)
       return std::move(status).error();
 
+  progress.reset();
   const std::string title = fmt::format("{} on {}", mod->name(), limits->info.name);
   const Roofline roofline = rooflineOf(*limits, options, rows, title);
-  if (!options.picture.empty())
-    if (Status status = writeWholeFile(options.picture, {rooflineSvg(roofline)}); !status) return std::move(status).error();
+  if (!options.picture.empty()) {
+    auto bytes = pictureBytes(roofline, options.picture);
+    if (!bytes) return bytes;
+    if (Status status = writeWholeFile(options.picture, {*bytes}); !status) return std::move(status).error();
+  }
   if (options.json) {
-    json all{{"device",
-              {{"name", limits->info.name},
-               {"arch", limits->info.arch},
-               {"tensor_core_tflops", roofline.flops > 0 ? json(roofline.flops * 1e-12) : json()},
-               {"copy_gbps", limits->bytes * 1e-9}}},
-             {"results", json::array()}};
-    for (const Row& row : rows) all["results"].push_back(rowJson(row));
-    return all.dump(2) + "\n";
+    JsonReport device{{"name", limits->info.name}, {"arch", limits->info.arch}, {"copyGbps", limits->bytes * 1e-9}};
+    if (roofline.flops > 0) device["tensorCoreTflops"] = roofline.flops * 1e-12;
+    JsonReport json{{"ok", true}, {"mod", mod->name()}, {"device", std::move(device)}, {"kernels", JsonReport::array()}};
+    for (const Row& row : rows) json["kernels"].push_back(rowJson(row));
+    return jsonText(json);
   }
   std::string text = fmt::format("mod         {}\n", mod->name()) + deviceText(*limits, roofline);
   std::string shape;
@@ -214,10 +228,14 @@ int runBench(const BenchOptions& options) {
   options.run.gradients.check(std::find(options.kinds.begin(), options.kinds.end(), "backward") != options.kinds.end());
   checkStdin(options.run);
   refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
+  const bool toStdout = options.picture == "-";
+  const std::string extension = std::filesystem::path(options.picture).extension().string();
+  if (!options.picture.empty() && !toStdout && extension != ".svg" && extension != ".png")
+    throw CLI::ValidationError("-o", inQuotes(options.picture) + ": the name ends neither in .svg nor in .png");
   const std::vector<RunOptions> problems = problemsOf(options);
   auto text = benchText(options, problems);
-  if (!text) return report(text.error());
-  if (options.picture == "-") return std::fputs(text->c_str(), stderr), kDone; // stdout has the picture
+  if (!text) return reportEither(text.error(), options.json && !toStdout);
+  if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout has the picture
   auto status = printResult(*text);
   return status ? kDone : report(status.error());
 }
@@ -256,7 +274,8 @@ void addOptions(CLI::App& command, BenchOptions& options) {
   run.gradients.addTo(command);
   run.kernel.addTo(command);
   command.add_flag("--json", options.json, "For programs");
-  command.add_option("-o,--output", options.picture, "Draw a roofline as SVG: limits of the device, and where the kernels stand")
+  command.add_option("-o,--output", options.picture, "Draw a roofline, as SVG or PNG by the name: limits of the device, and where the kernels stand. -: stdout,\n"
+                  "as SVG; all else then goes to stderr")
       ->type_name("FILE");
 }
 

@@ -11,16 +11,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 
 namespace attnc::cli {
 namespace {
-
-using nlohmann::json;
 
 struct CacheCommand {
   bool json = false, dryRun = false;
@@ -31,7 +29,7 @@ struct CacheCommand {
 /// A result as both forms of it.
 struct Told {
   std::string text;
-  nlohmann::json json;
+  JsonReport json;
   int exitCode = kDone;
 };
 
@@ -100,7 +98,7 @@ std::string sumText(int64_t count, uint64_t bytes) {
 }
 
 Expected<Told> path(const Environment& environment, const CacheCommand&) {
-  return Told{environment.options.directory + "\n", {{"directory", environment.options.directory}}};
+  return Told{environment.options.directory + "\n", {{"ok", true}, {"directory", environment.options.directory}}};
 }
 
 Expected<Told> list(const Environment& environment, const CacheCommand& command) {
@@ -115,7 +113,7 @@ Expected<Told> list(const Environment& environment, const CacheCommand& command)
     if (!found) return std::move(found).error();
     rows = *std::move(found);
   }
-  return Told{rows.empty() ? "" : tableText(rows), jsonOf(rows)};
+  return Told{rows.empty() ? "" : tableText(rows), {{"ok", true}, {"kernels", jsonOf(rows)}}};
 }
 
 const char* modeText(cache::Mode mode) {
@@ -131,30 +129,34 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
   std::string text = fmt::format("directory   {}\nmode        {}\nkernels     {} of at most {}\ncompilers   {}\n",
                                  environment.options.directory, modeText(environment.options.mode),
                                  sumText(int64_t(rows->size()), bytes), sizeText(most), compilers);
-  auto stat = json{{"directory", environment.options.directory},
-                   {"mode", modeText(environment.options.mode)},
-                   {"kernels", rows->size()},
-                   {"bytes", bytes},
-                   {"max_bytes", most},
-                   {"compilers", compilers},
-                   {"by_kind", json::object()},
-                   {"read_only", json::array()},
-                   {"packs", json::array()}};
-  std::map<std::string, std::pair<int64_t, uint64_t>> kinds;
+  JsonReport stat{{"ok", true},
+                  {"directory", environment.options.directory},
+                  {"mode", modeText(environment.options.mode)},
+                  {"kernels", rows->size()},
+                  {"bytes", bytes},
+                  {"maxBytes", most},
+                  {"compilers", compilers},
+                  {"byKind", JsonReport::array()},
+                  {"readOnly", JsonReport::array()},
+                  {"packs", JsonReport::array()}};
+  std::map<std::pair<std::string, std::string>, std::pair<int64_t, uint64_t>> kinds;
   for (const KernelRow& row : *rows) {
-    auto& [count, size] = kinds[row.kind.empty() ? "unknown" : row.arch + " " + row.kind];
+    auto& [count, size] = kinds[row.kind.empty() ? std::pair(std::string(), std::string("unknown")) : std::pair(row.arch, row.kind)];
     ++count;
     size += row.bytes;
   }
-  for (const auto& [kind, sum] : kinds) {
-    text += fmt::format("            {}: {}\n", kind, sumText(sum.first, sum.second));
-    stat["by_kind"][kind] = {{"kernels", sum.first}, {"bytes", sum.second}};
+  for (const auto& [of, sum] : kinds) {
+    const auto& [arch, kind] = of;
+    text += fmt::format("            {}{}{}: {}\n", arch, arch.empty() ? "" : " ", kind, sumText(sum.first, sum.second));
+    JsonReport one{{"arch", arch}, {"kind", kind}, {"kernels", sum.first}, {"bytes", sum.second}};
+    if (arch.empty()) one = {{"kernels", sum.first}, {"bytes", sum.second}};
+    stat["byKind"].push_back(std::move(one));
   }
   for (const std::string& other : environment.options.readOnlyDirectories) {
     auto found = rowsOf(environment.readOnly(other));
     if (!found) return std::move(found).error();
     text += fmt::format("read only   {}: {}\n", other, sumText(int64_t(found->size()), bytesOf(*found)));
-    stat["read_only"].push_back({{"directory", other}, {"kernels", found->size()}, {"bytes", bytesOf(*found)}});
+    stat["readOnly"].push_back({{"directory", other}, {"kernels", found->size()}, {"bytes", bytesOf(*found)}});
   }
   for (const std::string& file : environment.packs) {
     auto pack = cache::Pack::open(file);
@@ -202,20 +204,22 @@ Expected<Told> verify(const Environment& environment, const CacheCommand& comman
       if (Status status = verifyIn(environment.readOnly(other)); !status) return std::move(status).error();
     for (const std::string& path : environment.packs) places.push_back(verifiedPack(path));
   }
-  Told told{"", json::array()};
-  for (const auto& [place, found] : places) {
-    auto damaged = json::array();
-    for (const auto& [file, why] : found.damaged) {
+  Told told;
+  JsonReport found = JsonReport::array();
+  for (const auto& [place, verification] : places) {
+    JsonReport damaged = JsonReport::array();
+    for (const auto& [file, why] : verification.damaged) {
       told.text += fmt::format("{}: damaged: {}\n", file == place ? place : place + "/" + file, why);
       damaged.push_back({{"file", file}, {"why", why}});
       told.exitCode = kEnvironmentWrong;
     }
-    const int64_t sound = found.files - found.foreign - int64_t(found.damaged.size());
-    told.text += fmt::format("{}: {} of {} files sound", place, sound, found.files);
-    if (found.foreign) told.text += fmt::format(", {} of another version of attnc", found.foreign);
+    const auto& [files, foreign, bad] = verification;
+    told.text += fmt::format("{}: {} of {} files sound", place, files - foreign - int64_t(bad.size()), files);
+    if (foreign) told.text += fmt::format(", {} of another version of attnc", foreign);
     told.text += "\n";
-    told.json.push_back({{"place", place}, {"files", found.files}, {"foreign", found.foreign}, {"damaged", damaged}});
+    found.push_back({{"place", place}, {"files", files}, {"foreign", foreign}, {"damaged", damaged}});
   }
+  told.json = {{"ok", told.exitCode == kDone}, {"places", std::move(found)}};
   if (told.exitCode != kDone)
     told.text += "A damaged file of a cache is not used, and written anew when its kernel is next compiled.\n";
   return told;
@@ -263,10 +267,11 @@ Expected<Told> remove(const Environment& environment, const CacheCommand& comman
   if (report.compilers) told.text += ", " + countText(report.compilers, "identity of a compiler", "identities of compilers");
   told.text += fmt::format("; {} {}\n", sumText(report.entries, uint64_t(report.bytes)),
                            command.dryRun ? "would remain" : "remain");
-  told.json = {{"directory", directory.path()},
-               {"dry_run", command.dryRun},
+  told.json = {{"ok", true},
+               {"directory", directory.path()},
+               {"dryRun", command.dryRun},
                {"removed", jsonOf(removed)},
-               {"removed_bytes", bytesOf(removed)},
+               {"removedBytes", bytesOf(removed)},
                {"temporaries", report.temporaries},
                {"compilers", report.compilers},
                {"kernels", report.entries},
@@ -296,10 +301,10 @@ using Action = Expected<Told> (*)(const Environment&, const CacheCommand&);
 
 int runCache(Action action, const CacheCommand& command) {
   auto environment = Environment::read();
-  if (!environment) return report(environment.error());
+  if (!environment) return reportEither(environment.error(), command.json);
   auto told = action(*environment, command);
-  if (!told) return report(told.error());
-  auto status = printResult(command.json ? told->json.dump(2) + "\n" : told->text);
+  if (!told) return reportEither(told.error(), command.json);
+  auto status = printResult(command.json ? jsonText(told->json) : told->text);
   return status ? told->exitCode : report(status.error());
 }
 

@@ -118,29 +118,26 @@ std::string tableText(const std::vector<KernelRow>& rows) {
   return text;
 }
 
-nlohmann::json jsonOf(const std::vector<KernelRow>& rows) {
-  auto all = nlohmann::json::array();
+JsonReport jsonOf(const std::vector<KernelRow>& rows) {
+  JsonReport all = JsonReport::array();
   for (const KernelRow& row : rows) {
-    nlohmann::json line;
-    for (const auto& [name, text] :
-         {std::pair("key", &row.key), std::pair("program", &row.program), std::pair("entry", &row.entry),
-          std::pair("arch", &row.arch), std::pair("kind", &row.kind), std::pair("family", &row.family),
-          std::pair("dtype", &row.dtype), std::pair("mod", &row.mod), std::pair("file", &row.file),
-          std::pair("compiler", &row.compiler)})
-      line[name] = text->empty() ? nlohmann::json() : nlohmann::json(*text);
+    JsonReport line = JsonReport::object();
+    const std::pair<const char*, const std::string*> texts[] = {
+        {"key", &row.key},     {"kind", &row.kind},       {"family", &row.family}, {"arch", &row.arch}, {"dtype", &row.dtype},
+        {"mod", &row.mod},     {"template", &row.program}, {"entry", &row.entry},   {"file", &row.file}, {"compiler", &row.compiler}};
+    for (const auto& [name, text] : texts)
+      if (!text->empty()) line[name] = *text;
     const std::string& ofV = row.headDimV.empty() ? row.headDim : row.headDimV;
-    for (const auto& [name, text] : {std::pair("head_dim", &row.headDim), std::pair("head_dim_v", &ofV)}) {
-      int64_t number = 0;
-      line[name] = parseInteger(*text, number) ? nlohmann::json(number) : nlohmann::json();
-    }
-    line["with"] = nlohmann::json::array();
+    for (const auto& [name, text] : {std::pair("headDim", &row.headDim), std::pair("headDimV", &ofV)})
+      if (int64_t number = 0; parseInteger(*text, number)) line[name] = number;
+    line["with"] = JsonReport::array();
     for (size_t begin = 0; begin < row.features.size();) {
       const size_t end = std::min(row.features.find(',', begin), row.features.size());
       line["with"].push_back(row.features.substr(begin, end - begin));
       begin = end + 1;
     }
     line["bytes"] = row.bytes;
-    line["last_used"] = row.lastUsed ? nlohmann::json(timeText(row.lastUsed, /*utc=*/true)) : nlohmann::json();
+    if (row.lastUsed) line["lastUsed"] = timeText(row.lastUsed, /*utc=*/true);
     all.push_back(std::move(line));
   }
   return all;

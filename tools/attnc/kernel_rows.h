@@ -1,10 +1,11 @@
 // Kernels in a cache or a pack, as rows for a person or a program.
 #pragma once
 
+#include "json_report.h"
+
 #include "attnc/error.h"
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,7 @@ Expected<std::vector<KernelRow>> packRows(const std::string& path);
 /// A table with a line of titles.
 std::string tableText(const std::vector<KernelRow>& rows);
 
-nlohmann::json jsonOf(const std::vector<KernelRow>& rows);
+JsonReport jsonOf(const std::vector<KernelRow>& rows);
 
 /// "312 KiB"
 std::string sizeText(uint64_t bytes);

@@ -164,13 +164,14 @@ int runPack(const PackOptions& options) {
   if (toStdout && isatty(STDOUT_FILENO)) throw CLI::ValidationError("-o", "a pack is binary: give a file, or redirect stdout");
   refuseOntoInput("-o", options.output, options.paths);
   auto bytes = packBytes(options);
-  if (!bytes) return report(bytes.error());
-  Status status = toStdout ? printResult(*bytes) : writeWholeFile(options.output, {*bytes});
-  if (!status) return report(status.error());
+  if (!bytes) return reportEither(bytes.error(), options.json && !toStdout);
+  Status status = writeWholeFile(options.output, {*bytes});
+  if (!status) return reportEither(status.error(), options.json && !toStdout);
   if (toStdout || !std::filesystem::is_regular_file(options.output)) return kDone; // a pipe or a device
   auto rows = packRows(options.output); // as the library opens it
-  if (!rows) return report(rows.error());
-  status = printResult(options.json ? jsonOf(*rows).dump(2) + "\n"
+  if (!rows) return reportEither(rows.error(), options.json);
+  const JsonReport json{{"ok", true}, {"file", options.output}, {"bytes", bytes->size()}, {"kernels", jsonOf(*rows)}};
+  status = printResult(options.json ? jsonText(json)
                                     : fmt::format("{}: {} programs, {}\n", options.output, rows->size(), sizeText(bytes->size())));
   return status ? kDone : report(status.error());
 }

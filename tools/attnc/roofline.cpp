@@ -8,57 +8,55 @@
 namespace attnc::cli {
 namespace {
 
-constexpr double kWidth = 720, kHeight = 480, kLeft = 70, kRight = 30, kTop = 50, kBottom = 60;
+/// The part of the picture inside the axes.
+struct PlotArea {
+  static constexpr int kLeft = 56, kRight = 620, kTop = 44, kBottom = 384;
+  static constexpr int kWidth = kRight + 28, kHeight = kBottom + 48;
+};
+constexpr int kLegendLine = 14;
+constexpr Rgb kRoofInk = 0x202020, kRoofGrid = 0xdddddd;
 // Told apart by the colour-blind, too (Okabe and Ito's set).
-constexpr const char* kColours[] = {"#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
+constexpr Rgb kPointColours[] = {0xd55e00, 0x0072b2, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9};
 
-std::string escaped(std::string_view text) {
-  std::string all;
-  for (char c : text) {
-    if (c == '<') all += "&lt;";
-    else if (c == '>') all += "&gt;";
-    else if (c == '&') all += "&amp;";
-    else if (c == '"') all += "&quot;";
-    else all += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return all;
-}
-
-/// An axis in whole powers of ten.
+/// An axis over whole powers of ten.
 struct LogAxis {
-  double low, high;        // as powers
-  double from, to;         // in the picture
-  double at(double value) const { return from + (std::log10(value) - low) / (high - low) * (to - from); }
+  double low, high; ///< powers
+  int from, to;     ///< in the picture
+  int at(double value) const { return from + int(std::lround((std::log10(value) - low) / (high - low) * (to - from))); }
+  double valueAt(int place) const { return std::pow(10, low + (high - low) * double(place - from) / (to - from)); }
 };
 
-LogAxis axisOver(double least, double most, double from, double to) {
+LogAxis axisOver(double least, double most, int from, int to) {
   const double low = std::floor(std::log10(least)), high = std::ceil(std::log10(most));
   return {low, std::max(high, low + 1), from, to};
 }
 
-std::string textAt(double x, double y, const char* anchor, std::string_view what, int size = 12,
-                   const char* fill = "#222222", const char* more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{}\" text-anchor=\"{}\" fill=\"{}\"{}>{}</text>\n", x, y,
-                     size, anchor, fill, more, escaped(what));
+void addText(Picture& picture, int x, int y, std::string text, PictureText::Anchor anchor, Rgb colour = kRoofInk) {
+  picture.shapes.emplace_back(PictureText{x, y, std::move(text), anchor, colour});
 }
 
-std::string lineFrom(double x0, double y0, double x1, double y1, const char* style) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x0, y0, x1, y1, style);
-}
-
-std::string grid(const LogAxis& x, const LogAxis& y) {
-  std::string svg;
-  constexpr const char* kGrid = "stroke=\"#dddddd\"";
+void addGrid(Picture& picture, const LogAxis& x, const LogAxis& y) {
+  using Anchor = PictureText::Anchor;
   for (double power = x.low; power <= x.high; ++power) {
-    const double at = x.at(std::pow(10, power));
-    svg += lineFrom(at, y.from, at, y.to, kGrid) + textAt(at, y.from + 18, "middle", fmt::format("{:g}", std::pow(10, power)));
+    const int at = x.at(std::pow(10, power));
+    picture.shapes.emplace_back(PictureRect{at, y.to, 1, y.from - y.to + 1, kRoofGrid});
+    addText(picture, at, y.from + 16, fmt::format("{:g}", std::pow(10, power)), Anchor::Middle);
   }
   for (double power = y.low; power <= y.high; ++power) {
-    const double at = y.at(std::pow(10, power));
-    svg += lineFrom(x.from, at, x.to, at, kGrid) +
-           textAt(x.from - 8, at + 4, "end", fmt::format("{:g}", std::pow(10, power - 12)));
+    const int at = y.at(std::pow(10, power));
+    picture.shapes.emplace_back(PictureRect{x.from, at, x.to - x.from + 1, 1, kRoofGrid});
+    addText(picture, x.from - 6, at + 3, fmt::format("{:g}", std::pow(10, power - 12)), Anchor::Right);
   }
-  return svg;
+  addText(picture, (x.from + x.to) / 2, y.from + 36, "FLOP / byte of memory", Anchor::Middle);
+  addText(picture, x.from, y.to - 8, "TFLOP/s", Anchor::Right);
+}
+
+/// A column of the picture for each place along the axis: as high as the roof rises there.
+void addRoof(Picture& picture, const Roofline& roofline, const LogAxis& x, const LogAxis& y) {
+  for (int place = x.from; place < x.to; ++place) {
+    const int here = y.at(attainable(roofline, x.valueAt(place))), next = y.at(attainable(roofline, x.valueAt(place + 1)));
+    picture.shapes.emplace_back(PictureRect{place, next - 1, 1, here - next + 2, kRoofInk});
+  }
 }
 
 } // namespace
@@ -68,45 +66,36 @@ double attainable(const Roofline& roofline, double flopsPerByte) {
   return roofline.flops > 0 ? std::min(byMemory, roofline.flops) : byMemory;
 }
 
-std::string rooflineSvg(const Roofline& roofline) {
+Picture rooflinePicture(const Roofline& roofline) {
+  using Anchor = PictureText::Anchor;
   const double ridge = roofline.flops > 0 ? roofline.flops / roofline.bytes : 1;
-  double leastX = ridge / 10, mostX = ridge * 10, leastY = 1e300, mostY = 0;
+  double leastX = ridge / 10, mostX = ridge * 10, leastY = roofline.bytes * leastX, mostY = 0;
   for (const RooflinePoint& point : roofline.points) {
     leastX = std::min(leastX, point.flopsPerByte), mostX = std::max(mostX, point.flopsPerByte);
     leastY = std::min(leastY, point.flops), mostY = std::max(mostY, point.flops);
   }
-  const LogAxis x = axisOver(leastX, mostX, kLeft, kWidth - kRight);
-  const double left = std::pow(10, x.low), right = std::pow(10, x.high);
-  const LogAxis y = axisOver(std::min(leastY, attainable(roofline, left)), std::max(mostY, attainable(roofline, right)),
-                             kHeight - kBottom, kTop);
-  std::string svg = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-                                "height=\"{1}\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" "
-                                "fill=\"white\"/>\n",
-                                kWidth, kHeight);
-  svg += textAt(kWidth / 2, 26, "middle", roofline.title, 14);
-  svg += grid(x, y);
-  svg += textAt((kLeft + kWidth - kRight) / 2, kHeight - 14, "middle", "FLOP / byte of memory");
-  svg += textAt(18, (kTop + kHeight - kBottom) / 2, "middle", "TFLOP/s", 12, "#222222",
-                fmt::format(" transform=\"rotate(-90 18 {:.1f})\"", (kTop + kHeight - kBottom) / 2).c_str());
-  constexpr const char* kRoof = "stroke=\"#222222\" stroke-width=\"2\"";
-  const double knee = std::clamp(ridge, left, right);
-  svg += lineFrom(x.at(left), y.at(attainable(roofline, left)), x.at(roofline.flops > 0 ? knee : right),
-                  y.at(attainable(roofline, roofline.flops > 0 ? knee : right)), kRoof);
-  const double middle = std::sqrt(left * (roofline.flops > 0 ? knee : right));
-  svg += textAt(x.at(middle) - 10, y.at(attainable(roofline, middle)) - 6, "end", fmt::format("{:.0f} GB/s", roofline.bytes * 1e-9));
-  if (roofline.flops > 0) {
-    svg += lineFrom(x.at(knee), y.at(roofline.flops), x.at(right), y.at(roofline.flops), kRoof);
-    svg += textAt(x.at(right) - 4, y.at(roofline.flops) - 8, "end", fmt::format("{:.0f} TFLOP/s", roofline.flops * 1e-12));
-  }
-  for (size_t i = 0; i < roofline.points.size(); ++i) {
+  const LogAxis x = axisOver(leastX, mostX, PlotArea::kLeft, PlotArea::kRight);
+  leastY = std::min(leastY, attainable(roofline, x.valueAt(x.from)));
+  mostY = std::max(mostY, attainable(roofline, x.valueAt(x.to)));
+  const LogAxis y = axisOver(leastY, mostY, PlotArea::kBottom, PlotArea::kTop);
+  Picture picture{PlotArea::kWidth, PlotArea::kHeight, {}};
+  addText(picture, PlotArea::kWidth / 2, 18, roofline.title, Anchor::Middle);
+  addGrid(picture, x, y);
+  addRoof(picture, roofline, x, y);
+  const int slope = (x.from + (roofline.flops > 0 ? std::clamp(x.at(ridge), x.from, x.to) : x.to)) / 2;
+  addText(picture, slope - 8, y.at(attainable(roofline, x.valueAt(slope))) - 8, fmt::format("{:.0f} GB/s", roofline.bytes * 1e-9),
+          Anchor::Right);
+  if (roofline.flops > 0)
+    addText(picture, x.to - 4, y.at(roofline.flops) - 6, fmt::format("{:.0f} TFLOP/s", roofline.flops * 1e-12), Anchor::Right);
+  // The legend stands below the roof, where hardly any kernel does.
+  int line = y.from - 8 - kLegendLine * (int(roofline.points.size()) - 1);
+  for (size_t i = 0; i < roofline.points.size(); ++i, line += kLegendLine) {
     const RooflinePoint& point = roofline.points[i];
-    const char* colour = kColours[i % std::size(kColours)];
-    svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"/>\n", x.at(point.flopsPerByte), y.at(point.flops), colour);
-    // The legend stands below the roof, where hardly any kernel does.
-    const double line = y.from - 14 - 18 * double(roofline.points.size() - 1 - i);
-    svg += textAt(x.to - 10, line, "end", fmt::format("{}: {:.1f} TFLOP/s", point.name, point.flops * 1e-12), 12, colour);
+    const Rgb colour = kPointColours[i % std::size(kPointColours)];
+    picture.shapes.emplace_back(PictureRect{x.at(point.flopsPerByte) - 3, y.at(point.flops) - 3, 7, 7, colour});
+    addText(picture, x.to - 8, line, fmt::format("{}: {:.1f} TFLOP/s", point.name, point.flops * 1e-12), Anchor::Right, colour);
   }
-  return svg + "</svg>\n";
+  return picture;
 }
 
 } // namespace attnc::cli

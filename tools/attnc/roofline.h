@@ -1,12 +1,14 @@
 // A roofline: what a device can do at most for work of some intensity, and what kernels reach, as a picture.
 #pragma once
 
+#include "picture.h"
+
 #include <string>
 #include <vector>
 
 namespace attnc::cli {
 
-/// A kernel, or several on one problem.
+/// A kernel on a problem.
 struct RooflinePoint {
   std::string name;
   double flopsPerByte = 0; ///< of memory
@@ -23,8 +25,8 @@ struct Roofline {
 /// The least of both limits for work of this intensity.
 double attainable(const Roofline& roofline, double flopsPerByte);
 
-/// An SVG with both axes logarithmic. Points have the colours of their names in a legend, and those beyond the roof show
-/// beyond it.
-std::string rooflineSvg(const Roofline& roofline);
+/// Both axes are logarithmic. Points have the colours of their names in a legend, and those beyond the roof show beyond
+/// it.
+Picture rooflinePicture(const Roofline& roofline);
 
 } // namespace attnc::cli
