@@ -3,11 +3,11 @@
 #include "codegen/emit.h"
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
-#include "support/library.h"
 #include "codegen/mod_source.h"
 #include "ir/interpreter.h"
 #include "passes/pipeline.h"
 #include "support/derived_by.h"
+#include "support/library.h"
 #include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
