@@ -7,7 +7,7 @@
 #include <png.h>
 
 #include <cstdlib>
-#include <functional>
+#include <filesystem>
 
 using namespace attnc;
 using attnc::test::Folder;
@@ -233,4 +233,33 @@ TEST_CASE("mask refuses what it cannot draw, and says what to do") {
     CHECK_THAT(outcome.err, Contains(row.message));
   }
   for (const char* shape : {"0", "0,5", "5,0", "0,1,1,5,5"}) CHECK(test::attnc(causal + "--shape " + shape).exitCode == 0);
+}
+
+TEST_CASE("the pictures of the library are what attnc mask draws, and each mod stands in its README") {
+  const std::string readme = test::readFile(kMods + "README.md");
+  Folder folder;
+  const std::string captures = folder / "captures.safetensors";
+  REQUIRE(test::shell("python3 " + kMods + "pictures/captures.py > " + captures).exitCode == 0);
+  size_t drawn = 0;
+  for (size_t at = 0; (at = readme.find("    attnc mask ", at)) != std::string::npos; ++drawn) {
+    at += std::string("    attnc mask ").size();
+    std::string line = readme.substr(at, readme.find('\n', at) - at);
+    const std::string name = line.substr(0, line.find(".py"));
+    if (size_t file = line.find("captures.safetensors"); file != std::string::npos)
+      line.replace(file, std::string("captures.safetensors").size(), captures);
+    INFO(line);
+    const std::string picture = kMods + "pictures/" + name + ".svg", svg = draw(kMods + line + " --format svg");
+    if (std::getenv("ATTNC_UPDATE_GOLDEN")) test::writeFile(picture, svg);
+    CHECK((svg == test::readFile(picture))); // not printed
+    CHECK(readme.find("<img src=\"pictures/" + name + ".svg\"") != std::string::npos);
+  }
+  size_t pictures = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kMods + "pictures")) pictures += entry.path().extension() == ".svg";
+  CHECK(drawn == pictures);
+  for (const auto& entry : std::filesystem::directory_iterator(kMods)) {
+    if (entry.path().extension() != ".py") continue;
+    const std::string name = entry.path().stem().string();
+    INFO(name);
+    CHECK(readme.find("### [" + name + "](" + name + ".py)\n") != std::string::npos);
+  }
 }

@@ -7,6 +7,7 @@
 #include "ir/interpreter.h"
 #include "passes/pipeline.h"
 #include "support/derived_by.h"
+#include "support/library.h"
 #include "support/random_mask.h"
 
 #include <catch2/catch.hpp>
@@ -155,6 +156,7 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
     with.push_back(mod.name);
     for (int64_t scalar : {0, 1, 7, 33, 200, -1, -30, INT32_MAX, INT32_MIN})
       for (auto [qLen, kvLen] : {std::pair(80, 80), std::pair(13, 70), std::pair(70, 13)}) {
+        if (!test::goesEverywhere(mod.name) && (scalar != 1 || qLen > kvLen)) continue; // compiling takes its time
         Entry entry{mod.module, {}, {1, 4, 2, qLen, kvLen}, source, mod.name != "sliding_window" || scalar >= 0};
         for (const ir::ScalarCapture& declared : mod.module.scalars) {
           if (declared.type == ir::Type::F32) entry.captures.set(declared.name, 2.0);
@@ -174,8 +176,9 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
         entries.push_back(std::move(entry));
       }
   }
-  CHECK(with == std::vector<std::string>{"alibi", "causal", "latent_rope", "prefix_lm", "sliding_window", "softcap",
-                                         "softcap_approx"});
+  CHECK(with == std::vector<std::string>{"alibi", "causal", "chunked", "forgetting", "frame_causal", "jagged_prefix_lm",
+                                         "kerple", "latent_rope", "padding", "prefix_lm", "scalable_softmax", "sliding_window",
+                                         "softcap", "softcap_approx", "streaming_chunks"});
   checkAll(entries);
 }
 

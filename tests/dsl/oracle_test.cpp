@@ -190,16 +190,39 @@ TEST_CASE("random expressions give what CPython gives", "[dsl][oracle]") {
 TEST_CASE("every mod of the library gives what CPython gives", "[dsl][oracle]") {
   // Small images and short distances, so that the random coordinates meet the borders.
   const std::map<std::string, std::map<std::string, std::string>> defines = {
+      {"axial", {{"WIDTH", "6"}}},
+      {"block_diffusion", {{"BLOCK", "2"}}},
+      {"chunked", {{"CHUNK", "7"}}},
+      {"fixed_sparse", {{"STRIDE", "7"}, {"SUMMARY", "2"}}},
+      {"frame_causal", {{"FRAME", "5"}}},
+      {"interleaved_images", {{"TOKENS", "6"}}},
+      {"longnet", {{"SEGMENT", "12"}, {"DILATION", "2"}}},
+      {"morton_neighborhood2d", {{"SIZE", "8"}, {"WINDOW", "(3, 5)"}}},
       {"neighborhood2d", {{"WIDTH", "6"}, {"HEIGHT", "7"}, {"WINDOW", "(3, 5)"}}},
-      {"relative_bias", {{"MAX_DISTANCE", "9"}}}};
+      {"neighborhood3d", {{"FRAMES", "3"}, {"HEIGHT", "4"}, {"WIDTH", "5"}, {"WINDOW", "(3, 3, 3)"}}},
+      {"relative_bias", {{"MAX_DISTANCE", "9"}}},
+      {"shifted_window", {{"WIDTH", "10"}, {"WINDOW", "3"}, {"SHIFT", "1"}}},
+      {"sliding_tile", {{"TILE_TOKENS", "2"}, {"TILES", "(2, 3, 4)"}, {"WINDOW", "(1, 3, 3)"}}},
+      {"streaming_chunks", {{"CHUNK", "3"}}},
+      {"strided", {{"STRIDE", "6"}}},
+      {"t5_bias", {{"NUM_BUCKETS", "8"}, {"MAX_DISTANCE", "20"}}},
+      {"tiled_neighborhood2d", {{"WIDTH", "8"}, {"HEIGHT", "8"}, {"TILE", "2"}, {"WINDOW", "(3, 5)"}}},
+      {"top_k_blocks", {{"BLOCK", "4"}}}};
   auto paths = mods("/dsl/mods");
-  REQUIRE(paths.size() >= 12);
+  REQUIRE(paths.size() >= 40);
   for (const auto& path : paths) {
     DYNAMIC_SECTION(path.stem().string()) {
       std::string text = readFile(path);
       auto found = defines.find(path.stem().string());
-      compare(text, found == defines.end() ? std::map<std::string, std::string>{} : found->second);
-      if (text.find("CAUSAL = True") != std::string::npos) compare(text, {{"CAUSAL", "False"}});
+      std::map<std::string, std::string> chosen;
+      if (found != defines.end()) chosen = found->second;
+      compare(text, chosen);
+      for (auto [flag, other] : {std::pair("\nCAUSAL = True", "False"), {"\nCAUSAL = False", "True"}, {"\nBIDIRECTIONAL = True", "False"}}) {
+        if (text.find(flag) == std::string::npos) continue;
+        const std::string name(flag + 1, std::string(flag).find(' ') - 1);
+        chosen[name] = other;
+        compare(text, chosen);
+      }
     }
   }
 }

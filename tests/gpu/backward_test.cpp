@@ -67,6 +67,15 @@ TEST_CASE("gradients of every library mod agree with the reference", "[gpu][back
   }
 }
 
+TEST_CASE("gradients of each mod of the library agree with the reference", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  const std::vector<std::string> names = libraryNames(/*everywhere=*/false);
+  for (const std::string& name : names) addJobs(jobs, libraryMod(name), DType::BF16, 64, 64);
+  compileAhead(jobs);
+  for (const std::string& name : names) checkAll(libraryMod(name), {{2, 4, 2, 200, 200}, 64, 64, DType::BF16});
+}
+
 TEST_CASE("gradients at every kind of head dim agree with the reference", "[gpu][backward]") {
   ATTNC_NEED_GPU();
   const Mod mod = take(Mod::parse("q_idx >= kv_idx"));

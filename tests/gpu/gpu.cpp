@@ -6,6 +6,7 @@
 #include "reference/compare.h"
 #include "reference/gradient_tolerance.h"
 #include "reference/gradients.h"
+#include "support/library.h"
 #include "tools/attnc/random.h"
 
 #include <fmt/format.h>
@@ -439,10 +440,11 @@ std::vector<double> toDoubles(const cli::HostTensor& tensor) {
   return values;
 }
 
-std::vector<std::string> libraryNames() {
+std::vector<std::string> libraryNames(bool everywhere) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods"))
-    if (entry.path().extension() == ".py") names.push_back(entry.path().stem().string());
+    if (entry.path().extension() == ".py" && test::goesEverywhere(entry.path().stem().string()) == everywhere)
+      names.push_back(entry.path().stem().string());
   REQUIRE_FALSE(names.empty());
   std::sort(names.begin(), names.end());
   return names;

@@ -3,6 +3,7 @@
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "jit/nvrtc.h"
+#include "support/library.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -35,10 +36,11 @@ struct Job {
   int spillBytes = 0; ///< that a kernel may have
 };
 
-std::vector<std::pair<std::string, Mod>> library() {
+/// Mods of the library, those that go everywhere or the others.
+std::vector<std::pair<std::string, Mod>> library(bool everywhere = true) {
   std::vector<std::pair<std::string, Mod>> mods;
   for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods")) {
-    if (entry.path().extension() != ".py") continue;
+    if (entry.path().extension() != ".py" || test::goesEverywhere(entry.path().stem().string()) != everywhere) continue;
     auto mod = Mod::load(entry.path().string());
     if (!mod) FAIL(mod.error().message);
     mods.emplace_back(entry.path().stem().string(), *std::move(mod));
@@ -375,6 +377,25 @@ TEST_CASE("backward kernels of wide heads compile for Hopper without spills or a
         add(name, mod, qk, v);
   }
   REQUIRE(jobs.size() > 30);
+  CHECK(text(findings(jobs)) == "");
+}
+
+TEST_CASE("each mod of the library compiles without advisories for each kind of kernel, and hardly spills", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const auto& [name, mod] : library(/*everywhere=*/false)) {
+    const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int spillBytes = 0) {
+      jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), familyName(family), arch), mod,
+                      {.kind = kind, .family = family, .arch = arch, .headDim = 128}, spillBytes});
+    };
+    add(KernelKind::Forward, Family::Sm90, "sm_90a");
+    add(KernelKind::Forward, Family::Sm80, "sm_80");
+    add(KernelKind::Decode, Family::Sm80, "sm_90a");
+    // dK and dV beside a score that reads memory, as of learned_bias; of graph_bias twice.
+    add(KernelKind::Backward, Family::Sm90, "sm_90a", mod.hasScoreMod() ? 150 : 0);
+    add(KernelKind::Backward, Family::Sm80, "sm_80");
+  }
+  REQUIRE(jobs.size() > 100);
   CHECK(text(findings(jobs)) == "");
 }
 

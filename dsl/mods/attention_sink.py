@@ -1,0 +1,13 @@
+"""Attention sinks: the first tokens stay visible beside a causal window, for generation without end (StreamingLLM,
+Xiao et al. 2023, https://arxiv.org/abs/2309.17453, §3.2).
+
+kv <= q and (q - kv <= window or kv < sinks)
+"""
+
+sinks: int  # usually 4
+window: int
+
+
+def mask_mod(b, h, q_idx, kv_idx):
+    near = q_idx - kv_idx <= window
+    return (q_idx >= kv_idx) & (near | (kv_idx < sinks))

@@ -1,0 +1,12 @@
+"""Cross-attention from text to images: a token sees the last image before it (Flamingo, Alayrac et al. 2022,
+https://arxiv.org/abs/2204.14198, §2.3). Tokens before the first image see nothing, and give 0.
+
+kv // TOKENS == last_image[b, q]; -1 where there is none.
+"""
+
+TOKENS = 64  # of an image
+last_image: i32[B, Q_LEN]
+
+
+def mask_mod(b, h, q_idx, kv_idx):
+    return kv_idx // TOKENS == last_image[b, q_idx]

@@ -1,0 +1,12 @@
+"""Several continuations of one prompt, packed behind it: each sees the prompt and itself, causally (Hydragen,
+Juravsky et al. 2024, https://arxiv.org/abs/2402.05099).
+
+kv <= q and (branch[kv] == 0 or branch[q] == branch[kv]); branch 0 is the prompt.
+"""
+
+branch: i32[KV_LEN]
+
+
+def mask_mod(b, h, q_idx, kv_idx):
+    visible = (branch[kv_idx] == 0) | (branch[q_idx] == branch[kv_idx])
+    return (q_idx >= kv_idx) & visible
