@@ -104,7 +104,7 @@ TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") 
     TAKE(attnc_preparation_get_info(preparation.get(), &info));
     CHECK(info.problem.kv_len == 640);
     CHECK_THAT(info.why_kind, Catch::Contains("K and V are read once"));
-    CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("decode: family sm80"));
+    CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("decode: family sm90"));
   }
   SECTION("fp8") {
     c.k.dtype = c.v.dtype = ATTNC_DTYPE_E4M3;
