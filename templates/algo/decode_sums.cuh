@@ -113,28 +113,15 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
   const int lane = threadIdx.x % 32, parts = work.share.parts;
   const auto row_of = [&](int r) { return min(row + r * kWarps, work.tile.rows - 1); };
   const auto part_of = [&](int i) { return Part(p, work.share.first_cta + i, i == 0 ? work.share.place : 0); };
-  constexpr bool kEarly = kQuadsOfLane == 1 && !kFp8Kv; // the first parts come with their states. NOTE: others spill
   float x[kRows][4];
   const auto load_states = [&](int i) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) ptx::ld_global_cg(x[r], part_of(min(i, parts - 1)).state + row_of(r) * 4);
   };
-  float y[kRows][kBatch][kQuadsOfLane][4];
-  const auto load_outs = [&](int i) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const float* from = part_of(min(i + j, parts - 1)).out + row_of(r) * kHeadDimV;
-#pragma unroll
-        for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[r][j][q], from + min(lane + 32 * q, kQuads - 1) * 4);
-      }
-  };
   RowState state[kRows] = {RowState::none(), RowState::none()};
 #pragma unroll 1
   for (int i = (parts - 1) / 32 * 32; i >= 0; i -= 32) { // the last ones seen are the first ones needed
     load_states(i + lane);
-    if (kEarly && i == 0) load_outs(0);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) state[r].see(x[r]);
   }
@@ -144,7 +131,15 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
   float out[kRows][kQuadsOfLane][4] = {}, factor[kRows];
 #pragma unroll 1
   for (int i = 0; i < parts; i += kBatch) {
-    if (!kEarly || i > 0) load_outs(i);
+    float y[kRows][kBatch][kQuadsOfLane][4];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const float* from = part_of(min(i + j, parts - 1)).out + row_of(r) * kHeadDimV;
+#pragma unroll
+        for (int q = 0; q < kQuadsOfLane; ++q) ptx::ld_global_cg(y[r][j][q], from + min(lane + 32 * q, kQuads - 1) * 4);
+      }
     if (i % 32 == 0) {
       if (i > 0) load_states(i + lane);
 #pragma unroll
