@@ -330,6 +330,7 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   attnc_kernel_destroy(nullptr);
   attnc_preparation_destroy(nullptr);
   attnc_prepared_destroy(nullptr);
+  attnc_pack_destroy(nullptr);
 }
 
 TEST_CASE("members that must be given are asked for by name", "[c]") {

@@ -1,5 +1,6 @@
 // `attnc run --backward` on the CPU: closed formulas, what is read and written, and what is refused.
 #include "command.h"
+#include "support/library.h"
 #include "tensors.h"
 
 #include <cmath>
@@ -105,7 +106,7 @@ TEST_CASE("gradients of every library mod on random operands are finite, and som
       double squares = 0;
       for (int64_t i = 0; i < result[name].elements(); ++i) squares += at(result[name], i) * at(result[name], i);
       CHECK(std::isfinite(squares));
-      CHECK(squares > 0);
+      CHECK((squares > 0 || test::mayMaskAll(entry.path().stem().string())));
     }
   }
 }

@@ -1,4 +1,4 @@
-// Which mods of the library go through every kernel with every option.
+// Which mods of the library tests go through, and what they may expect.
 #pragma once
 
 #include <set>
@@ -14,5 +14,8 @@ inline bool goesEverywhere(const std::string& mod) {
       "noop",         "prefix_lm",     "relative_bias",  "sliding_window", "softcap",     "softcap_approx"};
   return names.count(mod) > 0;
 }
+
+/// Whose mask is what captured tensors say, of which random ones may let nothing live.
+inline bool mayMaskAll(const std::string& mod) { return mod == "tree" || mod == "top_k_blocks"; }
 
 } // namespace attnc::test
