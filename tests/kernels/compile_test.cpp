@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -48,6 +49,13 @@ std::vector<std::pair<std::string, Mod>> library(bool everywhere = true) {
   return mods;
 }
 
+/// Whether a job's turn is now: a third of them, told by their names, or all with ATTNC_TEST_ALL_KERNELS in the environment. All
+/// take two cores more than ten minutes.
+bool isDue(const Job& job) {
+  static const bool all = std::getenv("ATTNC_TEST_ALL_KERNELS") != nullptr;
+  return all || std::hash<std::string>()(job.name) % 3 == 0;
+}
+
 /// Compiles on all cores; one finding a line: what spilled, what ptxas advised against, what failed.
 std::vector<std::string> findings(const std::vector<Job>& jobs) {
   std::vector<std::string> lines;
@@ -56,6 +64,7 @@ std::vector<std::string> findings(const std::vector<Job>& jobs) {
   const auto work = [&] {
     for (size_t i; (i = next++) < jobs.size();) {
       const Job& job = jobs[i];
+      if (!isDue(job)) continue;
       auto kernel = compiler().compile(job.mod, job.options);
       std::lock_guard lock(mutex);
       if (!kernel) {
