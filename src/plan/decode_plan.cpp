@@ -21,12 +21,6 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
 int staticBytes(const KernelOptions& options) { return options.fp8Kv ? 64 + 4 * 64 : 64; }
 constexpr int kReservedBytes = 1024;
 
-Divisor divisorOf(int64_t divisor) {
-  const uint64_t d = uint64_t(std::max<int64_t>(divisor, 1));
-  const unsigned shift = llvm::Log2_64_Ceil(d);
-  return {int(d), unsigned((uint64_t(1) << 32) * ((uint64_t(1) << shift) - d) / d + 1), shift};
-}
-
 PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
   const int64_t heads = (operands.cuSeqlensQ ? 1 : problem.batch) * problem.kvHeads;
@@ -94,6 +88,12 @@ template <int Rows> UseBytes useBytes(int columns, bool lists) {
 }
 
 } // namespace
+
+Divisor divisorOf(int64_t divisor) {
+  const uint64_t d = uint64_t(std::max<int64_t>(divisor, 1));
+  const unsigned shift = llvm::Log2_64_Ceil(d);
+  return {int(d), unsigned((uint64_t(1) << 32) * ((uint64_t(1) << shift) - d) / d + 1), shift};
+}
 
 int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }
 

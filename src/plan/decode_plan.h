@@ -32,6 +32,9 @@ Plan planDecode(const Request& request, const DecodeCopies& copies);
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
                           const WorkspaceView& workspace);
 
+/// What divides by it, or by 1 if it is less.
+Divisor divisorOf(int64_t divisor);
+
 /// A row of PaddedTile of templates/tile/shared_tile.cuh.
 int paddedRowBytes(int headDim, int elementBytes = 2);
 

@@ -1,5 +1,7 @@
 #include "command.h"
 
+#include <catch2/catch.hpp>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +10,14 @@
 namespace attnc::test {
 
 Outcome attnc(const std::string& arguments) { return shell("exec $ATTNC " + arguments); }
+
+std::string printed(const std::string& arguments) {
+  Outcome outcome = attnc(arguments);
+  INFO("attnc " << arguments << "\n" << outcome.err);
+  REQUIRE(outcome.exitCode == 0);
+  CHECK(outcome.err.empty());
+  return outcome.out;
+}
 
 Outcome shell(const std::string& line) {
   Folder folder;

@@ -13,6 +13,9 @@ struct Outcome {
 /// Runs `attnc ARGUMENTS` in a shell, without a terminal.
 Outcome attnc(const std::string& arguments);
 
+/// What it prints. It ends well and says nothing on stderr, or the test fails.
+std::string printed(const std::string& arguments);
+
 /// Runs a line in a shell, in which $ATTNC is the command, without a terminal.
 Outcome shell(const std::string& line);
 

@@ -19,13 +19,7 @@ namespace {
 const std::string kMods = ATTNC_SOURCE_DIR "/dsl/mods/";
 const std::string kPictures = ATTNC_SOURCE_DIR "/tests/cli/pictures/";
 
-std::string draw(const std::string& arguments) {
-  Outcome outcome = test::attnc("mask " + arguments);
-  INFO("attnc mask " << arguments << "\n" << outcome.err);
-  REQUIRE(outcome.exitCode == 0);
-  CHECK(outcome.err.empty());
-  return outcome.out;
-}
+std::string draw(const std::string& arguments) { return test::printed("mask " + arguments); }
 
 /// A decoded picture: 0xrrggbb, row by row.
 struct Pixels {
