@@ -77,6 +77,13 @@ struct CopiesOfEngine {
       if (thread == 0) ptx::mbarrier_arrive(full);
       return;
     }
+    if constexpr (kBoxes == 1) {
+      if (thread != 0) return;
+      ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
+      request_tile(k, p.k, full, row, tile.kv_head, k_batch);
+      request_tile(v, p.v, full, row, tile.kv_head, v_batch);
+      return;
+    }
     if (thread == 0) ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
     __syncwarp();
     constexpr int kLanes = 32 / kBoxes * kBoxes; // a lane keeps its box

@@ -66,7 +66,10 @@ ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile
            tile.row_of_q(p, i) * p.q_stride.row;
   };
   if (p.vectors) {
-    for (int i = threadIdx.x; i < kBlockM * kChunks; i += kThreads) {
+#pragma unroll
+    for (int first = 0; first < kBlockM * kChunks; first += kThreads) {
+      const int i = first + threadIdx.x;
+      if (kBlockM * kChunks % kThreads != 0 && i >= kBlockM * kChunks) break;
       const int row = i / kChunks, column = i % kChunks * kPerChunk;
       const bool inside = row < tile.rows && column < kHeadDimQk;
       ptx::cp_async_16(to.row(row) + i % kChunks * 16, row_of(row) + column, inside ? 16 : 0);
