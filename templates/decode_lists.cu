@@ -99,10 +99,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int w = 1; w < kWarps; ++w) bits |= unsigned(shared[w]);
     lists.words[blockIdx.x] = bits;
-    __threadfence();
-    is_last = atomicAdd(lists.arrived + item, 1) == lists.words_of_item - 1;
+    is_last = ptx::atom_add_acq_rel(lists.arrived + item, 1) == lists.words_of_item - 1;
     if (is_last) lists.arrived[item] = 0;
-    __threadfence();
   }
   __syncthreads();
   if (!is_last) return;

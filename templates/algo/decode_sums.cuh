@@ -176,10 +176,8 @@ ATTNC_DEVICE void merge_rows(const DecodeParams& p, const Work& work, int row) {
 /// which are known to have stored the part.
 ATTNC_DEVICE void merge_parts(const DecodeParams& p, const Work& work, int* is_last) {
   if (threadIdx.x == 0) {
-    __threadfence(); // of what the whole CTA has stored
-    *is_last = atomicAdd(p.arrived + work.share.item, 1) == work.share.parts - 1;
+    *is_last = ptx::atom_add_acq_rel(p.arrived + work.share.item, 1) == work.share.parts - 1;
     if (*is_last) p.arrived[work.share.item] = 0;
-    __threadfence();
   }
   __syncthreads();
   if (!*is_last) return;

@@ -22,4 +22,12 @@ ATTNC_DEVICE void st_global_cg(float* to, const float (&x)[4]) {
                : "memory");
 }
 
+/// Adds to a counter, and returns what it was. What this CTA's threads have stored before a barrier before it is there for
+/// those who come later, behind a barrier behind it. Cheaper than __threadfence(), which is sequentially consistent.
+ATTNC_DEVICE int atom_add_acq_rel(int* to, int x) {
+  int old;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(to), "r"(x) : "memory");
+  return old;
+}
+
 } // namespace attnc::ptx
