@@ -25,6 +25,7 @@ struct KvRows {
 };
 
 struct CopiesOfThreads {
+  using Products = ProductsOfWarps;
   using KTile = PaddedTile<KvElement, kTeamColumns, kHeadDimQk>;
   using VTile = PaddedTile<KvElement, kTeamColumns, kHeadDimV>;
   using Params = typename ParametersOf<DecodeParams, kIsCached>::Type;

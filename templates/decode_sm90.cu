@@ -1,9 +1,10 @@
-// Forward attention of few queries over long KV with mma.sync and TMA, for sm_90a: split-KV.
+// Forward attention of few queries over long KV with TMA, and mma.sync or wgmma, for sm_90a: split-KV.
 //
 //   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
 //
 // algo/decode.cuh has roles, shared memory and barriers. Here the copy engine brings K and V: boxes of 2 KiB and more are read
-// from memory 8 % faster than cp.async reads, and cost a warp next to nothing.
+// from memory 8 % faster than cp.async reads, and cost a warp next to nothing. A tile of 64 rows is a warpgroup's, and multiplied
+// with wgmma.
 //
 //   barrier       completed by                                        arrivals   waited for by
 //   full          the team's first thread: boxes of K and V are       1          the team
@@ -15,13 +16,41 @@
 #include "algo/decode.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared_memory.cuh"
+#include "tile/gemm_wgmma.cuh"
 #include "tile/request_tile.cuh"
 
 namespace attnc::decode {
 
 static_assert(!kFp8Kv, "tiles of 16-bit elements");
 
+/// The same by warpgroups, with wgmma: a team of 64 rows is one.
+struct ProductsOfWarpgroups {
+  using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
+  template <class K> ATTNC_DEVICE static void multiply_k(Scores& s, QTile q, int, K k) {
+    wgmma::touch(s);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(s, q, transposed(k), 0);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    wgmma::touch(s);
+  }
+  template <class V> ATTNC_DEVICE static void multiply_v(Out& o, const Scores& p, V v) {
+    PackedFragment<Element, 1, kTeamColumns> weights;
+    weights.pack(p);
+    wgmma::touch(o);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(o, weights, v, 1);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    wgmma::touch(o);
+  }
+};
+
+/// Wider O leaves no registers for it.
+constexpr bool kByWarpgroups = kTeamWarps == 4 && kHeadDimV <= 192;
+
 struct CopiesOfEngine {
+  using Products = typename Choose<kByWarpgroups, ProductsOfWarpgroups, ProductsOfWarps>::Type;
   using KTile = SwizzledTile<Element, kTeamColumns, kHeadDimQk>;
   using VTile = SwizzledTile<Element, kTeamColumns, kHeadDimV>;
   using Params = typename ParametersOf<DecodeParamsSm90, kIsCached>::Type;
@@ -99,7 +128,10 @@ struct CopiesOfEngine {
   }
 
   ATTNC_DEVICE void wait(int i, int, int slot) {
-    if (i == 0) ptx::cp_async_wait_group<0>();
+    if (i == 0) {
+      ptx::cp_async_wait_group<0>();
+      if constexpr (kByWarpgroups) ptx::fence_proxy_async(); // wgmma reads these rows of Q
+    }
     ptx::mbarrier_wait(full_of(slot), phases >> slot & 1);
     phases ^= 1u << slot;
   }
@@ -138,7 +170,7 @@ private:
           }
         }
       }
-      ptx::st_shared(to.slab(chunk / 8) + row * Tile::kRowBytes + (chunk ^ row) % 8 * 16, words);
+      ptx::st_shared(to.chunk(row, chunk), words);
     }
   }
 };

@@ -14,7 +14,7 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
   const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
   const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
   const int slot = int(llvm::alignTo(std::max(copies.kvBytes(tile.blockN / teams, options), sums), copies.slotAlign));
-  return teams * stages * (slot + copies.barrierBytes) + 2 * tile.blockM * paddedRowBytes(options.headDim);
+  return teams * stages * (slot + copies.barrierBytes) + 2 * copies.qBytes(tile.blockM, options);
 }
 
 /// Beside its dynamic shared memory.
@@ -108,7 +108,8 @@ std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies&
           const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
           if (tile.blockN < 32) continue;                            // decode_lists.cu
           // Beside O of wide heads there are no registers for more scores.
-          if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 ? 32 : 64)) continue;
+          const bool wide = copies.byWarpgroups(rows, options);
+          if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) continue;
           for (int stages = 6; stages >= leastStages; --stages)
             if (const int shared = sharedBytes(tile, stages, options, copies);
                 shared + staticBytes(options) <= arch.sharedBytesPerCta())
@@ -151,6 +152,8 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
   config.appends = options.appends;
   config.kvStages = tile.stages;
   config.fp8Kv = options.fp8Kv;
+  if (copies.byWarpgroups(tile.tile.blockM, options))
+    config.wgmmaShapes = {tile.tile.blockN / (tile.tile.warps / 4), int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = tile.sharedBytes;
   const int64_t ofCta = tile.sharedBytes + staticBytes(options) + kReservedBytes;
   const bool lists = decodeListsSteps(request.mod.facts, options);

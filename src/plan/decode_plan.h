@@ -11,8 +11,10 @@ namespace attnc::plan {
 struct DecodeCopies {
   const char* templateName;
   int (*kvBytes)(int rows, const KernelOptions& options); ///< of rows of K and V in shared memory
+  int (*qBytes)(int rows, const KernelOptions& options);  ///< of rows of Q
   int slotAlign;
   int barrierBytes; ///< a slot
+  bool (*byWarpgroups)(int rows, const KernelOptions& options); ///< whether tiles are multiplied with wgmma
   MakeParameters parameters;
 };
 

@@ -9,6 +9,8 @@ int kvBytes(int rows, const KernelOptions& options) {
   return rows * (paddedRowBytes(options.headDim, element) + paddedRowBytes(options.headDimV, element));
 }
 
+int qBytes(int rows, const KernelOptions& options) { return rows * paddedRowBytes(options.headDim); }
+
 Expected<ParameterBlock> decodeParametersSm80(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                               const WorkspaceView& workspace) {
   return withCache(decodeParams(stage, operands, device, workspace), stage, operands);
@@ -16,8 +18,10 @@ Expected<ParameterBlock> decodeParametersSm80(const Stage& stage, const LaunchOp
 
 constexpr DecodeCopies kCopies{.templateName = "decode_sm80.cu",
                                .kvBytes = kvBytes,
+                               .qBytes = qBytes,
                                .slotAlign = 16,
                                .barrierBytes = 0,
+                               .byWarpgroups = [](int, const KernelOptions&) { return false; },
                                .parameters = decodeParametersSm80};
 
 std::string unservedBySm80(const Request& request) {

@@ -13,6 +13,13 @@ int kvBytesInSlabs(int rows, const KernelOptions& options) {
   return rows * 128 * ((options.headDim + 63) / 64 + (options.headDimV + 63) / 64);
 }
 
+/// kByWarpgroups of templates/decode_sm90.cu.
+bool byWarpgroups(int rows, const KernelOptions& options) { return rows == 64 && options.headDimV <= 192; }
+
+int qBytesOfEngine(int rows, const KernelOptions& options) {
+  return byWarpgroups(rows, options) ? rows * 128 * ((options.headDim + 63) / 64) : rows * paddedRowBytes(options.headDim);
+}
+
 Status checkDecodeLayout(const LaunchOperands& operands) {
   for (auto [name, tensor] : {std::pair("k", &operands.k), {"v", &operands.v}})
     if (Status status = checkMappable(name, *tensor, operands.pageTable.has_value()); !status) return status;
@@ -35,8 +42,10 @@ Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOp
 
 constexpr DecodeCopies kEngineCopies{.templateName = "decode_sm90.cu",
                                      .kvBytes = kvBytesInSlabs,
+                                     .qBytes = qBytesOfEngine,
                                      .slotAlign = 1024,
                                      .barrierBytes = 8,
+                                     .byWarpgroups = byWarpgroups,
                                      .parameters = decodeParametersSm90};
 
 std::string unservedByDecodeSm90(const Request& request) {

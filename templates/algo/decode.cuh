@@ -52,13 +52,12 @@
 namespace attnc::decode {
 
 using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
-using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
 using Scores = Fragment<1, kTeamColumns>;
 
 constexpr bool kIsCached = kPageSize != 0 || kAppends;
 
 /// The tile's rows of Q, zero past their end. Whole CTA; asynchronous as copy_in().
-ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile) {
+template <class QTile> ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile) {
   constexpr int kPerChunk = 16 / int(sizeof(Element)), kChunks = QTile::kColumns / kPerChunk;
   const auto row_of = [&](int row) {
     const int i = min(row, tile.rows - 1);
@@ -72,29 +71,37 @@ ATTNC_DEVICE void load_q(QTile to, const PackedParams& p, const PackedTile& tile
       if (kBlockM * kChunks % kThreads != 0 && i >= kBlockM * kChunks) break;
       const int row = i / kChunks, column = i % kChunks * kPerChunk;
       const bool inside = row < tile.rows && column < kHeadDimQk;
-      ptx::cp_async_16(to.row(row) + i % kChunks * 16, row_of(row) + column, inside ? 16 : 0);
+      ptx::cp_async_16(to.chunk(row, i % kChunks), row_of(row) + column, inside ? 16 : 0);
     }
   } else {
     for (int i = threadIdx.x; i < kBlockM * QTile::kColumns; i += kThreads) {
       const int row = i / QTile::kColumns, column = i % QTile::kColumns;
       const bool inside = row < tile.rows && column < kHeadDimQk;
-      to.elements(row)[column] = inside ? row_of(row)[column] : from_float<Element>(0.f);
+      *(Element*)__cvta_shared_to_generic(to.chunk(row, column / kPerChunk) + column % kPerChunk * int(sizeof(Element))) =
+          inside ? row_of(row)[column] : from_float<Element>(0.f);
     }
   }
 }
 
-template <class Q, class K> ATTNC_DEVICE void multiply_k(Scores& s, Q q, K k) {
-  if constexpr (kFp8Kv)
-    e4m3::multiply_scores(s, q, k);
-  else
-    mma::gemm(s, q, transposed(k));
-}
-template <class V> ATTNC_DEVICE void multiply_v(Out& o, const Scores& p, V v) {
-  if constexpr (kFp8Kv)
-    e4m3::multiply_values(o, p, v);
-  else
-    mma::gemm(o, p, v);
-}
+/// S = Q K^T and O += P V by warps of 16 rows, with mma.sync.
+struct ProductsOfWarps {
+  using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+  /// `warp_row`: the warp's first row of the tile.
+  template <class K> ATTNC_DEVICE static void multiply_k(Scores& s, QTile q, int warp_row, K k) {
+    s.fill(0.f);
+    const auto rows = q.template rows<16>(warp_row);
+    if constexpr (kFp8Kv)
+      e4m3::multiply_scores(s, rows, k);
+    else
+      mma::gemm(s, rows, transposed(k));
+  }
+  template <class V> ATTNC_DEVICE static void multiply_v(Out& o, const Scores& p, V v) {
+    if constexpr (kFp8Kv)
+      e4m3::multiply_values(o, p, v);
+    else
+      mma::gemm(o, p, v);
+  }
+};
 
 ATTNC_DEVICE void sync_team(int team) {
   if constexpr (kTeamWarps == 1)
@@ -110,14 +117,15 @@ template <class Copies> struct Layout {
       round_up(kKvBytes > int(sizeof(HalfSums)) ? kKvBytes : int(sizeof(HalfSums)), Copies::kAlign);
   static constexpr int kRingBytes = kStages * kSlotBytes; ///< a team's
   struct RingPart : SharedPart<RingPart, kTeams * kRingBytes, Copies::kAlign> {};
-  struct QPart : SharedPart<QPart, 2 * QTile::kBytes> {};
+  using QTile = typename Copies::Products::QTile;
+  struct QPart : SharedPart<QPart, 2 * QTile::kBytes, Copies::kAlign> {};
   using Memory = SharedMemory<RingPart, QPart, typename Copies::Control>;
   static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 };
 
 /// Fetches items, and loads their steps, of one item and of the next, into this team's ring.
 ///
-/// Copies, beside the types above and Params, the kernel's:
+/// Copies, beside the types above, Products and Params, the kernel's:
 ///   Copies(address of Control)             whole CTA, once
 ///   load(p, work, i, column, k, v, slot)   requests rows of K and V for a slot: those of the team, from `column` on, of step i of
 ///                                          an item. Steps of an item come in order. By a whole team, as the rest
@@ -152,7 +160,7 @@ template <class Copies> struct Loader {
       Work of = work; // copied: a reference to one of two would put both into local memory
       if (is_next) of = next;
       copies.load(p, of, i, column, k_of(slot), v_of(slot), slot);
-      if (i == 0) load_q(QTile{q + (parity ^ int(is_next)) * QTile::kBytes}, p.forward, of.tile);
+      if (i == 0) load_q(typename Slots::QTile{q + (parity ^ int(is_next)) * Slots::QTile::kBytes}, p.forward, of.tile);
     }
     ptx::cp_async_commit_group();
     ++issued;
@@ -188,7 +196,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
         append_rows<kThreads>(p, cache_of(decode), pages_of(decode, work.tile.b), work.walk.length, work.tile.b,
                               work.tile.kv_head, 0, p.q_len);
 
-    const QTile q_tile = {loader.q + loader.parity * QTile::kBytes};
+    const typename Slots::QTile q_tile = {loader.q + loader.parity * Slots::QTile::kBytes};
     float scale[2] = {p.scale, p.scale};
     PackedPlace<Mod> place;
     if (turn > 0) place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
@@ -218,8 +226,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
           place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
         }
       Scores s;
-      s.fill(0.f);
-      multiply_k(s, q_tile.template rows<16>(warp_row), loader.k_of(slot)); // S = Q K^T
+      Copies::Products::multiply_k(s, q_tile, warp_row, loader.k_of(slot));
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
       const float bias[2] = {row[0].bias, row[1].bias};
@@ -229,7 +236,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       WeightSums<2> weights(row);
       to_weights<0, Scores::kGroups>(s, weights);
       weights.store(row);
-      multiply_v(o, s, loader.v_of(slot)); // O += P V
+      Copies::Products::multiply_v(o, s, loader.v_of(slot));
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }
     loader.issued -= work.walk.count;

@@ -108,6 +108,9 @@ template <class Element, int N> struct Wgmma;
 #define ATTNC_OPERANDS_240 120, 121, 122, 123, 124, 125, 126
 #define ATTNC_OPERANDS_256 128, 129, 130, 131, 132, 133, 134
 // Only the shapes that the kernel uses: reading all of them would take NVRTC as long as reading all other headers.
+#ifndef ATTNC_WGMMA_SHAPES // a kernel that multiplies otherwise
+#define ATTNC_WGMMA_SHAPES(shape)
+#endif
 #define ATTNC_WGMMA_SHAPE(N) ATTNC_WGMMA(N, ATTNC_OPERANDS_##N)
 ATTNC_WGMMA_SHAPES(ATTNC_WGMMA_SHAPE)
 #undef ATTNC_WGMMA_SHAPE

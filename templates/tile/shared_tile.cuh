@@ -25,6 +25,8 @@ template <class Element_, int Rows, int Columns> struct PaddedTile {
   unsigned base; ///< shared address of row 0
 
   ATTNC_DEVICE unsigned row(int i) const { return base + i * kRowBytes; }
+  /// Where 16 bytes of a row lie.
+  ATTNC_DEVICE unsigned chunk(int row, int i) const { return base + row * kRowBytes + i * 16; }
   /// The elements of a row, for plain loads and stores.
   ATTNC_DEVICE Element* elements(int i) const { return (Element*)__cvta_shared_to_generic(row(i)); }
   /// The tile of `Count` rows from `first` on.
@@ -49,6 +51,8 @@ template <class Element_, int Rows, int Columns> struct SwizzledTile {
   /// The same slabs from row `first` on, a multiple of 8: for a warpgroup that owns 64 of the rows.
   ATTNC_DEVICE SwizzledTile from_row(int first) const { return {base + first * kRowBytes}; }
   ATTNC_DEVICE unsigned slab(int i) const { return base + i * kSlabBytes; }
+  /// Where 16 bytes of a row lie.
+  ATTNC_DEVICE unsigned chunk(int row, int i) const { return slab(i / 8) + row * kRowBytes + (i ^ row) % 8 * 16; }
 };
 
 template <class Tile> struct Transposed {
