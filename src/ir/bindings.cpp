@@ -1,6 +1,10 @@
 // bind(): see bindings.h. The checks run in the order of the module's declarations, so the first message is stable.
 #include "ir/bindings.h"
 
+#include "ir/interpreter.h"
+#include "ir/printer.h"
+#include "ir/walk.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -167,6 +171,39 @@ bool declares(const Module& module, const std::string& name) {
   return false;
 }
 
+/// "N = 4, B = 4": what a condition asks about.
+std::string askedAbout(const Module& module, const Bindings& bindings, Value condition) {
+  const std::vector<bool> needed = neededBy(module, condition);
+  std::string text;
+  for (uint32_t id = 0; id <= condition.id; ++id) {
+    const Node& node = module[{id}];
+    if (!needed[id] || (node.op != Op::Dim && node.op != Op::Scalar)) continue;
+    text += text.empty() ? "" : ", ";
+    if (node.op == Op::Dim) {
+      text += fmt::format("{} = {}", module.dims[node.attr], bindings.dims[node.attr]);
+      continue;
+    }
+    const ScalarValue& scalar = bindings.scalars[node.attr];
+    text += module.scalars[node.attr].name + " = ";
+    text += node.type == Type::F32    ? printF32(scalar.real)
+            : node.type == Type::Bool ? (scalar.integer ? "True" : "False")
+                                      : std::to_string(scalar.integer);
+  }
+  return text;
+}
+
+Status checkConditions(const Module& module, const Bindings& bindings) {
+  for (const Output& output : module.outputs()) {
+    if (!output.isCondition()) continue;
+    if (Evaluator(module, bindings, output.value).evaluate(0, 0, 0, 0, 0).integer) continue;
+    const std::string place = output.line ? fmt::format("{}:{}: ", module.sourceName, output.line) : std::string();
+    const std::string values = askedAbout(module, bindings, output.value);
+    return Error::environment(fmt::format("{}{}{}", place, output.words, values.empty() ? "" : " (" + values + ")"),
+                              "the mod sets this as a condition of every launch");
+  }
+  return {};
+}
+
 /// Finds a name that is given but not declared. Called only when the counts differ, since all declared names are there.
 Error undeclared(const Module& module, const Captures& captures) {
   std::string declared;
@@ -207,6 +244,7 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
     if (bindings.dims[dim] == kUnknown)
       return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
   if (captures.all().size() != captured) return undeclared(module, captures);
+  if (Status ok = checkConditions(module, bindings); !ok) return std::move(ok).error();
   return bindings;
 }
 

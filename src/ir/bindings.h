@@ -48,7 +48,8 @@ ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged);
 /// Matches captures with the module's declarations; tensors of sequences come from `sequences` if given there. Errors
 /// are Blame::Environment and name the capture: missing, of the wrong kind, dtype, rank or extent, out of int32's
 /// range, without data, or not declared by the mod. Free dims take the extent of the first tensor that names them; all
-/// others must agree. An integer is accepted for a float scalar.
+/// others must agree. An integer is accepted for a float scalar. Then every condition of the module must hold; the
+/// error has its words and the extents and scalars that it asks about.
 Expected<Bindings> bind(const Module& module, const Captures& captures, const ProblemShape& problem,
                         const SequenceTensors& sequences = {});
 

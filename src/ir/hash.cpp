@@ -12,6 +12,7 @@ namespace attnc::ir {
 namespace {
 
 constexpr char kVersion[] = "attnc-ir-3";
+constexpr char kConditionMark[] = "condition"; // among the parameters, of which none is called so
 constexpr uint32_t kUnnumbered = std::numeric_limits<uint32_t>::max();
 
 class Writer {
@@ -33,6 +34,10 @@ public:
       text(output.name);
       for (ParamKind param : kParams)
         if (output.params.contains(param)) text(name(param));
+      if (output.isCondition()) {
+        text(kConditionMark);
+        text(output.words);
+      }
       text("");
       integer(values[i]);
     }

@@ -46,15 +46,21 @@ std::optional<Value> Module::output(llvm::StringRef name) const {
 }
 
 void Module::setOutput(llvm::StringRef name, ParamSet params, Value value) {
+  setOutput(Output{name.str(), params, value});
+}
+
+void Module::setOutput(Output output) {
+  const llvm::StringRef name = output.name;
   auto rank = [](llvm::StringRef name) {
     const OutputRole* role = roleNamed(name);
     return std::pair(role ? size_t(role - kRoles) : std::size(kRoles), name);
   };
   auto at = llvm::find_if(allOutputs, [&](const Output& output) { return rank(output.name) >= rank(name); });
-  if (at == allOutputs.end() || at->name != name) at = allOutputs.insert(at, Output{name.str(), {}, {}});
-  at->params = params;
-  at->value = value;
   offsetsQueries = offsetsQueries || name == kQOffset;
+  if (at == allOutputs.end() || at->name != name)
+    allOutputs.insert(at, std::move(output));
+  else
+    *at = std::move(output);
 }
 
 void Module::dropOutput(llvm::StringRef name) {

@@ -38,8 +38,9 @@ inline bool isLeaf(const Node& node) { return info(node.op).rule == TypeRule::Le
 /// Precondition: isLeaf(node).
 inline Leaf leafOf(const Node& node) { return Leaf(node.op); }
 
-/// The loop of a sum. A Sum binds the Iter with its own attr in its operand: the value of a node that depends on an Iter
-/// stands for one round of the sum around it. An inner sum that depends on the index of an outer one has the smaller id.
+/// The loop of a sum. A Sum binds the Iter with its own attr in its operand: the value of a node that depends on an
+/// Iter stands for one round of the sum around it. An inner sum that depends on the index of an outer one has the
+/// smaller id.
 struct Loop {
   unsigned id = 0;   ///< below kMaxLoops in a module that verifies
   int64_t count = 1; ///< rounds; 1 to kMaxRounds
@@ -117,6 +118,7 @@ public:
   /// Adds the output, or replaces the one of this name.
   void setOutput(llvm::StringRef name, ParamSet params, Value value);
   void setOutput(const OutputRole& role, Value value) { setOutput(role.name, role.params, value); }
+  void setOutput(Output output);
   /// Removes the output of this name (or role), if there is one.
   void dropOutput(llvm::StringRef name);
 

@@ -21,6 +21,12 @@ struct Output {
   std::string name; ///< an identifier, unique in its module
   ParamSet params;
   Value value;
+  /// Of a condition, which bind() asks of every launch: what is said where it does not hold. Its value is a bool of
+  /// extents and run-time scalars alone: it has no parameters and reads no tensor. Empty: no condition.
+  std::string words = {};
+  uint32_t line = 0; ///< of a condition: 1-based line of the mod's text; 0 if none. Not part of the identity.
+
+  bool isCondition() const { return !words.empty(); }
 };
 
 /// What an output of a well-known name is: those who read it rely on it, and the verifier asks for it.
@@ -66,8 +72,8 @@ inline constexpr OutputRole kKvLength = {"kv_length", Type::I32, {ParamKind::B}}
 /// The position of the first query of a batch entry, -kMaxExtent to kMaxExtent - Q_LEN. In a module that has it, q_idx
 /// is the position of a query, q_offset plus its row of q; it may be negative.
 inline constexpr OutputRole kQOffset = {"q_offset", Type::I32, {ParamKind::B}};
-/// Of a ragged batch, whose sequences lie one behind the other: the rows of q that a batch entry has, 0 to Q_LEN, and the
-/// first of them; likewise its first row of k and v. A module has all three, and kv_length, or none.
+/// Of a ragged batch, whose sequences lie one behind the other: the rows of q that a batch entry has, 0 to Q_LEN, and
+/// the first of them; likewise its first row of k and v. A module has all three, and kv_length, or none.
 inline constexpr OutputRole kQLength = {"q_length", Type::I32, {ParamKind::B}};
 inline constexpr OutputRole kQStart = {"q_start", Type::I32, {ParamKind::B}};
 inline constexpr OutputRole kKvStart = {"kv_start", Type::I32, {ParamKind::B}};

@@ -52,8 +52,12 @@ public:
     std::string text = captures();
     for (uint32_t id = 0; id < module.size(); ++id)
       if (!isLeaf(module[{id}])) text += line(id);
-    for (const Output& output : module.outputs())
-      text += fmt::format("output {}({}) -> {}\n", output.name, list(output.params), names.of(output.value));
+    for (const Output& output : module.outputs()) {
+      text += fmt::format("output {}({}) -> {}", output.name, list(output.params), names.of(output.value));
+      if (output.isCondition()) text += " else " + quoted(output.words);
+      if (output.line) text += fmt::format(" !{}", output.line);
+      text += "\n";
+    }
     return text;
   }
 

@@ -231,9 +231,8 @@ private:
 
   // ---- Statements ----
 
-  bool sourceStatement() {
+  bool string(std::string& result) {
     if (!expect("\"")) return false;
-    std::string result;
     while (at < line.size() && line[at] != '"') {
       char c = line[at++];
       if (c == '\\') {
@@ -248,8 +247,18 @@ private:
       }
       result += c;
     }
-    module.sourceName = std::move(result);
     return expect("\"");
+  }
+
+  bool sourceStatement() { return string(module.sourceName); }
+
+  /// "!7", if there is one.
+  bool lineMark(uint32_t& result) {
+    if (!take("!")) return true;
+    auto made = number<uint32_t>(word());
+    if (!made) return fail("expected a line number");
+    result = *made;
+    return true;
   }
 
   bool dimStatement() {
@@ -322,13 +331,17 @@ private:
   }
 
   bool outputStatement() {
-    std::string name;
-    ParamSet params;
-    Value value;
-    if (!identifier(name)) return false;
+    Output output;
+    if (!identifier(output.name)) return false;
+    const std::string& name = output.name;
     if (module.output(name)) return at -= name.size(), fail(fmt::format("output {} exists already", name));
-    if (!parameters(params) || !expect("->") || !operand(value)) return false;
-    module.setOutput(name, params, value);
+    if (!parameters(output.params) || !expect("->") || !operand(output.value)) return false;
+    if (take("else")) {
+      if (!string(output.words)) return false;
+      if (!output.isCondition()) return fail("the words of a condition are empty");
+    }
+    if (!lineMark(output.line)) return false;
+    module.setOutput(std::move(output));
     return true;
   }
 
@@ -371,11 +384,7 @@ private:
     if (!type) return at = typeStart, fail("expected a type: bool, i32, i64 or f32");
     Node node{*op, *type, 0, {}, 0};
     if (!operandsOf(node)) return false;
-    if (take("!")) {
-      auto made = number<uint32_t>(word());
-      if (!made) return fail("expected a line number");
-      node.line = *made;
-    }
+    if (!lineMark(node.line)) return false;
     return define(name, node, start);
   }
 

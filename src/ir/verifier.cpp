@@ -184,11 +184,26 @@ std::string checkRole(const Output& output, Type type) {
   return "";
 }
 
+/// What bind() relies on: the host can tell before a launch whether the condition holds.
+std::string checkCondition(const Module& module, const Output& output) {
+  if (!output.isCondition()) return "";
+  if (roleNamed(output.name)) return fmt::format("output {} cannot be a condition", output.name);
+  if (!(output.params == ParamSet())) return fmt::format("condition {} has parameters", output.name);
+  if (module[output.value].type != Type::Bool)
+    return fmt::format("condition {} has type {}, not bool", output.name, name(module[output.value].type));
+  const std::vector<bool> needed = neededBy(module, output.value);
+  for (uint32_t id = 0; id <= output.value.id; ++id)
+    if (needed[id] && module[{id}].op == Op::Load)
+      return fmt::format("condition {} reads {}", output.name, module.tensors[module[{id}].attr].name);
+  return "";
+}
+
 std::string checkOutputs(const Module& module) {
   for (const Output& output : module.outputs()) {
     if (!isIdentifier(output.name)) return fmt::format("'{}' is not a name", output.name);
     if (output.value.id >= module.size()) return fmt::format("the value of output {} is not a node", output.name);
     if (std::string finding = checkRole(output, module[output.value].type); !finding.empty()) return finding;
+    if (std::string finding = checkCondition(module, output); !finding.empty()) return finding;
   }
   const std::vector<ParamSet> params = paramsOf(module);
   for (const Output& output : module.outputs())

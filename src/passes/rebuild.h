@@ -19,7 +19,10 @@ template <class Rewrite> ir::Module rebuild(const ir::Module& module, Rewrite&& 
     for (ir::Value& operand : node.operands) operand = now[operand.id];
     now[id] = rewrite(out, static_cast<const ir::Node&>(node));
   }
-  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
+  for (ir::Output output : module.outputs()) {
+    output.value = now[output.value.id];
+    out.setOutput(std::move(output));
+  }
   return out;
 }
 

@@ -10,9 +10,9 @@
 //   %3 = sub i32 %2, #Q_LEN
 //   output q_offset(b) -> %3
 //
-// Of a ragged batch: where the rows of each sequence begin and how many they are, from tensors attnc_q_starts, attnc_q_ends,
-// attnc_kv_starts and attnc_kv_ends, as the outputs q_start, q_length, kv_start and kv_length; the lengths in place of
-// #Q_LEN and #KV_LEN above.
+// Of a ragged batch: where the rows of each sequence begin and how many they are, from tensors attnc_q_starts,
+// attnc_q_ends, attnc_kv_starts and attnc_kv_ends, as the outputs q_start, q_length, kv_start and kv_length; the
+// lengths in place of #Q_LEN and #KV_LEN above.
 //
 // A captured tensor has, along an axis of extent Q_LEN, an entry for each row of q. Where %q_idx moves the index there,
 // the offset is taken off again:
@@ -43,7 +43,8 @@ public:
 
   Value kvLength() {
     const Value extent = dim(ir::BuiltinDim::KvLen);
-    const Value rows = form.ragged ? within(make(Op::Sub, element(ir::kKvEndsTensor), kvStart()), number(0), extent) : extent;
+    const Value rows =
+        form.ragged ? within(make(Op::Sub, element(ir::kKvEndsTensor), kvStart()), number(0), extent) : extent;
     return form.lengths ? within(element(ir::kKvLengthsTensor), number(0), rows) : rows;
   }
 
@@ -119,7 +120,10 @@ Status sequences(ir::Module& module, const PassContext& context) {
     }
     now.push_back(out.make(node.op, node.type, node.operands, node.attr, node.line));
   }
-  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
+  for (ir::Output output : module.outputs()) {
+    output.value = now[output.value.id];
+    out.setOutput(std::move(output));
+  }
   if (form.lengths || form.ragged) out.setOutput(ir::kKvLength, values.kvLength());
   if (offsets) out.setOutput(ir::kQOffset, values.qOffset());
   if (form.ragged) {
@@ -152,11 +156,11 @@ ir::Module byRows(const ir::Module& module) {
       now[id] = *position;
     else
       write(id);
-  for (const ir::Output& output : module.outputs()) {
-    ir::ParamSet params = output.params;
-    params |= {ParamKind::B};
+  for (ir::Output output : module.outputs()) {
+    if (!output.isCondition()) output.params |= {ParamKind::B};
+    output.value = now[output.value.id];
     const auto isOutput = [&](const ir::OutputRole& role) { return output.name == role.name; };
-    if (llvm::none_of(ir::kSequenceRoles, isOutput)) out.setOutput(output.name, params, now[output.value.id]);
+    if (llvm::none_of(ir::kSequenceRoles, isOutput)) out.setOutput(std::move(output));
   }
   return out;
 }

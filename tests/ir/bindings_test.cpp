@@ -120,6 +120,21 @@ TEST_CASE("a tensor's kind, dtype, rank, extents and data are checked") {
   CHECK(errorOf(module, captures) == "");
 }
 
+TEST_CASE("conditions are asked of extents and scalars, in their own words") {
+  Module module = moduleOf("source \"mod.py\"\ndim N\ntensor t: f32[N]\nscalar p: f32\nscalar on: bool\n"
+                           "%0 = add i32 #B, 1\n%1 = eq i32 #N, %0\n%2 = lt f32 @p, 1.0\n%3 = or bool %2, @on\n"
+                           "output condition_0() -> %1 else \"t has B + 1 entries\" !4\n"
+                           "output condition_1() -> %3 else \"p is too large\"\n");
+  Captures captures;
+  captures.set("t", f32({3})).set("p", 0.5).set("on", false);
+  CHECK(errorOf(module, captures, {.batch = 2}) == "");
+  CHECK(errorOf(module, captures, {.batch = 3}) ==
+        "mod.py:4: t has B + 1 entries (B = 3, N = 3)\nthe mod sets this as a condition of every launch");
+  captures.set("p", 1.5);
+  CHECK_THAT(errorOf(module, captures, {.batch = 2}), Catch::StartsWith("p is too large (p = 1.5, on = False)\n"));
+  CHECK(errorOf(module, captures.set("on", true), {.batch = 2}) == "");
+}
+
 TEST_CASE("problems beyond 2^24 rows, with negative extents or uneven groups of heads are refused") {
   CHECK_THAT(errorOf(Module(), {}, {.qHeads = 4, .kvHeads = 3}), Catch::Contains("no multiple of HKV = 3"));
   CHECK(errorOf(Module(), {}, {.qLen = 1 << 24}) == "");

@@ -63,6 +63,18 @@ TEST_CASE("IR text reads and prints back unchanged") {
   CHECK((*module)[*module->output(kScore)].op == Op::Add);
 }
 
+TEST_CASE("a condition keeps its words and its line") {
+  const char* text = "dim N\ntensor t: f32[N]\n%0 = eq i32 #N, #B\n"
+                     "output condition_0() -> %0 else \"say \\\"N\\\" \\x0a\" !7\n";
+  auto module = read(text);
+  REQUIRE(module);
+  CHECK(print(*module) == text);
+  REQUIRE(module->outputs().size() == 1);
+  CHECK(module->outputs()[0].isCondition());
+  CHECK(module->outputs()[0].words == "say \"N\" \n");
+  CHECK(module->outputs()[0].line == 7);
+}
+
 TEST_CASE("random modules survive print, read, print") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     test::RandomModule random(seed, {.operations = 40});
@@ -152,6 +164,9 @@ TEST_CASE("reading errors say where they are and what was expected") {
       {"%0 = neg i32 -", 1, 14, "expected an operand"},
       {"%0 = neg f32 nan:0x00000001", 1, 14, "the bits of a NaN"},
       {"hello", 1, 1, "expected source"},
+      {"output c() -> true else", 1, 24, "expected '\"'"},
+      {"output c() -> true else \"\"", 1, 27, "the words of a condition are empty"},
+      {"output c() -> #B else \"x\"", 1, 1, "condition c has type i32, not bool"},
   };
   for (const Case& c : cases) {
     INFO(c.text);

@@ -117,6 +117,22 @@ TEST_CASE("an output keeps to the parameters that it declares, and a well-known 
         "output mask cannot have the parameter score");
 }
 
+TEST_CASE("a condition is a bool that the host can tell before a launch") {
+  auto finding = [](ParamSet params, auto value, const char* name = "condition_0") {
+    return findingOf([&](Module& m) {
+      m.tensors.push_back({"t", DType::Bool, {{true, 1}}});
+      m.setOutput({name, params, value(m), "words"});
+    });
+  };
+  const auto isTrue = [](Module& m) { return m.constBool(true); };
+  CHECK(finding({}, isTrue) == "");
+  CHECK(finding({ParamKind::B}, isTrue) == "condition condition_0 has parameters");
+  CHECK(finding({}, isTrue, "mask") == "output mask cannot be a condition");
+  CHECK(finding({}, [](Module& m) { return m.dim(0); }) == "condition condition_0 has type i32, not bool");
+  CHECK(finding({}, [](Module& m) { return m.make(Op::Load, Type::Bool, {m.dim(0)}, 0); }) ==
+        "condition condition_0 reads t");
+}
+
 TEST_CASE("outputs stand in one order however they are set, and names are unique") {
   Module module;
   const Value one = module.constInt(Type::I32, 1), two = module.constInt(Type::I32, 2);
@@ -172,6 +188,10 @@ TEST_CASE("each difference of op, type, constant, capture, extent and output cha
       "%0 = le i32 %kv_idx, 5\noutput mask(b, h, q_idx, kv_idx) -> %0",
       "%0 = le i32 %kv_idx, #H\noutput mask(b, h, q_idx, kv_idx) -> %0",
       "%0 = cast i64 %kv_idx\n%1 = le i64 %0, 4L\noutput mask(b, h, q_idx, kv_idx) -> %1",
+      "output c() -> true",
+      "output c() -> true else \"a\"",
+      "output c() -> true else \"b\"",
+      "output c() -> false else \"a\"",
       "scalar w: i32",
       "scalar w: f32",
       "scalar w: f32\nscalar v: i32",
