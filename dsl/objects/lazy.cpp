@@ -261,7 +261,10 @@ ir::Module withoutElements(const ir::Module& module) {
     for (ir::Value& operand : node.operands) operand = now[operand.id];
     now[id] = out.make(node.op, node.type, node.operands, node.attr, node.line);
   }
-  for (const ir::Output& output : module.outputs()) out.setOutput(output.name, output.params, now[output.value.id]);
+  for (ir::Output output : module.outputs()) {
+    output.value = now[output.value.id];
+    out.setOutput(std::move(output));
+  }
   return out;
 }
 
