@@ -77,6 +77,13 @@ ExampleSearch::ExampleSearch(const ir::Module& module, const ir::Pins& pins)
     if (node.op == Op::Load || node.op == Op::Scalar) dataOf[id] = id;
     for (Value operand : node.operands) dataOf[id] = std::min(dataOf[id], dataOf[operand.id]);
   }
+  for (const ir::Output& output : module.outputs()) {
+    if (!output.isCondition() || dataOf[output.value.id] != kNone) continue;
+    hasConditions = true;
+    llvm::erase_if(problems, [&](const ir::Bindings& problem) {
+      return !ir::Evaluator(module, problem, output.value).evaluate(0, 0, 0, 0, 0).integer;
+    });
+  }
 }
 
 std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t allowed) {
@@ -87,16 +94,18 @@ std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t a
                        node.op == Op::Load ? module.tensors[node.attr].name : module.scalars[node.attr].name);
   }
   const char* tooLarge = "this is not proved; no example was looked for, as that would take too long";
-  const char* noExample = "the index was inside in all examples tried, but this is not proved";
+  const char* noExample = problems.empty() ? "this is not proved; no example meets the conditions of the launch"
+                                           : "the index was inside in all examples tried, but this is not proved";
   const uint64_t end = spent + allowed;
   if (!collect(index, allowed)) return tooLarge;
   uint64_t rounds = 1;
   for (uint32_t id : needed)
-    if (module[{id}].op == Op::Sum) rounds = llvm::SaturatingMultiply(rounds, uint64_t(ir::Loop::of(module[{id}]).count));
+    if (module[{id}].op == Op::Sum)
+      rounds = llvm::SaturatingMultiply(rounds, uint64_t(ir::Loop::of(module[{id}]).count));
   // An index inside a sum is looked at in the sum's last round and in its first.
   const bool isInside = open[index.id];
   if (isInside && rounds > 1) return noExample;
-  triedAny = false;
+  triedAny = problems.empty();
   for (bool last : {true, false}) {
     if (!isInside && !last) break;
     const ir::Module alone = needsAlone(isInside, last);
@@ -172,10 +181,9 @@ std::string ExampleSearch::tryProblem(const Sample& sample, size_t problem, uint
   return "";
 }
 
-/// The smallest extent that has this position.
-int64_t ExampleSearch::shortest(size_t dim, int64_t position) const {
-  auto pinned = pins.find(module.dims[dim]);
-  return pinned == pins.end() ? position + 1 : pinned->second;
+/// The smallest extent that has this position; that of the example where pins or conditions have a say.
+int64_t ExampleSearch::shortest(size_t dim, int64_t position, int64_t extent) const {
+  return hasConditions || pins.count(module.dims[dim]) ? extent : position + 1;
 }
 
 std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t> dims,
@@ -192,7 +200,8 @@ std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t
     size_t along = size_t(*ir::extentOf(param));
     int64_t position = coordinates[size_t(param) - 1];
     bool isOther = extent.isNamed && extent.value != int64_t(along);
-    if (isOther && position > 0 && !sample.usesDim(along)) add(module.dims[along], shortest(along, position));
+    if (isOther && position > 0 && !sample.usesDim(along))
+      add(module.dims[along], shortest(along, position, dims[along]));
     add(ir::name(param), position);
   }
   if (text.empty()) text = "it always";

@@ -34,7 +34,7 @@ private:
   std::string tryProblem(const Sample& sample, size_t problem, uint64_t allowed);
   std::string describe(const Sample& sample, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> coordinates,
                        int64_t at) const;
-  int64_t shortest(size_t dim, int64_t position) const;
+  int64_t shortest(size_t dim, int64_t position, int64_t extent) const;
 
   const ir::Module& module;
   const ir::Pins& pins;
@@ -48,6 +48,7 @@ private:
   uint32_t searches = 0;
   uint64_t spent = 0;
   bool triedAny = false;
+  bool hasConditions = false; // that tell of extents alone: all problems meet them
 };
 
 } // namespace attnc::analysis

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kMaxForms = 4;
 constexpr int kMaxConditions = 32; // of a select, that are asked what they say
 constexpr size_t kMaxFacts = 16;   // that are kept of them
+constexpr int kMaxFactsInARow = 2; // that lead from an index to an extent
 
 using Forms = llvm::SmallVector<LinearForm, 1>;
 
@@ -119,6 +120,68 @@ bool Intervals::neverAbove(const Bounds& a, const Bounds& b, int64_t gap, Level 
     for (const LinearForm& lower : lowers(b, true))
       if (auto difference = addScaled(upper, lower, -1))
         if (maxOf(*difference, extents(level)) <= -gap) return true;
+  return false;
+}
+
+// ---- Conditions of the launch ----
+
+void Intervals::readConditions() {
+  ofLaunch.emplace();
+  int budget = kMaxConditions;
+  for (const ir::Output& output : module.outputs())
+    if (output.isCondition()) readCondition(output.value, true, budget);
+}
+
+void Intervals::readCondition(Value condition, bool holds, int& budget) {
+  const Node& node = module[condition];
+  if (--budget < 0) return;
+  if (node.op == Op::Not) return readCondition(node.operands[0], !holds, budget);
+  if (node.op == (holds ? Op::And : Op::Or))
+    for (Value operand : node.operands) readCondition(operand, holds, budget);
+  if (ir::info(node.op).rule != ir::TypeRule::Compare || !isInt(module[node.operands[0]].type)) return;
+  const auto keep = [&](Value smaller, Value larger, int64_t gap) { // smaller + gap <= larger
+    const Bounds below = of(smaller), above = of(larger);
+    for (const LinearForm& lower : lowers(below))
+      for (const LinearForm& upper : uppers(above))
+        if (auto difference = addScaled(upper, lower, -1))
+          if (auto form = addScaled(*difference, LinearForm::number(-gap), 1); form && !form->isNumber())
+            if (ofLaunch->size() < kMaxFacts) ofLaunch->push_back(*form);
+  };
+  const Value a = node.operands[0], b = node.operands[1];
+  if (node.op == Op::Lt) holds ? keep(a, b, 1) : keep(b, a, 0);
+  if (node.op == Op::Le) holds ? keep(a, b, 0) : keep(b, a, 1);
+  if (node.op != (holds ? Op::Eq : Op::Ne)) return;
+  keep(a, b, 0);
+  keep(b, a, 0);
+}
+
+namespace {
+
+/// Whether the form is at most `limit` for extents in `dims` of which all `facts` are at least 0. A fact is added as
+/// often as it takes to make an extent drop out, and `depth` facts after one another.
+bool isAtMost(const LinearForm& form, int64_t limit, llvm::ArrayRef<ExtentRange> dims, llvm::ArrayRef<LinearForm> facts,
+              int depth) {
+  if (maxOf(form, dims) <= limit) return true;
+  if (depth == 0) return false;
+  for (const LinearForm& fact : facts)
+    for (const LinearForm::Term& term : form.terms)
+      for (const LinearForm::Term& other : fact.terms) {
+        if (other.dim != term.dim || term.coefficient % other.coefficient != 0) continue;
+        const int64_t times = -(term.coefficient / other.coefficient);
+        if (times < 0) continue;
+        if (auto sum = addScaled(form, fact, times); sum && isAtMost(*sum, limit, dims, facts, depth - 1)) return true;
+      }
+  return false;
+}
+
+} // namespace
+
+/// neverAbove(), in a launch that meets the conditions.
+bool Intervals::neverAboveInLaunch(const Bounds& a, const Bounds& b, int64_t gap, Level level) const {
+  for (const LinearForm& upper : uppers(a, true))
+    for (const LinearForm& lower : lowers(b, true))
+      if (auto difference = addScaled(upper, lower, -1))
+        if (isAtMost(*difference, -gap, extents(level), *ofLaunch, kMaxFactsInARow)) return true;
   return false;
 }
 
@@ -393,7 +456,10 @@ bool Intervals::provesInside(Value load, unsigned axis) {
     end.range = Range::integers(Type::I64, size.constant, size.constant);
   else
     end.lower = {size};
-  return index.range.lo >= 0 && neverAbove(index, end, 1, levels[load.id]);
+  if (index.range.lo < 0) return false;
+  if (neverAbove(index, end, 1, levels[load.id])) return true;
+  if (!ofLaunch) readConditions();
+  return neverAboveInLaunch(of(node.operands[axis]), end, 1, levels[load.id]);
 }
 
 } // namespace attnc::analysis

@@ -6,6 +6,9 @@
 // captured data are anything their types hold. Where queries have offsets (ir::kQOffset), of q_idx no more is known
 // than -kMaxExtent <= q_idx < kMaxExtent.
 //
+// What the conditions of a launch (ir::Output) say of extents helps to prove gathers, and nothing else: a comparison
+// that they decide would make them needless, and bind() would no longer ask them.
+//
 // A value has a numeric range, and bounds that are linear forms over extents: q_idx <= Q_LEN - 1. Both are sound for
 // the value as it is computed, wrap-around included. Operands of select are refined by the condition.
 #pragma once
@@ -71,6 +74,9 @@ private:
   void commonLower(const Bounds& a, const Bounds& b, ir::Level level, llvm::SmallVector<LinearForm, 1>& out) const;
   bool isGroupSize(ir::Value value) const;
   bool neverAbove(const Bounds& a, const Bounds& b, int64_t gap, ir::Level level) const;
+  void readConditions();
+  void readCondition(ir::Value condition, bool holds, int& budget);
+  bool neverAboveInLaunch(const Bounds& a, const Bounds& b, int64_t gap, ir::Level level) const;
   llvm::ArrayRef<ExtentRange> extents(ir::Level level) const;
 
   const ir::Module& module;
@@ -78,6 +84,7 @@ private:
   std::vector<std::optional<int64_t>> pinnedScalars;
   std::vector<Bounds> bounds;
   std::vector<ir::Level> levels;
+  std::optional<std::vector<LinearForm>> ofLaunch; // at least 0 in every launch, as conditions say; made when asked for
   uint64_t asked = 0;
 };
 

@@ -90,6 +90,51 @@ TEST_CASE("selects under a wide condition are analysed in linear time") {
   CHECK(intervals.conditionsAsked() <= 64 * selects);
 }
 
+TEST_CASE("conditions of the launch prove gathers, and examples meet them") {
+  const auto proofs = [](const std::string& head, const std::string& index) {
+    return proveGathers(moduleOf("t: f32[N]\nn: int\ndef score_mod(score, b, h, q_idx, kv_idx):\n    " + head +
+                                 "\n    return score + t[" + index + "]\n"));
+  };
+  struct Case {
+    const char *condition, *index;
+    bool proven;
+  };
+  for (const Case& one : {
+           Case{"assert t.shape[0] == B + 1", "b + 1", true},
+           Case{"assert t.shape[0] - 1 == B", "b + 1", true},
+           Case{"assert t.shape[0] >= B", "b + 1", false},
+           Case{"assert t.shape[0] != B + 1", "b + 1", false},
+           Case{"if t.shape[0] < KV_LEN: raise ValueError('short')", "kv_idx", true},
+           Case{"if t.shape[0] <= KV_LEN: raise ValueError('short')", "kv_idx + 1", true},
+           Case{"if t.shape[0] > KV_LEN: raise ValueError('long')", "kv_idx", false},
+           Case{"assert Q_LEN == KV_LEN and len(t) == KV_LEN", "q_idx", true},
+           Case{"assert not (Q_LEN > KV_LEN or len(t) < KV_LEN)", "q_idx", true},
+           Case{"assert Q_LEN == KV_LEN or len(t) == KV_LEN", "kv_idx", false},
+           Case{"assert 8 <= len(t)", "7", true},
+           Case{"assert 8 <= len(t)", "8", false},
+           Case{"assert len(t) >= n", "kv_idx", false},
+           Case{"assert n > 0", "kv_idx", false},
+       }) {
+    INFO(one.condition << ", " << one.index);
+    const std::vector<GatherProof> found = proofs(one.condition, one.index);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].proven == one.proven);
+    CHECK(proofs("pass", one.index)[0].proven == false);
+  }
+  // KV_LEN = 8 and N = 4 would be the first example.
+  CHECK_THAT(proofs("assert len(t) >= KV_LEN - 2", "kv_idx")[0].why, Catch::Contains("not proved"));
+  CHECK_THAT(proofs("assert KV_LEN >= 100", "kv_idx")[0].why,
+             Catch::Contains("kv_idx = ") && Catch::Contains("N = 16"));
+}
+
+TEST_CASE("a condition does not decide itself, so that launches are asked") {
+  const ir::Module module = moduleOf("t: f32[N]\nassert t.shape[0] == KV_LEN\nscore + t[kv_idx]");
+  REQUIRE(module.outputs().size() == 2);
+  CHECK(module.outputs()[1].isCondition());
+  CHECK(module[module.outputs()[1].value].op == ir::Op::Eq);
+  CHECK(module.outputs()[1].line == 2);
+}
+
 TEST_CASE("the same mod gets the same answers") {
   const char* statements = " for i in range(500): x = x + t[q_idx * i - kv_idx + h * b]";
   uint64_t first = 0, second = 0;
