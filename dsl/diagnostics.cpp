@@ -56,6 +56,18 @@ uint32_t Diagnostics::addSource(Source source) {
   return uint32_t(texts.size() - 1);
 }
 
+std::string Diagnostics::textOf(Loc loc) const {
+  std::string result;
+  for (char c : texts[loc.text].text.substr(loc.begin, loc.end - loc.begin)) {
+    const bool isSpace = c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    if (!isSpace)
+      result += c;
+    else if (!result.empty() && result.back() != ' ')
+      result += ' ';
+  }
+  return result;
+}
+
 std::pair<int, int> Diagnostics::lineAndColumn(Loc loc) const {
   auto& starts = lineStarts[loc.text];
   if (starts.empty()) {

@@ -85,6 +85,8 @@ public:
   const Source& source(uint32_t index) const { return texts[index]; }
   size_t sources() const { return texts.size(); }
 
+  /// The text of a place, in one line.
+  std::string textOf(Loc loc) const;
   /// 1-based line and column (in bytes) of a place.
   std::pair<int, int> lineAndColumn(Loc loc) const;
 

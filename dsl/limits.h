@@ -21,6 +21,7 @@ inline constexpr size_t kMaxItems = 4'096;     ///< of a list, a tuple or a smal
 inline constexpr size_t kMaxStringBytes = 4'096;
 inline constexpr size_t kMaxNumberChars = 512;
 inline constexpr size_t kMaxDiagnostics = 20;
+inline constexpr size_t kMaxConditions = 64;  ///< that a mod sets for its launches
 inline constexpr size_t kMaxTableLookup = 64; ///< elements of a small array that a traced index may choose from
 
 } // namespace attnc::dsl

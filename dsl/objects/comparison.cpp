@@ -52,6 +52,31 @@ bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
   return true;
 }
 
+/// Equality of two sequences of one kind and length that hold traced numbers; nothing for others.
+std::optional<Object> equalItems(Context& context, Object left, Object right, unsigned depth) {
+  if (!left.is<Sequence*>() || !right.is<Sequence*>()) return std::nullopt;
+  if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
+  const auto &a = left.as<Sequence*>()->items, &b = right.as<Sequence*>()->items;
+  if (a.size() != b.size() || left.as<Sequence*>()->isList != right.as<Sequence*>()->isList) return std::nullopt;
+  context.charge(1 + a.size());
+  const auto isTraced = [](const Object& item) { return item.isTraced(); };
+  if (llvm::none_of(a, isTraced) && llvm::none_of(b, isTraced)) return std::nullopt;
+  Object result = true;
+  for (size_t i = 0; i < a.size(); ++i) {
+    Object equal;
+    if (!a[i].is<Sequence*>() || !b[i].is<Sequence*>())
+      equal = compare(context, CompareOp::Eq, a[i], b[i]);
+    else if (auto nested = equalItems(context, a[i], b[i], depth + 1))
+      equal = *nested;
+    else
+      equal = equalObjects(context, a[i], b[i], depth + 1);
+    if (equal.isArrayLike()) badOperands(context, CompareOp::Eq, left, right);
+    if (equal.is<bool>() && !equal.as<bool>()) return false;
+    if (equal.isTraced()) result = result.isTraced() ? binary(context, BinaryOp::And, result, equal) : equal;
+  }
+  return result;
+}
+
 /// `is`: of None, bools, dtypes and functions. For numbers Python does not define it either.
 bool identical(Context& context, Object left, Object right) {
   if (left.is<NoneObject>() || right.is<NoneObject>()) return left.is<NoneObject>() && right.is<NoneObject>();
@@ -108,6 +133,8 @@ Object compare(Context& context, CompareOp op, Object left, Object right) {
     return broadcast(context, {left, right},
                      [&](llvm::ArrayRef<Object> items) { return compare(context, op, items[0], items[1]); });
   if (isOrdering(op)) badOperands(context, op, left, right);
+  if (std::optional<Object> equal = equalItems(context, left, right, 0))
+    return op == CompareOp::Eq ? *equal : logicalNot(context, *equal);
   return equalObjects(context, left, right, 0) == (op == CompareOp::Eq);
 }
 

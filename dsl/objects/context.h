@@ -11,6 +11,13 @@
 
 namespace attnc::dsl {
 
+/// What a text asserts of extents and run-time scalars: the launch checks it.
+struct Condition {
+  ir::Value value;
+  std::string words; ///< what is said where it does not hold
+  uint32_t line = 0;
+};
+
 class Context {
 public:
   Context(ir::Module& module, Diagnostics& diagnostics) : module(module), diagnostics(diagnostics) {}
@@ -19,6 +26,8 @@ public:
   Diagnostics& diagnostics;
   Arena heap;
   Loc at; ///< the expression or statement that is being evaluated
+  /// Those met so far, without those of statements that were put off.
+  std::vector<Condition> conditions;
 
   /// Reports at the current place and gives up what is being evaluated.
   template <class... Holes> [[noreturn]] void fail(const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {

@@ -9,17 +9,6 @@ namespace attnc::dsl {
 
 using llvm::cast;
 
-namespace {
-
-/// Whether a value differs between the scores of a launch: an assertion about it cannot be one about the launch.
-bool changesWithinLaunch(Context& context, const Object& value) {
-  if (!value.isTraced()) return false;
-  context.charge(context.module.size());
-  return ir::levels(context.module)[value.as<ir::Value>().id] != ir::Level::Launch;
-}
-
-} // namespace
-
 void Tracer::runModule(const Block& body) {
   refills = kMaxRefills;
   for (const Stmt* stmt : body) {
@@ -97,17 +86,7 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   case StmtKind::Del: runDel(cast<DelStmt>(stmt)); return Flow::Next;
   case StmtKind::Unsupported: fail(diag::unsupportedSyntax, cast<UnsupportedStmt>(stmt).what);
   case StmtKind::Import: runImport(cast<ImportStmt>(stmt)); return Flow::Next;
-  case StmtKind::Assert: {
-    Object condition = eval(*cast<AssertStmt>(stmt).condition);
-    at = stmt.loc;
-    if (changesWithinLaunch(*this, condition)) {
-      diagnostics.report(at, diag::tracedCondition, describe(condition));
-      throw Abort{false, true};
-    }
-    if (truth(*this, condition)) return Flow::Next;
-    diagnostics.report(at, diag::assertionFails);
-    throw Abort{false, true};
-  }
+  case StmtKind::Assert: runAssert(cast<AssertStmt>(stmt)); return Flow::Next;
   case StmtKind::Raise: diagnostics.report(at, diag::raised); throw Abort{false, true};
   }
   return Flow::Next;
@@ -117,6 +96,17 @@ Tracer::Flow Tracer::runIf(const IfStmt& stmt) {
   for (auto& [condition, body] : stmt.clauses) {
     Object value = eval(*condition);
     at = condition->loc;
+    if (std::optional<ir::Value> ofLaunch = conditionOfLaunch(value)) {
+      const bool isLast = &condition == &stmt.clauses.back().first;
+      if (const RaiseStmt* raise = raiseOf(body)) {
+        requireNoRaise(make(ir::Op::Not, ir::Type::Bool, {*ofLaunch}), *raise, condition->loc);
+        continue;
+      }
+      if (const RaiseStmt* raise = isLast ? raiseOf(stmt.otherwise) : nullptr) {
+        requireNoRaise(*ofLaunch, *raise, condition->loc);
+        return run(body);
+      }
+    }
     if (truth(*this, value)) return run(body);
   }
   return run(stmt.otherwise);
@@ -172,7 +162,10 @@ llvm::StringRef exceptionName(const Expr* expr) {
 /// What the body raises goes to the first handler that may take it. What attnc cannot evaluate raises nothing.
 Tracer::Flow Tracer::runTry(const TryStmt& stmt) {
   Flow flow = Flow::Next;
+  const bool isCaught = !stmt.handlers.empty();
+  tries += isCaught;
   const Deferred* raised = defer([&] { flow = run(stmt.body); }, /*takesRaised=*/true);
+  tries -= isCaught;
   if (raised && !raised->raised) force(*raised);
   if (raised && stmt.handlers.empty()) force(*raised);
   if (raised) {

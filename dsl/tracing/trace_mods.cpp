@@ -9,6 +9,8 @@
 #include "dsl/objects/lazy.h"
 #include "dsl/tracing/usage.h"
 
+#include <llvm/ADT/DenseSet.h>
+
 namespace attnc::dsl {
 
 using ir::ParamKind;
@@ -84,7 +86,10 @@ public:
     checkDefines();
     for (const Expr* pick : picks) guard([&] { take(*pick); });
     if (picks.empty()) find(body, ast);
-    if (picks.empty() && !score && !mask && bare && tracer.diagnostics.empty()) return guard([&] { traceBare(*bare); });
+    if (picks.empty() && !score && !mask && bare && tracer.diagnostics.empty()) {
+      guard([&] { traceBare(*bare); });
+      return setConditions();
+    }
     // A call, such as `main()`, is a statement like others.
     if (bare && (score || mask) && bare->kind != ExprKind::Call) {
       tracer.at = bare->loc;
@@ -93,6 +98,7 @@ public:
     if (!score && !mask && tracer.diagnostics.empty()) tracer.diagnostics.report({0, 0, 0}, diag::noMod);
     if (score) guardMod([&] { traceScore(*score); });
     if (mask) guardMod([&] { traceMask(*mask); });
+    setConditions();
   }
 
 private:
@@ -248,6 +254,17 @@ private:
     Object value = tracer.call(candidate.function, arguments(/*withScore=*/false));
     tracer.at = tracer.resultLoc;
     setMask(candidate.name, value);
+  }
+
+  void setConditions() {
+    llvm::DenseSet<uint32_t> met;
+    for (Condition& condition : tracer.conditions)
+      if (met.insert(condition.value.id).second)
+        module.setOutput({"condition_" + std::to_string(met.size() - 1),
+                          {},
+                          condition.value,
+                          std::move(condition.words),
+                          condition.line});
   }
 
   void setScore(std::string_view name, Object value) {

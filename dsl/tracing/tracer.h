@@ -84,6 +84,7 @@ private:
   Object evalSlice(const SliceExpr& expr);
   Object evalComprehension(const ComprehensionExpr& expr);
   Object evalDict(const DictExpr& expr);
+  std::optional<Object> captureForTable(const Expr& expr, Object value);
   void addKeywords(Object value, Arguments& arguments);
   const Deferred* whyNot(Object value) const;
   void runClauses(const ComprehensionExpr& expr, size_t clause, std::vector<Object>& result);
@@ -105,6 +106,13 @@ private:
   void bind(llvm::StringRef name, Loc loc, Object value);
   Scope& scopeOf(llvm::StringRef name);
   Object override(llvm::StringRef name, Object value);
+
+  // conditions.cpp
+  std::optional<ir::Value> conditionOfLaunch(Object value);
+  void require(ir::Value condition, const Expr* words, std::string otherwise);
+  void runAssert(const AssertStmt& stmt);
+  const RaiseStmt* raiseOf(const Block& body) const;
+  void requireNoRaise(ir::Value condition, const RaiseStmt& raise, Loc asked);
 
   // deferral.cpp
   void putOff(const Stmt& stmt, const Deferred& why);
@@ -162,6 +170,7 @@ private:
   llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors of which this holds
   // Names, with the scope or the object that holds them, that mean a capture because they could not be evaluated.
   std::set<std::pair<const void*, std::string>> standIns;
+  unsigned tries = 0;     // `try` bodies under evaluation: what they raise need not end the launch
   unsigned depth = 0;     // expressions and statements under evaluation
   unsigned callDepth = 0; // functions under evaluation
 };

@@ -45,6 +45,21 @@ TEST_CASE("attention on the CPU is that of the definition") {
   CHECK(problem.lse[1] == Approx(std::log(std::exp(0.5) + std::exp(1.5) + std::exp(2.25))));
 }
 
+TEST_CASE("a launch that breaks a condition of the mod is told in the mod's words") {
+  Problem problem;
+  const Mod asserting = *Mod::parse("bias: f32[N]\nif len(bias) != KV_LEN + 1: raise ValueError('bias is short')\n"
+                                    "def score_mod(s, b, h, q, k):\n    return s + bias[k + 1]\n");
+  const Outputs outputs{.out = Problem::view(problem.out, {1, 1, 2, 2})};
+  auto status = computeOnCpu(asserting, problem.operands, outputs);
+  REQUIRE_FALSE(status);
+  CHECK(status.error().blame == Blame::Environment);
+  CHECK_THAT(status.error().message,
+             Catch::Contains("bias is short (") && Catch::Contains("N = 3") && Catch::Contains("KV_LEN = 3"));
+  std::vector<float> longer(4);
+  problem.captures.set("bias", Problem::view(longer, {4}));
+  CHECK(computeOnCpu(asserting, problem.operands, outputs));
+}
+
 TEST_CASE("gradients on the CPU are those of differences") {
   Problem problem;
   std::vector<float> dOut = {1, -2, 0.5f, 3}, dQ(4), dBias(3);

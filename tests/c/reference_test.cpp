@@ -47,6 +47,10 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
 
   outView.shape[3] = 1;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "out is [1, 1, 1, 1]", attnc_compute_on_cpu(mod.get(), &operands, &outputs));
+  const Owned<attnc_mod> asserting = parse("slopes: f32[N]\nassert slopes.shape[0] == B + 1, 'one slope more'\n"
+                                           "def score_mod(s, b, h, q, k):\n    return s * slopes[b + 1]\n");
+  outView.shape[3] = 2;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "one slope more", attnc_compute_on_cpu(asserting.get(), &operands, &outputs));
   REFUSED(ATTNC_ERROR_ARGUMENT, "mod is NULL", attnc_compute_on_cpu(nullptr, &operands, &outputs));
   REFUSED(ATTNC_ERROR_ARGUMENT, "operands is NULL", attnc_compute_on_cpu(mod.get(), nullptr, &outputs));
   REFUSED(ATTNC_ERROR_ARGUMENT, "mod is NULL", attnc_compute_backward_on_cpu(nullptr, &backward, &gradients));

@@ -242,6 +242,23 @@ TEST_CASE("captures that are missing or do not fit are refused by name") {
   expectRefused(tensors, window, "of shape [2]");
 }
 
+TEST_CASE("what the mod asserts of the launch is checked, in its words") {
+  Folder mods;
+  const std::string path = mods / "mod.py";
+  writeFile(path, "t: f32[N]\nassert t.shape[0] == KV_LEN, 't has an entry for each key'\n"
+                  "def score_mod(score, b, h, q_idx, kv_idx):\n    return score + t[kv_idx]\n");
+  NamedTensors tensors = flatOperands();
+  auto zero = [](int64_t) { return 0.0; };
+  tensors["t"] = tensor(DType::F32, {5}, zero);
+  expectRefused(tensors, path, "mod.py:2: t has an entry for each key (");
+  tensors["t"] = tensor(DType::F32, {6}, zero);
+  Folder folder;
+  CHECK(test::attnc("run --device cpu " + path + " --in " + write(folder, tensors)).exitCode == 0);
+  const Outcome check = test::attnc("check " + path);
+  CHECK_THAT(check.out,
+             Contains("conditions  t has an entry for each key (line 2)\n") && Contains("t (line 4): proven inside"));
+}
+
 TEST_CASE("a truncated file is refused by the tensor that is cut") {
   Folder folder;
   std::string in = write(folder, flatOperands()), out = folder / "out.safetensors";

@@ -211,6 +211,7 @@ std::vector<Case> limits() {
       {"too-many-items at 1:5", "x = [1] * 5000\nq_idx > x[0]"},
       {"string-too-long at 1:5", "x = \"" + repeat("s", 5000) + "\"\nq_idx > len(x)"},
       {"too-many-captures at 129:1", manyCaptures(129)},
+      {"too-many-conditions at 2:3", "for i in range(65):\n  assert H > i\nq_idx > 1"},
       {"calls-too-deep at 1:18", "def f(x): return f(x + 1)\nq_idx > f(1)"},
       {"eval-too-deep at 1:136", "def f(n): return " + repeat("(-", 90) + "f(n)" + repeat(")", 90) + "\nq_idx > f(1)"},
   };

@@ -95,7 +95,7 @@ TEST_CASE("what a part that is not evaluated would change is not known after it"
 TEST_CASE("what the text raises is an error, unless it is caught", "[dsl][published]") {
   CHECK(problems("raise ValueError('x')\n" + kCausal) == Strings{"raised at 1:1"});
   CHECK(problems("if 1 > 0:\n  assert False\n" + kCausal) == Strings{"assertion-fails at 2:3"});
-  // About scores it is refused; about the launch it is taken to hold.
+  // About scores it is refused; about the launch it is a condition, or taken to hold.
   for (const char* condition : {"score > 0", "q_idx >= kv_idx", "w[h] > 0"})
     CHECK(problems("w: f32[H]\ndef score_mod(score, b, h, q_idx, kv_idx):\n    assert " + std::string(condition) +
                    "\n    return score * w[h]") == Strings{"traced-condition at 3:5"});
@@ -107,6 +107,56 @@ TEST_CASE("what the text raises is an error, unless it is caught", "[dsl][publis
         irOf("q_idx >= 2"));
   CHECK(irOf("try:\n  x = 1\nexcept ValueError:\n  x = 2\nelse:\n  x = 3\nfinally:\n  y = x\nq_idx >= y") ==
         irOf("q_idx >= 3"));
+}
+
+namespace {
+
+/// "words at line" of each condition of a text, in order.
+Strings conditions(const std::string& text) {
+  Strings result;
+  for (const ir::Output& output : tracedWith(text, {.name = "mod.py"}).outputs())
+    if (output.isCondition()) result.push_back(output.words + " at " + std::to_string(output.line));
+  return result;
+}
+
+const std::string kTensor = "w: f32[N]\nn: int\np: float\n";
+
+} // namespace
+
+TEST_CASE("what a text asserts of extents and scalars is a condition of the launch", "[dsl][published]") {
+  const auto of = [](const std::string& statements) { return conditions(kTensor + statements + "\nscore + w[h]"); };
+  CHECK(of("assert w.shape[0] == B + 1") == Strings{"`assert w.shape[0] == B + 1` fails at 4"});
+  CHECK(of("assert w.shape == (H,), 'one weight a head'") == Strings{"one weight a head at 4"});
+  CHECK(of("assert w.shape != (H, 2)") == Strings{});
+  CHECK(of("assert 0 < n <= KV_LEN\nassert 0.0 <= p < 1.0, f'p is {p}'").size() == 2);
+  CHECK(of("if len(w) < KV_LEN:\n  msg = 'short'\n  raise ValueError(msg)") ==
+        Strings{"the mod raises an exception, for `len(w) < KV_LEN` at 6"});
+  CHECK(of("if len(w) < KV_LEN: raise ValueError('short')\nelif n > 4: raise ValueError('n')\nelse: x = 2") ==
+        Strings{"short at 4", "n at 5"});
+  CHECK(of("if len(w) == H:\n  x = 3\nelse:\n  raise ValueError('heads')") == Strings{"heads at 7"});
+  CHECK(of("assert H > 1, 'a'\nassert H > 1, 'b'") == Strings{"a at 4"});
+  // In a function that the mod, or what makes it, calls; in a mod.
+  CHECK(conditions("def make(w):\n  assert len(w) == H\n  def f(b, h, q_idx, kv_idx):\n    assert KV_LEN % 128 == 0\n"
+                   "    return w[h] > 0\n  return f\nw: f32[N]\nmask_mod = make(w)") ==
+        Strings{"`assert len(w) == H` fails at 2", "`assert KV_LEN % 128 == 0` fails at 4"});
+  // Neither what is caught, what tensors hold, what is known, nor what belongs to a statement that is put off.
+  CHECK(of("try:\n  assert len(w) == H\nexcept AssertionError:\n  pass") == Strings{});
+  CHECK(of("assert w[0] > 0\nassert 2 > 1") == Strings{});
+  CHECK(of("def f():\n  assert len(w) == H\n  return 1\nx = f() + unknown()") == Strings{});
+  CHECK(of("if len(w) == H: x = 2") == Strings{});
+}
+
+TEST_CASE("a table that is too large gives way to the capture of its name", "[dsl][published]") {
+  const std::string text = "def make():\n  t = torch.arange(65)\n"
+                           "  def f(score, b, h, q_idx, kv_idx): return score + t[h] + t[3]\n  return f\n";
+  CHECK(problemsWith(text, with({"make"})) == Strings{"table-too-large at 3:53"});
+  const ir::Module module = tracedWith(text, with({"make"}, {"t: f32[H]"}));
+  CHECK(captures(module) == Strings{"t"});
+  CHECK_THAT(ir::print(module), Catch::Contains("load f32 t[%h]") && Catch::Contains("3.0"));
+}
+
+TEST_CASE("math.prod multiplies", "[dsl][published]") {
+  CHECK(irOf("q_idx >= math.prod((2, 3)) + math.prod([], start=4)") == irOf("q_idx >= 10"));
 }
 
 TEST_CASE("an expression beside the text picks the mod", "[dsl][published]") {

@@ -32,6 +32,16 @@ std::string gathers(const ir::Module& module) {
   return text.empty() ? "gathers     none\n" : text;
 }
 
+/// What every launch must meet.
+std::string conditions(const ir::Module& module) {
+  std::string text;
+  for (const ir::Output& output : module.outputs())
+    if (output.isCondition())
+      text += fmt::format("{:12}{}{}\n", text.empty() ? "conditions" : "", output.words,
+                          output.line ? fmt::format(" (line {})", output.line) : "");
+  return text;
+}
+
 /// The line that says that training would not reach q and k; empty where it does.
 Expected<std::string> gradients(const Mod& mod) {
   auto gradient = scoreGradientOf(mod);
@@ -51,6 +61,9 @@ Expected<std::string> checkJson(const Mod& mod, const ir::Module& module) {
   JsonReport json{{"ok", true}};
   json.update(modJson(mod));
   json["operations"] = operationsJson(module);
+  json["conditions"] = JsonReport::array();
+  for (const ir::Output& output : module.outputs())
+    if (output.isCondition()) json["conditions"].push_back({{"words", output.words}, {"line", output.line}});
   json["gathers"] = JsonReport::array();
   for (const analysis::GatherProof& proof : analysis::proveGathers(module)) {
     const ir::Node& load = module[proof.load];
@@ -85,7 +98,7 @@ int runCheck(const CheckOptions& options) {
   if (!note) return report(note.error());
   std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + masksText(*mod) +
                      capturesText(*mod) + operationsText(module);
-  text += gathers(module) + *note + fmt::format("hash        {}\n", mod->hash());
+  text += conditions(module) + gathers(module) + *note + fmt::format("hash        {}\n", mod->hash());
   auto status = printResult(text);
   return status ? kDone : report(status.error());
 }
@@ -101,8 +114,10 @@ void addCheck(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Check a mod; show captures, levels, and which gathers are proven");
   options->mod.addTo(*command);
-  command->add_flag("--json", options->json, "One JSON object instead, for programs; of a wrong mod with its diagnostics");
-  command->add_flag("--language", options->language, "Print the language of mods: what it has, and what operations mean");
+  command->add_flag("--json", options->json,
+                    "One JSON object instead, for programs; of a wrong mod with its diagnostics");
+  command->add_flag("--language", options->language,
+                    "Print the language of mods: what it has, and what operations mean");
   command->footer(
       "Operations are counted at the outermost level where they are known: once a launch, (batch, head), q\n"
       "row, kv column, or for each score. A gather that is not proven to stay inside its tensor is clamped.\n\n"

@@ -1,0 +1,84 @@
+// Conditions of the launch: what a text asserts of values that are known when a kernel is launched, and not before.
+//
+// In: `assert`, and an `if` that raises. Out: conditions, with the text's own words for those who break them. Not: what
+// a captured tensor holds, which the host cannot see, and what differs between scores.
+#include "dsl/objects/arithmetic.h"
+#include "dsl/tracing/tracer.h"
+#include "ir/walk.h"
+
+namespace attnc::dsl {
+
+using llvm::cast;
+using llvm::dyn_cast_or_null;
+
+namespace {
+
+/// Whether a value differs between the scores of a launch: an assertion about it cannot be one about the launch.
+bool changesWithinLaunch(Context& context, const Object& value) {
+  if (!value.isTraced()) return false;
+  context.charge(context.module.size());
+  return ir::levels(context.module)[value.as<ir::Value>().id] != ir::Level::Launch;
+}
+
+} // namespace
+
+/// The value as a bool of extents and run-time scalars; nothing if it is known before, or never to the host.
+std::optional<ir::Value> Tracer::conditionOfLaunch(Object value) {
+  value = decay(*this, value);
+  if (!value.isTraced() || tries != 0) return std::nullopt;
+  const ir::Value root = value.as<ir::Value>();
+  charge(root.id + 1);
+  if (openLoops(root)) return std::nullopt;
+  const std::vector<bool> needed = ir::neededBy(module, root);
+  for (uint32_t id = 0; id <= root.id; ++id)
+    if (needed[id] && (module[{id}].op == ir::Op::Param || module[{id}].op == ir::Op::Load)) return std::nullopt;
+  return lift(*this, asBool(*this, value), ir::Type::Bool);
+}
+
+/// `words`: the text's own, if it has some that are known.
+void Tracer::require(ir::Value condition, const Expr* words, std::string otherwise) {
+  if (conditions.size() >= kMaxConditions) { // what cannot be evaluated would be put off; this must not
+    diagnostics.report(at, diag::tooManyConditions, Count(kMaxConditions));
+    throw Abort{false, true};
+  }
+  std::string said;
+  if (words) {
+    const Object value = evalLazy(*words);
+    if (value.is<const Str*>()) said = value.as<const Str*>()->text;
+  }
+  if (said.empty()) said = std::move(otherwise);
+  const uint32_t line = at.text == 0 ? uint32_t(diagnostics.lineAndColumn(at).first) : 0;
+  conditions.push_back({condition, std::move(said), line});
+}
+
+void Tracer::runAssert(const AssertStmt& stmt) {
+  Object condition = eval(*stmt.condition);
+  at = stmt.loc;
+  if (std::optional<ir::Value> ofLaunch = conditionOfLaunch(condition))
+    return require(*ofLaunch, stmt.message, "`assert " + diagnostics.textOf(stmt.condition->loc) + "` fails");
+  if (changesWithinLaunch(*this, condition)) {
+    diagnostics.report(at, diag::tracedCondition, describe(condition));
+    throw Abort{false, true};
+  }
+  if (truth(*this, condition)) return;
+  diagnostics.report(at, diag::assertionFails);
+  throw Abort{false, true};
+}
+
+/// The `raise` that a block comes down to: nothing before it has an effect. Null if it is another block.
+const RaiseStmt* Tracer::raiseOf(const Block& body) const {
+  for (const Stmt* stmt : body) {
+    if (stmt->kind == StmtKind::Raise) return cast<RaiseStmt>(stmt);
+    if (stmt->kind != StmtKind::Assign && stmt->kind != StmtKind::Expression) return nullptr;
+  }
+  return nullptr;
+}
+
+void Tracer::requireNoRaise(ir::Value condition, const RaiseStmt& raise, Loc asked) {
+  const auto* exception = dyn_cast_or_null<CallExpr>(raise.exception);
+  const Expr* words = exception && !exception->arguments.empty() ? exception->arguments.front() : nullptr;
+  at = raise.loc;
+  require(condition, words, "the mod raises an exception, for `" + diagnostics.textOf(asked) + "`");
+}
+
+} // namespace attnc::dsl
