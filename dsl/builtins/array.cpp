@@ -52,6 +52,13 @@ Object product(Tracer& tracer, const Bound& bound) {
   });
 }
 
+/// math.prod: of the items of a list, a tuple or an array.
+Object productOfItems(Tracer& tracer, const Bound& bound) {
+  Object result = bound.has(1) ? bound[1] : Object(int64_t(1));
+  for (Object item : tracer.items(bound[0])) result = binary(tracer, BinaryOp::Mul, result, item);
+  return result;
+}
+
 /// The sum of an array or, as torch has it, of a number.
 Object arraySum(Tracer& tracer, const Bound& bound) {
   auto array = arrayOf(tracer, bound[0]);
@@ -291,6 +298,7 @@ llvm::ArrayRef<Builtin> arrayBuiltins() {
   static const Builtin rows[] = {
       {"sum", kTensor, "input, dim=, keepdim=", arraySum},
       {"prod", kTensor, "input, dim=, keepdim=", product},
+      {"prod", kMath, "iterable, start=", productOfItems},
       {"mean", kTensor, "input, dim=, keepdim=", mean},
       {"norm", kTensor, "input, p=, dim=, keepdim=", norm},
       {"any", kTensor, "input, dim=, keepdim=", anyAll<false>},

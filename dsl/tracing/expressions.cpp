@@ -32,6 +32,13 @@ const Deferred* Tracer::whyNot(Object value) const {
   return nullptr;
 }
 
+/// The capture that is declared under the name of a table which is too large for a traced index to choose from.
+std::optional<Object> Tracer::captureForTable(const Expr& expr, Object value) {
+  const bool isLarge = value.is<const Array*>() && value.as<const Array*>()->items.size() > kMaxTableLookup;
+  if (!isLarge || expr.kind != ExprKind::Name) return std::nullopt;
+  return captureOf(cast<NameExpr>(expr).name);
+}
+
 Object Tracer::evalKind(const Expr& expr) {
   switch (expr.kind) {
   case ExprKind::None: return NoneObject{};
@@ -62,8 +69,15 @@ Object Tracer::evalKind(const Expr& expr) {
     return attribute(base, cast<AttributeExpr>(expr).name);
   }
   case ExprKind::Subscript: {
-    Object base = eval(*cast<SubscriptExpr>(expr).base), index = eval(*cast<SubscriptExpr>(expr).index);
+    const Expr& baseExpr = *cast<SubscriptExpr>(expr).base;
+    Object base = eval(baseExpr), index = eval(*cast<SubscriptExpr>(expr).index);
     at = expr.loc;
+    if (auto capture = captureForTable(baseExpr, base)) {
+      Object value;
+      if (!attempt([&] { value = subscript(*this, base, index); })) return value;
+      at = expr.loc;
+      base = *capture;
+    }
     return subscript(*this, base, index);
   }
   case ExprKind::Slice: return evalSlice(cast<SliceExpr>(expr));

@@ -162,7 +162,11 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
   }
   if (base.is<Class*>()) {
     if (auto value = classMember(*base.as<Class*>(), name, NoneObject{})) return *value;
-    fail(diag::unknownAttribute, describe(base), std::string_view(name), "");
+    // Of a torch.autograd.Function, whose `backward` may differ from what attnc derives.
+    fail(diag::unknownAttribute, describe(base), std::string_view(name),
+         name == "apply"
+             ? "attnc derives gradients itself: call `forward`, or write `torch.tanh_approx` for `tanh.approx`"
+             : "");
   }
   if (base.is<TypeInfo>()) return typeInfoMember(*this, base.as<TypeInfo>().type, name);
   unsigned places = 0;
@@ -176,6 +180,8 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
     if (auto value = property(base, name)) return *value;
   if (const Builtin* builtin = findBuiltin(name, places))
     return static_cast<const Method*>(heap.make<Method>(base, builtin));
+  if (const char* instead = base.is<Opaque>() ? insteadOf(name) : nullptr)
+    fail(diag::unknownAttribute, describe(base), std::string_view(name), instead);
   fail(diag::unknownAttribute, describe(base), std::string_view(name), closest(name, builtinNames(places)));
 }
 

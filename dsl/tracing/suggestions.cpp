@@ -33,6 +33,7 @@ constexpr struct {
     {"vmap", "a mod is written for one score; attnc applies it to all"},
     {"create_mask", "attnc builds block masks itself; define `mask_mod` alone"},
     {"flex_attention", "attnc makes the kernel itself; define `score_mod` and `mask_mod` alone"},
+    {"from_kv_blocks", "attnc finds blocks itself: return the mask function, or give it to `create_block_mask`"},
     {"np", "write `torch` or `math`"},
     {"numpy", "write `torch` or `math`"},
     {"set", "use a tuple"},
