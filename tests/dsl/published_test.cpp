@@ -114,7 +114,8 @@ namespace {
 /// "words at line" of each condition of a text, in order.
 Strings conditions(const std::string& text) {
   Strings result;
-  for (const ir::Output& output : tracedWith(text, {.name = "mod.py"}).outputs())
+  const ir::Module module = tracedWith(text, {.name = "mod.py"});
+  for (const ir::Output& output : module.outputs())
     if (output.isCondition()) result.push_back(output.words + " at " + std::to_string(output.line));
   return result;
 }
