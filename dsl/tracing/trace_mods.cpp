@@ -11,6 +11,8 @@
 
 #include <llvm/ADT/DenseSet.h>
 
+#include <fmt/format.h>
+
 namespace attnc::dsl {
 
 using ir::ParamKind;
@@ -256,11 +258,13 @@ private:
     setMask(candidate.name, value);
   }
 
+  /// By names that sort as the text has them: bind() tells of the first that does not hold.
   void setConditions() {
+    static_assert(kMaxConditions <= 100);
     llvm::DenseSet<uint32_t> met;
     for (Condition& condition : tracer.conditions)
       if (met.insert(condition.value.id).second)
-        module.setOutput({"condition_" + std::to_string(met.size() - 1),
+        module.setOutput({fmt::format("condition_{:02}", met.size() - 1),
                           {},
                           condition.value,
                           std::move(condition.words),

@@ -2,6 +2,7 @@
 // computes.
 #include "analysis/example_search.h"
 
+#include "ir/conditions.h"
 #include "ir/interpreter.h"
 #include "ir/walk.h"
 
@@ -77,13 +78,22 @@ ExampleSearch::ExampleSearch(const ir::Module& module, const ir::Pins& pins)
     if (node.op == Op::Load || node.op == Op::Scalar) dataOf[id] = id;
     for (Value operand : node.operands) dataOf[id] = std::min(dataOf[id], dataOf[operand.id]);
   }
-  for (const ir::Output& output : module.outputs()) {
-    if (!output.isCondition() || dataOf[output.value.id] != kNone) continue;
-    hasConditions = true;
-    llvm::erase_if(problems, [&](const ir::Bindings& problem) {
-      return !ir::Evaluator(module, problem, output.value).evaluate(0, 0, 0, 0, 0).integer;
-    });
+  meetConditions();
+}
+
+void ExampleSearch::meetConditions() {
+  const ir::Module conditions = ir::conditionsAlone(module);
+  isFixed.assign(module.dims.size(), false);
+  std::vector<bool> isFree(module.dims.size());
+  for (size_t dim = 0; dim < module.dims.size(); ++dim) {
+    isFixed[dim] = pins.count(module.dims[dim]) != 0;
+    isFree[dim] = dim >= ir::kBuiltinDims && !isFixed[dim];
   }
+  for (uint32_t id = 0; id < conditions.size(); ++id)
+    if (conditions[{id}].op == Op::Dim) isFixed[conditions[{id}].attr] = true;
+  llvm::erase_if(problems, [&](ir::Bindings& problem) {
+    return !ir::meetConditions(conditions, problem.dims, isFree);
+  });
 }
 
 std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t allowed) {
@@ -94,8 +104,9 @@ std::string ExampleSearch::run(Value index, const ir::Extent& extent, uint64_t a
                        node.op == Op::Load ? module.tensors[node.attr].name : module.scalars[node.attr].name);
   }
   const char* tooLarge = "this is not proved; no example was looked for, as that would take too long";
-  const char* noExample = problems.empty() ? "this is not proved; no example meets the conditions of the launch"
-                                           : "the index was inside in all examples tried, but this is not proved";
+  const char* noExample = problems.empty()
+                              ? "this is not proved; no example was found that meets the conditions of the launch"
+                              : "the index was inside in all examples tried, but this is not proved";
   const uint64_t end = spent + allowed;
   if (!collect(index, allowed)) return tooLarge;
   uint64_t rounds = 1;
@@ -183,7 +194,7 @@ std::string ExampleSearch::tryProblem(const Sample& sample, size_t problem, uint
 
 /// The smallest extent that has this position; that of the example where pins or conditions have a say.
 int64_t ExampleSearch::shortest(size_t dim, int64_t position, int64_t extent) const {
-  return hasConditions || pins.count(module.dims[dim]) ? extent : position + 1;
+  return isFixed[dim] ? extent : position + 1;
 }
 
 std::string ExampleSearch::describe(const Sample& sample, llvm::ArrayRef<int64_t> dims,

@@ -29,6 +29,7 @@ public:
 private:
   struct Sample;
 
+  void meetConditions();
   bool collect(ir::Value index, uint64_t allowed);
   ir::Module needsAlone(bool inRound, bool last);
   std::string tryProblem(const Sample& sample, size_t problem, uint64_t allowed);
@@ -38,7 +39,8 @@ private:
 
   const ir::Module& module;
   const ir::Pins& pins;
-  std::vector<ir::Bindings> problems; // extents of the example problems
+  std::vector<ir::Bindings> problems; // extents of the example problems, which meet the conditions of the launch
+  std::vector<bool> isFixed;          // by dim: pins or conditions have a say
   std::vector<ir::LoopSet> open;      // by Value::id: the sums that it is inside of
   std::vector<uint32_t> dataOf;       // by Value::id: the first load or scalar that the value needs, or none
   std::vector<ir::ParamSet> params;   // by Value::id: what the value depends on
@@ -48,7 +50,6 @@ private:
   uint32_t searches = 0;
   uint64_t spent = 0;
   bool triedAny = false;
-  bool hasConditions = false; // that tell of extents alone: all problems meet them
 };
 
 } // namespace attnc::analysis

@@ -1,7 +1,7 @@
 // bind(): see bindings.h. The checks run in the order of the module's declarations, so the first message is stable.
 #include "ir/bindings.h"
 
-#include "ir/interpreter.h"
+#include "ir/conditions.h"
 #include "ir/printer.h"
 #include "ir/walk.h"
 
@@ -193,12 +193,14 @@ std::string askedAbout(const Module& module, const Bindings& bindings, Value con
 }
 
 Status checkConditions(const Module& module, const Bindings& bindings) {
-  for (const Output& output : module.outputs()) {
-    if (!output.isCondition()) continue;
-    if (Evaluator(module, bindings, output.value).evaluate(0, 0, 0, 0, 0).integer) continue;
-    const std::string place = output.line ? fmt::format("{}:{}: ", module.sourceName, output.line) : std::string();
-    const std::string values = askedAbout(module, bindings, output.value);
-    return Error::environment(fmt::format("{}{}{}", place, output.words, values.empty() ? "" : " (" + values + ")"),
+  if (llvm::none_of(module.outputs(), [](const Output& output) { return output.isCondition(); })) return {};
+  const Module conditions = conditionsAlone(module);
+  for (const Output& condition : conditions.outputs()) {
+    if (meets(conditions, bindings, condition)) continue;
+    const std::string place =
+        condition.line ? fmt::format("{}:{}: ", module.sourceName, condition.line) : std::string();
+    const std::string values = askedAbout(conditions, bindings, condition.value);
+    return Error::environment(fmt::format("{}{}{}", place, condition.words, values.empty() ? "" : " (" + values + ")"),
                               "the mod sets this as a condition of every launch");
   }
   return {};

@@ -11,7 +11,7 @@
 //   %4 = sum f32 %i0:16, %3                sum over that index
 //   output score(score, b, h, q_idx, kv_idx) -> %4      an output, with the parameters it may depend on
 //   output mask(b, h, q_idx, kv_idx) -> %1
-//   output condition_0() -> %5 else "N is too small" !3     a condition of every launch, and what is said without it
+//   output condition_00() -> %5 else "N is too small" !3    a condition of every launch, and what is said without it
 //
 // Leaves stand where they are used: %score %b %h %q_idx %kv_idx; %i0:16; @name, a run-time scalar; #NAME, an extent;
 // true, false; 7 (i32), 7L (i64), 0.5, inf, nan, nan:0x7fc00001 (f32, always with a point, an exponent or a name). All

@@ -125,6 +125,10 @@ TEST_CASE("conditions of the launch prove gathers, and examples meet them") {
   CHECK_THAT(proofs("assert len(t) >= KV_LEN - 2", "kv_idx")[0].why, Catch::Contains("not proved"));
   CHECK_THAT(proofs("assert KV_LEN >= 100", "kv_idx")[0].why,
              Catch::Contains("kv_idx = ") && Catch::Contains("N = 16"));
+  // No example problem has one entry more than B, but extents are changed until they agree.
+  CHECK(proofs("assert t.shape[0] == B + 1", "b + 2")[0].why == "B = 2, b = 1 gives index 3, extent N = 3");
+  CHECK(proofs("assert len(t) < 0", "b")[0].why ==
+        "this is not proved; no example was found that meets the conditions of the launch");
 }
 
 TEST_CASE("a condition does not decide itself, so that launches are asked") {

@@ -257,6 +257,13 @@ TEST_CASE("what the mod asserts of the launch is checked, in its words") {
   const Outcome check = test::attnc("check " + path);
   CHECK_THAT(check.out,
              Contains("conditions  t has an entry for each key (line 2)\n") && Contains("t (line 4): proven inside"));
+  // Captures that are drawn have extents that the mod agrees with.
+  writeFile(path, "t: f32[N]\nassert t.shape[0] == 2 * B + 1, 'odd'\n"
+                  "def score_mod(score, b, h, q_idx, kv_idx):\n    return score + t[2 * b]\n");
+  CHECK(test::attnc("run --device cpu --random 2,1,1,4,4,16 " + path).exitCode == 0);
+  const Outcome misfit = test::attnc("run --device cpu --random 2,1,1,4,4,16 --set N=4 " + path);
+  CHECK(misfit.exitCode == 3);
+  CHECK_THAT(misfit.err, Contains("odd (N = 4, B = 2)"));
 }
 
 TEST_CASE("a truncated file is refused by the tensor that is cut") {

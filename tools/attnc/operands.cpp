@@ -60,6 +60,7 @@ public:
       if (!isGiven) return std::move(isGiven).error();
       if (!*isGiven) missing.push_back(&capture);
     }
+    if (generator) generator->chooseDims(mod.module(), freeDims);
     for (const CaptureInfo* capture : missing)
       if (auto status = draw(*capture, operands); !status) return status;
     for (const auto& [name, tensor] : operands.tensors) operands.captures.set(name, tensor.view());

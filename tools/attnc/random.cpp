@@ -2,6 +2,7 @@
 
 #include "text.h"
 
+#include "ir/conditions.h"
 #include "ir/element.h"
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ const char* const kRandomHelp =
     "do not\ngive are drawn, too:\n"
     "float tensors normal with variance 1/4; bool tensors 0 or 1; integer tensors along Q_LEN or KV_LEN (their last\n"
     "axis) non-decreasing from 0, like document ids; other integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
-    "A free extent is 64 unless --set NAME=N gives it.";
+    "A free extent is 64, or what the mod asserts of it, unless --set NAME=N gives it.";
 
 HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   HostTensor tensor = HostTensor::make(dtype, std::move(shape));
@@ -80,14 +81,29 @@ void Generator::fillIntegers(const CaptureInfo& capture, HostTensor& tensor) {
   }
 }
 
-std::vector<int64_t> Generator::shapeOf(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) const {
+void Generator::chooseDims(const ir::Module& module, std::map<std::string, int64_t>& freeDims) const {
+  llvm::SmallVector<int64_t, 16> dims;
+  std::vector<bool> isFree;
+  for (const std::string& name : module.dims) {
+    const auto given = freeDims.find(name);
+    const std::optional<int64_t> builtin = builtinExtent(problem, name);
+    isFree.push_back(!builtin && given == freeDims.end());
+    dims.push_back(builtin ? *builtin : isFree.back() ? kFreeExtent : given->second);
+  }
+  ir::meetConditions(ir::conditionsAlone(module), dims, isFree); // bind() tells of those that do not hold
+  for (size_t dim = 0; dim < dims.size(); ++dim)
+    if (isFree[dim]) freeDims[module.dims[dim]] = dims[dim];
+}
+
+std::vector<int64_t> Generator::shapeOf(const CaptureInfo& capture,
+                                        const std::map<std::string, int64_t>& freeDims) const {
   std::vector<int64_t> shape;
   for (const std::string& extent : capture.extent) {
     int64_t value = 0;
     if (auto builtin = builtinExtent(problem, extent))
       value = *builtin;
     else if (!parseInteger(extent, value))
-      value = freeDims.try_emplace(extent, kFreeExtent).first->second;
+      value = freeDims.at(extent);
     shape.push_back(value);
   }
   return shape;

@@ -29,9 +29,10 @@ public:
   /// i32, one for each batch entry: 0 to `most`.
   HostTensor positions(int64_t most);
 
-  /// The shape of a tensor as declared. `freeDims` gives extents for dims that are not built in, and receives those
-  /// that it lacks.
-  std::vector<int64_t> shapeOf(const CaptureInfo& capture, std::map<std::string, int64_t>& freeDims) const;
+  /// Chooses the extents of free dims that `freeDims` lacks: 64, or what the conditions of the launch make of it.
+  void chooseDims(const ir::Module& module, std::map<std::string, int64_t>& freeDims) const;
+  /// The shape of a tensor as declared. `freeDims` gives extents for dims that are not built in.
+  std::vector<int64_t> shapeOf(const CaptureInfo& capture, const std::map<std::string, int64_t>& freeDims) const;
 
   /// Draws the elements of a tensor that has its dtype and shape. Blame::Environment if there are too many.
   Status fill(const CaptureInfo& capture, HostTensor& tensor);
