@@ -1,5 +1,5 @@
 // What prepare() settles, and why. Needs no GPU: the arch is given, and nothing is loaded.
-#include "attnc/attnc.h"
+#include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
 
@@ -7,40 +7,9 @@
 #include <vector>
 
 using namespace attnc;
+using namespace attnc::test;
 
 namespace {
-
-TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DType dtype = DType::BF16) {
-  return TensorView::contiguous(nullptr, dtype, {batch, heads, length, dim});
-}
-
-struct Case {
-  Operands operands{.q = tensor(2, 8, 1000, 64), .k = tensor(2, 2, 3000, 64), .v = tensor(2, 2, 3000, 32)};
-  Outputs outputs{.out = tensor(2, 8, 1000, 32)};
-  PrepareOptions options{.arch = "sm_90a"};
-};
-
-Mod mod(const char* text) {
-  auto result = Mod::parse(text);
-  if (!result) FAIL(result.error().message);
-  return *result;
-}
-
-Preparation settled(const Mod& m, const Case& c) {
-  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
-  if (!result) FAIL(result.error().message);
-  return *std::move(result);
-}
-
-std::string errorOf(const Mod& m, const Case& c) {
-  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
-  REQUIRE_FALSE(result);
-  CHECK(result.error().blame == Blame::Environment);
-  return result.error().message;
-}
-
-const char* const kDocument =
-    "ids: i32[B, KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[b, q_idx] == ids[b, kv_idx]\n";
 
 /// Counters of the sm90 family, and a mask's lists behind them.
 constexpr size_t kCounters = 8, kListsOffset = kWorkspaceAlignment;
@@ -69,90 +38,6 @@ TEST_CASE("operands say what is static in a kernel", "[api]") {
   CHECK(p.options.pins == c.options.pins);
   CHECK(p.problem == ProblemShape{c.operands.q.shape[0], c.operands.q.shape[1], c.operands.k.shape[1],
                                   c.operands.q.shape[2], c.operands.k.shape[2]});
-}
-
-TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
-  const auto of = [](int64_t qLen, int64_t kvLen) {
-    Case c;
-    c.operands = {.q = tensor(64, 8, qLen, 64), .k = tensor(64, 2, kvLen, 64), .v = tensor(64, 2, kvLen, 64)};
-    c.outputs = {.out = tensor(64, 8, qLen, 64)};
-    return c;
-  };
-  const Mod causal = mod("q_idx >= kv_idx");
-  for (auto [qLen, rows] : {std::pair{1, 16}, {4, 16}, {5, 32}, {9, 64}, {16, 64}}) {
-    const Preparation p = settled(causal, of(qLen, 4096));
-    INFO(qLen << " queries");
-    CHECK(p.options.kind == KernelKind::Decode);
-    CHECK(p.options.family == Family::Sm90);
-    CHECK(p.options.packedRows == rows);
-    // A counter for each of 128 items, and two parts for each of 512 CTAs: out and four numbers a row.
-    const size_t parts = 2 * 512 * size_t(4 * qLen) * (64 + 4) * sizeof(float);
-    CHECK(p.workspaceBytes == 128 * sizeof(int) + parts);
-  }
-  CHECK(settled(causal, of(4, 4096)).whyKind ==
-        "K and V are read once for the 16 rows of q that share a KV head, and divided among CTAs");
-  for (const auto& [c, why] :
-       {std::pair(of(17, 4096), "68 rows of q share a KV head, a tile of a decode kernel takes 64, and 512 (batch, head) "
-                                "keep a GPU busy"),
-        {of(1, 511), "KV_LEN 511, decode kernels gain from 512"},
-        {of(128, 4096), "128 queries, decode kernels gain up to 127"},
-        {of(0, 4096), "there are no queries"}}) {
-    const Preparation p = settled(causal, c);
-    CHECK(p.options.kind == KernelKind::Forward);
-    CHECK(p.whyKind == why);
-  }
-  Case c = of(1, 4096);
-  c.options.decode = false;
-  CHECK(settled(causal, c).options.kind == KernelKind::Forward);
-  CHECK(settled(causal, c).whyKind.empty());
-  c = of(17, 4096);
-  c.options.decode = true;
-  CHECK(settled(causal, c).options.kind == KernelKind::Decode);
-  c.options.family = Family::Naive;
-  CHECK(errorOf(causal, c) == "the naive family has no decode kernels");
-  // Where live columns are no interval, each launch lists the steps that live: by item a count, a word of 32 steps and
-  // their 32 numbers; and a counter more.
-  const Preparation listed = settled(mod("(kv_idx < 4) | (q_idx % 3 == 0)"), of(1, 4096)), plain = settled(causal, of(1, 4096));
-  CHECK(listed.options.kind == KernelKind::Decode);
-  CHECK(listed.kvLoop == KvLoop::Listed);
-  CHECK(!listed.blockMask);
-  CHECK(listed.workspaceBytes == plain.workspaceBytes + 128 * sizeof(int) + 128 * (1 + 33) * sizeof(int));
-}
-
-TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]") {
-  const auto of = [](int64_t qLen) {
-    Case c;
-    c.operands = {.q = tensor(4, 8, qLen, 64), .k = tensor(4, 2, 300, 64), .v = tensor(4, 2, 300, 64)};
-    c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
-    c.outputs = {.out = tensor(4, 8, qLen, 64)};
-    return c;
-  };
-  for (int64_t qLen : {1, 300}) {
-    const Preparation p = settled(Mod::identity(), of(qLen));
-    CHECK(p.options.kind == KernelKind::Decode);
-    CHECK(p.options.fp8Kv);
-  }
-  Case c = of(1);
-  const auto scales = [](std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, DType::F32, shape); };
-  for (const TensorView& given : {scales({2}), scales({1, 2}), scales({4, 2})}) {
-    c.operands.kScales = c.operands.vScales = given;
-    settled(Mod::identity(), c);
-  }
-  c.operands.vScales = scales({4});
-  CHECK(errorOf(Mod::identity(), c) == "v_scale is f32 [4], expected f32 [2] or [4, 2]");
-  c.operands.v.dtype = c.operands.q.dtype;
-  CHECK(errorOf(Mod::identity(), c) == "v is bf16, expected e4m3, which the kernel was compiled for");
-  c = of(1);
-  c.options.decode = false;
-  CHECK(errorOf(Mod::identity(), c) == "k and v are e4m3, which decode kernels alone take");
-  c = of(1);
-  c.options.arch = "sm_80";
-  CHECK(errorOf(Mod::identity(), c) ==
-        "no decode kernel serves this request: sm80 takes k and v of e4m3 on GPUs from sm_89 on");
-  c = of(1);
-  c.operands.k.dtype = c.operands.v.dtype = c.operands.q.dtype;
-  c.operands.kScales = scales({2});
-  CHECK(errorOf(Mod::identity(), c) == "k_scale is given, expected none, for k and v are not e4m3");
 }
 
 TEST_CASE("a family that is passed over is told with the reason", "[api]") {
@@ -514,96 +399,4 @@ TEST_CASE("training settles both passes, and one workspace for them", "[api]") {
     gradients.dK->dtype = DType::F32;
     CHECK(errorOf() == "d_k is f32, expected bf16, which the kernel was compiled for");
   }
-}
-
-TEST_CASE("sequences with lengths and offsets are settled by what is given", "[api]") {
-  const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {2});
-  Case c;
-  const auto optionsOf = [&](const Mod& m) { return settled(m, c).options; };
-  const Mod causal = mod("q_idx >= kv_idx");
-  SECTION("nothing") {
-    CHECK_FALSE(optionsOf(causal).lengths);
-    CHECK(optionsOf(causal).offsets == QueryOffsets::None);
-    c.options.offsets = QueryOffsets::FromLengths;
-    CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
-  }
-  SECTION("lengths: the last query stands at the last key") {
-    c.operands.kvLengths = ofBatch;
-    CHECK(optionsOf(causal).lengths);
-    CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
-    CHECK(settled(causal, c).kvLoop == KvLoop::Bounds);
-    c.options.offsets = QueryOffsets::None;
-    CHECK(optionsOf(causal).offsets == QueryOffsets::None);
-  }
-  SECTION("offsets") {
-    c.operands.qOffsets = ofBatch;
-    CHECK_FALSE(optionsOf(causal).lengths);
-    CHECK(optionsOf(causal).offsets == QueryOffsets::Tensor);
-  }
-  SECTION("a block mask is built of rows that stand still alone") {
-    const Mod document = mod(kDocument);
-    c.operands.kvLengths = ofBatch;
-    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
-    CHECK_FALSE(settled(document, c).blockMask);
-    c.options.offsets = QueryOffsets::None;
-    CHECK(settled(document, c).kvLoop == KvLoop::BlockMask);
-  }
-  SECTION("what does not fit") {
-    c.operands.kvLengths = TensorView::contiguous(nullptr, DType::F32, {2});
-    CHECK(errorOf(causal, c) == "kv_lengths is f32 [2], expected i32 [2]");
-    c.operands.kvLengths.reset();
-    c.options.offsets = QueryOffsets::Tensor;
-    CHECK(errorOf(causal, c) == "the kernel was compiled for q_offset, which is not given");
-    c.options.offsets.reset();
-    c.operands.qOffsets = ofBatch;
-    const Mod taken =
-        mod("attnc_q_offset: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < attnc_q_offset\n");
-    CHECK(errorOf(taken, c) == "the mod captures 'attnc_q_offset', a name that attnc needs for itself");
-  }
-}
-
-TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
-  const Mod causal = Mod::identity();
-  for (KernelKind kind : {KernelKind::Backward, KernelKind::BlockMask}) {
-    auto source = Compiler().source(causal, {.kind = kind, .arch = "sm_80", .lengths = true});
-    REQUIRE_FALSE(source);
-    CHECK(source.error().blame == Blame::Environment);
-    CHECK(source.error().message == std::string(kind == KernelKind::Backward ? "backward" : "block-mask") +
-                                        " kernels take no lengths and offsets of sequences");
-  }
-  Case c;
-  BackwardOperands operands{c.operands};
-  operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
-  operands.out = operands.dOut = *c.outputs.out;
-  operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
-  const BackwardOutputs gradients{.dQ = operands.q, .dK = operands.k, .dV = operands.v};
-  auto training = Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options);
-  REQUIRE_FALSE(training);
-  CHECK(training.error().message == "backward kernels take no lengths and offsets of sequences");
-}
-
-TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]") {
-  // Of rows it always holds, and is folded when the mod is parsed.
-  const Mod inside = mod("(q_idx < Q_LEN) & (q_idx >= kv_idx)");
-  const auto textOf = [&](QueryOffsets offsets) {
-    auto source = Compiler().source(inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets});
-    REQUIRE(source);
-    return source->front().flattened();
-  };
-  CHECK(textOf(QueryOffsets::None).find("args.d_Q_LEN") == std::string::npos);
-  const std::string text = textOf(QueryOffsets::Tensor), mask = text.substr(text.rfind("static bool mask("));
-  CHECK(mask.substr(0, mask.find("ScoreFactors")).find("row.") != std::string::npos);
-}
-
-TEST_CASE("pins of a mod stay where sequences have offsets", "[api]") {
-  Case c;
-  c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
-  c.options.pins = {{"KV_LEN", 3000}, {"window", 100}};
-  const Mod window = mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
-  auto source = Compiler().source(window, settled(window, c).options);
-  REQUIRE(source);
-  const std::string text = source->front().flattened();
-  CHECK(text.find("args.s_window") == std::string::npos);
-  CHECK(text.find("args.d_KV_LEN") == std::string::npos);
-  CHECK(text.find("kHasOffsets = true") != std::string::npos);
 }

@@ -1,0 +1,91 @@
+// Which problems prepare() settles with decode kernels. Needs no GPU.
+#include "tests/api/settled.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+using namespace attnc::test;
+
+TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
+  const auto of = [](int64_t qLen, int64_t kvLen) {
+    Case c;
+    c.operands = {.q = tensor(64, 8, qLen, 64), .k = tensor(64, 2, kvLen, 64), .v = tensor(64, 2, kvLen, 64)};
+    c.outputs = {.out = tensor(64, 8, qLen, 64)};
+    return c;
+  };
+  const Mod causal = mod("q_idx >= kv_idx");
+  for (auto [qLen, rows] : {std::pair{1, 16}, {4, 16}, {5, 32}, {9, 64}, {16, 64}}) {
+    const Preparation p = settled(causal, of(qLen, 4096));
+    INFO(qLen << " queries");
+    CHECK(p.options.kind == KernelKind::Decode);
+    CHECK(p.options.family == Family::Sm90);
+    CHECK(p.options.packedRows == rows);
+    // A counter for each of 128 items, and two parts for each of 512 CTAs: out and four numbers a row.
+    const size_t parts = 2 * 512 * size_t(4 * qLen) * (64 + 4) * sizeof(float);
+    CHECK(p.workspaceBytes == 128 * sizeof(int) + parts);
+  }
+  CHECK(settled(causal, of(4, 4096)).whyKind ==
+        "K and V are read once for the 16 rows of q that share a KV head, and divided among CTAs");
+  for (const auto& [c, why] :
+       {std::pair(of(17, 4096), "68 rows of q share a KV head, a tile of a decode kernel takes 64, and 512 (batch, head) "
+                                "keep a GPU busy"),
+        {of(1, 511), "KV_LEN 511, decode kernels gain from 512"},
+        {of(128, 4096), "128 queries, decode kernels gain up to 127"},
+        {of(0, 4096), "there are no queries"}}) {
+    const Preparation p = settled(causal, c);
+    CHECK(p.options.kind == KernelKind::Forward);
+    CHECK(p.whyKind == why);
+  }
+  Case c = of(1, 4096);
+  c.options.decode = false;
+  CHECK(settled(causal, c).options.kind == KernelKind::Forward);
+  CHECK(settled(causal, c).whyKind.empty());
+  c = of(17, 4096);
+  c.options.decode = true;
+  CHECK(settled(causal, c).options.kind == KernelKind::Decode);
+  c.options.family = Family::Naive;
+  CHECK(errorOf(causal, c) == "the naive family has no decode kernels");
+  // Where live columns are no interval, each launch lists the steps that live: by item a count, a word of 32 steps and
+  // their 32 numbers; and a counter more.
+  const Preparation listed = settled(mod("(kv_idx < 4) | (q_idx % 3 == 0)"), of(1, 4096)), plain = settled(causal, of(1, 4096));
+  CHECK(listed.options.kind == KernelKind::Decode);
+  CHECK(listed.kvLoop == KvLoop::Listed);
+  CHECK(!listed.blockMask);
+  CHECK(listed.workspaceBytes == plain.workspaceBytes + 128 * sizeof(int) + 128 * (1 + 33) * sizeof(int));
+}
+
+TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]") {
+  const auto of = [](int64_t qLen) {
+    Case c;
+    c.operands = {.q = tensor(4, 8, qLen, 64), .k = tensor(4, 2, 300, 64), .v = tensor(4, 2, 300, 64)};
+    c.operands.k.dtype = c.operands.v.dtype = DType::E4M3;
+    c.outputs = {.out = tensor(4, 8, qLen, 64)};
+    return c;
+  };
+  for (int64_t qLen : {1, 300}) {
+    const Preparation p = settled(Mod::identity(), of(qLen));
+    CHECK(p.options.kind == KernelKind::Decode);
+    CHECK(p.options.fp8Kv);
+  }
+  Case c = of(1);
+  const auto scales = [](std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, DType::F32, shape); };
+  for (const TensorView& given : {scales({2}), scales({1, 2}), scales({4, 2})}) {
+    c.operands.kScales = c.operands.vScales = given;
+    settled(Mod::identity(), c);
+  }
+  c.operands.vScales = scales({4});
+  CHECK(errorOf(Mod::identity(), c) == "v_scale is f32 [4], expected f32 [2] or [4, 2]");
+  c.operands.v.dtype = c.operands.q.dtype;
+  CHECK(errorOf(Mod::identity(), c) == "v is bf16, expected e4m3, which the kernel was compiled for");
+  c = of(1);
+  c.options.decode = false;
+  CHECK(errorOf(Mod::identity(), c) == "k and v are e4m3, which decode kernels alone take");
+  c = of(1);
+  c.options.arch = "sm_80";
+  CHECK(errorOf(Mod::identity(), c) ==
+        "no decode kernel serves this request: sm80 takes k and v of e4m3 on GPUs from sm_89 on");
+  c = of(1);
+  c.operands.k.dtype = c.operands.v.dtype = c.operands.q.dtype;
+  c.operands.kScales = scales({2});
+  CHECK(errorOf(Mod::identity(), c) == "k_scale is given, expected none, for k and v are not e4m3");
+}

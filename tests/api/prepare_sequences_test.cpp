@@ -1,0 +1,99 @@
+// What prepare() settles where sequences have lengths and offsets. Needs no GPU.
+#include "tests/api/settled.h"
+
+#include <catch2/catch.hpp>
+
+using namespace attnc;
+using namespace attnc::test;
+
+TEST_CASE("sequences with lengths and offsets are settled by what is given", "[api]") {
+  const TensorView ofBatch = TensorView::contiguous(nullptr, DType::I32, {2});
+  Case c;
+  const auto optionsOf = [&](const Mod& m) { return settled(m, c).options; };
+  const Mod causal = mod("q_idx >= kv_idx");
+  SECTION("nothing") {
+    CHECK_FALSE(optionsOf(causal).lengths);
+    CHECK(optionsOf(causal).offsets == QueryOffsets::None);
+    c.options.offsets = QueryOffsets::FromLengths;
+    CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
+  }
+  SECTION("lengths: the last query stands at the last key") {
+    c.operands.kvLengths = ofBatch;
+    CHECK(optionsOf(causal).lengths);
+    CHECK(optionsOf(causal).offsets == QueryOffsets::FromLengths);
+    CHECK(settled(causal, c).kvLoop == KvLoop::Bounds);
+    c.options.offsets = QueryOffsets::None;
+    CHECK(optionsOf(causal).offsets == QueryOffsets::None);
+  }
+  SECTION("offsets") {
+    c.operands.qOffsets = ofBatch;
+    CHECK_FALSE(optionsOf(causal).lengths);
+    CHECK(optionsOf(causal).offsets == QueryOffsets::Tensor);
+  }
+  SECTION("a block mask is built of rows that stand still alone") {
+    const Mod document = mod(kDocument);
+    c.operands.kvLengths = ofBatch;
+    CHECK(settled(document, c).kvLoop == KvLoop::AllTiles);
+    CHECK_FALSE(settled(document, c).blockMask);
+    c.options.offsets = QueryOffsets::None;
+    CHECK(settled(document, c).kvLoop == KvLoop::BlockMask);
+  }
+  SECTION("what does not fit") {
+    c.operands.kvLengths = TensorView::contiguous(nullptr, DType::F32, {2});
+    CHECK(errorOf(causal, c) == "kv_lengths is f32 [2], expected i32 [2]");
+    c.operands.kvLengths.reset();
+    c.options.offsets = QueryOffsets::Tensor;
+    CHECK(errorOf(causal, c) == "the kernel was compiled for q_offset, which is not given");
+    c.options.offsets.reset();
+    c.operands.qOffsets = ofBatch;
+    const Mod taken =
+        mod("attnc_q_offset: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return kv_idx < attnc_q_offset\n");
+    CHECK(errorOf(taken, c) == "the mod captures 'attnc_q_offset', a name that attnc needs for itself");
+  }
+}
+
+TEST_CASE("kernels that are no forward ones take no lengths and offsets", "[api]") {
+  const Mod causal = Mod::identity();
+  for (KernelKind kind : {KernelKind::Backward, KernelKind::BlockMask}) {
+    auto source = Compiler().source(causal, {.kind = kind, .arch = "sm_80", .lengths = true});
+    REQUIRE_FALSE(source);
+    CHECK(source.error().blame == Blame::Environment);
+    CHECK(source.error().message == std::string(kind == KernelKind::Backward ? "backward" : "block-mask") +
+                                        " kernels take no lengths and offsets of sequences");
+  }
+  Case c;
+  BackwardOperands operands{c.operands};
+  operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
+  operands.out = operands.dOut = *c.outputs.out;
+  operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
+  const BackwardOutputs gradients{.dQ = operands.q, .dK = operands.k, .dV = operands.v};
+  auto training = Compiler().settleTraining(causal, operands, c.outputs, gradients, c.options);
+  REQUIRE_FALSE(training);
+  CHECK(training.error().message == "backward kernels take no lengths and offsets of sequences");
+}
+
+TEST_CASE("a mod's rows and positions are told apart from its text on", "[api]") {
+  // Of rows it always holds, and is folded when the mod is parsed.
+  const Mod inside = mod("(q_idx < Q_LEN) & (q_idx >= kv_idx)");
+  const auto textOf = [&](QueryOffsets offsets) {
+    auto source = Compiler().source(inside, {.family = Family::Naive, .arch = "sm_80", .offsets = offsets});
+    REQUIRE(source);
+    return source->front().flattened();
+  };
+  CHECK(textOf(QueryOffsets::None).find("args.d_Q_LEN") == std::string::npos);
+  const std::string text = textOf(QueryOffsets::Tensor), mask = text.substr(text.rfind("static bool mask("));
+  CHECK(mask.substr(0, mask.find("ScoreFactors")).find("row.") != std::string::npos);
+}
+
+TEST_CASE("pins of a mod stay where sequences have offsets", "[api]") {
+  Case c;
+  c.operands.kvLengths = TensorView::contiguous(nullptr, DType::I32, {2});
+  c.options.pins = {{"KV_LEN", 3000}, {"window", 100}};
+  const Mod window = mod("window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
+  auto source = Compiler().source(window, settled(window, c).options);
+  REQUIRE(source);
+  const std::string text = source->front().flattened();
+  CHECK(text.find("args.s_window") == std::string::npos);
+  CHECK(text.find("args.d_KV_LEN") == std::string::npos);
+  CHECK(text.find("kHasOffsets = true") != std::string::npos);
+}

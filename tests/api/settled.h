@@ -1,0 +1,44 @@
+// What prepare() settles of a case: the arch is given, and nothing is loaded.
+#pragma once
+
+#include "attnc/attnc.h"
+
+#include <catch2/catch.hpp>
+
+#include <string>
+
+namespace attnc::test {
+
+inline TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim, DType dtype = DType::BF16) {
+  return TensorView::contiguous(nullptr, dtype, {batch, heads, length, dim});
+}
+
+struct Case {
+  Operands operands{.q = tensor(2, 8, 1000, 64), .k = tensor(2, 2, 3000, 64), .v = tensor(2, 2, 3000, 32)};
+  Outputs outputs{.out = tensor(2, 8, 1000, 32)};
+  PrepareOptions options{.arch = "sm_90a"};
+};
+
+inline Mod mod(const char* text) {
+  auto result = Mod::parse(text);
+  if (!result) FAIL(result.error().message);
+  return *result;
+}
+
+inline Preparation settled(const Mod& m, const Case& c) {
+  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
+  if (!result) FAIL(result.error().message);
+  return *std::move(result);
+}
+
+inline std::string errorOf(const Mod& m, const Case& c) {
+  auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
+  REQUIRE_FALSE(result);
+  CHECK(result.error().blame == Blame::Environment);
+  return result.error().message;
+}
+
+inline const char* const kDocument =
+    "ids: i32[B, KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[b, q_idx] == ids[b, kv_idx]\n";
+
+} // namespace attnc::test
