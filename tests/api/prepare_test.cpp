@@ -211,6 +211,18 @@ TEST_CASE("captures and pins are checked when they are prepared, if they are giv
   CHECK(errorOf(windowed, c) == "window is 5, but the kernel was compiled with it pinned to 6");
 }
 
+TEST_CASE("what the mod asserts of the launch is asked when it is prepared, with its captures", "[api]") {
+  const Mod asserting = mod("window: int\nassert 0 < window <= KV_LEN, 'the window lies outside'\n"
+                            "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n");
+  Case c;
+  CHECK(settled(asserting, c).options.family == Family::Sm90);
+  Captures captures;
+  c.operands.captures = &captures.set("window", 3000);
+  CHECK(settled(asserting, c).options.family == Family::Sm90);
+  captures.set("window", 3001);
+  CHECK_THAT(errorOf(asserting, c), Catch::Contains("the window lies outside (") && Catch::Contains("window = 3001"));
+}
+
 TEST_CASE("how the loop over columns is bounded is told", "[api]") {
   Case c;
   const Mod causal = mod("q_idx >= kv_idx");
