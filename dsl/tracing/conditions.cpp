@@ -37,6 +37,7 @@ std::optional<ir::Value> Tracer::conditionOfLaunch(Object value) {
 
 /// `words`: the text's own, if it has some that are known.
 void Tracer::require(ir::Value condition, const Expr* words, std::string otherwise) {
+  if (llvm::any_of(conditions, [&](const Condition& met) { return met.value == condition; })) return;
   if (conditions.size() >= kMaxConditions) { // what cannot be evaluated would be put off; this must not
     diagnostics.report(at, diag::tooManyConditions, Count(kMaxConditions));
     throw Abort{false, true};

@@ -9,8 +9,6 @@
 #include "dsl/objects/lazy.h"
 #include "dsl/tracing/usage.h"
 
-#include <llvm/ADT/DenseSet.h>
-
 #include <fmt/format.h>
 
 namespace attnc::dsl {
@@ -261,14 +259,13 @@ private:
   /// By names that sort as the text has them: bind() tells of the first that does not hold.
   void setConditions() {
     static_assert(kMaxConditions <= 100);
-    llvm::DenseSet<uint32_t> met;
+    size_t count = 0;
     for (Condition& condition : tracer.conditions)
-      if (met.insert(condition.value.id).second)
-        module.setOutput({fmt::format("condition_{:02}", met.size() - 1),
-                          {},
-                          condition.value,
-                          std::move(condition.words),
-                          condition.line});
+      module.setOutput({fmt::format("condition_{:02}", count++),
+                        {},
+                        condition.value,
+                        std::move(condition.words),
+                        condition.line});
   }
 
   void setScore(std::string_view name, Object value) {

@@ -136,6 +136,7 @@ TEST_CASE("what a text asserts of extents and scalars is a condition of the laun
         Strings{"short at 4", "n at 5"});
   CHECK(of("if len(w) == H:\n  x = 3\nelse:\n  raise ValueError('heads')") == Strings{"heads at 7"});
   CHECK(of("assert H > 1, 'a'\nassert H > 1, 'b'") == Strings{"a at 4"});
+  CHECK(of("for i in range(65): assert H > 1, 'a'") == Strings{"a at 4"});
   std::string eleven;
   for (int i = 0; i < 11; ++i) eleven += "assert H != " + std::to_string(i) + ", 'not " + std::to_string(i) + "'\n";
   CHECK(of(eleven).back() == "not 10 at 14"); // in the order of the text

@@ -183,3 +183,27 @@ TEST_CASE("what was not prepared is not launched", "[gpu]") {
   take(gpu.stream.synchronize());
   for (double value : device.outcome().lse) REQUIRE(value != value); // nothing was written
 }
+
+TEST_CASE("a launch that breaks a condition of the mod is refused before anything is written", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const Mod mod = take(Mod::parse("window: int\nassert window <= KV_LEN, 'the window lies outside'\n"
+                                  "def mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n"));
+  const Problem problem{{2, 4, 2, 200, 200}, 64, 64, DType::BF16};
+  OnDevice device(problem, draw(mod, problem));
+  Captures captures;
+  device.inputs.captures = &captures.set("window", 200);
+  const Prepared prepared = take(gpu.compiler.prepare(mod, device.inputs, device.outputs));
+  const device::Buffer workspace = dirty(prepared.workspaceBytes());
+  take(prepared.initialise(device.inputs, workspace.data(), gpu.stream.get()));
+  captures.set("window", 201);
+  const Status status = prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get());
+  REQUIRE_FALSE(status);
+  CHECK(status.error().message.find("the window lies outside (") != std::string::npos);
+  take(gpu.stream.synchronize());
+  for (double value : device.outcome().lse) REQUIRE(value != value); // nothing was written
+  captures.set("window", 200);
+  take(prepared.launch(device.inputs, device.outputs, workspace.data(), gpu.stream.get()));
+  take(gpu.stream.synchronize());
+  for (double value : device.outcome().lse) REQUIRE(value == value);
+}
