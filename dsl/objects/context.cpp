@@ -91,7 +91,8 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Const: return node.type == ir::Type::F32 ? false : node.attr >= 0;
   case Op::Param: return ir::ParamKind(node.attr) != ir::ParamKind::Score;
   case Op::Dim:
-  case Op::Iter: return true;
+  case Op::Iter:
+  case Op::InGrid: return true;
   case Op::Load: {
     DType dtype = module.tensors[node.attr].dtype;
     return dtype == DType::Bool || dtype == DType::U8;
@@ -127,6 +128,7 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Lt:
   case Op::Le:
   case Op::IsNan: return node.type == ir::Type::Bool;
+  case Op::Coord: return ir::GridAxis::of(node).axis != 0; // beside the grid the first may be negative
   case Op::Scalar: return node.type == ir::Type::Bool;
   case Op::Neg:
   case Op::Sub:

@@ -69,8 +69,63 @@ Intervals::Intervals(const ir::Module& module, const ir::Pins& pins) : module(mo
   }
   for (const ir::ScalarCapture& scalar : module.scalars) {
     auto pinned = pins.find(scalar.name);
-    pinnedScalars.push_back(pinned == pins.end() ? std::nullopt : std::optional(pinned->second));
+    const bool isKnown = pinned != pins.end() && scalar.type != Type::F32;
+    scalars.push_back(isKnown ? Range::integers(scalar.type, pinned->second, pinned->second) : Range::full(scalar.type));
   }
+  knowGrids();
+}
+
+/// Narrows what grids are made of to what bind() lets pass.
+void Intervals::knowGrids() {
+  const auto narrow = [&](const ir::Grid::Number& number, int64_t lo, int64_t hi) {
+    if (number.kind == ir::Grid::Number::Kind::Scalar && !scalars[size_t(number.value)].isSingle()) {
+      Range& range = scalars[size_t(number.value)];
+      range.lo = std::max(range.lo, lo);
+      range.hi = std::min(range.hi, hi);
+    }
+    if (number.kind != ir::Grid::Number::Kind::Dim) return;
+    for (std::vector<ExtentRange>* ranges : {&dims, &dimsWithColumn}) {
+      ExtentRange& range = (*ranges)[size_t(number.value)];
+      if (range.lo == range.hi) continue;
+      range.lo = std::max(range.lo, lo);
+      range.hi = std::min(range.hi, hi);
+    }
+  };
+  for (const ir::Grid& grid : module.grids) {
+    for (const ir::Grid::Number& extent : grid.extents) narrow(extent, 1, ir::kMaxExtent);
+    narrow(grid.before, 0, ir::kMaxExtent - 1);
+  }
+}
+
+Range Intervals::numberOf(const ir::Grid::Number& number) const {
+  switch (number.kind) {
+  case ir::Grid::Number::Kind::Constant: break;
+  case ir::Grid::Number::Kind::Scalar: return scalars[size_t(number.value)];
+  case ir::Grid::Number::Kind::Dim:
+    return Range::integers(Type::I32, dims[size_t(number.value)].lo, dims[size_t(number.value)].hi);
+  }
+  return Range::integers(Type::I32, number.value, number.value);
+}
+
+/// By the formulas of ir::GridAxis.
+Bounds Intervals::coordinate(const Node& node, const Bounds& position) const {
+  const ir::GridAxis at = ir::GridAxis::of(node);
+  const ir::Grid& grid = module.grids[at.grid];
+  const auto apply = [](Op op, const Range& a, const Range& b) { return transfer(Node{op, Type::I32, 0, {}, 0}, {a, b}); };
+  Range stride = Range::integers(Type::I32, 1, 1);
+  for (size_t behind = at.axis + 1; behind < grid.extents.size(); ++behind) {
+    stride = apply(Op::Mul, stride, numberOf(grid.extents[behind]));
+    stride = Range::integers(Type::I32, std::max<int64_t>(stride.lo, 1), std::min(stride.hi, ir::kMaxExtent));
+  }
+  Bounds result;
+  result.range = apply(Op::FloorDiv, apply(Op::Sub, position.range, numberOf(grid.before)), stride);
+  if (position.range.lo >= 0) copyForms(position.upper, result.upper); // `before` is not negative
+  if (at.axis == 0) return result;
+  const ir::Grid::Number& extent = grid.extents[at.axis];
+  result.range = apply(Op::Mod, result.range, numberOf(extent));
+  if (extent.kind == ir::Grid::Number::Kind::Dim)
+    result.upper = {*addScaled(LinearForm::extent(unsigned(extent.value)), LinearForm::number(1), -1)};
+  return result;
 }
 
 llvm::ArrayRef<ExtentRange> Intervals::extents(Level level) const {
@@ -95,9 +150,7 @@ Bounds Intervals::leaf(const Node& node) const {
     return result;
   case Leaf::Iter: result.range = Range::ofIter(node); return result;
   case Leaf::Scalar:
-    result.range = Range::full(node.type);
-    if (auto pinned = pinnedScalars[node.attr]; pinned && node.type != Type::F32)
-      result.range = Range::integers(node.type, *pinned, *pinned);
+    result.range = scalars[node.attr];
     return result;
   case Leaf::Param:
     std::optional<ir::BuiltinDim> extent = ir::extentOf(ir::ParamKind(node.attr));
@@ -302,6 +355,8 @@ void Intervals::symbolic(const Node& node, llvm::ArrayRef<Bounds> x, Level level
   case Op::Le:
   case Op::Select:
   case Op::Load:
+  case Op::Coord:
+  case Op::InGrid:
   case Op::Floor:
   case Op::Ceil:
   case Op::Trunc:
@@ -431,6 +486,7 @@ Bounds Intervals::boundsOf(Value value, const Node& node, Level level) {
   if (isLeaf(node)) return leaf(node);
   if (node.op == Op::Load) return {Range::ofElement(module.tensors[node.attr].dtype), {}, {}};
   if (node.op == Op::Select) return select(node, level);
+  if (node.op == Op::Coord) return coordinate(node, of(node.operands[0]));
   llvm::SmallVector<Bounds, 3> operands;
   for (Value operand : node.operands) {
     operands.push_back(bounds[operand.id]);

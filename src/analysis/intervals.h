@@ -3,7 +3,7 @@
 // Known beforehand: 0 <= b < B, 0 <= h < H, 0 <= q_idx < Q_LEN, 0 <= kv_idx < KV_LEN; extents up to ir::kMaxExtent; B,
 // H, HKV, Q_LEN >= 1, since otherwise no coordinate exists; KV_LEN >= 1 for whatever depends on kv_idx or score, since
 // the kernels evaluate head and row values even where there is no column; H is a multiple of HKV. Run-time scalars and
-// captured data are anything their types hold. Where queries have offsets (ir::kQOffset), of q_idx no more is known
+// captured data are anything their types hold, but for the numbers of grids, which bind() holds to ir::Grid. Where queries have offsets (ir::kQOffset), of q_idx no more is known
 // than -kMaxExtent <= q_idx < kMaxExtent.
 //
 // What the conditions of a launch (ir::Output) say of extents helps to prove gathers, and nothing else: a comparison
@@ -60,6 +60,9 @@ private:
   };
 
   Bounds boundsOf(ir::Value value, const ir::Node& node, ir::Level level);
+  void knowGrids();
+  Range numberOf(const ir::Grid::Number& number) const;
+  Bounds coordinate(const ir::Node& node, const Bounds& position) const;
   Bounds leaf(const ir::Node& node) const;
   Bounds operation(const ir::Node& node, llvm::ArrayRef<Bounds> operands, ir::Level level) const;
   Bounds select(const ir::Node& node, ir::Level level);
@@ -81,7 +84,7 @@ private:
 
   const ir::Module& module;
   std::vector<ExtentRange> dims, dimsWithColumn;
-  std::vector<std::optional<int64_t>> pinnedScalars;
+  std::vector<Range> scalars;
   std::vector<Bounds> bounds;
   std::vector<ir::Level> levels;
   std::optional<std::vector<LinearForm>> ofLaunch; // at least 0 in every launch, as conditions say; made when asked for

@@ -12,6 +12,8 @@ using ir::Value;
 
 namespace {
 
+constexpr int64_t kFar = int64_t(1) << 30;
+
 Direction flip(Direction direction) {
   switch (direction) {
   case Direction::Up: return Direction::Down;
@@ -70,6 +72,10 @@ Direction Monotony::operation(Value value, const Node& node) const {
   case Op::Mul: return intervals.isExact(value) ? product(node) : Direction::Unknown;
   case Op::Min:
   case Op::Max: return join(operand(0), operand(1));
+  case Op::Coord: { // positions and `before` are no further apart than i32 reaches
+    const bool grows = ir::GridAxis::of(node).axis == 0 && intervals.range(node.operands[0]).within(-kFar, kFar);
+    return grows ? operand(0) : Direction::Unknown;
+  }
   case Op::FloorDiv: return isConstantFrom(1, 1) ? operand(0) : Direction::Unknown;
   case Op::And:
   case Op::Or: return from == Type::Bool ? join(operand(0), operand(1)) : Direction::Unknown;
@@ -100,6 +106,7 @@ Direction Monotony::operation(Value value, const Node& node) const {
   case Op::Trunc:
   case Op::Round:
   case Op::StopGradient:
+  case Op::InGrid:
   case Op::IsNan:
   case Op::Sum: return Direction::Unknown;
   }

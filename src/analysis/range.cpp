@@ -155,6 +155,8 @@ Range ofIntegers(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::Select:
   case Op::Cast:
   case Op::Load:
+  case Op::Coord:
+  case Op::InGrid:
   case Op::Floor:
   case Op::Ceil:
   case Op::Trunc:
@@ -221,6 +223,8 @@ Range ofReals(const ir::Node& node, llvm::ArrayRef<Range> x) {
   case Op::Select:
   case Op::Cast:
   case Op::Load:
+  case Op::Coord:
+  case Op::InGrid:
   case Op::StopGradient:
   case Op::IsNan:
   case Op::Sum: break;
@@ -316,7 +320,8 @@ Range join(const Range& a, const Range& b) {
 Range transfer(const ir::Node& node, llvm::ArrayRef<Range> operands) {
   switch (ir::info(node.op).rule) {
   case ir::TypeRule::Leaf:
-  case ir::TypeRule::Load: return Range::full(node.type);
+  case ir::TypeRule::Load:
+  case ir::TypeRule::Grid: return Range::full(node.type);
   case ir::TypeRule::Compare: return compare(node.op, operands[0], operands[1]);
   case ir::TypeRule::Test: return decided(true, operands[0].mayBeNan);
   case ir::TypeRule::Cast: return cast(operands[0], node.type);

@@ -218,6 +218,40 @@ Error undeclared(const Module& module, const Captures& captures) {
   return Error::internal("bind: two captures of the module share a name");
 }
 
+/// Holds the numbers of a grid to what ir::Grid says.
+Status checkGrid(const Module& module, const Grid& grid, const Bindings& bindings) {
+  const auto valueOf = [&](const Grid::Number& number) {
+    switch (number.kind) {
+    case Grid::Number::Kind::Constant: break;
+    case Grid::Number::Kind::Scalar: return bindings.scalars[size_t(number.value)].integer;
+    case Grid::Number::Kind::Dim: return bindings.dims[size_t(number.value)];
+    }
+    return number.value;
+  };
+  const auto nameOf = [&](const Grid::Number& number) {
+    switch (number.kind) {
+    case Grid::Number::Kind::Constant: break;
+    case Grid::Number::Kind::Scalar: return fmt::format("{}, which is ", module.scalars[size_t(number.value)].name);
+    case Grid::Number::Kind::Dim: return fmt::format("{}, which is ", module.dims[size_t(number.value)]);
+    }
+    return std::string();
+  };
+  const int64_t before = valueOf(grid.before);
+  if (before < 0 || before >= kMaxExtent)
+    return Error::environment(
+        fmt::format("a grid begins at {}{}; it must lie in 0..{}", nameOf(grid.before), before, kMaxExtent - 1));
+  int64_t tokens = 1;
+  for (const Grid::Number& number : grid.extents) {
+    const int64_t extent = valueOf(number);
+    if (extent < 1 || extent > kMaxExtent)
+      return Error::environment(
+          fmt::format("an extent of a grid is {}{}; it must lie in 1..{}", nameOf(number), extent, kMaxExtent));
+    tokens = std::min(tokens * extent, kMaxExtent + 1); // no overflow: both are at most 2^24 + 1
+  }
+  if (before + tokens <= kMaxExtent) return {};
+  return Error::environment(fmt::format("a grid ends behind {} tokens, more than there can be", kMaxExtent));
+}
+
 } // namespace
 
 ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
@@ -245,6 +279,8 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
   for (size_t dim = kBuiltinDims; dim < module.dims.size(); ++dim)
     if (bindings.dims[dim] == kUnknown)
       return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
+  for (const Grid& grid : module.grids)
+    if (Status ok = checkGrid(module, grid, bindings); !ok) return std::move(ok).error();
   if (captures.all().size() != captured) return undeclared(module, captures);
   if (Status ok = checkConditions(module, bindings); !ok) return std::move(ok).error();
   return bindings;

@@ -67,6 +67,19 @@ private:
     }
     integer(int64_t(module.scalars.size()));
     for (const ScalarCapture& scalar : module.scalars) text(name(scalar.type));
+    if (module.grids.empty()) return;
+    text("grids");
+    integer(int64_t(module.grids.size()));
+    for (const Grid& grid : module.grids) {
+      integer(int64_t(grid.extents.size()));
+      for (const Grid::Number& extent : grid.extents) gridNumber(extent);
+      gridNumber(grid.before);
+    }
+  }
+
+  void gridNumber(const Grid::Number& value) {
+    integer(int64_t(value.kind));
+    integer(value.value);
   }
 
   /// Writes what an output's value needs and returns its number. The walk keeps its own stack: a chain of

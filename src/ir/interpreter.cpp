@@ -124,6 +124,47 @@ struct Tape {
     out.sums.push_back(std::move(rounds));
   }
 
+  uint32_t numberSlot(const Grid::Number& number) {
+    switch (number.kind) {
+    case Grid::Number::Kind::Constant: break;
+    case Grid::Number::Kind::Scalar: return newSlot({.integer = bindings.scalars[size_t(number.value)].integer});
+    case Grid::Number::Kind::Dim: return newSlot({.integer = bindings.dims[size_t(number.value)]});
+    }
+    return newSlot({.integer = number.value});
+  }
+
+  /// The extents from an axis on, multiplied; 1 behind the last.
+  uint32_t productFrom(const Grid& grid, size_t axis) {
+    uint32_t product = newSlot({.integer = 1});
+    for (; axis < grid.extents.size(); ++axis) {
+      const Number extent = out.slots[numberSlot(grid.extents[axis])];
+      out.slots[product] = semantics::apply(Op::Mul, Type::I32, Type::I32, out.slots[product], extent);
+    }
+    return product;
+  }
+
+  /// Coord or InGrid, by the formulas of GridAxis.
+  void addPlace(const Node& node, std::vector<Step>& steps, uint32_t result) {
+    const GridAxis at = GridAxis::of(node);
+    const Grid& grid = module.grids[at.grid];
+    const auto then = [&](Op op, Type type, uint32_t a, uint32_t b, uint32_t to) {
+      steps.push_back({applyOf(op, type, type), to, a, b, 0});
+      return to;
+    };
+    const uint32_t token =
+        then(Op::Sub, Type::I32, slotOf[node.operands[0].id], numberSlot(grid.before), newSlot()); // of the grid
+    if (node.op == Op::InGrid) {
+      const uint32_t isBehind = then(Op::Le, Type::I32, newSlot(), token, newSlot());
+      const uint32_t isBefore = then(Op::Lt, Type::I32, token, productFrom(grid, 0), newSlot());
+      then(Op::And, Type::Bool, isBehind, isBefore, result);
+      return;
+    }
+    const bool isFirst = at.axis == 0;
+    const uint32_t line =
+        then(Op::FloorDiv, Type::I32, token, productFrom(grid, at.axis + 1), isFirst ? result : newSlot());
+    if (!isFirst) then(Op::Mod, Type::I32, line, numberSlot(grid.extents[at.axis]), result);
+  }
+
   /// Appends what computes the node from its operands, which have their slots.
   void add(uint32_t id, std::vector<Step>& steps) {
     const Node& node = module[{id}];
@@ -134,6 +175,7 @@ struct Tape {
     uint32_t result = slotOf[id] = newSlot();
     if (node.op == Op::Sum) return addSum(id, steps, result);
     if (node.op == Op::Load) return addGather(node, steps, result);
+    if (info(node.op).rule == TypeRule::Grid) return addPlace(node, steps, result);
     uint32_t operands[3] = {0, 0, 0};
     for (size_t i = 0; i < node.operands.size(); ++i) operands[i] = slotOf[node.operands[i].id];
     Type from = module[node.operands[0]].type;

@@ -36,6 +36,7 @@ Module Module::declarations() const {
   result.dims = dims;
   result.tensors = tensors;
   result.scalars = scalars;
+  result.grids = grids;
   return result;
 }
 
@@ -88,6 +89,15 @@ Value Module::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t att
 Value Module::constant(Type type, int64_t bits) { return make(Op::Const, type, {}, bits); }
 
 Value Module::constF32(float value) { return constant(Type::F32, std::bit_cast<uint32_t>(value)); }
+
+Value Module::numberOf(const Grid::Number& number) {
+  switch (number.kind) {
+  case Grid::Number::Kind::Constant: break;
+  case Grid::Number::Kind::Scalar: return scalar(unsigned(number.value));
+  case Grid::Number::Kind::Dim: return dim(unsigned(number.value));
+  }
+  return constInt(Type::I32, number.value);
+}
 
 float Module::f32(Value value) const {
   assert(isConst(value) && nodes[value.id].type == Type::F32);

@@ -27,7 +27,8 @@ struct Node {
   Op op;
   Type type;
   /// Const: the bits (bool 0/1, i32 and i64 sign-extended, f32 as its 32-bit pattern).
-  /// Param: a ParamKind. Scalar, Dim, Load: index into scalars, dims, tensors of the module. Iter, Sum: a Loop. Else 0.
+  /// Param: a ParamKind. Scalar, Dim, Load: index into scalars, dims, tensors of the module. Iter, Sum: a Loop. Coord,
+  /// InGrid: a GridAxis. Else 0.
   int64_t attr = 0;
   llvm::SmallVector<Value, 3> operands;
   /// 1-based line of the mod's text that made this value; 0 if none. Not part of the node's identity.
@@ -70,6 +71,37 @@ struct ScalarCapture {
   Type type = Type::F32;
 };
 
+/// `grid(HEIGHT, WIDTH, before=TEXT)`: tokens `before` to `before + HEIGHT * WIDTH - 1` lie on a grid, row-major, the last
+/// axis fastest; the others lie beside it. bind() sees to it that `before` is at least 0, each extent at least 1, and
+/// that the tokens up to the grid's end are no more than kMaxExtent (bindings.h); the passes rely on it.
+struct Grid {
+  /// What is known at launch at the latest: a constant, or an i32 scalar or a dim of the module by its index.
+  struct Number {
+    enum class Kind : uint8_t { Constant, Scalar, Dim } kind = Kind::Constant;
+    int64_t value = 0;
+    friend bool operator==(const Number& a, const Number& b) { return a.kind == b.kind && a.value == b.value; }
+  };
+  llvm::SmallVector<Number, 3> extents; ///< 1 to kMaxGridAxes, the slowest axis first
+  Number before;
+  friend bool operator==(const Grid& a, const Grid& b) { return a.extents == b.extents && a.before == b.before; }
+};
+constexpr unsigned kMaxGridAxes = 3;
+constexpr unsigned kMaxGrids = 16; ///< of a module
+
+/// What Coord gives of its operand, the position of a token: the coordinate along one axis of a grid,
+///
+///     floor_mod(floor_div(position - before, product of the extents behind axis), extent of axis)
+///
+/// without the modulo of axis 0, which so lies outside its extent exactly for tokens beside the grid. InGrid asks whether
+/// before <= position < before + product of all extents; its axis is 0.
+struct GridAxis {
+  unsigned grid = 0, axis = 0;
+  int64_t attr() const { return int64_t(grid) * kMaxGridAxes + axis; }
+  static GridAxis of(const Node& node) {
+    return {unsigned(node.attr / kMaxGridAxes), unsigned(node.attr % kMaxGridAxes)};
+  }
+};
+
 /// The type a gather from a tensor of this dtype has: f16, bf16, f32 -> f32; u8, i8, i16, i32 -> i32; i64; bool.
 Type loadedType(DType dtype);
 
@@ -103,6 +135,7 @@ public:
   std::vector<std::string> dims; ///< kBuiltinDims built-in names, then the free ones
   std::vector<TensorCapture> tensors;
   std::vector<ScalarCapture> scalars;
+  std::vector<Grid> grids; ///< each of them once
   /// A pass has moved masks from score_mod to mask_mod; for messages, not part of the identity.
   bool liftsMasks = false;
   /// There is an output q_offset, also while a pass is still writing the module: q_idx counts from there.
@@ -135,6 +168,8 @@ public:
   Value param(ParamKind param) { return make(Op::Param, typeOf(param), {}, int64_t(param)); }
   Value dim(unsigned index) { return make(Op::Dim, Type::I32, {}, index); }
   Value scalar(unsigned index) { return make(Op::Scalar, scalars[index].type, {}, index); }
+  /// A number of a grid as an i32.
+  Value numberOf(const Grid::Number& number);
   Value iter(Loop loop) { return make(Op::Iter, Type::I32, {}, loop.attr()); }
 
   bool isConst(Value value) const { return nodes[value.id].op == Op::Const; }

@@ -25,7 +25,7 @@ constexpr size_t kOpCount = 0
     ;
 
 /// How the operands and the result of an operation are typed; see ops.def.
-enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum };
+enum class TypeRule : uint8_t { Leaf, Arith, Int, Bits, Shift, Float, Compare, Test, Select, Cast, Load, Sum, Grid };
 
 /// Whether the type may stand under the rule; for Compare and Test, the operands' type. Of the rules whose operands
 /// have more than one type, or none, this says nothing.
@@ -42,7 +42,8 @@ constexpr bool admits(TypeRule rule, Type type) {
   case TypeRule::Compare:
   case TypeRule::Select:
   case TypeRule::Cast:
-  case TypeRule::Load: return true;
+  case TypeRule::Load:
+  case TypeRule::Grid: return true;
   }
   return false;
 }

@@ -77,7 +77,21 @@ private:
     }
     for (const ScalarCapture& scalar : module.scalars)
       text += fmt::format("scalar {}: {}\n", scalar.name, name(scalar.type));
+    for (const Grid& grid : module.grids) {
+      for (size_t axis = 0; axis < grid.extents.size(); ++axis)
+        text += (axis ? ", " : "grid [") + number(grid.extents[axis]);
+      text += grid.before == Grid::Number() ? "]\n" : fmt::format("] before {}\n", number(grid.before));
+    }
     return text;
+  }
+
+  std::string number(const Grid::Number& number) const {
+    switch (number.kind) {
+    case Grid::Number::Kind::Constant: break;
+    case Grid::Number::Kind::Scalar: return "@" + module.scalars[size_t(number.value)].name;
+    case Grid::Number::Kind::Dim: return "#" + module.dims[size_t(number.value)];
+    }
+    return fmt::format("{}", number.value);
   }
 
   std::string line(uint32_t id) const {
@@ -88,6 +102,8 @@ private:
     std::string text = fmt::format("{} = {} {}", names.of({id}), info(node.op).text, name(type));
     bool isLoad = node.op == Op::Load;
     text += isLoad ? fmt::format(" {}", module.tensors[node.attr].name) : "";
+    if (node.op == Op::Coord) text += fmt::format(" grid{}.{},", GridAxis::of(node).grid, GridAxis::of(node).axis);
+    if (node.op == Op::InGrid) text += fmt::format(" grid{},", GridAxis::of(node).grid);
     if (rule == TypeRule::Sum) text += fmt::format(" {},", loop(node));
     const char* open = isLoad ? "[" : " ";
     for (size_t i = 0; i < node.operands.size(); ++i) text += (i ? ", " : open) + names.of(node.operands[i]);

@@ -4,11 +4,14 @@
 //   dim DOCS                               a free extent, beside B H HKV Q_LEN KV_LEN
 //   tensor slopes: f32[H]
 //   scalar window: i32
+//   grid [@HEIGHT, 128] before 77          grid0; numbers are constants, scalars and extents
 //   %0 = sub i32 %kv_idx, %q_idx !7        !7: made by line 7 of the mod's text
 //   %1 = le i32 %0, @window                a comparison names its operands' type
 //   %2 = load f32 slopes[%h]
 //   %3 = load f32 weights[%h, %i0:16]      %i0:16: index of the loop 0, which has 16 rounds
 //   %4 = sum f32 %i0:16, %3                sum over that index
+//   %5 = coord i32 grid0.1, %q_idx         the coordinate along axis 1 of grid0
+//   %6 = in_grid bool grid0, %q_idx
 //   output score(score, b, h, q_idx, kv_idx) -> %4      an output, with the parameters it may depend on
 //   output mask(b, h, q_idx, kv_idx) -> %1
 //   output condition_00() -> %5 else "N is too small" !3    a condition of every launch, and what is said without it

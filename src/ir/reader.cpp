@@ -316,6 +316,37 @@ private:
     return true;
   }
 
+  bool gridNumber(Grid::Number& result) {
+    skipBlanks();
+    const size_t start = at;
+    StringRef token = word();
+    const bool isScalar = token.consume_front("@");
+    if (isScalar || token.consume_front("#")) {
+      const llvm::StringMap<unsigned>& known = isScalar ? scalars : dims;
+      auto found = known.find(token);
+      if (found == known.end()) return at = start, fail("expected the name of a scalar or a dim declared above");
+      result = {isScalar ? Grid::Number::Kind::Scalar : Grid::Number::Kind::Dim, int64_t(found->second)};
+      return true;
+    }
+    auto value = number<int32_t>(token);
+    if (!value) return at = start, fail("expected a number, @scalar or #DIM");
+    result = {Grid::Number::Kind::Constant, *value};
+    return true;
+  }
+
+  bool gridStatement() {
+    Grid grid;
+    if (!expect("[")) return false;
+    for (bool more = true; more; more = take(",")) {
+      grid.extents.emplace_back();
+      if (!gridNumber(grid.extents.back())) return false;
+      if (grid.extents.size() > kMaxGridAxes) return fail("too many axes");
+    }
+    if (!expect("]") || (take("before") && !gridNumber(grid.before))) return false;
+    module.grids.push_back(std::move(grid));
+    return true;
+  }
+
   bool parameters(ParamSet& result) {
     if (!expect("(")) return false;
     for (bool more = !take(")"); more;) {
@@ -364,7 +395,22 @@ private:
     return expect(",") && operands("", node.operands);
   }
 
+  /// "grid0.1," of coord, "grid0," of in_grid
+  bool gridOperands(Node& node) {
+    skipBlanks();
+    const size_t start = at;
+    auto [name, axisText] = word().split('.');
+    auto grid = name.consume_front("grid") ? number<unsigned>(name) : std::nullopt;
+    auto axis = node.op == Op::Coord ? number<unsigned>(axisText) : std::optional(0u);
+    if (!grid || *grid >= module.grids.size() || !axis || *axis >= kMaxGridAxes)
+      return at = start, fail(node.op == Op::Coord ? "expected an axis of a grid declared above: grid0.1"
+                                                   : "expected a grid declared above: grid0");
+    node.attr = GridAxis{*grid, *axis}.attr();
+    return expect(",") && operands("", node.operands);
+  }
+
   bool operandsOf(Node& node) {
+    if (info(node.op).rule == TypeRule::Grid) return gridOperands(node);
     if (node.op == Op::Load) return loadOperands(node);
     return node.op == Op::Sum ? sumOperands(node) : operands("", node.operands);
   }
@@ -410,9 +456,10 @@ private:
     if (keyword == "dim") return dimStatement() && expectEnd();
     if (keyword == "tensor") return tensorStatement() && expectEnd();
     if (keyword == "scalar") return scalarStatement() && expectEnd();
+    if (keyword == "grid") return gridStatement() && expectEnd();
     if (keyword == "output") return outputStatement() && expectEnd();
     at = start;
-    return fail("expected source, dim, tensor, scalar, output or %name =");
+    return fail("expected source, dim, tensor, scalar, grid, output or %name =");
   }
 
   StringRef text, fileName, line;

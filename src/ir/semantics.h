@@ -87,7 +87,7 @@ template <class T> T saturate(double value) {
 /// Whether an operation of this rule is a function of operands of this one type, which ops.def spells.
 constexpr bool isSpelled(TypeRule rule, Type type) {
   const bool isElsewhere = rule == TypeRule::Leaf || rule == TypeRule::Select || rule == TypeRule::Cast ||
-                           rule == TypeRule::Load || rule == TypeRule::Sum;
+                           rule == TypeRule::Load || rule == TypeRule::Sum || rule == TypeRule::Grid;
   return !isElsewhere && admits(rule, type);
 }
 
@@ -124,7 +124,7 @@ template <class Real> [[gnu::always_inline]] inline NumberOf<Real> cast(Type fro
   return a;
 }
 
-/// Applies any operation but the leaves, Select, Load and Sum. `from` is the type of the operands, `to` of the result.
+/// Applies any operation but the leaves, Select, Load, Sum and those of grids. `from` is the type of the operands, `to` of the result.
 template <class Real>
 [[gnu::always_inline]] inline NumberOf<Real> apply(Op op, Type from, Type to, NumberOf<Real> a, NumberOf<Real> b) {
   if (op == Op::Cast) return cast(from, to, a);

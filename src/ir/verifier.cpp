@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -72,7 +73,19 @@ std::string checkLoad(const Module& module, const Node& node) {
   return "";
 }
 
-/// The rules by which operands and result have types; Leaf and Load are checked elsewhere.
+std::string checkCoord(const Module& module, const Node& node) {
+  const char* text = info(node.op).text;
+  const GridAxis at = GridAxis::of(node);
+  if (node.attr < 0 || at.grid >= module.grids.size()) return fmt::format("{} is of a grid that is not declared", text);
+  const size_t axes = node.op == Op::Coord ? module.grids[at.grid].extents.size() : 1;
+  if (at.axis >= axes) return fmt::format("{} is of axis {} of a grid of {}", text, at.axis, axes);
+  const Type result = node.op == Op::Coord ? Type::I32 : Type::Bool;
+  if (node.type != result) return fmt::format("{} has type {}, not {}", text, name(node.type), name(result));
+  const Type position = module[node.operands[0]].type;
+  return position == Type::I32 ? "" : fmt::format("{} of a position of type {}", text, name(position));
+}
+
+/// The rules by which operands and result have types; Leaf, Load and Grid are checked elsewhere.
 std::string checkTypes(const Module& module, const Node& node) {
   const OpInfo& op = info(node.op);
   Type first = module[node.operands[0]].type;
@@ -101,6 +114,7 @@ std::string checkNode(const Module& module, const Node& node) {
     return fmt::format("{} takes {} operands, not {}", op.text, op.arity, node.operands.size());
   if (op.rule == TypeRule::Leaf) return checkLeaf(module, node);
   if (op.rule == TypeRule::Load) return checkLoad(module, node);
+  if (op.rule == TypeRule::Grid) return checkCoord(module, node);
   if (op.rule == TypeRule::Sum) {
     if (std::string finding = checkLoop(node); !finding.empty()) return finding;
   } else if (node.attr != 0) {
@@ -119,6 +133,39 @@ std::string checkTensor(const Module& module, const TensorCapture& tensor, std::
     if (!extent.isNamed && (extent.value < 0 || extent.value > std::numeric_limits<int32_t>::max()))
       return fmt::format("tensor {} has the extent {}", tensor.name, extent.value);
     if (extent.isNamed) namedDims.insert(extent.value);
+  }
+  return "";
+}
+
+std::string checkNumber(const Module& module, const Grid::Number& number, int64_t least) {
+  const bool isInRange = number.value >= 0;
+  switch (number.kind) {
+  case Grid::Number::Kind::Constant:
+    if (number.value < least || number.value > std::numeric_limits<int32_t>::max())
+      return fmt::format("a grid has the number {}", number.value);
+    return "";
+  case Grid::Number::Kind::Scalar:
+    if (!isInRange || number.value >= int64_t(module.scalars.size())) return "a grid has a scalar that is not declared";
+    if (Type type = module.scalars[size_t(number.value)].type; type != Type::I32)
+      return fmt::format("a grid has a number of type {}", name(type));
+    return "";
+  case Grid::Number::Kind::Dim:
+    return isInRange && number.value < int64_t(module.dims.size()) ? "" : "a grid has an extent that is not declared";
+  }
+  return "a number of a grid is of no kind";
+}
+
+std::string checkGrids(const Module& module) {
+  if (module.grids.size() > kMaxGrids) return fmt::format("{} grids; {} is the limit", module.grids.size(), kMaxGrids);
+  for (size_t i = 0; i < module.grids.size(); ++i) {
+    const Grid& grid = module.grids[i];
+    if (grid.extents.empty() || grid.extents.size() > kMaxGridAxes)
+      return fmt::format("a grid has {} axes", grid.extents.size());
+    for (const Grid::Number& extent : grid.extents)
+      if (std::string finding = checkNumber(module, extent, 1); !finding.empty()) return finding;
+    if (std::string finding = checkNumber(module, grid.before, 0); !finding.empty()) return finding;
+    if (std::find(module.grids.begin(), module.grids.begin() + int64_t(i), grid) != module.grids.begin() + int64_t(i))
+      return "a grid is declared twice";
   }
   return "";
 }
@@ -215,6 +262,7 @@ std::string checkOutputs(const Module& module) {
 
 std::string checkModule(const Module& module) {
   if (std::string finding = checkCaptures(module); !finding.empty()) return finding;
+  if (std::string finding = checkGrids(module); !finding.empty()) return finding;
   for (uint32_t id = 0; id < module.size(); ++id) {
     const Node& node = module[{id}];
     for (Value operand : node.operands)

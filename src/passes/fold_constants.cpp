@@ -22,7 +22,9 @@ static Number slotOf(const ir::Module& module, Value value) {
 
 std::optional<Value> foldNode(ir::Module& module, const ir::Node& node) {
   ir::TypeRule rule = ir::info(node.op).rule;
-  if (rule == ir::TypeRule::Leaf || rule == ir::TypeRule::Load || rule == ir::TypeRule::Sum) return std::nullopt;
+  if (rule == ir::TypeRule::Leaf || rule == ir::TypeRule::Load || rule == ir::TypeRule::Sum ||
+      rule == ir::TypeRule::Grid)
+    return std::nullopt;
   if (node.op == Op::Select) {
     if (!module.isConst(node.operands[0])) return std::nullopt;
     return module.integer(node.operands[0]) ? node.operands[1] : node.operands[2];

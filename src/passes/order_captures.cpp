@@ -1,4 +1,4 @@
-// In: any module. Out: tensors, scalars and free extents in the order in which a walk from the outputs first meets
+// In: any module. Out: tensors, scalars, grids and free extents in the order in which a walk from the outputs first meets
 // them, unused ones after them as declared. So the order of a kernel's arguments, and with it the module's hash, does
 // not depend on the order of the declarations in the mod. Runs last: values are numbered as the other passes left them.
 #include "passes/pass.h"
@@ -31,9 +31,12 @@ struct Order {
   }
 };
 
+bool isOfGrid(const ir::Node& node) { return ir::info(node.op).rule == ir::TypeRule::Grid; }
+
 /// Visits what an output needs, operands before users, in the order of operands (not of the arena, which follows the
 /// text).
-void visit(const ir::Module& module, Value root, std::vector<bool>& seen, Order& tensors, Order& scalars, Order& dims) {
+void visit(const ir::Module& module, Value root, std::vector<bool>& seen, Order& tensors, Order& scalars, Order& dims,
+           Order& grids) {
   std::vector<std::pair<Value, unsigned>> path = {{root, 0}};
   while (!path.empty()) {
     auto& [value, next] = path.back();
@@ -46,6 +49,7 @@ void visit(const ir::Module& module, Value root, std::vector<bool>& seen, Order&
       if (node.op == Op::Load) tensors.meet(node.attr);
       if (node.op == Op::Scalar) scalars.meet(node.attr);
       if (node.op == Op::Dim) dims.meet(node.attr);
+      if (isOfGrid(node)) grids.meet(ir::GridAxis::of(node).grid);
     }
     seen[value.id] = true;
     path.pop_back();
@@ -55,10 +59,12 @@ void visit(const ir::Module& module, Value root, std::vector<bool>& seen, Order&
 } // namespace
 
 Status orderCaptures(ir::Module& module, const PassContext&) {
-  Order tensors(module.tensors.size()), scalars(module.scalars.size()), dims(module.dims.size());
+  Order tensors(module.tensors.size()), scalars(module.scalars.size()), dims(module.dims.size()),
+      grids(module.grids.size());
   for (unsigned dim = 0; dim < ir::kBuiltinDims; ++dim) dims.meet(dim);
   std::vector<bool> seen(module.size(), false);
-  for (const ir::Output& output : module.outputs()) visit(module, output.value, seen, tensors, scalars, dims);
+  for (const ir::Output& output : module.outputs()) visit(module, output.value, seen, tensors, scalars, dims, grids);
+  grids.meetAll();
   tensors.meetAll();
   scalars.meetAll();
   for (int64_t tensor : tensors.byPlace)
@@ -70,6 +76,15 @@ Status orderCaptures(ir::Module& module, const PassContext&) {
   declared.tensors = tensors.applied(module.tensors);
   declared.scalars = scalars.applied(module.scalars);
   declared.dims = dims.applied(module.dims);
+  declared.grids = grids.applied(module.grids);
+  const auto move = [&](ir::Grid::Number& number) {
+    if (number.kind == ir::Grid::Number::Kind::Scalar) number.value = scalars.placeOf[number.value];
+    if (number.kind == ir::Grid::Number::Kind::Dim) number.value = dims.placeOf[number.value];
+  };
+  for (ir::Grid& grid : declared.grids) {
+    for (ir::Grid::Number& extent : grid.extents) move(extent);
+    move(grid.before);
+  }
   for (ir::TensorCapture& tensor : declared.tensors)
     for (ir::Extent& extent : tensor.shape)
       if (extent.isNamed) extent.value = dims.placeOf[extent.value];
@@ -78,11 +93,17 @@ Status orderCaptures(ir::Module& module, const PassContext&) {
     if (node.op == Op::Load) moved.attr = tensors.placeOf[node.attr];
     if (node.op == Op::Scalar) moved.attr = scalars.placeOf[node.attr];
     if (node.op == Op::Dim) moved.attr = dims.placeOf[node.attr];
+    if (isOfGrid(node)) {
+      ir::GridAxis at = ir::GridAxis::of(node);
+      at.grid = unsigned(grids.placeOf[at.grid]);
+      moved.attr = at.attr();
+    }
     return keep(out, moved);
   });
   ordered.tensors = std::move(declared.tensors);
   ordered.scalars = std::move(declared.scalars);
   ordered.dims = std::move(declared.dims);
+  ordered.grids = std::move(declared.grids);
   module = std::move(ordered);
   return {};
 }

@@ -31,11 +31,23 @@ static Status checkPin(const ir::Module& module, const std::string& name, int64_
   return Error::environment(fmt::format("pin {}={}: the mod has no extent and no scalar of this name", name, value));
 }
 
+static void pinNumber(const ir::Module& module, ir::Grid::Number& number, const Pins& pins) {
+  if (number.kind == ir::Grid::Number::Kind::Constant) return;
+  const bool isDim = number.kind == ir::Grid::Number::Kind::Dim;
+  const auto pinned =
+      pins.find(isDim ? module.dims[size_t(number.value)] : module.scalars[size_t(number.value)].name);
+  if (pinned != pins.end()) number = {ir::Grid::Number::Kind::Constant, pinned->second};
+}
+
 Status pin(ir::Module& module, const PassContext& context) {
   const Pins& pins = context.pins;
   for (const auto& [name, value] : pins)
     if (Status ok = checkPin(module, name, value); !ok) return ok;
   if (pins.empty()) return {};
+  for (ir::Grid& grid : module.grids) {
+    for (ir::Grid::Number& extent : grid.extents) pinNumber(module, extent, pins);
+    pinNumber(module, grid.before, pins);
+  }
   module = rebuild(module, [&](ir::Module& out, const ir::Node& node) {
     if (node.op != Op::Dim && node.op != Op::Scalar) return keep(out, node);
     auto pinned = pins.find(node.op == Op::Dim ? out.dims[node.attr] : out.scalars[node.attr].name);

@@ -63,6 +63,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
   std::vector<Pass> order;
   for (const char* name : {
            "sequences",      // before all that relies on where q_idx may lie
+           "lower-grids",    // the others make the most of the divisions
            "pin",            // from here on, a pinned name is a constant
            "fold-constants", // no operation on constants alone
            "gradient-stops", // they stand in the way of the rules of simplify
@@ -76,7 +77,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
            "dce",            // the arena holds what the outputs need and nothing else
            "order-captures", // declarations in canonical order: the hash does not depend on the mod's text
        })
-    order.push_back(*findPass(name));
+    if (!options.keepsGrids || llvm::StringRef(name) != "lower-grids") order.push_back(*findPass(name));
   return runPasses(module, order, options);
 }
 

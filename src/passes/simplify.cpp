@@ -65,6 +65,8 @@ Simplifier::Rewritten Simplifier::apply(const Node& n) {
 #define FUNCTION(Name, ...) case Op::Name:
 #include "ir/ops.def"
   case Op::Load:
+  case Op::Coord:
+  case Op::InGrid:
   case Op::StopGradient:
   case Op::IsNan: return std::nullopt; // no identities
   }

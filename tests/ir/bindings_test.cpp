@@ -142,3 +142,19 @@ TEST_CASE("problems beyond 2^24 rows, with negative extents or uneven groups of 
   CHECK_THAT(errorOf(Module(), {}, {.kvLen = -1}), Catch::Contains("KV_LEN is -1"));
   CHECK(errorOf(Module(), {}, {.qLen = 0, .kvLen = 0}) == "");
 }
+
+TEST_CASE("a launch is held to what its grids say") {
+  const Module module = moduleOf("scalar h: i32\nscalar w: i32\nscalar t: i32\ngrid [@h, @w] before @t\n");
+  const auto error = [&](int64_t h, int64_t w, int64_t t) {
+    Captures captures;
+    captures.set("h", h).set("w", w).set("t", t);
+    return errorOf(module, captures);
+  };
+  CHECK(error(4, 5, 0).empty());
+  CHECK(error(1 << 12, 1 << 12, 0).empty());
+  CHECK(error(0, 5, 0).find("an extent of a grid is h, which is 0; it must lie in 1..16777216") == 0);
+  CHECK(error(4, -5, 0).find("an extent of a grid is w, which is -5;") == 0);
+  CHECK(error(4, 5, -1).find("a grid begins at t, which is -1; it must lie in 0..16777215") == 0);
+  CHECK(error(1 << 12, 1 << 12, 1).find("a grid ends behind 16777216 tokens") == 0);
+  CHECK(error(1 << 24, 1 << 24, 0).find("a grid ends behind 16777216 tokens") == 0);
+}

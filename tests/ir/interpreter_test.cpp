@@ -264,3 +264,32 @@ TEST_CASE("sums inside sums see the index of the outer one, and what is the same
   CHECK(interpreter.score(0, 0, 0, 5, 0) == 7 * (1 * 22 + 2 * 38 + 3 * 5));
   CHECK(interpreter.score(0, 0, 0, 2, 0) == 7 * (1 * 22 + 2 * 38 + 3 * 2));
 }
+
+TEST_CASE("coordinates unravel the position of a token, and go on beside the grid") {
+  Module module = moduleOf("scalar w: i32\nscalar t: i32\ngrid [2, @w, 4] before @t\n"
+                           "%0 = coord i32 grid0.0, %kv_idx\n%1 = coord i32 grid0.1, %kv_idx\n"
+                           "%2 = coord i32 grid0.2, %kv_idx\n%3 = in_grid bool grid0, %kv_idx\n"
+                           "output z(kv_idx) -> %0\noutput y(kv_idx) -> %1\noutput x(kv_idx) -> %2\n"
+                           "output inside(kv_idx) -> %3\n");
+  Captures captures;
+  captures.set("w", 3).set("t", 5);
+  const Interpreter interpreter(module, bound(module, captures));
+  const auto at = [&](const char* name, int64_t kv) { return interpreter.output(name, 0, 0, 0, 0, kv); };
+  int64_t token = 5;
+  for (int z = 0; z < 2; ++z)
+    for (int y = 0; y < 3; ++y)
+      for (int x = 0; x < 4; ++x, ++token) {
+        INFO(token);
+        CHECK(at("z", token) == z);
+        CHECK(at("y", token) == y);
+        CHECK(at("x", token) == x);
+        CHECK(at("inside", token) == 1);
+      }
+  CHECK(at("inside", 4) == 0);
+  CHECK(at("inside", token) == 0);
+  CHECK(at("z", 4) == -1);
+  CHECK(at("y", 4) == 2);
+  CHECK(at("x", 4) == 3);
+  CHECK(at("z", token) == 2);
+  CHECK(at("z", token + 23) == 3);
+}

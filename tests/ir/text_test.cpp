@@ -228,3 +228,48 @@ TEST_CASE("an empty text is the identity mod") {
   CHECK_FALSE(module->output(kScore));
   CHECK(print(*module).empty());
 }
+
+TEST_CASE("grids and coordinates read and print back unchanged, and count in the hash") {
+  const char kText[] = R"(scalar WIDTH: i32
+scalar TEXT: i32
+grid [128, @WIDTH]
+grid [#KV_LEN, 3, 4] before @TEXT
+%0 = coord i32 grid0.1, %q_idx !4
+%1 = coord i32 grid1.2, %kv_idx
+%2 = in_grid bool grid1, %kv_idx
+%3 = lt i32 %0, %1
+%4 = and bool %2, %3
+output mask(b, h, q_idx, kv_idx) -> %4
+)";
+  auto module = read(kText);
+  REQUIRE(module);
+  CHECK(print(*module) == kText);
+  REQUIRE(module->grids.size() == 2);
+  CHECK(module->grids[1].extents[0] == Grid::Number{Grid::Number::Kind::Dim, int64_t(BuiltinDim::KvLen)});
+  for (auto [from, to] : {std::pair("[128,", "[127,"), std::pair("before @TEXT", "before 7"), std::pair("grid1.2", "grid1.1"),
+                          std::pair("grid0.1", "grid0.0")}) {
+    std::string other = kText;
+    other.replace(other.find(from), std::string(from).size(), to);
+    auto changed = read(other);
+    INFO(other);
+    REQUIRE(changed);
+    CHECK(canonicalHash(*changed) != canonicalHash(*module));
+  }
+}
+
+TEST_CASE("grids that are wrong are refused") {
+  for (auto [text, message] :
+       {std::pair("grid []\n", "expected a number, @scalar or #DIM"), std::pair("grid [1, 2, 3, 4]\n", "too many axes"),
+        std::pair("grid [@n]\n", "expected the name of a scalar or a dim declared above"),
+        std::pair("grid [0]\n", "a grid has the number 0"), std::pair("grid [4] before -1\n", "a grid has the number -1"),
+        std::pair("scalar x: f32\ngrid [@x]\n", "a grid has a number of type f32"),
+        std::pair("grid [4]\ngrid [4]\n", "a grid is declared twice"),
+        std::pair("grid [4]\n%0 = coord i32 grid1.0, %q_idx\n", "expected an axis of a grid declared above: grid0.1"),
+        std::pair("grid [4]\n%0 = coord i32 grid0.1, %q_idx\n", "coord is of axis 1 of a grid of 1"),
+        std::pair("grid [4]\n%0 = coord i32 grid0, %q_idx\n", "expected an axis of a grid declared above: grid0.1"),
+        std::pair("grid [4]\n%0 = in_grid i32 grid0, %q_idx\n", "in_grid has type i32, not bool"),
+        std::pair("grid [4]\n%0 = coord i32 grid0.0, %score\n", "coord of a position of type f32")}) {
+    INFO(text);
+    CHECK(errorOf(text).message.find(message) != std::string::npos);
+  }
+}

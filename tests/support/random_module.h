@@ -206,6 +206,7 @@ private:
     case ir::TypeRule::Cast:
     case ir::TypeRule::Load: return true;
     case ir::TypeRule::Leaf:
+    case ir::TypeRule::Grid:
     case ir::TypeRule::Sum: return false;
     }
     return false;
