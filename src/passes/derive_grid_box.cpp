@@ -1,0 +1,374 @@
+// In: a module after the passes that keeps coordinates on grids. Out: where mask_mod says so, the box of keys that a
+// query sees, axis by axis: box_begin_0, box_end_0, ... as grid_box.h has it.
+//
+//   mask = abs(qy - ky) <= 6 & abs(qx - kx) <= 6
+//                                           =>   box_begin_0 = qy - 6, box_end_0 = qy + 7, box_begin_1 = qx - 6, ...
+//
+// This covers neighborhoods, clipped or moved inside at borders, windows of a grid (ky // 8 == qy // 8), causal axes,
+// dilation (ky % 2 == qy % 2), axes of which all is seen, and choices between them by head or by run-time scalars.
+// What is no box stays as box_rest: the box then holds all keys that may live.
+//
+// What mask_mod says of tokens on their grids is a conjunction. Each of its parts that asks for one coordinate of the key
+// alone is a condition on a column, with that coordinate as the column.
+#include "analysis/intervals.h"
+#include "ir/bindings.h"
+#include "ir/walk.h"
+#include "passes/column_span.h"
+#include "passes/grid_box.h"
+#include "passes/pass.h"
+#include "passes/pipeline.h"
+#include "passes/rebuild.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/DenseMap.h>
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/STLFunctionalExtras.h>
+
+#include <bit>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Node;
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+constexpr int kMaxHeadChoices = 2; // the values grow by a factor of two with each
+constexpr ir::ParamSet kOfRow = {ParamKind::B, ParamKind::H, ParamKind::QIdx};
+
+std::string outputName(const char* what, size_t axis) { return fmt::format("box_{}_{}", what, axis); }
+
+bool isPlaceOnGrid(const Node& node) { return ir::info(node.op).rule == ir::TypeRule::Grid; }
+
+/// The mask with values replaced by what they are taken to be, and the passes run again.
+Expected<ir::Module> assuming(const ir::Module& module, llvm::function_ref<std::optional<bool>(Value)> taken) {
+  ir::Module result = module.declarations();
+  const Value root = *module.output(ir::kMask);
+  const std::vector<bool> needed = ir::neededBy(module, root, [&](Value value) { return taken(value).has_value(); });
+  std::vector<Value> now(module.size());
+  for (uint32_t id = 0; id <= root.id; ++id) {
+    if (!needed[id]) continue;
+    Node node = module[{id}];
+    if (const std::optional<bool> known = taken({id})) {
+      now[id] = result.constBool(*known);
+      continue;
+    }
+    for (Value& operand : node.operands) operand = now[operand.id];
+    now[id] = keep(result, node);
+  }
+  result.setOutput(ir::kMask, now[root.id]);
+  std::vector<Pass> order;
+  for (const char* name : {"fold-constants", "simplify", "cse", "levels", "simplify", "cse", "dce"})
+    order.push_back(*findPass(name));
+  if (Status ok = runPasses(result, order, {}); !ok) return std::move(ok).error();
+  return result;
+}
+
+/// What the mask says of tokens of which is known whether they are on their grids.
+Expected<ir::Module> maskWhere(const ir::Module& module, const GridsUsed& grids, bool isQueryIn, bool isKeyIn) {
+  return assuming(module, [&](Value value) -> std::optional<bool> {
+    const Node& node = module[value];
+    if (node.op != Op::InGrid) return std::nullopt;
+    const unsigned grid = ir::GridAxis::of(node).grid;
+    if (grid == grids.queries && module.isParam(node.operands[0], ParamKind::QIdx)) return isQueryIn;
+    if (grid == grids.keys && module.isParam(node.operands[0], ParamKind::KvIdx)) return isKeyIn;
+    return std::nullopt;
+  });
+}
+
+/// Copies all nodes; their values in `into`, by Value::id.
+std::vector<Value> copyNodes(const ir::Module& from, ir::Module& into) {
+  std::vector<Value> now;
+  for (uint32_t id = 0; id < from.size(); ++id) {
+    Node node = from[{id}];
+    for (Value& operand : node.operands) operand = now[operand.id];
+    now.push_back(keep(into, node));
+  }
+  return now;
+}
+
+/// What a part of the mask asks of the key.
+struct Uses {
+  uint32_t axes = 0;    ///< a bit for each axis whose coordinate it asks for
+  bool others = false;  ///< anything else
+};
+
+/// A box, as values of one module.
+struct Found {
+  llvm::SmallVector<GridBox::Axis, 3> axes;
+  std::optional<Value> rest;
+};
+
+class BoxFinder {
+public:
+  BoxFinder(ir::Module& module, unsigned keys) : module(module), keys(keys), axes(module.grids[keys].extents.size()) {}
+
+  void run() {
+    collectParts(*module.output(ir::kMask));
+    for (Value part : parts)
+      if (!take(part)) rest.push_back(part);
+  }
+
+  /// What heads decide in the parts that are no box.
+  std::optional<Value> choice() const {
+    const std::vector<ir::Level> levels = ir::levels(module);
+    llvm::SmallVector<Value, 16> open(rest.begin(), rest.end());
+    std::vector<bool> seen(module.size(), false);
+    while (!open.empty()) {
+      const Value value = open.pop_back_val();
+      const Node& node = module[value];
+      if (seen[value.id] || node.type != Type::Bool || module.isConst(value)) continue;
+      seen[value.id] = true;
+      if (levels[value.id] <= ir::Level::Head && node.op != Op::Not) return value;
+      const bool isJoined = node.op == Op::And || node.op == Op::Or || node.op == Op::Xor || node.op == Op::Not ||
+                            node.op == Op::Select;
+      if (isJoined) open.append(node.operands.begin(), node.operands.end());
+    }
+    return std::nullopt;
+  }
+
+  /// The box, in a module of the same declarations.
+  Found copyInto(ir::Module& into) const {
+    const std::vector<Value> now = copyNodes(module, into);
+    const auto moved = [&](std::optional<Value> value) { return value ? std::optional(now[value->id]) : value; };
+    Found found;
+    for (const GridBox::Axis& axis : axes)
+      found.axes.push_back({moved(axis.begin), moved(axis.end), moved(axis.step), moved(axis.phase)});
+    for (Value part : rest)
+      found.rest = found.rest ? into.make(Op::And, Type::Bool, {*found.rest, now[part.id]}) : now[part.id];
+    return found;
+  }
+
+private:
+  void collectParts(Value root) {
+    llvm::SmallVector<Value, 16> open = {root};
+    while (!open.empty()) {
+      const Value value = open.pop_back_val();
+      const Node& node = module[value];
+      if (node.op == Op::And && node.type == Type::Bool)
+        open.append(node.operands.begin(), node.operands.end());
+      else if (!llvm::is_contained(parts, value) && !(module.isConst(value) && module.integer(value)))
+        parts.push_back(value);
+    }
+  }
+
+  Uses usesOf(Value root) const {
+    Uses uses;
+    const auto isEnd = [&](Value value) { return isKeyCoordinate(value); };
+    const std::vector<bool> needed = ir::neededBy(module, root, isEnd);
+    for (uint32_t id = 0; id <= root.id; ++id) {
+      if (!needed[id]) continue;
+      if (isKeyCoordinate({id}))
+        uses.axes |= 1u << ir::GridAxis::of(module[{id}]).axis;
+      else if (module[{id}].op == Op::Param && !kOfRow.contains(ParamKind(module[{id}].attr)))
+        uses.others = true;
+    }
+    return uses;
+  }
+
+  bool isKeyCoordinate(Value value) const {
+    const Node& node = module[value];
+    return node.op == Op::Coord && ir::GridAxis::of(node).grid == keys &&
+           module.isParam(node.operands[0], ParamKind::KvIdx);
+  }
+
+  /// Makes the part a bound of its axis; false where it is none.
+  bool take(Value part) {
+    const Uses uses = usesOf(part);
+    if (uses.others || std::popcount(uses.axes) > 1) return false;
+    const unsigned axis = uses.axes ? unsigned(std::countr_zero(uses.axes)) : 0;
+    return takeStep(part, axis) || takeSpan(part, axis);
+  }
+
+  /// The part with its coordinate of the key as the column. Coordinates of a token on the grid are no larger than its
+  /// position, so what the analyses know of kv_idx they know of these.
+  Value asColumn(Value root) {
+    const std::vector<bool> needed = ir::neededBy(module, root, [&](Value value) { return isKeyCoordinate(value); });
+    llvm::DenseMap<uint32_t, Value> now;
+    for (uint32_t id = 0; id <= root.id; ++id) {
+      if (!needed[id]) continue;
+      Node node = module[{id}];
+      if (isKeyCoordinate({id})) {
+        now[id] = module.param(ParamKind::KvIdx);
+        continue;
+      }
+      for (Value& operand : node.operands) operand = now.lookup(operand.id);
+      now[id] = keep(module, node);
+    }
+    return now.lookup(root.id);
+  }
+
+  bool takeSpan(Value part, unsigned axis) {
+    const std::optional<ColumnSpan> span = columnSpan(module, asColumn(part), RowConditions::Any);
+    if (!span) return false;
+    if (span->isAll) return true;
+    GridBox::Axis& box = axes[axis];
+    box.begin = box.begin ? module.make(Op::Max, Type::I32, {*box.begin, span->begin}) : span->begin;
+    box.end = box.end ? module.make(Op::Min, Type::I32, {*box.end, span->end}) : span->end;
+    return true;
+  }
+
+  /// (k + c) mod step == r: every step-th coordinate.
+  bool takeStep(Value part, unsigned axis) {
+    const Node node = module[part];
+    if (node.op != Op::Eq || axes[axis].step) return false;
+    const ir::Level column = ir::Level::Column;
+    const std::vector<ir::Level> levels = ir::levels(module);
+    const bool isFirst = levels[node.operands[0].id] == column;
+    const Value of = node.operands[isFirst ? 0 : 1], row = node.operands[isFirst ? 1 : 0];
+    if (levels[of.id] < column || levels[row.id] > ir::Level::Row || module[of].op != Op::Mod) return false;
+    const Value step = module[of].operands[1];
+    analysis::Intervals intervals(module);
+    if (module[of].type != Type::I32 || levels[step.id] > ir::Level::Head || intervals.range(step).lo < 1) return false;
+    // A remainder that no coordinate has would have to empty the box.
+    const bool isRemainder = intervals.range(row).within(0, intervals.range(step).lo - 1) ||
+                             (module[row].op == Op::Mod && module[row].operands[1] == step);
+    Value sum = module[of].operands[0], phase = row;
+    if (!isRemainder) return false;
+    while (!isKeyCoordinate(sum)) {
+      const Node at = module[sum];
+      if ((at.op != Op::Add && at.op != Op::Sub) || !intervals.isExact(sum)) return false;
+      const bool isKeyFirst = levels[at.operands[0].id] >= column;
+      if (at.op == Op::Sub && !isKeyFirst) return false;
+      const Value other = at.operands[isKeyFirst ? 1 : 0];
+      if (other.id >= levels.size() || levels[other.id] > ir::Level::Row) return false;
+      phase = module.make(at.op == Op::Add ? Op::Sub : Op::Add, Type::I32, {phase, other});
+      if (!intervals.isExact(phase)) return false;
+      sum = at.operands[isKeyFirst ? 0 : 1];
+    }
+    axes[axis].step = step;
+    axes[axis].phase = phase == row ? row : module.make(Op::Mod, Type::I32, {phase, step});
+    return true;
+  }
+
+  ir::Module& module;
+  const unsigned keys;
+  llvm::SmallVector<Value, 8> parts, rest;
+  llvm::SmallVector<GridBox::Axis, 3> axes;
+};
+
+/// The box that one of the two is.
+Found chosenBox(ir::Module& module, Value condition, const Found& yes, const Found& no) {
+  const auto number = [&](int64_t value) { return module.constInt(Type::I32, value); };
+  const auto either = [&](const std::optional<Value>& a, const std::optional<Value>& b, Value otherwise) {
+    const Value x = a.value_or(otherwise), y = b.value_or(otherwise);
+    return x == y ? x : module.make(Op::Select, Type::I32, {condition, x, y});
+  };
+  Found found;
+  for (size_t i = 0; i < yes.axes.size(); ++i) {
+    const GridBox::Axis &a = yes.axes[i], &b = no.axes[i];
+    GridBox::Axis axis;
+    if (a.begin || b.begin) axis.begin = either(a.begin, b.begin, number(0));
+    if (a.begin || b.begin) axis.end = either(a.end, b.end, number(ir::kMaxExtent));
+    if (a.step || b.step) axis.step = either(a.step, b.step, number(1));
+    if (a.step || b.step) axis.phase = either(a.phase, b.phase, number(0));
+    found.axes.push_back(axis);
+  }
+  if (!yes.rest && !no.rest) return found;
+  const Value always = module.constBool(true);
+  found.rest = module.make(Op::Select, Type::Bool, {condition, yes.rest.value_or(always), no.rest.value_or(always)});
+  return found;
+}
+
+/// The box that a mask describes; what heads decide is tried both ways where that alone keeps it from being one.
+Expected<Found> findBox(ir::Module mask, unsigned keys, ir::Module& into, int choicesLeft) {
+  const ir::Module given = mask;
+  BoxFinder finder(mask, keys);
+  finder.run();
+  const std::optional<Value> choice = choicesLeft > 0 ? finder.choice() : std::nullopt;
+  if (!choice) return finder.copyInto(into);
+  std::vector<Found> found;
+  for (bool holds : {true, false}) {
+    Expected<ir::Module> there = assuming(given, [&](Value value) {
+      return value == *choice ? std::optional(holds) : std::nullopt;
+    });
+    if (!there) return std::move(there).error();
+    Expected<Found> one = findBox(*std::move(there), keys, into, choicesLeft - 1);
+    if (!one) return one;
+    found.push_back(*std::move(one));
+  }
+  return chosenBox(into, copyNodes(given, into)[choice->id], found[0], found[1]);
+}
+
+/// Adds the box as outputs.
+void writeBox(const Found& found, ir::Module& module) {
+  for (size_t i = 0; i < found.axes.size(); ++i) {
+    const auto set = [&](const char* what, const std::optional<Value>& value) {
+      if (value) module.setOutput(outputName(what, i), kOfRow, *value);
+    };
+    set("begin", found.axes[i].begin);
+    set("end", found.axes[i].end);
+    set("step", found.axes[i].step);
+    set("phase", found.axes[i].phase);
+  }
+  if (found.rest) module.setOutput("box_rest", ir::kMask.params, *found.rest);
+}
+
+} // namespace
+
+GridsUsed gridsUsed(const ir::Module& module) {
+  GridsUsed used;
+  bool isOneQuery = true, isOneKey = true;
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    if (!needed[id] || !isPlaceOnGrid(node)) continue;
+    const unsigned grid = ir::GridAxis::of(node).grid;
+    const auto meet = [&](std::optional<unsigned>& known, bool& isOne) {
+      isOne = isOne && (!known || *known == grid);
+      known = grid;
+    };
+    if (module.isParam(node.operands[0], ParamKind::QIdx)) meet(used.queries, isOneQuery);
+    if (module.isParam(node.operands[0], ParamKind::KvIdx)) meet(used.keys, isOneKey);
+  }
+  if (!isOneQuery) used.queries.reset();
+  if (!isOneKey) used.keys.reset();
+  return used;
+}
+
+BesideGrid besideGrid(const ir::Module& module) {
+  const GridsUsed grids = gridsUsed(module);
+  const auto judge = [&](bool isQueryIn, bool isKeyIn) {
+    if (!module.output(ir::kMask)) return Beside::All;
+    const Expected<ir::Module> there = maskWhere(module, grids, isQueryIn, isKeyIn);
+    if (!there) return Beside::Asks;
+    const Value mask = *there->output(ir::kMask);
+    if (!there->isConst(mask)) return Beside::Asks;
+    return there->integer(mask) ? Beside::All : Beside::None;
+  };
+  return {judge(true, false), judge(false, true), judge(false, false)};
+}
+
+std::optional<GridBox> gridBox(const ir::Module& module) {
+  const GridsUsed grids = gridsUsed(module);
+  if (!grids.keys) return std::nullopt;
+  GridBox box{*grids.keys, grids.queries, {}, module.output("box_rest")};
+  bool found = false;
+  for (size_t axis = 0; axis < module.grids[*grids.keys].extents.size(); ++axis) {
+    const auto get = [&](const char* what) { return module.output(outputName(what, axis)); };
+    box.axes.push_back({get("begin"), get("end"), get("step"), get("phase")});
+    found = found || box.axes.back().begin || box.axes.back().step;
+  }
+  return found ? std::optional(box) : std::nullopt;
+}
+
+Status deriveGridBox(ir::Module& module, const PassContext&) {
+  const GridsUsed grids = gridsUsed(module);
+  if (!grids.keys || !module.output(ir::kMask) || gridBox(module)) return {};
+  Expected<ir::Module> inside = maskWhere(module, grids, true, true);
+  if (!inside) return std::move(inside).error();
+  ir::Module with = module;
+  const Expected<Found> found = findBox(*std::move(inside), *grids.keys, with, kMaxHeadChoices);
+  if (!found) return found.error();
+  if (llvm::none_of(found->axes, [](const GridBox::Axis& axis) { return axis.begin || axis.step; })) return {};
+  writeBox(*found, with);
+  std::vector<Pass> order;
+  for (const char* name : {"simplify", "cse", "dce"}) order.push_back(*findPass(name));
+  if (Status ok = runPasses(with, order, {}); !ok) return ok;
+  module = std::move(with);
+  return {};
+}
+
+} // namespace attnc::passes
