@@ -9,9 +9,9 @@ namespace attnc::dsl {
 
 namespace {
 
-llvm::SmallVector<llvm::ArrayRef<Builtin>, 7> tables() {
+llvm::SmallVector<llvm::ArrayRef<Builtin>, 8> tables() {
   return {pythonBuiltins(), objectBuiltins(), floatBuiltins(), operatorBuiltins(),
-          numberBuiltins(), arrayBuiltins(),  viewBuiltins()};
+          numberBuiltins(), arrayBuiltins(),  viewBuiltins(),    gridBuiltins()};
 }
 
 struct DTypeName {

@@ -21,6 +21,8 @@ enum Where : unsigned {
   kAnything = 512,    ///< called with what cannot be evaluated, too
   kDictMethod = 1024, ///< x.name() of dicts
   kIgnored = 4096,    ///< of objects whose class is made from one of another module
+  kAttnc = 8192,      ///< attnc.name
+  kGridMethod = 16384, ///< x.name() of grids
   kGym = 2048,        ///< attn_gym.masks.name, attn_gym.utils.name
 };
 
@@ -57,6 +59,7 @@ llvm::ArrayRef<Builtin> operatorBuiltins();
 llvm::ArrayRef<Builtin> numberBuiltins();
 llvm::ArrayRef<Builtin> arrayBuiltins();
 llvm::ArrayRef<Builtin> viewBuiltins();
+llvm::ArrayRef<Builtin> gridBuiltins();
 
 /// An argument that has to be one number, known or traced.
 Object argument(Tracer& tracer, const Bound& bound, size_t i);

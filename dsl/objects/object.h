@@ -57,6 +57,10 @@ struct DTypeObject {
 struct TypeInfo {
   NumberType type;
 };
+/// grid(...), by its index in Module::grids.
+struct GridObject {
+  unsigned number = 0;
+};
 /// Something that a mod may name (in annotations, say) but not use: torch.Tensor, typing.Optional.
 struct Opaque {
   llvm::StringRef name;
@@ -70,7 +74,7 @@ class Object {
 public:
   using Storage = std::variant<NoneObject, bool, int64_t, double, const Str*, Sequence*, const RangeObject*,
                                const SliceObject*, EllipsisObject, const Function*, const Partial*, const Builtin*,
-                               const Method*, const MaskList*, Namespace, DTypeObject, TypeInfo, Opaque, const Array*,
+                               const Method*, const MaskList*, Namespace, DTypeObject, TypeInfo, GridObject, Opaque, const Array*,
                                const Tensor*, ir::Value, const Deferred*, Dict*, Class*, Instance*, const Descriptor*>;
 
   Object() = default;

@@ -29,6 +29,7 @@ constexpr PythonModule kPythonModules[] = {
     {"typing", 0},
     {"__future__", 0},
     {"numpy", 0},
+    {"attnc", kAttnc},
     {"attn_gym", 0},
     {"attn_gym.masks", kGym},
     {"attn_gym.masks.causal", kGym},
@@ -125,6 +126,7 @@ std::optional<Object> Tracer::lookupBuiltin(llvm::StringRef name) {
   if (const Builtin* builtin = findBuiltin(name, kPython)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kTorch)) return builtin;
   if (const Builtin* builtin = findBuiltin(name, kFlex)) return builtin;
+  if (const Builtin* builtin = findBuiltin(name, kAttnc)) return builtin;
   if (auto value = constant(name)) return value;
   if (auto type = findBareDType(name)) return DTypeObject{*type};
   if (const Builtin* builtin = findBuiltin(name, kFunctools)) return builtin;
@@ -173,6 +175,7 @@ Object Tracer::attribute(Object base, llvm::StringRef name) {
   if (base.isNumber() || base.isArrayLike()) places = kMethod;
   if (base.is<Sequence*>() && base.as<Sequence*>()->isList) places = kListMethod;
   if (base.is<Dict*>()) places = kDictMethod;
+  if (base.is<GridObject>()) places = kGridMethod;
   if (base.isCallable() && name == "mask_mod") return base; // of what create_block_mask() gives
   if (base.isCallable() && (name == "__name__" || name == "__qualname__" || name == "__doc__"))
     return makeStr("function");

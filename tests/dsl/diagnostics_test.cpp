@@ -41,6 +41,27 @@ std::string score(const std::string& expression) {
 
 const std::string kDeclarations = "t: f32[H, 4]; n: int; e: f32[4]\n"s;
 
+std::string manyGrids(int count) {
+  std::string text;
+  for (int i = 1; i <= count; ++i) text += "g" + std::to_string(i) + " = grid(" + std::to_string(i) + ")\n";
+  return text + "g" + std::to_string(count) + ".contains(q_idx)";
+}
+
+std::vector<Case> grids() {
+  return {
+      {"grid-axes at 1:1", "grid().contains(q_idx)"},
+      {"grid-axes at 1:1", "grid(2, 2, 2, 2).contains(q_idx)"},
+      {"grid-number at 1:1", "grid(2.5).contains(q_idx)"},
+      {"grid-number at 1:1", "grid(q_idx).contains(q_idx)"},
+      {"grid-number at 2:1", "n: int\ngrid(n // 2).contains(q_idx)"},
+      {"grid-number at 2:1", "x: float\ngrid(x).contains(q_idx)"},
+      {"grid-range at 1:1", "grid(4, 0).contains(q_idx)"},
+      {"grid-range at 1:1", "grid(4, before=-1).contains(q_idx)"},
+      {"too-many-grids at 17:7", manyGrids(17)},
+      {"bad-argument at 1:1", "grid(4).contains(0.5)"},
+  };
+}
+
 std::vector<Case> bytesAndTokens() {
   return {
       {"text-too-long at 1:1", repeat("#", dsl::kMaxTextBytes + 1)},
@@ -219,7 +240,7 @@ std::vector<Case> limits() {
 
 std::vector<Case> allCases() {
   std::vector<Case> cases;
-  for (auto part : {bytesAndTokens, syntax, namesAndCaptures, values, tensorsAndArrays, callsAndMods, limits})
+  for (auto part : {bytesAndTokens, syntax, namesAndCaptures, values, tensorsAndArrays, callsAndMods, grids, limits})
     for (Case& one : part()) cases.push_back(std::move(one));
   return cases;
 }

@@ -10,12 +10,29 @@ REQUEST: {"text", "defines": {name: literal}, "dims": {name: int}, "captures": {
 """
 import ast
 import functools
+import importlib.util
 import json
 import math
+import pathlib
 import sys
+import types
 
 sys.dont_write_bytecode = True
 from torch_stub import T, flex, fold_and, fold_or, torch
+
+
+def attnc_module():
+    """`attnc` without its library: what mods take from it."""
+    path = pathlib.Path(__file__).parents[2] / "tools/python/attnc/grid.py"
+    spec = importlib.util.spec_from_file_location("attnc_grid", path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    attnc = types.ModuleType("attnc")
+    attnc.grid = made.grid
+    return attnc
+
+
+sys.modules["attnc"] = attnc_module()
 
 
 class Annotation:
@@ -83,6 +100,7 @@ def environment(request):
                                                           "clamp", "inf", "nan", "pi")})
     names.update({"torch": torch, "F": torch.nn.functional, "math": math, "functools": functools,
                   "partial": functools.partial, "float32": torch.float32, "int32": torch.int32})
+    names["grid"] = sys.modules["attnc"].grid
     for name, capture in request["captures"].items():
         names[name] = capture["value"] if "value" in capture else T(capture["data"], capture["shape"])
     names["bool"] = type("bool", (), {"__new__": lambda cls, x=False: x.bool() if isinstance(x, T) else bool(x),

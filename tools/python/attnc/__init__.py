@@ -8,6 +8,7 @@
 
 from .attention import attention
 from .errors import ArgumentError, Error, InternalError, ModError, RunError
+from .grid import grid
 from .mod import CapturedValue, Mod
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ModError",
     "RunError",
     "attention",
+    "grid",
     "version",
 ]
 
