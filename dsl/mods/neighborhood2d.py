@@ -1,17 +1,43 @@
 """2-D neighborhood attention: pixels of a HEIGHT x WIDTH image see a window around them, moved inside at the border.
 
-NATTEN (Hassani et al. 2023, https://arxiv.org/abs/2204.07143); the image is row-major.
+NATTEN: Hassani et al. 2023, https://arxiv.org/abs/2204.07143; dilation https://arxiv.org/abs/2209.15001; stride
+https://arxiv.org/abs/2504.16922. Along each axis, with the tokens whose index is the same modulo the dilation counted
+anew, query i of n sees the keys from start to start + window - 1:
+
+    leader = min(i // stride * stride + stride // 2, n - 1)
+    start = min(max(leader - window // 2, 0), n - window)
+
+and, where the axis is causal, those from max(leader - window + 1, 0) to i, leader = min((i // stride + 1) * stride, n) - 1.
 """
 
-WIDTH = 128
+from attnc import grid
+
 HEIGHT = 128
-WINDOW = (13, 13)  # rows, columns; odd
+WIDTH = 128
+WINDOW = (13, 13)  # rows, columns; WINDOW * DILATION is at most the extent
+DILATION = (1, 1)
+STRIDE = (1, 1)  # queries that share a window
+CAUSAL = (False, False)
+image = grid(HEIGHT, WIDTH)
+
+
+def sees(q, kv, extent, window, dilation, stride, causal):
+    together = True
+    if dilation > 1:
+        together = q % dilation == kv % dilation
+        extent = (extent - q % dilation + dilation - 1) // dilation
+        q, kv = q // dilation, kv // dilation
+    leader = q
+    if stride > 1:
+        leader = min(q // stride * stride + (stride - 1 if causal else stride // 2), extent - 1)
+    if causal:
+        return together & (kv >= max(leader - (window - 1), 0)) & (kv <= q)
+    start = min(max(leader - window // 2, 0), extent - window)
+    return together & (kv >= start) & (kv < start + window)
 
 
 def mask_mod(b, h, q_idx, kv_idx):
-    rows, columns = WINDOW[0] // 2, WINDOW[1] // 2
-    q_row, q_column = q_idx // WIDTH, q_idx % WIDTH
-    kv_row, kv_column = kv_idx // WIDTH, kv_idx % WIDTH
-    center_row = q_row.clamp(rows, HEIGHT - 1 - rows)
-    center_column = q_column.clamp(columns, WIDTH - 1 - columns)
-    return ((center_row - kv_row).abs() <= rows) & ((center_column - kv_column).abs() <= columns)
+    q, kv = image.coords(q_idx), image.coords(kv_idx)
+    rows = sees(q[0], kv[0], HEIGHT, WINDOW[0], DILATION[0], STRIDE[0], CAUSAL[0])
+    columns = sees(q[1], kv[1], WIDTH, WINDOW[1], DILATION[1], STRIDE[1], CAUSAL[1])
+    return rows & columns

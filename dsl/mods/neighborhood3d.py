@@ -1,22 +1,45 @@
-"""3-D neighborhood attention: tokens of a video of FRAMES x HEIGHT x WIDTH see a window around them, moved inside at
-the border (NATTEN, Hassani et al. 2023, https://arxiv.org/abs/2204.07143); frames are row-major, one behind the
-other.
+"""3-D neighborhood attention: tokens of a video see a window around them, moved inside at the border; causal in time.
+
+NATTEN: Hassani et al. 2023, https://arxiv.org/abs/2204.07143; dilation https://arxiv.org/abs/2209.15001; stride
+https://arxiv.org/abs/2504.16922. Along each axis, with the tokens whose index is the same modulo the dilation counted
+anew, query i of n sees the keys from start to start + window - 1:
+
+    leader = min(i // stride * stride + stride // 2, n - 1)
+    start = min(max(leader - window // 2, 0), n - window)
+
+and, where the axis is causal, those from max(leader - window + 1, 0) to i, leader = min((i // stride + 1) * stride, n) - 1.
 """
+
+from attnc import grid
 
 FRAMES = 16
 HEIGHT = 32
 WIDTH = 32
-WINDOW = (5, 9, 9)  # frames, rows, columns; odd
+WINDOW = (4, 9, 9)  # frames, rows, columns; WINDOW * DILATION is at most the extent
+DILATION = (1, 1, 1)
+STRIDE = (1, 1, 1)  # queries that share a window
+CAUSAL = (True, False, False)
+video = grid(FRAMES, HEIGHT, WIDTH)
 
 
-def near(q, kv, extent, window):
-    half = window // 2
-    return (q.clamp(half, extent - 1 - half) - kv).abs() <= half
+def sees(q, kv, extent, window, dilation, stride, causal):
+    together = True
+    if dilation > 1:
+        together = q % dilation == kv % dilation
+        extent = (extent - q % dilation + dilation - 1) // dilation
+        q, kv = q // dilation, kv // dilation
+    leader = q
+    if stride > 1:
+        leader = min(q // stride * stride + (stride - 1 if causal else stride // 2), extent - 1)
+    if causal:
+        return together & (kv >= max(leader - (window - 1), 0)) & (kv <= q)
+    start = min(max(leader - window // 2, 0), extent - window)
+    return together & (kv >= start) & (kv < start + window)
 
 
 def mask_mod(b, h, q_idx, kv_idx):
-    area = HEIGHT * WIDTH
-    frames = near(q_idx // area, kv_idx // area, FRAMES, WINDOW[0])
-    rows = near(q_idx % area // WIDTH, kv_idx % area // WIDTH, HEIGHT, WINDOW[1])
-    columns = near(q_idx % WIDTH, kv_idx % WIDTH, WIDTH, WINDOW[2])
-    return frames & rows & columns
+    q, kv = video.coords(q_idx), video.coords(kv_idx)
+    seen = True
+    for axis, extent in enumerate((FRAMES, HEIGHT, WIDTH)):
+        seen = seen & sees(q[axis], kv[axis], extent, WINDOW[axis], DILATION[axis], STRIDE[axis], CAUSAL[axis])
+    return seen
