@@ -1,5 +1,6 @@
 // `attnc check`: what is wrong with a mod, or else what attnc understood: functions, captures, levels, gathers.
 #include "commands.h"
+#include "grid_text.h"
 #include "json_report.h"
 #include "language.h"
 #include "mod_text.h"
@@ -96,9 +97,11 @@ int runCheck(const CheckOptions& options) {
   }
   auto note = gradients(*mod);
   if (!note) return report(note.error());
+  auto grids = gridsText(*mod);
+  if (!grids) return report(grids.error());
   std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + masksText(*mod) +
                      capturesText(*mod) + operationsText(module);
-  text += conditions(module) + gathers(module) + *note + fmt::format("hash        {}\n", mod->hash());
+  text += conditions(module) + gathers(module) + *grids + *note + fmt::format("hash        {}\n", mod->hash());
   auto status = printResult(text);
   return status ? kDone : report(status.error());
 }

@@ -17,29 +17,6 @@ using ir::Op;
 
 constexpr size_t kExpressionWidth = 44;
 
-/// How an operation of two operands is written between them; nullptr for those that are written as functions.
-const char* infix(Op op) {
-  switch (op) {
-  case Op::Add: return "+";
-  case Op::Sub: return "-";
-  case Op::Mul: return "*";
-  case Op::Div: return "/";
-  case Op::FloorDiv: return "//";
-  case Op::Mod: return "%";
-  case Op::And: return "&";
-  case Op::Or: return "|";
-  case Op::Xor: return "^";
-  case Op::Shl: return "<<";
-  case Op::Shr: return ">>";
-  case Op::Eq: return "==";
-  case Op::Ne: return "!=";
-  case Op::Lt: return "<";
-  case Op::Le: return "<=";
-  case Op::Pow: return "**";
-  default: return nullptr;
-  }
-}
-
 /// Values of one element, and expressions for them.
 class Journey {
 public:
@@ -143,6 +120,8 @@ private:
     case Op::Not: return "~" + operands[0];
     case Op::Select: return fmt::format("where({})", fmt::join(operands, ", "));
     case Op::Load: return fmt::format("{}[{}]", module.tensors[size_t(node.attr)].name, fmt::join(operands, ", "));
+    case Op::Coord: return fmt::format("coords({})[{}]", operands[0], ir::GridAxis::of(node).axis);
+    case Op::InGrid: return fmt::format("contains({})", operands[0]);
     case Op::Sum:
       return fmt::format("sum({}, i{} < {})", operands[0], ir::Loop::of(node).id, ir::Loop::of(node).count);
     case Op::Cast: return fmt::format("{}({})", node.type == ir::Type::Bool ? "bool" : "int", operands[0]);
@@ -173,6 +152,28 @@ private:
 };
 
 } // namespace
+
+const char* infix(ir::Op op) {
+  switch (op) {
+  case ir::Op::Add: return "+";
+  case ir::Op::Sub: return "-";
+  case ir::Op::Mul: return "*";
+  case ir::Op::Div: return "/";
+  case ir::Op::FloorDiv: return "//";
+  case ir::Op::Mod: return "%";
+  case ir::Op::And: return "&";
+  case ir::Op::Or: return "|";
+  case ir::Op::Xor: return "^";
+  case ir::Op::Shl: return "<<";
+  case ir::Op::Shr: return ">>";
+  case ir::Op::Eq: return "==";
+  case ir::Op::Ne: return "!=";
+  case ir::Op::Lt: return "<";
+  case ir::Op::Le: return "<=";
+  case ir::Op::Pow: return "**";
+  default: return nullptr;
+  }
+}
 
 std::string valueText(ir::Type type, ir::Number number) {
   switch (type) {

@@ -16,6 +16,9 @@ struct ScorePlace {
   float score = 0; ///< that score_mod is given
 };
 
+/// How an operation of two operands is written between them; null for those that are written as functions.
+const char* infix(ir::Op op);
+
 /// A value as Python writes it: True, 7, 0.5.
 std::string valueText(ir::Type type, ir::Number number);
 

@@ -1,0 +1,156 @@
+#include "grid_text.h"
+
+#include "journey.h"
+
+#include "api/mod_impl.h"
+#include "ir/walk.h"
+#include "passes/grid_box.h"
+#include "passes/pipeline.h"
+
+#include <fmt/format.h>
+
+namespace attnc::cli {
+namespace {
+
+using ir::Op;
+
+constexpr int kDepth = 10; // of an expression that is written out
+
+std::string numberText(const ir::Module& module, const ir::Grid::Number& number) {
+  switch (number.kind) {
+  case ir::Grid::Number::Kind::Constant: break;
+  case ir::Grid::Number::Kind::Scalar: return module.scalars[size_t(number.value)].name;
+  case ir::Grid::Number::Kind::Dim: return module.dims[size_t(number.value)];
+  }
+  return fmt::to_string(number.value);
+}
+
+/// "128 x WIDTH behind 77 tokens"
+std::string gridText(const ir::Module& module, const ir::Grid& grid) {
+  std::string text;
+  for (const ir::Grid::Number& extent : grid.extents)
+    text += fmt::format("{}{}", text.empty() ? "" : " x ", numberText(module, extent));
+  if (grid.before == ir::Grid::Number()) return text;
+  return text + fmt::format(" behind {} tokens", numberText(module, grid.before));
+}
+
+/// "y", of a grid of two axes or more.
+const char* axisName(const ir::Module& module, const ir::GridAxis& at) {
+  constexpr const char* kNames[] = {"z", "y", "x"};
+  return kNames[at.axis + ir::kMaxGridAxes - module.grids[at.grid].extents.size()];
+}
+
+/// An expression of the coordinates of q_idx, which are qx, qy, qz.
+std::string expressionText(const ir::Module& module, ir::Value value, int depth = kDepth, bool isOuter = true) {
+  const ir::Node& node = module[value];
+  if (ir::isLeaf(node)) {
+    switch (ir::leafOf(node)) {
+    case ir::Leaf::Const:
+      return node.type == ir::Type::F32
+                 ? fmt::format("{}", module.f32(value))
+                 : valueText(node.type, {.integer = module.integer(value)});
+    case ir::Leaf::Param: return ir::name(ir::ParamKind(node.attr));
+    case ir::Leaf::Scalar: return module.scalars[size_t(node.attr)].name;
+    case ir::Leaf::Dim: return module.dims[size_t(node.attr)];
+    case ir::Leaf::Iter: return fmt::format("i{}", ir::Loop::of(node).id);
+    }
+  }
+  if (node.op == Op::Coord && ir::isLeaf(module[node.operands[0]]))
+    return fmt::format("{}{}", module.isParam(node.operands[0], ir::ParamKind::QIdx) ? "q" : "k",
+                       axisName(module, ir::GridAxis::of(node)));
+  if (depth == 0) return "...";
+  const char* sign = infix(node.op);
+  std::vector<std::string> operands;
+  for (ir::Value operand : node.operands) operands.push_back(expressionText(module, operand, depth - 1, !sign));
+  if (sign == std::string("+") && module.isConst(node.operands[1]) && module.integer(node.operands[1]) < 0) {
+    sign = "-";
+    operands[1] = operands[1].substr(1);
+  }
+  if (sign) {
+    const std::string text = fmt::format("{} {} {}", operands[0], sign, operands[1]);
+    return isOuter ? text : "(" + text + ")";
+  }
+  if (node.op == Op::Load)
+    return fmt::format("{}[{}]", module.tensors[size_t(node.attr)].name, fmt::join(operands, ", "));
+  const char* name = node.op == Op::Select ? "where" : ir::info(node.op).text;
+  return fmt::format("{}({})", name, fmt::join(operands, ", "));
+}
+
+std::string axisText(const ir::Module& module, const passes::GridBox::Axis& axis, const std::string& extent) {
+  const auto text = [&](ir::Value value) { return expressionText(module, value); };
+  const auto isNumber = [&](ir::Value value, int64_t number) {
+    return module.isConst(value) && module.integer(value) == number;
+  };
+  std::string result = "all";
+  if (axis.begin)
+    result = fmt::format("{} to before {}", isNumber(*axis.begin, 0) ? "0" : text(*axis.begin),
+                         isNumber(*axis.end, ir::kMaxExtent) ? extent : text(*axis.end));
+  if (axis.step) result += fmt::format(", those that are {} modulo {}", text(*axis.phase), text(*axis.step));
+  return result;
+}
+
+const char* besideText(passes::Beside beside) {
+  switch (beside) {
+  case passes::Beside::None: return "no";
+  case passes::Beside::All: return "all";
+  case passes::Beside::Asks: break;
+  }
+  return "some";
+}
+
+std::string boxText(const ir::Module& module, const passes::GridsUsed& used) {
+  const std::optional<passes::GridBox> box = passes::gridBox(module);
+  if (!module.output(ir::kMask)) return "box         there is no mask_mod: a query sees all keys\n";
+  if (!used.keys) return "box         mask_mod does not ask for coordinates of kv_idx on one grid\n";
+  if (!box) return "box         none: mask_mod is no box of keys\n";
+  std::string text = box->rest ? "box         mask_mod lies in a box of keys per query, and asks for more\n"
+                               : "box         mask_mod is a box of keys per query\n";
+  for (unsigned axis = 0; axis < box->axes.size(); ++axis)
+    text += fmt::format("            k{}: {}\n", axisName(module, {box->keys, axis}),
+                        axisText(module, box->axes[axis], numberText(module, module.grids[box->keys].extents[axis])));
+  const bool asksBeside = ir::uses(module, Op::InGrid) || !(module.grids[box->keys].before == ir::Grid::Number());
+  if (!asksBeside) return text;
+  const passes::BesideGrid beside = passes::besideGrid(module);
+  return text + fmt::format("            on the grid, a query sees {} keys beside it; beside it, {} keys on it and {} beside it\n",
+                            besideText(beside.key), besideText(beside.query), besideText(beside.both));
+}
+
+/// The line for a mod that unravels positions by `// W` and `% W`; empty for others.
+std::string hintText(const ir::Module& module) {
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  const auto isPosition = [&](ir::Value value) {
+    return module.isParam(value, ir::ParamKind::QIdx) || module.isParam(value, ir::ParamKind::KvIdx);
+  };
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const ir::Node& row = module[{id}];
+    if (!needed[id] || row.op != Op::FloorDiv || !isPosition(row.operands[0])) continue;
+    for (uint32_t other = 0; other < module.size(); ++other) {
+      const ir::Node& column = module[{other}];
+      if (!needed[other] || column.op != Op::Mod || column.operands != row.operands) continue;
+      const std::string width = expressionText(module, row.operands[1]);
+      return fmt::format("grid        none is declared, but positions are taken apart by // {0} and % {0}: with\n"
+                         "            image = grid(HEIGHT, {0}) and y, x = image.coords(q_idx) attnc sees boxes\n",
+                         width);
+    }
+  }
+  return "";
+}
+
+} // namespace
+
+Expected<std::string> gridsText(const Mod& mod) {
+  if (tracedModule(mod).grids.empty()) return hintText(mod.module());
+  ir::Module module = tracedModule(mod);
+  if (auto status = passes::runPipeline(module, {.keepsGrids = true}); !status) return status.error();
+  const passes::GridsUsed used = passes::gridsUsed(module);
+  if (auto status = passes::deriveGridBox(module, {}); !status) return status.error();
+  std::string text;
+  for (unsigned i = 0; i < module.grids.size(); ++i) {
+    const bool ofQueries = used.queries == i, ofKeys = used.keys == i;
+    const char* whose = ofQueries && ofKeys ? ": queries and keys" : ofQueries ? ": queries" : ofKeys ? ": keys" : "";
+    text += fmt::format("{:12}{}{}\n", text.empty() ? "grid" : "", gridText(module, module.grids[i]), whose);
+  }
+  return text + boxText(module, used);
+}
+
+} // namespace attnc::cli
