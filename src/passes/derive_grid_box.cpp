@@ -216,7 +216,7 @@ private:
     if (node.op != Op::Eq || axes[axis].step) return false;
     const ir::Level column = ir::Level::Column;
     const std::vector<ir::Level> levels = ir::levels(module);
-    const bool isFirst = levels[node.operands[0].id] == column;
+    const bool isFirst = levels[node.operands[0].id] >= column;
     const Value of = node.operands[isFirst ? 0 : 1], row = node.operands[isFirst ? 1 : 0];
     if (levels[of.id] < column || levels[row.id] > ir::Level::Row || module[of].op != Op::Mod) return false;
     const Value step = module[of].operands[1];

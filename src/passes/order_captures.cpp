@@ -65,6 +65,14 @@ Status orderCaptures(ir::Module& module, const PassContext&) {
   std::vector<bool> seen(module.size(), false);
   for (const ir::Output& output : module.outputs()) visit(module, output.value, seen, tensors, scalars, dims, grids);
   grids.meetAll();
+  const auto meetNumber = [&](const ir::Grid::Number& number) {
+    if (number.kind == ir::Grid::Number::Kind::Scalar) scalars.meet(number.value);
+    if (number.kind == ir::Grid::Number::Kind::Dim) dims.meet(number.value);
+  };
+  for (int64_t grid : grids.byPlace) {
+    for (const ir::Grid::Number& extent : module.grids[grid].extents) meetNumber(extent);
+    meetNumber(module.grids[grid].before);
+  }
   tensors.meetAll();
   scalars.meetAll();
   for (int64_t tensor : tensors.byPlace)

@@ -153,7 +153,7 @@ TEST_CASE("reading errors say where they are and what was expected") {
       {"output mask(b h) -> true", 1, 15, "expected ')'"},
       {"output mask -> true", 1, 13, "expected '('"},
       {"output -> true", 1, 8, "expected a name"},
-      {"mask_mod -> true", 1, 1, "expected source, dim, tensor, scalar, output"},
+      {"mask_mod -> true", 1, 1, "expected source, dim, tensor, scalar, grid, output"},
       {"%0 = isnan f32 %score\noutput mask(b, h, q_idx, kv_idx) -> %0", 2, 1, "output mask depends on score"},
       {"output mask(b, h, q_idx, kv_idx) -> true false", 1, 42, "expected the end of the line"},
       {"dim N", 1, 1, "dim N is the extent of no tensor"},

@@ -62,7 +62,7 @@ std::string expressionText(const ir::Module& module, ir::Value value, int depth 
   const char* sign = infix(node.op);
   std::vector<std::string> operands;
   for (ir::Value operand : node.operands) operands.push_back(expressionText(module, operand, depth - 1, !sign));
-  if (sign == std::string("+") && module.isConst(node.operands[1]) && module.integer(node.operands[1]) < 0) {
+  if (node.op == Op::Add && module.isConst(node.operands[1]) && module.integer(node.operands[1]) < 0) {
     sign = "-";
     operands[1] = operands[1].substr(1);
   }
