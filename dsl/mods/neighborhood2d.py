@@ -7,7 +7,9 @@ anew, query i of n sees the keys from start to start + window - 1:
     leader = min(i // stride * stride + stride // 2, n - 1)
     start = min(max(leader - window // 2, 0), n - window)
 
-and, where the axis is causal, those from max(leader - window + 1, 0) to i, leader = min((i // stride + 1) * stride, n) - 1.
+and, where the axis is causal, the keys up to i from max(leader - window + 1, 0) on, with the last of its stride as leader:
+
+    leader = min(i // stride * stride + stride - 1, n - 1)
 """
 
 from attnc import grid

@@ -1,4 +1,4 @@
-"""3-D neighborhood attention: tokens of a video see a window around them, moved inside at the border; causal in time.
+"""3-D neighborhood attention: tokens of a video see a window around them, moved inside at the border.
 
 NATTEN: Hassani et al. 2023, https://arxiv.org/abs/2204.07143; dilation https://arxiv.org/abs/2209.15001; stride
 https://arxiv.org/abs/2504.16922. Along each axis, with the tokens whose index is the same modulo the dilation counted
@@ -7,7 +7,9 @@ anew, query i of n sees the keys from start to start + window - 1:
     leader = min(i // stride * stride + stride // 2, n - 1)
     start = min(max(leader - window // 2, 0), n - window)
 
-and, where the axis is causal, those from max(leader - window + 1, 0) to i, leader = min((i // stride + 1) * stride, n) - 1.
+and, where the axis is causal, the keys up to i from max(leader - window + 1, 0) on, with the last of its stride as leader:
+
+    leader = min(i // stride * stride + stride - 1, n - 1)
 """
 
 from attnc import grid
@@ -15,10 +17,10 @@ from attnc import grid
 FRAMES = 16
 HEIGHT = 32
 WIDTH = 32
-WINDOW = (4, 9, 9)  # frames, rows, columns; WINDOW * DILATION is at most the extent
+WINDOW = (5, 9, 9)  # frames, rows, columns; WINDOW * DILATION is at most the extent
 DILATION = (1, 1, 1)
 STRIDE = (1, 1, 1)  # queries that share a window
-CAUSAL = (True, False, False)
+CAUSAL = (False, False, False)
 video = grid(FRAMES, HEIGHT, WIDTH)
 
 

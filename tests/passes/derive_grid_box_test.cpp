@@ -22,8 +22,9 @@ using test::derivedBy;
 
 namespace {
 
-ir::Module gridModule(const std::string& text, const std::map<std::string, std::string>& defines = {}) {
-  auto module = dsl::trace(text, {.name = "grid.py", .defines = defines});
+ir::Module gridModule(const std::string& text, const std::map<std::string, std::string>& defines = {},
+                      const std::vector<std::string>& captures = {}) {
+  auto module = dsl::trace(text, {.name = "grid.py", .defines = defines, .captures = captures});
   if (!module) FAIL(module.error().message);
   if (Status ok = passes::runPipeline(*module, {.verify = true, .keepsGrids = true}); !ok) FAIL(ok.error().message);
   return std::move(*module);
@@ -178,10 +179,10 @@ TEST_CASE("what is no box is left beside one", "[grid_box]") {
   }
   // Keys of two grids.
   CHECK_FALSE(passes::gridBox(derivedBy(
-      "derive-grid-box", gridModule("a = grid(4, 5)\nb = grid(5, 4)\n"
+      "derive-grid-box", gridModule("one = grid(4, 5)\nother = grid(5, 4)\n"
                                     "def mask_mod(b, h, q_idx, kv_idx):\n"
-                                    "  same = b.coords(kv_idx)[0] == a.coords(q_idx)[0]\n"
-                                    "  return (a.coords(kv_idx)[0] == 1) & same\n"))));
+                                    "  same = other.coords(kv_idx)[0] == one.coords(q_idx)[0]\n"
+                                    "  return (one.coords(kv_idx)[0] == 1) & same\n"))));
 }
 
 TEST_CASE("grids of queries and of keys may differ", "[grid_box]") {
@@ -211,6 +212,72 @@ TEST_CASE("the mods of the library on grids have exact boxes", "[grid_box]") {
   checkLibrary("sparse_video", {{"FRAMES", "3"}, {"HEIGHT", "5"}, {"WIDTH", "4"}, {"TEXT", "6"}, {"NEAR_PIXELS", "1"}},
                {.qHeads = 2, .kvHeads = 2, .qLen = 66, .kvLen = 66});
   checkLibrary("joint_image", {{"HEIGHT", "7"}, {"WIDTH", "8"}, {"TEXT", "5"}, {"WINDOW", "3"}}, {.qLen = 61, .kvLen = 61});
+}
+
+TEST_CASE("extents of the launch have the boxes that constants have", "[grid_box]") {
+  struct Given {
+    const char* name;
+    std::map<std::string, std::string> defines;
+    std::vector<std::vector<int64_t>> extents;
+  };
+  const Given all[] = {
+      {"neighborhood2d", {{"WINDOW", "(3, 4)"}}, {{9, 7}, {3, 4}, {5, 12}}},
+      {"neighborhood2d", {{"WINDOW", "(3, 2)"}, {"DILATION", "(2, 3)"}}, {{9, 7}, {6, 6}}},
+      {"neighborhood2d", {{"WINDOW", "(5, 3)"}, {"STRIDE", "(2, 4)"}, {"CAUSAL", "(False, True)"}}, {{9, 7}, {5, 10}}},
+      {"neighborhood3d", {{"WINDOW", "(3, 4, 4)"}, {"STRIDE", "(3, 2, 2)"}}, {{4, 5, 6}, {3, 4, 4}, {7, 4, 5}}},
+      {"shifted_window", {{"WINDOW", "4"}, {"SHIFT", "2"}}, {{8, 8}, {5, 11}, {1, 3}}},
+      {"joint_image", {{"WINDOW", "3"}, {"TEXT", "5"}}, {{5, 6}, {3, 7}}}};
+  for (const Given& given : all) {
+    INFO(given.name);
+    std::vector<std::string> names = {"HEIGHT", "WIDTH"}, captures;
+    if (given.extents[0].size() == 3) names.insert(names.begin(), "FRAMES");
+    for (const std::string& name : names) captures.push_back(name + ": int");
+    const ir::Module derived =
+        derivedBy("derive-grid-box", gridModule(libraryText(given.name), given.defines, captures));
+    INFO(ir::print(derived));
+    const std::optional<GridBox> box = passes::gridBox(derived);
+    REQUIRE(box);
+    CHECK_FALSE(box->rest);
+    for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
+    for (const std::vector<int64_t>& extents : given.extents) {
+      Shape shape{{.qHeads = 2, .kvHeads = 2, .qLen = 1, .kvLen = 1}, {}};
+      for (size_t i = 0; i < names.size(); ++i) {
+        shape.scalars[names[i]] = extents[i];
+        shape.problem.qLen *= extents[i];
+      }
+      shape.problem.kvLen = shape.problem.qLen += 6; // and text
+      CHECK(checkBox(derived, *box, shape) > 0);
+    }
+  }
+}
+
+TEST_CASE("windows of videos and of large images are boxes", "[grid_box]") {
+  struct Given {
+    const char* name;
+    std::map<std::string, std::string> defines;
+  };
+  const Given all[] = {{"neighborhood2d", {{"WINDOW", "(80, 80)"}}},
+                       {"neighborhood3d", {{"WINDOW", "(18, 24, 24)"}}},
+                       {"neighborhood3d", {{"WINDOW", "(18, 24, 24)"}, {"STRIDE", "(16, 8, 8)"}}},
+                       {"shifted_window", {{"WINDOW", "8"}, {"SHIFT", "4"}}}};
+  for (const auto& [name, defines] : all)
+    for (bool isOfLaunch : {false, true}) {
+      std::map<std::string, std::string> given = defines;
+      std::vector<std::string> captures;
+      for (const char* extent : {"FRAMES", "HEIGHT", "WIDTH"}) {
+        if (extent == std::string("FRAMES") && name != std::string("neighborhood3d")) continue;
+        if (isOfLaunch)
+          captures.push_back(extent + std::string(": int"));
+        else
+          given[extent] = extent == std::string("FRAMES") ? "30" : "256";
+      }
+      const ir::Module derived = derivedBy("derive-grid-box", gridModule(libraryText(name), given, captures));
+      INFO(ir::print(derived));
+      const std::optional<GridBox> box = passes::gridBox(derived);
+      REQUIRE(box);
+      CHECK_FALSE(box->rest);
+      for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
+    }
 }
 
 TEST_CASE("what a mask says of tokens beside the grid is known where it is all or nothing", "[grid_box]") {

@@ -13,6 +13,7 @@ namespace attnc::cli {
 namespace {
 
 using ir::Op;
+using ir::Type;
 
 constexpr int kDepth = 10; // of an expression that is written out
 
@@ -40,13 +41,15 @@ const char* axisName(const ir::Module& module, const ir::GridAxis& at) {
   return kNames[at.axis + ir::kMaxGridAxes - module.grids[at.grid].extents.size()];
 }
 
-/// An expression of the coordinates of q_idx, which are qx, qy, qz.
-std::string expressionText(const ir::Module& module, ir::Value value, int depth = kDepth, bool isOuter = true) {
+/// An expression of the coordinates of q_idx, which are qx, qy, qz. `last`: the name of what is behind every coordinate.
+std::string expressionText(const ir::Module& module, ir::Value value, const std::string& last, int depth = kDepth,
+                           bool isOuter = true) {
   const ir::Node& node = module[value];
+  if (module.isConst(value) && node.type == Type::I32 && module.integer(value) == ir::kMaxExtent) return last;
   if (ir::isLeaf(node)) {
     switch (ir::leafOf(node)) {
     case ir::Leaf::Const:
-      return node.type == ir::Type::F32
+      return node.type == Type::F32
                  ? fmt::format("{}", module.f32(value))
                  : valueText(node.type, {.integer = module.integer(value)});
     case ir::Leaf::Param: return ir::name(ir::ParamKind(node.attr));
@@ -61,7 +64,7 @@ std::string expressionText(const ir::Module& module, ir::Value value, int depth 
   if (depth == 0) return "...";
   const char* sign = infix(node.op);
   std::vector<std::string> operands;
-  for (ir::Value operand : node.operands) operands.push_back(expressionText(module, operand, depth - 1, !sign));
+  for (ir::Value operand : node.operands) operands.push_back(expressionText(module, operand, last, depth - 1, !sign));
   if (node.op == Op::Add && module.isConst(node.operands[1]) && module.integer(node.operands[1]) < 0) {
     sign = "-";
     operands[1] = operands[1].substr(1);
@@ -77,14 +80,10 @@ std::string expressionText(const ir::Module& module, ir::Value value, int depth 
 }
 
 std::string axisText(const ir::Module& module, const passes::GridBox::Axis& axis, const std::string& extent) {
-  const auto text = [&](ir::Value value) { return expressionText(module, value); };
-  const auto isNumber = [&](ir::Value value, int64_t number) {
-    return module.isConst(value) && module.integer(value) == number;
-  };
+  const auto text = [&](ir::Value value) { return expressionText(module, value, extent); };
   std::string result = "all";
   if (axis.begin)
-    result = fmt::format("{} to before {}", isNumber(*axis.begin, 0) ? "0" : text(*axis.begin),
-                         isNumber(*axis.end, ir::kMaxExtent) ? extent : text(*axis.end));
+    result = fmt::format("{} to before {}", text(*axis.begin), text(*axis.end));
   if (axis.step) result += fmt::format(", those that are {} modulo {}", text(*axis.phase), text(*axis.step));
   return result;
 }
@@ -127,7 +126,7 @@ std::string hintText(const ir::Module& module) {
     for (uint32_t other = 0; other < module.size(); ++other) {
       const ir::Node& column = module[{other}];
       if (!needed[other] || column.op != Op::Mod || column.operands != row.operands) continue;
-      const std::string width = expressionText(module, row.operands[1]);
+      const std::string width = expressionText(module, row.operands[1], "KV_LEN");
       return fmt::format("grid        none is declared, but positions are taken apart by // {0} and % {0}: with\n"
                          "            image = grid(HEIGHT, {0}) and y, x = image.coords(q_idx) attnc sees boxes\n",
                          width);

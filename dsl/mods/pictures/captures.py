@@ -72,6 +72,7 @@ TENSORS = {  # name: dtype, struct code, shape, values
     "lengths": ("I32", "i", [2], [180, 100]),
     "prefix": ("I32", "i", [2], [100, 40]),
     "chosen": ("I32", "i", [1, 2, 16, 4], chosen()),
+    "temporal": ("BOOL", "B", [2], [0, 1]),
     "hops": ("I8", "b", [1, N, N], hops()),
 }
 
