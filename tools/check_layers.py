@@ -73,14 +73,14 @@ EXCEPTIONS = {
         "tools/attnc/verify.cpp",
     ],
     # `check` shows the box of keys that a query on a grid sees.
-    "passes/grid_box.h": ["tools/attnc/grid_text.cpp"],
-    "passes/pipeline.h": ["tools/attnc/grid_text.cpp"],
+    "passes/grid_box.h": ["tools/attnc/grid_text.cpp", "tools/attnc/query_map.cpp"],
+    "passes/pipeline.h": ["tools/attnc/grid_text.cpp", "tools/attnc/query_map.cpp"],
     "analysis/operation_count.h": ["tools/attnc/mod_text.h"],
     "analysis/gather_proofs.h": ["tools/attnc/check.cpp"],
     "api/mod_impl.h": [
         "tools/attnc/grid_text.cpp",
         "tools/attnc/check.cpp", "tools/attnc/emit.cpp", "tools/attnc/explain.cpp",
-        "tools/attnc/gradient_options.cpp", "tools/attnc/probe.cpp", "tools/attnc/run.cpp",
+        "tools/attnc/gradient_options.cpp", "tools/attnc/probe.cpp", "tools/attnc/query_map.cpp", "tools/attnc/run.cpp",
         "tools/attnc/work.cpp",
         "tests/cli/explain_test.cpp",
     ],
@@ -98,6 +98,7 @@ EXCEPTIONS = {
     "ir/conditions.h": ["tools/attnc/random.cpp"],
     "ir/interpreter.h": [
         "bench/cases.cpp", "tools/attnc/journey.cpp", "tools/attnc/mask_map.h", "tools/attnc/probe.cpp",
+        "tools/attnc/query_map.cpp",
     ],
     # Which GPUs and which NVRTC there are.
     "plan/arch.h": ["tools/attnc/usage.cpp"],

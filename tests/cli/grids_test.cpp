@@ -1,7 +1,10 @@
-// Grids at the command line: what check says of them, and what it says of mods that take positions apart by hand.
+// Grids at the command line: what check says of them and of mods that take positions apart by hand, and what mask
+// draws.
 #include "command.h"
 
 #include <catch2/catch.hpp>
+
+#include <cstdlib>
 
 using namespace attnc;
 using attnc::test::Folder;
@@ -30,12 +33,15 @@ TEST_CASE("check says which box of keys a query on a grid sees") {
                       "            ky: min(max(qy - 6, 0), 115) to before min(max(qy - 6, 0), 115) + 13\n"
                       "            kx: min(max(qx - 6, 0), 115) to before min(max(qx - 6, 0), 115) + 13\n"));
   CHECK_THAT(checkMod("neighborhood2d", "--capture 'HEIGHT: int' --capture 'WIDTH: int' -D 'DILATION=(1, 2)'"),
-             Contains("grid        HEIGHT x WIDTH: queries and keys\n") && Contains(", those that are qx % 2 modulo 2\n"));
-  CHECK_THAT(checkMod("sparse_video"),
-             Contains("grid        16 x 24 x 40 behind 128 tokens: queries and keys\n") &&
-                 Contains("            ky: where(temporal[h], max(qy - 3, 0), 0) to before where(temporal[h], qy + 4, 24)\n"
-                          "            kx: where(temporal[h], max(qx - 3, 0), 0) to before where(temporal[h], qx + 4, 40)\n"
-                          "            on the grid, a query sees all keys beside it; beside it, all keys on it and all beside it\n"));
+             Contains("grid        HEIGHT x WIDTH: queries and keys\n") &&
+                 Contains(", those that are qx % 2 modulo 2\n"));
+  CHECK_THAT(
+      checkMod("sparse_video"),
+      Contains("grid        16 x 24 x 40 behind 128 tokens: queries and keys\n") &&
+          Contains("            ky: where(temporal[h], max(qy - 3, 0), 0) to before where(temporal[h], qy + 4, 24)\n"
+                   "            kx: where(temporal[h], max(qx - 3, 0), 0) to before where(temporal[h], qx + 4, 40)\n"
+                   "            on the grid, a query sees all keys beside it; beside it, all keys on it and all beside "
+                   "it\n"));
 }
 
 TEST_CASE("check says what is no box, and where conditions are left") {
@@ -43,7 +49,8 @@ TEST_CASE("check says what is no box, and where conditions are left") {
   const auto of = [&](const std::string& mask) {
     const std::string path = folder / "mod.py";
     test::writeFile(path, "fine, coarse = grid(8, 8), grid(4, 4)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
-                          "  (qy, qx), (ky, kx) = fine.coords(q_idx), coarse.coords(kv_idx)\n  return " + mask + "\n");
+                          "  (qy, qx), (ky, kx) = fine.coords(q_idx), coarse.coords(kv_idx)\n  return " +
+                              mask + "\n");
     return check(path);
   };
   CHECK_THAT(of("(qy // 2 >= ky) & ((qx // 2 == kx) | (ky == 0))"),
@@ -52,6 +59,65 @@ TEST_CASE("check says what is no box, and where conditions are left") {
                       "            ky: 0 to before (qy // 2) + 1\n            kx: all\n"));
   CHECK_THAT(of("(ky == 0) | (kx == qx)"), Contains("box         none: mask_mod is no box of keys\n"));
   CHECK_THAT(of("qy >= qx"), Contains("box         mask_mod does not ask for coordinates of kv_idx on one grid\n"));
+}
+
+TEST_CASE("mask lays the keys of a query out in space") {
+  const std::string mods = ATTNC_SOURCE_DIR "/dsl/mods/";
+  const std::string image = "mask " + mods + "neighborhood2d.py -D HEIGHT=5 -D WIDTH=6 -D 'WINDOW=(3, 3)' ";
+  CHECK(test::attnc(image + "--shape 32 --query 2,3 --query 5").out ==
+        "neighborhood2d.py\n"
+        "\n"
+        "query (2, 3): sees 9 of 30 keys, and 0 of 2 beside the grid\n"
+        "············\n"
+        "····██████··\n"
+        "····██▓▓██··\n"
+        "····██████··\n"
+        "············\n"
+        "\n"
+        "query 5: sees 9 of 30 keys, and 0 of 2 beside the grid\n"
+        "······████▓▓\n"
+        "······██████\n"
+        "······██████\n"
+        "············\n"
+        "············\n");
+  const std::string video = "mask " + mods +
+                            "neighborhood3d.py --capture 'FRAMES: int' --set FRAMES=2 -D HEIGHT=1 -D WIDTH=3 "
+                            "-D 'WINDOW=(1, 1, 2)' --shape 6 --query 1,0,1";
+  CHECK_THAT(test::attnc(video).out, Contains("sees 2 of 6 keys\n0:\n······\n1:\n██▓▓··\n"));
+  struct {
+    int exitCode;
+    std::string arguments, message;
+  } const rows[]{{3, image + "--shape 16 --query 1,1", "the grid of keys ends at token 30, but KV_LEN is 16"},
+                 {3, image + "--shape 30 --query 5,0", "it lies in 0..29 by its position, or on its grid of 5 x 6"},
+                 {3, image + "--shape 30 --query 30", "there is no query 30"},
+                 {3, image + "--shape 30 --query 1,1,1", "there is no query 1,1,1"},
+                 {2, image + "--query 1,", "neither a position nor coordinates"},
+                 {2, image + "--query 1,2,3,4", "neither a position nor coordinates"},
+                 {2, image + "--query 1 --rows 0:4", "--rows"},
+                 {3, "mask " + mods + "causal.py --query 4", "image = grid(HEIGHT, WIDTH)"},
+                 {3, "mask " + mods + "neighborhood2d.py --shape 16384 --query 4", "-o FILE.svg draws it"},
+                 {3, image + "--shape 0,1,1,30,30 --query 4", "no queries"},
+                 {3, "mask " + mods + "sparse_video.py --draw --shape 1,0,1,16000,16000 --query 5", "no queries"},
+                 {3, image + "--shape 1,1,1,0,30 --query 4", "no queries"}};
+  for (const auto& row : rows) {
+    INFO("attnc " << row.arguments);
+    const Outcome outcome = test::attnc(row.arguments);
+    CHECK(outcome.exitCode == row.exitCode);
+    CHECK(outcome.out.empty());
+    CHECK_THAT(outcome.err, Contains(row.message));
+  }
+}
+
+TEST_CASE("the neighborhood in README is what attnc mask draws") {
+  const std::string root = ATTNC_SOURCE_DIR "/", readme = test::readFile(root + "README.md");
+  const std::string start = "    attnc mask dsl/mods/neighborhood2d.py ";
+  const size_t at = readme.find(start);
+  REQUIRE(at != std::string::npos);
+  const std::string arguments = readme.substr(at + start.size(), readme.find('\n', at) - at - start.size());
+  const Outcome drawn = test::attnc("mask " + root + "dsl/mods/neighborhood2d.py " + arguments + " --format svg");
+  REQUIRE(drawn.exitCode == 0);
+  if (std::getenv("ATTNC_UPDATE_GOLDEN")) test::writeFile(root + "dsl/neighborhood.svg", drawn.out);
+  CHECK((drawn.out == test::readFile(root + "dsl/neighborhood.svg"))); // not printed
 }
 
 TEST_CASE("check tells mods that take positions apart how to declare the grid") {

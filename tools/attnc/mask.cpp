@@ -7,6 +7,7 @@
 #include "picture.h"
 #include "problem_options.h"
 #include "progress.h"
+#include "query_map.h"
 #include "text.h"
 
 #include "plan/mask_shape.h"
@@ -30,6 +31,7 @@ struct MaskOptions {
   int qBlock = 128, kvBlock = 128;
   std::optional<int64_t> batch, head;
   std::optional<std::pair<int64_t, int64_t>> rows, columns; // half open
+  std::vector<std::vector<int64_t>> queries;                // coordinates, or one position
   std::string output, format;
 };
 
@@ -97,6 +99,38 @@ Status checkSize(const BlockMaskShape& shape) {
                             "choose a smaller --shape, or --block 256; `attnc explain` counts without a map");
 }
 
+Status write(const Picture& picture, const std::string& title, const MaskOptions& options) {
+  const std::string output = options.output.empty() ? "-" : options.output;
+  if (options.format == "svg") return writeWholeFile(output, {svgOf(picture, title)});
+  auto png = pngOf(picture);
+  if (!png) return std::move(png).error();
+  return writeWholeFile(output, {*png});
+}
+
+/// What single queries see, in space.
+Status drawQueries(const Mod& mod, const MaskOptions& options) {
+  auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
+  if (!operands) return std::move(operands).error();
+  const ProblemShape& problem = operands->problem;
+  if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0)
+    return Error::environment("the problem has no queries", "give it some: --shape");
+  const BlockMaskShape shape = plan::smallestMask(mod.module(), problem, options.qBlock, options.kvBlock);
+  const auto [b, h] = headsShown(options, shape, problem).front();
+  auto maps = queryMaps(mod, operands->captures, problem, options.queries, b, h);
+  if (!maps) return std::move(maps).error();
+  std::string title = titleOf(mod, operands->captures);
+  if (shape.heads > 1) title += fmt::format("; head {}", h);
+  if (shape.batch > 1) title += fmt::format("; batch entry {}", b);
+  if (options.output.empty() && options.format.empty()) {
+    const int64_t columns = maps->front().extents[2], room = terminalCells().columns;
+    if (columns > room)
+      return Error::environment(fmt::format("the grid is {} keys wide, of which {} have room", columns, room),
+                                "-o FILE.svg draws it");
+    return printResult(title + "\n" + queryText(*maps));
+  }
+  return write(queryPicture(*maps, {title}), title, options);
+}
+
 Status draw(const Mod& mod, const MaskOptions& options) {
   auto operands = options.problem.find(mod, Elements::OfMask, /*withScores=*/false);
   if (!operands) return std::move(operands).error();
@@ -119,12 +153,7 @@ Status draw(const Mod& mod, const MaskOptions& options) {
   progress.reset();
   const std::string title = titleOf(mod, operands->captures), size = sizeText(shape, problem);
   if (asText) return printResult(title + "\n" + size + "\n\n" + mapText(groups, shape) + "\n" + sharesText(*mask));
-  const Picture picture = maskPicture(*mask, groups, {title, size});
-  const std::string output = options.output.empty() ? "-" : options.output;
-  if (options.format == "svg") return writeWholeFile(output, {svgOf(picture, title + "; " + size)});
-  auto png = pngOf(picture);
-  if (!png) return std::move(png).error();
-  return writeWholeFile(output, {*png});
+  return write(maskPicture(*mask, groups, {title, size}), title + "; " + size, options);
 }
 
 /// Settles the format by the name of the file.
@@ -144,8 +173,22 @@ int runMask(MaskOptions& options) {
   refuseOntoInput("-o", options.output, {options.problem.run.mod.path, options.problem.run.input});
   auto mod = options.problem.loadMod();
   if (!mod) return report(mod.error());
-  auto status = draw(*mod, options);
+  auto status = options.queries.empty() ? draw(*mod, options) : drawQueries(*mod, options);
   return status ? kDone : report(status.error());
+}
+
+/// "3,4": coordinates, or one position.
+std::vector<int64_t> parseQuery(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    int64_t number = 0;
+    if (!parseInteger(text.substr(at, comma - at), number) || numbers.size() == 3)
+      throw CLI::ValidationError("--query", inQuotes(text) + " is neither a position nor coordinates: 12 or 3,4");
+    numbers.push_back(number);
+    at = comma + 1;
+  }
+  return numbers;
 }
 
 /// "128", or "64,256": rows and columns.
@@ -185,6 +228,17 @@ void addOptions(CLI::App& command, MaskOptions& options) {
   };
   addRange("--rows", options.rows, "A part of the scores alone: these rows (q_idx)");
   addRange("--columns", options.columns, "And these columns (kv_idx)");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--query",
+          [&options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) options.queries.push_back(parseQuery(text));
+          },
+          "Of a mod with a grid: the keys that this query sees, laid out in space. Its coordinates, or its position")
+      ->type_name("Y,X|N")
+      ->excludes("--rows")
+      ->excludes("--columns")
+      ->excludes("--block");
 }
 
 } // namespace
@@ -202,7 +256,8 @@ void addMask(CLI::App& app, int& exitCode) {
       "  attnc mask sliding_window.py --set window=1000\n"
       "  attnc mask sliding_window.py --set window=5 --shape 24\n"
       "  attnc mask document.py --in batch.safetensors -o documents.svg\n"
-      "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.png");
+      "  attnc mask sliding_window.py --set window=1000 --rows 896:1152 --columns 0:256 -o corner.png\n"
+      "  attnc mask neighborhood2d.py -D HEIGHT=24 -D WIDTH=32 --shape 768 --query 12,15 --query 0,31 -o corner.svg");
   command->callback([options, &exitCode] { exitCode = runMask(*options); });
 }
 
