@@ -107,8 +107,10 @@ TEST_CASE("neither the order of grids nor their captures' count in the hash", "[
   other.replace(other.find("grid0"), 5, "grid#");
   other.replace(other.find("grid1"), 5, "grid0");
   other.replace(other.find("grid#"), 5, "grid1");
-  ir::Module a = moduleOf("scalar w: i32\nscalar v: i32\ngrid [@w, @v]\ngrid [@v, 3]\n" + body);
-  ir::Module b = moduleOf("scalar v: i32\nscalar w: i32\ngrid [@v, 3]\ngrid [@w, @v]\n" + other);
+  ir::Module a = moduleOf("scalar w: i32\nscalar v: i32\nscalar t: i32\nscalar u: i32\n"
+                          "grid [@w, @v] before @u\ngrid [@v, 3] before @t\n" + body);
+  ir::Module b = moduleOf("scalar u: i32\nscalar t: i32\nscalar v: i32\nscalar w: i32\n"
+                          "grid [@v, 3] before @t\ngrid [@w, @v] before @u\n" + other);
   for (ir::Module* module : {&a, &b}) REQUIRE(passes::runPipeline(*module, {.keepsGrids = true}));
   CHECK(ir::canonicalHash(a) == ir::canonicalHash(b));
 }
