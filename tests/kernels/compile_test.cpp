@@ -399,9 +399,9 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
       jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), familyName(family), arch), mod,
                       {.kind = kind, .family = family, .arch = arch, .headDim = 128}, spillBytes});
     };
-    add(KernelKind::Forward, Family::Sm90, "sm_90a");
     // Masks by three coordinates of a grid.
-    add(KernelKind::Forward, Family::Sm80, "sm_80", name == "sliding_tile" ? 128 : name == "neighborhood3d" ? 64 : 0);
+    add(KernelKind::Forward, Family::Sm90, "sm_90a", name == "sparse_video" ? 250 : 0);
+    add(KernelKind::Forward, Family::Sm80, "sm_80", name == "sliding_tile" ? 128 : name == "sparse_video" ? 64 : 0);
     add(KernelKind::Decode, Family::Sm90, "sm_90a");
     // dK and dV beside a score that reads memory, as of learned_bias, of graph_bias twice; and beside masks that do.
     const bool isHeavy = name == "top_k_blocks" || name == "shifted_window";
