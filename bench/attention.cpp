@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   app.add_option("--out", out, "file that JSON lines are appended to; they are printed as well");
   app.add_option("--only", only, "regular expression on the case id");
   app.add_option("--mods", mods, "folder of the mods, named as the cases' variants");
-  app.add_option("--kernel-family", family, "auto, naive, sm80 or sm90")
+  app.add_option("--kernel-family", family, "auto, naive, sm80, sm90 or grid")
       ->transform(CLI::CheckedTransformer(bench::familiesByName()));
   app.add_flag("--packed", packed,
                "cases of packed documents once more, as ragged batches under a causal mask: ID-packed");

@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   app.add_option("--arch", arch, "without a GPU: what to compile for");
   app.add_option("--head-dim", setting.options.headDim, "head dim of the forward kernel");
   app.add_option("--rounds", setting.rounds, "measurements of each kind");
-  app.add_option("--kernel-family", setting.options.family, "auto, naive, sm80 or sm90")
+  app.add_option("--kernel-family", setting.options.family, "auto, naive, sm80, sm90 or grid")
       ->transform(CLI::CheckedTransformer(bench::familiesByName()));
   CLI11_PARSE(app, argc, argv);
 

@@ -8,17 +8,18 @@
 namespace attnc {
 
 /// Auto: the catalogue chooses.
-enum class Family { Auto, Naive, Sm80, Sm90 };
+enum class Family { Auto, Naive, Sm80, Sm90, Grid };
 
-inline constexpr std::array kAllFamilies{Family::Auto, Family::Naive, Family::Sm80, Family::Sm90};
+inline constexpr std::array kAllFamilies{Family::Auto, Family::Naive, Family::Sm80, Family::Sm90, Family::Grid};
 
-/// The spelling used on the command line and in messages: "auto", "naive", "sm80", "sm90".
+/// The spelling used on the command line and in messages: "auto", "naive", "sm80", "sm90", "grid".
 constexpr std::string_view familyName(Family family) {
   switch (family) {
   case Family::Auto: return "auto";
   case Family::Naive: return "naive";
   case Family::Sm80: return "sm80";
   case Family::Sm90: return "sm90";
+  case Family::Grid: return "grid";
   }
   return "?";
 }

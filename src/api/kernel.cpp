@@ -6,6 +6,7 @@
 #include "ir/bindings.h"
 #include "jit/enqueue_zeros.h"
 #include "plan/capture_gradients.h"
+#include "plan/grid_plan.h"
 #include "plan/launch_operands.h"
 
 #include <fmt/format.h>
@@ -58,31 +59,44 @@ Status LoadedPlan::addCaptureOutputs(plan::LaunchOperands& checked, const Backwa
                                  launches);
 }
 
-Status LoadedPlan::launch(const plan::LaunchOperands& operands, const Captures* captures, void* workspace,
+Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* captures, void* workspace,
                           Stream stream) const {
   const plan::Plan& plan = built->plan;
-  const plan::WorkspaceLayout layout = workspaceFor(operands);
+  const plan::WorkspaceLayout layout = workspaceFor(given);
   const plan::WorkspaceView view{layout, workspace};
   if (Status status = plan::checkWorkspace(view); !status) return status;
-  for (const plan::CaptureOutput& capture : operands.captures)
+  for (const plan::CaptureOutput& capture : given.captures)
     if (capture.isDirect)
       if (Status status = jit::enqueueZeros(capture.out.data, capture.bytes(), stream); !status) return status;
   std::optional<ir::Bindings> bindings; // the same for all stages
+  const auto bindOnce = [&]() -> Status {
+    if (bindings) return {};
+    const ir::Module& module = built->mod.module();
+    Expected<ir::Bindings> bound =
+        ir::bind(module, captures ? *captures : kNoCaptures, given.problem, plan::sequencesOf(given));
+    if (!bound) return bound.error();
+    if (Status status = checkPins(module, *bound, plan.options.pins); !status) return status;
+    bindings = *std::move(bound);
+    return {};
+  };
+  std::optional<plan::LaunchOperands> onGrids;
+  if (plan.grid && given.problem.qLen > 0) {
+    if (Status status = bindOnce(); !status) return status;
+    onGrids = given;
+    onGrids->grids = plan::gridsOf(*plan.grid, *bindings);
+  }
+  const plan::LaunchOperands& operands = onGrids ? *onGrids : given;
+  bool isFirst = true;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const plan::Stage& stage = plan.stages[i];
     const int64_t ctas = plan::ctasOf(stage, operands, device);
     if (ctas == 0) continue;
     Expected<plan::ParameterBlock> params = stage.parameters(stage, operands, device, view);
     if (!params) return params.error();
-    if (!bindings) {
-      const ir::Module& module = built->mod.module();
-      Expected<ir::Bindings> bound =
-          ir::bind(module, captures ? *captures : kNoCaptures, operands.problem, plan::sequencesOf(operands));
-      if (!bound) return bound.error();
-      if (Status status = checkPins(module, *bound, plan.options.pins); !status) return status;
-      bindings = *std::move(bound);
+    if (Status status = bindOnce(); !status) return status;
+    if (isFirst)
       if (Status status = enqueueZeros(view, plan::WorkspaceUse::Zeroed::EveryLaunch, stream); !status) return status;
-    }
+    isFirst = false;
     if (Status status = enqueue(stage, built->stages[i], stages[i], ctas, *params, *bindings, stream); !status)
       return status;
   }

@@ -72,12 +72,65 @@ Mod::Impl::Impl(ir::Module simplified, ir::Module traced, std::string source, ir
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
 }
 
+template <class Declared> static uint32_t indexOf(llvm::ArrayRef<Declared> all, const std::string& name) {
+  return uint32_t(llvm::find_if(all, [&](const Declared& one) { return one.name == name; }) - all.begin());
+}
+
+/// Indices of captures and extents of one module in another, which declares the same in another order.
+struct Renumbering {
+  const ir::Module &from, &to;
+
+  uint32_t dim(int64_t index) const { return uint32_t(llvm::find(to.dims, from.dims[size_t(index)]) - to.dims.begin()); }
+  uint32_t scalar(int64_t index) const {
+    return indexOf(llvm::ArrayRef(to.scalars), from.scalars[size_t(index)].name);
+  }
+  void apply(codegen::ArgWord& slot) const {
+    switch (slot.kind) {
+    case codegen::ArgWord::Kind::Dim: slot.index = dim(slot.index); break;
+    case codegen::ArgWord::Kind::Scalar: slot.index = scalar(slot.index); break;
+    case codegen::ArgWord::Kind::TensorData:
+    case codegen::ArgWord::Kind::TensorSize:
+    case codegen::ArgWord::Kind::TensorStride:
+      slot.index = indexOf(llvm::ArrayRef(to.tensors), from.tensors[slot.index].name);
+      break;
+    }
+  }
+  void apply(ir::Grid::Number& number) const {
+    if (number.kind == ir::Grid::Number::Kind::Scalar) number.value = scalar(number.value);
+    if (number.kind == ir::Grid::Number::Kind::Dim) number.value = dim(number.value);
+  }
+  void apply(ir::Grid& grid) const {
+    for (ir::Grid::Number& extent : grid.extents) apply(extent);
+    apply(grid.before);
+  }
+};
+
+Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() const {
+  if (onGrid) return *onGrid;
+  Expected<std::optional<passes::GridKernel>> made = passes::gridKernel(traced);
+  if (!made) return made.error();
+  if (passes::GridKernel* kernel = *made ? &**made : nullptr) { // launches bind to `module`
+    Renumbering{kernel->module, module}.apply(kernel->ofQueries);
+    Renumbering{kernel->module, module}.apply(kernel->ofKeys);
+    onGrid = std::make_shared<const passes::GridKernel>(std::move(*kernel));
+  } else {
+    onGrid = nullptr;
+  }
+  return *onGrid;
+}
+
 Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModForm form) const {
   std::lock_guard lock(mutex); // also while it is made: who comes second waits
   std::shared_ptr<const plan::KernelMod>& mod = kernelMods[form];
   if (mod) return mod;
-  Expected<plan::KernelMod> made = plan::makeKernelMod(module, form, gradients);
+  auto grid = gridKernel();
+  if (!grid) return grid.error();
+  Expected<plan::KernelMod> made =
+      form.onGrid ? plan::makeKernelMod((*grid)->module, form) : plan::makeKernelMod(module, form, gradients);
   if (!made) return made.error();
+  made->grid = *grid;
+  if (form.onGrid)
+    for (codegen::ArgWord& slot : made->source.slots) Renumbering{made->module, module}.apply(slot);
   return mod = std::make_shared<const plan::KernelMod>(*std::move(made));
 }
 

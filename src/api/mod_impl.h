@@ -27,11 +27,14 @@ struct Mod::Impl {
 
   Impl(ir::Module module, ir::Module traced, std::string text, ir::CaptureGradients gradients = {});
 
-  /// Made when it is first asked for.
+  /// Made when it is first asked for, and kept.
   Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(plan::ModForm form) const;
 
 private:
+  Expected<std::shared_ptr<const passes::GridKernel>> gridKernel() const;
+
   mutable std::mutex mutex;
+  mutable std::optional<std::shared_ptr<const passes::GridKernel>> onGrid;
   mutable std::map<plan::ModForm, std::shared_ptr<const plan::KernelMod>> kernelMods;
 };
 

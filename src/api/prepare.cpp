@@ -7,6 +7,7 @@
 #include "plan/capture_gradients.h"
 #include "plan/catalog.h"
 #include "plan/decode_parts.h"
+#include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
 
 #include <fmt/format.h>
@@ -111,10 +112,15 @@ KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
-Status checkCaptures(const Mod& mod, const Captures& captures, const plan::LaunchOperands& operands,
-                     const std::map<std::string, int64_t>& pins) {
-  auto bindings = ir::bind(mod.module(), captures, operands.problem, plan::sequencesOf(operands));
-  return bindings ? checkPins(mod.module(), *bindings, pins) : bindings.error();
+/// Checks captures, and says what grids they make. Those of null are not known.
+Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
+                    const std::map<std::string, int64_t>& pins) {
+  static const Captures kNone;
+  if (!captures && !(grid && mod.captures().empty())) return {};
+  auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, plan::sequencesOf(operands));
+  if (!bindings) return bindings.error();
+  if (grid) operands.grids = plan::gridsOf(*grid, *bindings);
+  return checkPins(mod.module(), *bindings, pins);
 }
 
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
@@ -122,11 +128,10 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
-  if (operands.captures)
-    if (Status status = checkCaptures(derived, *operands.captures, *layout, options.pins); !status)
-      return status.error();
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
   if (!kernelMod) return kernelMod.error();
+  if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)
+    return status.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
   std::string whyKind;
@@ -311,6 +316,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
                                          const PrepareOptions& options, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
+  if (training) kernel->byGrid = false; // backward kernels walk lists, which both passes go by
   if (kernel->fp8Kv && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
   if (options.decode.value_or(kernel->fp8Kv)) {

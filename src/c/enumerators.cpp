@@ -47,6 +47,7 @@ attnc_family toC(Family family) {
   case Family::Naive: return ATTNC_FAMILY_NAIVE;
   case Family::Sm80: return ATTNC_FAMILY_SM80;
   case Family::Sm90: return ATTNC_FAMILY_SM90;
+  case Family::Grid: return ATTNC_FAMILY_GRID;
   }
   return ATTNC_FAMILY_AUTO;
 }

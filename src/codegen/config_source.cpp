@@ -1,6 +1,7 @@
 #include "codegen/config_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
 
@@ -40,6 +41,12 @@ std::string emitConfig(const Config& config) {
   if (config.deterministic) add("bool", "kDeterministic", *config.deterministic);
   if (config.takesTurns) add("bool", "kTakesTurns", *config.takesTurns);
   if (config.sumsDiagonals) add("bool", "kSumsDiagonals", *config.sumsDiagonals);
+  if (config.boxes) {
+    const Config::Boxes& boxes = *config.boxes;
+    add("int", "kQueryBox[3]", fmt::format("{{{}}}", fmt::join(boxes.queries, ", ")));
+    add("int", "kKeyBox[3]", fmt::format("{{{}}}", fmt::join(boxes.keys, ", ")));
+    add("int", "kSplitAxis", boxes.splitAxis);
+  }
   text += "\n} // namespace attnc\n";
   if (config.wgmmaShapes.empty()) return text;
   text += "\n#define ATTNC_WGMMA_SHAPES(shape)";

@@ -3,6 +3,7 @@
 
 #include "attnc/tensor.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,12 @@ struct Config {
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::optional<bool> takesTurns;    ///< whether it does as templates/algo/turns.cuh says, likewise
   std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask
+  /// Of kernels by boxes of a grid: queries of a consumer, keys of a step, and the axis along which consumers lie side by side.
+  struct Boxes {
+    std::array<int, 3> queries, keys;
+    int splitAxis = 2;
+  };
+  std::optional<Boxes> boxes;
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any
 };
 

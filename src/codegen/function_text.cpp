@@ -91,8 +91,12 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
   switch (expr.kind) {
   case Expr::Kind::Leaf: return {expr.text, expr.text};
   case Expr::Kind::Iter: return {expr.text};
-  case Expr::Kind::Param: return {takesCoord() && expr.level != Level::Element ? "at." + expr.text : expr.text};
-  case Expr::Kind::FloatIndex:
+  case Expr::Kind::Param: {
+    if (takesCoord() && expr.level != Level::Element) return {"at." + expr.text};
+    const bool isToken = program.onGrid && (expr.level == Level::Row || expr.level == Level::Column);
+    return {isToken ? expr.text + ".index" : expr.text};
+  }
+  case Expr::Kind::Given:
     if (isOwn(expr)) return {expr.text};
     break;
   case Expr::Kind::Computed:

@@ -1,6 +1,7 @@
 // lower(): see program.h. Gathers are in lower_gather.cpp.
 #include "codegen/lower.h"
 
+#include "analysis/grid_box.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>
@@ -106,7 +107,7 @@ uint32_t Lowering::lowerCast(const Node& node) {
   if (node.type == Type::F32 && from.op == Op::Param) {
     bool isRow = ir::ParamKind(from.attr) == ir::ParamKind::QIdx;
     if (isRow || ir::ParamKind(from.attr) == ir::ParamKind::KvIdx)
-      return add({.kind = Expr::Kind::FloatIndex,
+      return add({.kind = Expr::Kind::Given,
                   .text = isRow ? "q_float" : "kv_float",
                   .type = "float",
                   .level = isRow ? Level::Row : Level::Column,
@@ -141,6 +142,19 @@ uint32_t Lowering::lowerDiv(const Node& node) {
                  .line = node.line});
   }
   return add({.text = ofScores ? "{0} * {1}" : spelling(Op::Div, false), .operands = {left, right}});
+}
+
+/// Of q_idx or kv_idx: modules that kernels are written from have no others.
+uint32_t Lowering::lowerCoordinate(const Node& node) {
+  const bool isRow = module.isParam(node.operands[0], ir::ParamKind::QIdx);
+  const unsigned axis = ir::GridAxis::of(node).axis;
+  return add({.kind = Expr::Kind::Given,
+              .text = fmt::format("{}.at[{}]", isRow ? "q_idx" : "kv_idx", axis),
+              .type = "int",
+              .level = isRow ? Level::Row : Level::Column,
+              .prefix = isRow ? "q_" : "kv_",
+              .name = fmt::format("at{}", axis),
+              .line = node.line});
 }
 
 uint32_t Lowering::lowerLeaf(const Node& node) {
@@ -194,7 +208,7 @@ uint32_t Lowering::lowerSum(const Node& node) {
 uint32_t Lowering::lowerValue(Value value) {
   const Node& node = module[value];
   switch (ir::info(node.op).rule) {
-  case ir::TypeRule::Grid: break; // no module that kernels are written from has one: lower-grids
+  case ir::TypeRule::Grid: return lowerCoordinate(node);
   case ir::TypeRule::Leaf: return lowerLeaf(node);
   case ir::TypeRule::Cast: return lowerCast(node);
   case ir::TypeRule::Load: return lowerGather(value);
@@ -243,6 +257,12 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
   if (const std::optional<Value> dScore = module.output(ir::kDScore)) program.dScore = lowerRoot(*dScore);
   for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
+  if (const std::optional<analysis::GridBox> box = analysis::gridBox(module)) {
+    program.onGrid = true;
+    program.boxIsMask = !box->rest && llvm::none_of(box->axes, [](const auto& axis) { return axis.step.has_value(); });
+    for (const analysis::GridBox::Axis& axis : box->axes)
+      program.box.push_back(axis.begin ? BoxHook{lowerRoot(*axis.begin), lowerRoot(*axis.end)} : BoxHook{});
+  }
   if (!gradients.captures.empty()) program.gradients.emplace();
   for (const ir::CaptureGradient& place : gradients.places)
     program.gradients->push_back(

@@ -24,6 +24,7 @@ private:
   uint32_t lowerRoot(ir::Value root);
   uint32_t lowerValue(ir::Value value);
   uint32_t lowerLeaf(const ir::Node& node);
+  uint32_t lowerCoordinate(const ir::Node& node);
   uint32_t lowerSpelled(ir::Value value);
   std::optional<uint32_t> lowerCheapDivision(ir::Value value);
   uint32_t lowerParam(ir::ParamKind param);

@@ -84,9 +84,11 @@ std::string returnerText(const char* type, const std::string& signature, const s
 
 /// col(). With `shiftedTerm`, the field of kv_term, the offset is added to it: a multiply-add whose product is formed
 /// once a tile.
-std::string columnText(const std::string& body, const std::string& shiftedTerm) {
-  const char* signature = "col(const ModArgs& args, const Head& head, int b, int h, int kv_idx, float kv_base,\n"
-                          "                              float kv_offset)";
+std::string columnText(const std::string& body, const std::string& shiftedTerm, const char* token) {
+  const std::string signature =
+      fmt::format("col(const ModArgs& args, const Head& head, int b, int h, {} kv_idx, float kv_base,\n"
+                  "                              float kv_offset)",
+                  token);
   if (!shiftedTerm.empty())
     return fillerText("Col", signature,
                       fmt::format("    const float kv_float = kv_base;\n{}    out.{} += kv_slope(args, head) * kv_offset;\n",
@@ -138,6 +140,23 @@ const char* exponentsOf(analysis::ScoreForm form) {
 const Hook* hookOf(const Program& program, llvm::StringRef role) {
   auto at = llvm::find_if(program.hooks, [&](const Hook& hook) { return *hook.role == role; });
   return at == program.hooks.end() ? nullptr : &*at;
+}
+
+/// The box of keys of a query on a grid. `bodies`: of begin and end, by axis; empty: all keys along it.
+std::string boxText(llvm::ArrayRef<std::pair<std::string, std::string>> bodies) {
+  const char* signature = "(const ModArgs& args, const Head& head, int b, int h, Token q_idx)";
+  std::string text, begins, ends;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    const auto& [begin, end] = bodies[i];
+    const char* comma = i ? ", " : "";
+    begins += comma + (begin.empty() ? std::string("0") : fmt::format("box_begin_{}(args, head, b, h, q_idx)", i));
+    ends += comma + (end.empty() ? std::string("kMaxExtent") : fmt::format("box_end_{}(args, head, b, h, q_idx)", i));
+    if (begin.empty()) continue;
+    text += returnerText("int", fmt::format("box_begin_{}{}", i, signature), begin);
+    text += returnerText("int", fmt::format("box_end_{}{}", i, signature), end);
+  }
+  return text + returnerText("KeyBox", std::string("box") + signature,
+                             fmt::format("    return {{{{{}}},\n            {{{}}}}};\n", begins, ends));
 }
 
 /// Bounds are computed for the ends of a tile, without a Row.
@@ -250,6 +269,12 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
         gradients.emplace_back(FunctionText(program, Function::DScore, std::vector{hook.value}, fields), std::nullopt);
     if (hook.offset) offset.emplace(program, Function::DScore, std::vector{*hook.offset}, fields);
   }
+  std::vector<std::pair<std::optional<FunctionText>, std::optional<FunctionText>>> box(program.box.size());
+  for (size_t i = 0; i < box.size(); ++i) {
+    const auto& [begin, end] = program.box[i];
+    if (begin) box[i].first.emplace(program, Function::Edge, std::vector{*begin}, fields);
+    if (end) box[i].second.emplace(program, Function::Edge, std::vector{*end}, fields);
+  }
   FunctionText row(program, Function::Row, listOf(fields.row), fields);
   FunctionText column(program, Function::Column, listOf(fields.column), fields);
   FunctionText head(program, Function::Head, listOf(fields.head), fields);
@@ -276,6 +301,8 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);
   if (hookOf(program, ir::kQOffset)) addFlag("kHasOffsets", true);
   if (hookOf(program, ir::kQStart)) addFlag("kIsRagged", true);
+  if (program.onGrid) text += fmt::format("  static constexpr int kGridAxes = {};\n", program.box.size());
+  if (program.onGrid) addFlag("kBoxIsMask", program.boxIsMask);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";
@@ -285,9 +312,11 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   if (columnsLoad) text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
   text += fmt::format("  using Exponents = {};\n", exponentsOf(facts.form));
   text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head));
-  text += fillerText("Row", "row(const ModArgs& args, const Head& head, int b, int h, int q_idx, float q_float)",
-                     bodyOf(row));
-  text += columnText(bodyOf(column), kvTerm ? fields.names[kvTerm->expr] : "");
+  const char* token = program.onGrid ? "Token" : "int";
+  text += fillerText(
+      "Row", fmt::format("row(const ModArgs& args, const Head& head, int b, int h, {} q_idx, float q_float)", token),
+      bodyOf(row));
+  text += columnText(bodyOf(column), kvTerm ? fields.names[kvTerm->expr] : "", token);
   text += returnerText("float",
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
@@ -302,6 +331,12 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   std::vector<std::string> bodies;
   for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
   text += hooksText(program, bodies, facts.kvEdges);
+  if (program.onGrid) {
+    std::vector<std::pair<std::string, std::string>> ofBox;
+    for (const auto& [begin, end] : box)
+      ofBox.push_back({begin ? bodyOf(*begin) : std::string(), end ? bodyOf(*end) : std::string()});
+    text += boxText(ofBox);
+  }
   std::vector<std::pair<std::string, std::string>> ofGradients;
   for (const auto& [value, offset] : gradients)
     ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});

@@ -23,7 +23,7 @@ struct Expr {
     Computed,   ///< `text` is a pattern with {0} {1} ... for the operands
     Leaf,       ///< `text` stands for itself in every function: a literal or a field of ModArgs
     Param,      ///< score, b, h, q_idx, kv_idx; spelled by function
-    FloatIndex, ///< q_float or kv_float: a parameter of row() or col(), a field where scores need it
+    Given,      ///< q_float or a coordinate of q_idx, say: a parameter of row() or col(), a field where scores need it
     Iter,       ///< the index of a loop; `text` is its name
     Sum,        ///< of its one operand over `loop`
   };
@@ -49,6 +49,11 @@ struct Hook {
   uint32_t expr = 0;
 };
 
+/// The box of keys that a query sees, along one axis of their grid; what is unset bounds nothing.
+struct BoxHook {
+  std::optional<uint32_t> begin, end;
+};
+
 /// A place where a capture is read, and what it adds to the gradient.
 struct GradientHook {
   unsigned capture = 0; ///< which of those that are asked for
@@ -63,6 +68,9 @@ struct Program {
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::vector<Hook> hooks;             ///< in the order of their outputs
+  bool onGrid = false;                 ///< coordinates of q_idx and kv_idx are given: passes/grid_kernel.h
+  std::vector<BoxHook> box;            ///< then: by axis
+  bool boxIsMask = false;              ///< and mask_mod says no more
   std::optional<std::vector<GradientHook>> gradients; ///< in the order of their places; set if any capture wants one
   std::vector<ArgWord> slots;
   std::vector<ArgField> args;

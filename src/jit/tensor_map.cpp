@@ -2,6 +2,7 @@
 
 #include "jit/driver.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace attnc::jit {
@@ -14,12 +15,13 @@ Expected<std::array<uint64_t, 16>> encodeTensorMap(const TensorMapRequest& reque
   const CUtensorMapL2promotion promotion = request.promotion == L2Promotion::Bytes128
                                                ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
                                                : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
-  const cuuint32_t step[4] = {1, 1, 1, 1};
-  const cuuint64_t extent[4] = {request.extent[0], request.extent[1], request.extent[2], request.extent[3]};
-  const cuuint64_t stride[3] = {request.strideBytes[0], request.strideBytes[1], request.strideBytes[2]};
+  const cuuint32_t step[5] = {1, 1, 1, 1, 1};
+  cuuint64_t extent[5], stride[4];
+  std::copy(request.extent.begin(), request.extent.end(), extent);
+  std::copy(request.strideBytes.begin(), request.strideBytes.end(), stride);
   CUtensorMap map;
   const CUresult result = (*driver)->cuTensorMapEncodeTiled(
-      &map, type, 4, request.data, extent, stride, request.box.data(), step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      &map, type, request.rank, request.data, extent, stride, request.box.data(), step, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (Status ok = (*driver)->check(result, "cuTensorMapEncodeTiled"); !ok) return std::move(ok).error();
   std::array<uint64_t, 16> bytes;

@@ -14,6 +14,9 @@ struct Algebra {
   /// would round the term.
   bool rowShift = false;
 
+  /// Live columns of a row from one to another. Kernels by boxes of a grid have the box.
+  bool kvBounds = true;
+
   friend auto operator<=>(const Algebra&, const Algebra&) = default;
 };
 

@@ -38,10 +38,6 @@ using ir::Value;
 constexpr int kMaxHeadChoices = 2; // the values grow by a factor of two with each
 constexpr ir::ParamSet kOfRow = {ParamKind::B, ParamKind::H, ParamKind::QIdx};
 
-std::string outputName(const char* what, size_t axis) { return fmt::format("box_{}_{}", what, axis); }
-
-bool isPlaceOnGrid(const Node& node) { return ir::info(node.op).rule == ir::TypeRule::Grid; }
-
 /// The mask with values replaced by what they are taken to be, and the passes run again.
 Expected<ir::Module> assuming(const ir::Module& module, llvm::function_ref<std::optional<bool>(Value)> taken) {
   ir::Module result = module.declarations();
@@ -296,7 +292,7 @@ Expected<Found> findBox(ir::Module mask, unsigned keys, ir::Module& into, int ch
 void writeBox(const Found& found, ir::Module& module) {
   for (size_t i = 0; i < found.axes.size(); ++i) {
     const auto set = [&](const char* what, const std::optional<Value>& value) {
-      if (value) module.setOutput(outputName(what, i), kOfRow, *value);
+      if (value) module.setOutput(analysis::boxOutput(what, i), kOfRow, *value);
     };
     set("begin", found.axes[i].begin);
     set("end", found.axes[i].end);
@@ -307,26 +303,6 @@ void writeBox(const Found& found, ir::Module& module) {
 }
 
 } // namespace
-
-GridsUsed gridsUsed(const ir::Module& module) {
-  GridsUsed used;
-  bool isOneQuery = true, isOneKey = true;
-  const std::vector<bool> needed = ir::neededByOutputs(module);
-  for (uint32_t id = 0; id < module.size(); ++id) {
-    const Node& node = module[{id}];
-    if (!needed[id] || !isPlaceOnGrid(node)) continue;
-    const unsigned grid = ir::GridAxis::of(node).grid;
-    const auto meet = [&](std::optional<unsigned>& known, bool& isOne) {
-      isOne = isOne && (!known || *known == grid);
-      known = grid;
-    };
-    if (module.isParam(node.operands[0], ParamKind::QIdx)) meet(used.queries, isOneQuery);
-    if (module.isParam(node.operands[0], ParamKind::KvIdx)) meet(used.keys, isOneKey);
-  }
-  if (!isOneQuery) used.queries.reset();
-  if (!isOneKey) used.keys.reset();
-  return used;
-}
 
 BesideGrid besideGrid(const ir::Module& module) {
   const GridsUsed grids = gridsUsed(module);
@@ -339,19 +315,6 @@ BesideGrid besideGrid(const ir::Module& module) {
     return there->integer(mask) ? Beside::All : Beside::None;
   };
   return {judge(true, false), judge(false, true), judge(false, false)};
-}
-
-std::optional<GridBox> gridBox(const ir::Module& module) {
-  const GridsUsed grids = gridsUsed(module);
-  if (!grids.keys) return std::nullopt;
-  GridBox box{*grids.keys, grids.queries, {}, module.output("box_rest")};
-  bool found = false;
-  for (size_t axis = 0; axis < module.grids[*grids.keys].extents.size(); ++axis) {
-    const auto get = [&](const char* what) { return module.output(outputName(what, axis)); };
-    box.axes.push_back({get("begin"), get("end"), get("step"), get("phase")});
-    found = found || box.axes.back().begin || box.axes.back().step;
-  }
-  return found ? std::optional(box) : std::nullopt;
 }
 
 Status deriveGridBox(ir::Module& module, const PassContext&) {

@@ -1,19 +1,14 @@
-// The box of keys that a query on a grid sees: what the pass derive-grid-box found, read from the outputs that it added.
-//
-// For a query and a key that are both on their grids, mask_mod is true if and only if
-//   box_begin_a <= k_a < box_end_a for each axis a of the grid of keys that has these outputs,
-//   floor_mod(k_a, box_step_a) == box_phase_a for each axis that has these (a dilated neighborhood), and
-//   box_rest, where there is one: conditions that are no box.
-// The bounds may lie outside 0 to the extent; begin >= end is an empty box. They are functions of b, h, q_idx and of
-// the coordinates of q_idx, the step of b and h alone and at least 1; of keys only box_rest knows.
+// What mask_mod says of tokens beside a grid.
 #pragma once
 
-#include "ir/ir.h"
-
-#include <optional>
-#include <string>
+#include "analysis/grid_box.h"
 
 namespace attnc::passes {
+
+using analysis::GridBox;
+using analysis::gridBox;
+using analysis::gridsUsed;
+using analysis::GridsUsed;
 
 /// What mask_mod says where not both tokens are on their grids.
 enum class Beside {
@@ -21,27 +16,6 @@ enum class Beside {
   All,  ///< true
   Asks, ///< depends on more
 };
-
-struct GridBox {
-  struct Axis {
-    std::optional<ir::Value> begin, end;  ///< both or none
-    std::optional<ir::Value> step, phase; ///< both or none
-  };
-  unsigned keys = 0;               ///< the grid of kv_idx, by its index in Module::grids
-  std::optional<unsigned> queries; ///< the grid of q_idx; none where mask_mod asks for no coordinates of queries
-  llvm::SmallVector<Axis, 3> axes; ///< of the grid of keys
-  std::optional<ir::Value> rest;   ///< none: the mask is the box
-};
-
-/// The box of a module with the outputs of derive-grid-box; nothing without.
-std::optional<GridBox> gridBox(const ir::Module& module);
-
-/// The grids whose coordinates mask_mod and score_mod take of q_idx and of kv_idx, as they are; nothing where they take
-/// none, or of several grids.
-struct GridsUsed {
-  std::optional<unsigned> queries, keys;
-};
-GridsUsed gridsUsed(const ir::Module& module);
 
 /// What mask_mod says of a query on its grid and a key beside it, and so on. The module is one after the passes, with
 /// grids kept.

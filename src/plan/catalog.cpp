@@ -13,7 +13,7 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
+const FamilyRow* const kFamilies[] = {&kForwardGridSm90, &kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
                                       &kBackwardSm80, &kBackwardNaive, &kDecodeSm90,   &kDecodeSm80,   &kBlockMask};
 
 /// The plan of a family that serves the request.
@@ -170,7 +170,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
 
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
   if (plan.options.kind == KernelKind::Decode) return false; // it lists what lives in each launch
-  return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges);
+  return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges) && !familyOf(plan).walksBoxes;
 }
 
 } // namespace attnc::plan

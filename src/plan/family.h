@@ -28,6 +28,7 @@ struct FamilyRow {
   int madeFor = 0;                 ///< the compute capability that it is made for; 0: any
   /// It bounds its loops over kv columns by itself where the mod computes the bounds.
   bool walksBounds = false;
+  bool walksBoxes = false; ///< likewise of boxes of keys
   /// Why it does not serve a request, to follow its name: "takes bf16 and fp16"; empty: it serves it.
   std::string (*unserved)(const Request& request) = nullptr;
   /// Options, unserved and misfit are left to the caller. Precondition: it serves the request.
@@ -38,7 +39,7 @@ struct FamilyRow {
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
-extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kDecodeSm80,
+extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kDecodeSm80,
     kDecodeSm90, kBlockMask;
 
 /// All of them. Of a kind, the one that is faster where it serves comes first.

@@ -65,9 +65,6 @@ Status checkSm90Layout(const LaunchOperands& operands) {
   return {};
 }
 
-/// Two counters by which CTAs take tiles; without them the tiles are dealt round robin.
-size_t counterBytes(const LaunchOperands&) { return 2 * sizeof(unsigned); }
-
 Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                         const WorkspaceView& workspace) {
   if (Status status = checkSm90Layout(operands); !status) return status.error();
@@ -117,8 +114,7 @@ Plan planSm90(const Request& request) {
                          .threads = 128 + 32 * tile.warps,
                          .grid = Grid::Persistent,
                          .parameters = sm90Parameters});
-  plan.workspace.push_back(
-      {.use = Use::Counters, .bytes = counterBytes, .zeroed = WorkspaceUse::Zeroed::Once, .isOptional = true});
+  plan.workspace.push_back(tileCounters());
   return plan;
 }
 

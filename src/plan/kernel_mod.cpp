@@ -21,7 +21,7 @@ static Status dropGradients(ir::Module& module, const ir::CaptureGradients& grad
 
 Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const ir::CaptureGradients& gradients) {
   ++made;
-  KernelMod mod{module, {}, {}, {}};
+  KernelMod mod{module, {}, {}, {}, {}};
   for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
   for (const ir::CaptureGradient& place : gradients.places)
     llvm::find_if(mod.captures, [&](const CaptureAccess& capture) {

@@ -6,7 +6,9 @@
 #include "attnc/kernel.h"
 #include "codegen/mod_source.h"
 #include "passes/derive.h"
+#include "passes/grid_kernel.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,10 @@ namespace attnc::plan {
 struct ModForm {
   passes::Algebra algebra;
   bool gradients; ///< with the hooks of gradients of captures
+  bool onGrid;    ///< for kernels by boxes: passes/grid_kernel.h
 
-  ModForm(passes::Algebra algebra = {}, bool gradients = false) : algebra(algebra), gradients(gradients) {}
+  ModForm(passes::Algebra algebra = {}, bool gradients = false, bool onGrid = false)
+      : algebra(algebra), gradients(gradients), onGrid(onGrid) {}
   friend auto operator<=>(const ModForm&, const ModForm&) = default;
 };
 
@@ -32,6 +36,7 @@ struct KernelMod {
   analysis::ModFacts facts;
   codegen::ModSource source;
   std::vector<CaptureAccess> captures; ///< in the order of the hooks' kCapture
+  std::shared_ptr<const passes::GridKernel> grid; ///< what kernels by boxes are written from; null: there are none
 };
 
 /// `module`: after runPipeline(); `gradients` are outputs of it. Errors: those of deriveForKernels().

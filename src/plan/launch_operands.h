@@ -11,6 +11,8 @@
 
 #include <llvm/ADT/SmallVector.h>
 
+#include <array>
+
 namespace attnc::plan {
 
 /// Where the gradient of a capture goes, and how it is summed.
@@ -41,6 +43,11 @@ struct LaunchOperands {
   bool wantsOperands = true;          ///< of a backward launch: dQ, dK and dV are given
   llvm::SmallVector<CaptureOutput, 2> captures; ///< of a backward launch, in the order of Plan::captures
   bool loopsBatches = false; ///< sums of captures: a CTA takes all batch entries
+  /// Of kernels by boxes: extents of the grids, three axes, the slowest first. Unset where captures are not known.
+  struct Grids {
+    std::array<int64_t, 3> queries, keys;
+  };
+  std::optional<Grids> grids;
   std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills
 };
 

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include "plan/decode_parts.h"
+#include "plan/grid_plan.h"
 
 #include <algorithm>
 
@@ -39,6 +40,8 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
     return packedTiles(operands, stage.config.blockM) * stepWords(operands, stage.config.blockN);
   case Grid::Parts:
     return std::min<int64_t>(mostParts(operands, stage.config.blockM), int64_t(device.multiprocessors) * stage.ctasAtOnce);
+  case Grid::PersistentBoxes:
+    return std::min<int64_t>(problem.batch * problem.qHeads * queryBoxesOf(stage, operands), device.multiprocessors);
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);
   case Grid::NewRows: return problem.batch * problem.kvHeads * ceilDiv(problem.qLen, stage.config.blockM);
   case Grid::MaskRows:

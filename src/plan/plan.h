@@ -11,6 +11,7 @@
 #include "plan/workspace.h"
 #include "templates/params_backward_sm80.cuh"
 #include "templates/params_decode.cuh"
+#include "templates/params_grid_sm90.cuh"
 #include "templates/params_sm90.cuh"
 
 #include <string>
@@ -30,6 +31,7 @@ enum class Grid {
   QTiles,     ///< one for each tile of q rows of each (batch, head)
   StepWords,  ///< one for each 32 steps along KV of each tile of packed rows
   Parts,      ///< those that run at once and find work, which they divide along KV
+  PersistentBoxes, ///< one for each CTA's box of queries of each (batch, head), but no more than the device has multiprocessors
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
   KvTilesTwice, ///< two for each
@@ -45,7 +47,7 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
+    std::variant<ForwardParams, ForwardGridParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
@@ -63,6 +65,7 @@ struct Stage {
   codegen::Config config;    ///< with the shared memory that a CTA asks for
   passes::Algebra algebra;   ///< whose hooks the template calls (templates/mod/contract.cuh)
   bool callsGradients = false; ///< and those of gradients of captures
+  bool onGrid = false;       ///< and those of boxes
   bool forCaptures = false;  ///< of a backward plan: also runs where captures alone want gradients
   int capture = 0;           ///< of Grid::CaptureElements: which, in the order of Plan::captures
   int threads = 0;           ///< of a CTA
@@ -72,7 +75,7 @@ struct Stage {
 };
 
 /// What a stage's template is written from.
-inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients}; }
+inline ModForm formOf(const Stage& stage) { return {stage.algebra, stage.callsGradients, stage.onGrid}; }
 
 /// The parameters of a stage whose kernel may be of a cache, as its config says.
 template <class Params>
@@ -89,6 +92,7 @@ struct Plan {
   std::vector<Stage> stages;
   std::vector<WorkspaceUse> workspace; ///< device memory that the stages share
   std::vector<CaptureAccess> captures; ///< whose gradients it computes
+  std::shared_ptr<const passes::GridKernel> grid; ///< of kernels by boxes
   std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
   std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
 };

@@ -10,6 +10,18 @@ namespace attnc::plan {
 static constexpr const char* kRemedy =
     "compile with KernelOptions::family = Sm80, which takes any layout; Compiler::forLayout sees to that";
 
+static Expected<Mapped> mapped(std::string_view name, const jit::TensorMapRequest& request, int batchStep) {
+  auto encoded = jit::encodeTensorMap(request);
+  if (!encoded)
+    return Error::environment(
+        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
+        kRemedy);
+  Mapped mapped;
+  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
+  mapped.batchStep = batchStep;
+  return mapped;
+}
+
 /// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
 Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
                        L2Promotion promotion) {
@@ -27,15 +39,7 @@ Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxR
   request.strideBytes = {step(strides.row), step(strides.head), step(strides.batch)};
   request.promotion = promotion;
   request.box = {64, uint32_t(boxRows), 1, 1};
-  auto encoded = jit::encodeTensorMap(request);
-  if (!encoded)
-    return Error::environment(
-        fmt::format("{} has a layout that the copy engine cannot describe: {}", name, encoded.error().message),
-        kRemedy);
-  Mapped mapped;
-  std::memcpy(mapped.map.words, encoded->data(), sizeof mapped.map.words);
-  mapped.batchStep = strides.batch ? 1 : 0;
-  return mapped;
+  return mapped(name, request, strides.batch ? 1 : 0);
 }
 
 Status checkMappable(std::string_view name, const TensorView& tensor, bool isPool) {
@@ -54,6 +58,36 @@ Status checkMappable(std::string_view name, const TensorView& tensor, bool isPoo
         kRemedy);
   }
   return {};
+}
+
+Status checkMappableOnGrid(std::string_view name, const TensorView& tensor) {
+  if (Status status = checkMappable(name, tensor); !status) return status;
+  const Strides strides = stridesOf(tensor);
+  if (tensor.shape[0] <= 1 || tensor.shape[1] <= 1 || strides.batch % strides.head == 0) return {};
+  return Error::environment(fmt::format("{} has a batch stride of {}, which is no multiple of its head stride, {}", name,
+                                        strides.batch, strides.head),
+                            kRemedy);
+}
+
+Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
+                           const std::array<int, 3>& box, void* somewhere) {
+  const bool isEmpty = tensor.elements() == 0;
+  const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
+  const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
+  const int64_t batch = isEmpty || !strides.batch ? 1 : tensor.shape[0], heads = isEmpty ? 1 : tensor.shape[1];
+  // Heads of one batch entry may stand for a step of any size.
+  const int64_t headStride = heads > 1 ? strides.head : strides.batch, batchStep = batch > 1 ? strides.batch / headStride : 0;
+  const auto step = [&](int64_t stride) { return stride ? uint64_t(stride) * bytes : 16; };
+  jit::TensorMapRequest request;
+  request.data = isEmpty ? somewhere : tensor.data;
+  request.dtype = tensor.dtype;
+  request.rank = 5;
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(extents[2]), uint64_t(extents[1]), uint64_t(extents[0]),
+                    uint64_t((batch - 1) * batchStep + heads)};
+  request.strideBytes = {step(strides.row), step(strides.row * extents[2]), step(strides.row * extents[2] * extents[1]),
+                         step(headStride)};
+  request.box = {64, uint32_t(box[2]), uint32_t(box[1]), uint32_t(box[0]), 1};
+  return mapped(name, request, int(batchStep));
 }
 
 int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {

@@ -26,6 +26,14 @@ Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxR
 /// tensor always fits. `isPool`: of pages, where other tensors have a batch.
 Status checkMappable(std::string_view name, const TensorView& tensor, bool isPool = false);
 
+/// A map over (head_dim, axes of a grid, the fastest first, heads of all batch entries) of a tensor whose rows are the tokens of
+/// a grid; a head of the next batch entry is batchStep heads on. Precondition: checkMappableOnGrid() accepted the tensor.
+Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
+                           const std::array<int, 3>& box, void* somewhere);
+
+/// checkMappable(), and that the stride of the batch is a multiple of that of heads.
+Status checkMappableOnGrid(std::string_view name, const TensorView& tensor);
+
 /// Heads of a section: as many of `heads` as keep what CTAs share of each, `headBytes`, in about half of L2; sections are
 /// of equal size.
 int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes);

@@ -7,6 +7,13 @@
 
 namespace attnc::plan {
 
+WorkspaceUse tileCounters() {
+  return {.use = Use::Counters,
+          .bytes = [](const LaunchOperands&) { return 2 * sizeof(unsigned); },
+          .zeroed = WorkspaceUse::Zeroed::Once,
+          .isOptional = true};
+}
+
 WorkspaceLayout::WorkspaceLayout(llvm::ArrayRef<WorkspaceUse> uses, const LaunchOperands& operands) {
   for (const WorkspaceUse& use : uses) {
     const size_t bytes = use.bytes(operands);

@@ -36,6 +36,9 @@ struct WorkspaceUse {
   bool isOptional = false; ///< a launch does without it
 };
 
+/// Two counters by which CTAs take tiles (templates/algo/tile_order.cuh); without them tiles are dealt round robin.
+WorkspaceUse tileCounters();
+
 /// A part of a workspace, given the operands.
 struct WorkspacePart {
   WorkspaceUse use;

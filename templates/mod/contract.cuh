@@ -43,6 +43,12 @@
 //     static int q_start(const ModArgs&, const Head&)
 //     static int kv_start(const ModArgs&, const Head&)
 //
+// and, written for kernels by boxes of a grid, where q_idx of row() and kv_idx of col() are of type Token:
+//
+//     static constexpr int kGridAxes             of the grids of queries and keys, 1 to 3
+//     static constexpr bool kBoxIsMask           mask() is true for the keys of box() and no others: it need not be called
+//     static KeyBox box(const ModArgs&, const Head&, int b, int h, Token q_idx)
+//
 // and, written for kernels that compute gradients of captures, of each place where one is read:
 //
 //     static constexpr int kGradients            how many places there are
@@ -84,6 +90,8 @@
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/decode_work.cuh                       1
+//               algo/grid_box.cuh                          1
+//               forward_grid_sm90.cu                       1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -95,6 +103,7 @@
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
+//               algo/grid_box.cuh                          1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -107,6 +116,7 @@
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
+//               algo/grid_box.cuh                          1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -114,6 +124,7 @@
 //               backward_naive.cu                          1
 //               backward_captures_naive.cu                 1
 //               algo/packed_rows.cuh                       1
+//               algo/grid_box.cuh                          1
 //   mask        decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -123,10 +134,12 @@
 //               block_mask.cu                              1
 //               backward_captures_naive.cu                 1
 //               algo/packed_rows.cuh                       1
+//               algo/grid_box.cuh                          1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               algo/packed_rows.cuh                       1
+//               algo/grid_box.cuh                          1
 //   row_shift   algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -152,6 +165,7 @@
 //   q_length    algo/sequence.cuh                          1
 //   q_start     algo/sequence.cuh                          1
 //   kv_start    algo/sequence.cuh                          1
+//   box         algo/grid_box.cuh                          1
 //
 //   head   once per (b, h) a CTA works on, 0 <= b < B and 0 <= h < H. Launch values are formed here, too.
 //   row    once per q row and lane that holds it. q_float is (float)q_idx, less the origin if kAnyOrigin; the kernel forms
@@ -176,6 +190,7 @@
 //          of attention speaks for all.
 //   row_shift   what is to be added to all scores of the row: it changes lse and row max, nothing else.
 //   bounds of the rows [q_begin, q_end), at least one.
+//   box    the keys that a query may see: mask() is false for all others. Tokens lie on their grids.
 //   kv_length   rows of K and V that the batch entry has, 0 to KV_LEN: columns behind them do not live, and what they hold
 //          reaches no result.
 //   q_offset    q_idx of row 0 of q, negative ones included: with it all hooks take the position of a query as q_idx, and
@@ -209,6 +224,17 @@ namespace attnc {
 struct Coord {
   int b, h, q_idx, kv_idx;
 };
+
+/// A token on a grid: its position, and its coordinates, those of the slowest axis first.
+struct Token {
+  int index, at[3];
+};
+
+/// Keys whose coordinate lies in [begin, end) along each axis, of their grid or beyond.
+struct KeyBox {
+  int begin[3], end[3];
+};
+constexpr int kMaxExtent = 1 << 24; // ir::kMaxExtent
 
 /// What a head knows of its scores; `out` is positive.
 struct ScoreFactors {

@@ -28,6 +28,19 @@ ATTNC_DEVICE void tma_store_4d(const TensorMap& map, unsigned shared, int c0, in
                "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                : "memory");
 }
+/// The same of 5-D tensors.
+ATTNC_DEVICE void tma_load_5d(unsigned shared, const TensorMap& map, unsigned barrier, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
+      "[%2];" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+ATTNC_DEVICE void tma_store_5d(const TensorMap& map, unsigned shared, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+               "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+}
 ATTNC_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Adds floats in shared memory to as many in global memory, each atomically. `bytes`, and both addresses: multiples of 16.
 /// One thread; part of its next bulk group; as tma_store_4d().

@@ -144,10 +144,10 @@ Expected<std::string> TargetOptions::archAsked() const {
 }
 
 void KernelFlags::addTo(CLI::App& command) {
-  command.add_option("--kernel-family", family, "Which template: auto, naive, sm80, sm90")
+  command.add_option("--kernel-family", family, "Which template: auto, naive, sm80, sm90, grid")
       ->type_name("FAMILY")
       ->capture_default_str()
-      ->transform(oneOf({{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}}));
+      ->transform(oneOf({{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}, {"grid", {}}}));
   command.add_flag("--tf32", tf32, "fp32 operands: one TF32 product instead of three (1e-3 instead of 1e-6)");
   command.add_option("--pin", pins, "Fold a length or a number into the kernel, e.g. KV_LEN=8192")
       ->allow_extra_args(false)

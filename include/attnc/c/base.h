@@ -81,6 +81,7 @@ enum {
   ATTNC_FAMILY_NAIVE = 1,
   ATTNC_FAMILY_SM80 = 2,
   ATTNC_FAMILY_SM90 = 3,
+  ATTNC_FAMILY_GRID = 4,
 };
 /// "auto", "naive", ...; NULL for a number that is no family.
 ATTNC_API const char* attnc_family_name(attnc_family family);

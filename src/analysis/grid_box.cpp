@@ -1,0 +1,47 @@
+#include "analysis/grid_box.h"
+
+#include "ir/walk.h"
+
+#include <fmt/format.h>
+
+namespace attnc::analysis {
+
+using ir::Node;
+using ir::ParamKind;
+
+std::string boxOutput(const char* what, size_t axis) { return fmt::format("box_{}_{}", what, axis); }
+
+GridsUsed gridsUsed(const ir::Module& module) {
+  GridsUsed used;
+  bool isOneQuery = true, isOneKey = true;
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    if (!needed[id] || ir::info(node.op).rule != ir::TypeRule::Grid) continue;
+    const unsigned grid = ir::GridAxis::of(node).grid;
+    const auto meet = [&](std::optional<unsigned>& known, bool& isOne) {
+      isOne = isOne && (!known || *known == grid);
+      known = grid;
+    };
+    if (module.isParam(node.operands[0], ParamKind::QIdx)) meet(used.queries, isOneQuery);
+    if (module.isParam(node.operands[0], ParamKind::KvIdx)) meet(used.keys, isOneKey);
+  }
+  if (!isOneQuery) used.queries.reset();
+  if (!isOneKey) used.keys.reset();
+  return used;
+}
+
+std::optional<GridBox> gridBox(const ir::Module& module) {
+  const GridsUsed grids = gridsUsed(module);
+  if (!grids.keys) return std::nullopt;
+  GridBox box{*grids.keys, grids.queries, {}, module.output("box_rest")};
+  bool found = false;
+  for (size_t axis = 0; axis < module.grids[*grids.keys].extents.size(); ++axis) {
+    const auto get = [&](const char* what) { return module.output(boxOutput(what, axis)); };
+    box.axes.push_back({get("begin"), get("end"), get("step"), get("phase")});
+    found = found || box.axes.back().begin || box.axes.back().step;
+  }
+  return found ? std::optional(box) : std::nullopt;
+}
+
+} // namespace attnc::analysis

@@ -1,0 +1,128 @@
+#include "passes/grid_kernel.h"
+
+#include "ir/bindings.h"
+#include "ir/walk.h"
+#include "passes/grid_box.h"
+#include "passes/pass.h"
+#include "passes/pipeline.h"
+#include "passes/place_writer.h"
+#include "passes/rebuild.h"
+
+#include <llvm/ADT/STLExtras.h>
+
+#include <numeric>
+
+namespace attnc::passes {
+namespace {
+
+using ir::Node;
+using ir::Op;
+using ir::ParamKind;
+using ir::Value;
+
+/// A value as another one plus a constant.
+struct Shifted {
+  Value base;
+  int64_t by = 0;
+};
+
+Shifted shifted(const ir::Module& module, Value value) {
+  Shifted result{value};
+  while (true) {
+    const Node& node = module[result.base];
+    if (node.op != Op::Add || !module.isConst(node.operands[1])) return result;
+    result.by += module.integer(node.operands[1]);
+    result.base = node.operands[0];
+  }
+}
+
+/// Values of which one is `value`, and all bound it: the operands of a chain of max or min.
+llvm::SmallVector<Value, 4> boundsBy(const ir::Module& module, Op op, Value value) {
+  llvm::SmallVector<Value, 4> found, open = {value};
+  while (!open.empty()) {
+    const Value at = open.pop_back_val();
+    found.push_back(at);
+    if (module[at].op == op) open.append(module[at].operands.begin(), module[at].operands.end());
+  }
+  return found;
+}
+
+std::optional<int64_t> spanOf(const ir::Module& module, Value begin, Value end) {
+  std::optional<int64_t> span;
+  for (Value low : boundsBy(module, Op::Max, begin))
+    for (Value high : boundsBy(module, Op::Min, end)) {
+      const Shifted from = shifted(module, low), to = shifted(module, high);
+      if (from.base == to.base && to.by - from.by < span.value_or(ir::kMaxExtent)) span = to.by - from.by;
+    }
+  return span;
+}
+
+/// What all quotients of a coordinate of q_idx that the values ask for have as a common divisor; 1 where they ask for more
+/// than quotients.
+int64_t strideOf(const ir::Module& module, llvm::ArrayRef<Value> values) {
+  std::vector<bool> needed(module.size(), false);
+  for (Value value : values) {
+    const std::vector<bool> by = ir::neededBy(module, value);
+    for (uint32_t id = 0; id < by.size(); ++id)
+      if (by[id]) needed[id] = true;
+  }
+  int64_t stride = 0;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    if (!needed[id]) continue;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (module[node.operands[i]].op != Op::Coord) continue;
+      if (node.op != Op::FloorDiv || i != 0 || !module.isConst(node.operands[1])) return 1;
+      stride = std::gcd(stride, module.integer(node.operands[1]));
+    }
+  }
+  const bool isCoordinate = llvm::any_of(values, [&](Value value) { return module[value].op == Op::Coord; });
+  return isCoordinate || stride < 1 ? 1 : stride;
+}
+
+/// Coordinates of other tokens than q_idx and kv_idx, or on other grids, by division. Tokens lie on their grids.
+Status lowerOthers(ir::Module& module, const GridsUsed& grids) {
+  module = rebuild(module, [&](ir::Module& out, const Node& node) {
+    if (ir::info(node.op).rule != ir::TypeRule::Grid) return keep(out, node);
+    const ir::GridAxis at = ir::GridAxis::of(node);
+    const bool isOwn = (at.grid == grids.queries && out.isParam(node.operands[0], ParamKind::QIdx)) ||
+                       (at.grid == grids.keys && out.isParam(node.operands[0], ParamKind::KvIdx));
+    if (!isOwn) return node.op == Op::Coord ? PlaceWriter(out, node).coord(at.axis) : PlaceWriter(out, node).inGrid();
+    return node.op == Op::Coord ? keep(out, node) : out.constBool(true);
+  });
+  std::vector<Pass> order;
+  for (const char* name : {"fold-constants", "simplify", "cse", "dce"}) order.push_back(*findPass(name));
+  return runPasses(module, order, {});
+}
+
+bool beginsAtZero(const ir::Grid& grid) {
+  return grid.before.kind == ir::Grid::Number::Kind::Constant && grid.before.value == 0;
+}
+
+} // namespace
+
+Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
+  static const std::optional<GridKernel> kNone;
+  if (traced.grids.empty()) return kNone;
+  GridKernel kernel{traced, {}, {}, {}};
+  ir::Module& module = kernel.module;
+  if (Status status = runPipeline(module, {.keepsGrids = true}); !status) return status.error();
+  const GridsUsed grids = gridsUsed(module);
+  if (!grids.queries || !grids.keys) return kNone;
+  kernel.ofQueries = module.grids[*grids.queries], kernel.ofKeys = module.grids[*grids.keys];
+  if (kernel.ofQueries.extents.size() != kernel.ofKeys.extents.size()) return kNone;
+  if (!beginsAtZero(kernel.ofQueries) || !beginsAtZero(kernel.ofKeys)) return kNone;
+  if (Status status = runPasses(module, {*findPass("derive-grid-box")}, {}); !status) return status.error();
+  if (Status status = lowerOthers(module, grids); !status) return status.error();
+  const std::optional<GridBox> box = gridBox(module);
+  if (!box) return kNone;
+  for (const GridBox::Axis& axis : box->axes) {
+    BoxAxis& known = kernel.axes.emplace_back();
+    if (!axis.begin) continue;
+    known.span = spanOf(module, *axis.begin, *axis.end);
+    known.stride = strideOf(module, {*axis.begin, *axis.end});
+  }
+  return std::optional(std::move(kernel));
+}
+
+} // namespace attnc::passes

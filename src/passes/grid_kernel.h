@@ -1,0 +1,29 @@
+// What kernels that walk boxes of a grid are written from: a module that keeps coordinates, and the box of each query.
+#pragma once
+
+#include "attnc/error.h"
+#include "ir/ir.h"
+
+#include <optional>
+
+namespace attnc::passes {
+
+/// How the box of keys that a query sees is known to lie along an axis.
+struct BoxAxis {
+  std::optional<int64_t> span; ///< it is no longer than this; unset: not known
+  int64_t stride = 1;          ///< queries whose coordinates have one quotient by it see the same
+};
+
+struct GridKernel {
+  ir::Module module;     ///< coordinates of q_idx and kv_idx on their grids are values of their own; box outputs
+  ir::Grid ofQueries;    ///< the grid of q_idx
+  ir::Grid ofKeys;       ///< that of kv_idx, of as many axes
+  llvm::SmallVector<BoxAxis, 3> axes;
+};
+
+/// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
+/// without a box, where masks ask for no coordinates of queries, with tokens before a grid. That all tokens lie on the
+/// grids is for a launch to see: plan/grid_plan.h.
+Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
+
+} // namespace attnc::passes

@@ -1,0 +1,117 @@
+// wgmma and TMA on Hopper, by boxes of a grid.
+#include "plan/family.h"
+
+#include "plan/grid_plan.h"
+#include "plan/tensor_maps.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <fmt/format.h>
+
+namespace attnc::plan {
+namespace {
+
+std::string unservedByGrid(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
+  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
+  if (options.blockSparse) return "takes no block masks";
+  if (!options.byGrid) return "is not wanted";
+  if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
+    return "takes no sequences of their own length, offset or place";
+  return {};
+}
+
+/// As `Memory` of templates/forward_grid_sm90.cu.
+int sharedBytes(const codegen::Config& config) {
+  const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
+  const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
+  const int rings = config.qStages * tileBytes(config.blockM, std::max(config.headDimQk, config.headDimV)) +
+                    config.kvStages * kvBytes;
+  const int control = config.qStages * 32 + config.kvStages * 32 + config.kvStages * 16;
+  return rings + control + config.qStages * config.warps / 4 * 8;
+}
+
+/// What tensor maps ask for, and that heads of all batch entries lie along one axis.
+Status checkGridLayout(const LaunchOperands& operands) {
+  if (Status status = checkGrids(operands); !status) return status;
+  for (auto [name, tensor] :
+       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
+    if (Status status = checkMappableOnGrid(name, *tensor); !status) return status;
+  return {};
+}
+
+Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
+                                        const WorkspaceView& workspace) {
+  if (Status status = checkGridLayout(operands); !status) return status.error();
+  const codegen::Config& config = stage.config;
+  const LaunchOperands::Grids& grids = *operands.grids;
+  void* const somewhere = operands.q.data;
+  ForwardGridParamsSm90 params{};
+  for (auto [name, tensor, extents, box, map, step] :
+       {std::tuple("q", &operands.q, &grids.queries, &config.boxes->queries, &params.q, &params.q_batch_step),
+        {"k", &operands.k, &grids.keys, &config.boxes->keys, &params.k, &params.k_batch_step},
+        {"v", &operands.v, &grids.keys, &config.boxes->keys, &params.v, &params.v_batch_step},
+        {"out", &operands.out, &grids.queries, &config.boxes->queries, &params.out, &params.out_batch_step}}) {
+    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere);
+    if (!mapped) return mapped.error();
+    *map = mapped->map, *step = mapped->batchStep;
+  }
+  params.base = forwardParams(operands);
+  const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);
+  for (size_t axis = 0; axis < 3; ++axis) {
+    params.q_extent[axis] = int(grids.queries[axis]);
+    params.kv_extent[axis] = int(grids.keys[axis]);
+    params.q_tiles[axis] = int(along[axis]);
+  }
+  const ForwardParams& base = params.base;
+  const int64_t kvBytes = rowsOfKv(operands) * (config.headDimQk + config.headDimV) * dtypeBytes(config.dtype);
+  params.order.q_tiles = int(queryBoxesOf(stage, operands));
+  params.order.heads = base.batch * base.q_heads;
+  params.order.section = int(sectionOf(int64_t(base.batch) * base.kv_heads, kvBytes, device.l2Bytes) * base.group);
+  params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
+  return ParameterBlock(params);
+}
+
+Plan planGrid(const Request& request) {
+  const KernelOptions& options = request.options;
+  constexpr int kConsumers = 2;
+  const codegen::Config::Boxes boxes = chooseBoxes(*request.mod.grid, options.headDim, options.headDimV, kConsumers);
+  codegen::Config config =
+      configOf(options, {64 * kConsumers, boxes.keys[0] * boxes.keys[1] * boxes.keys[2], 4 * kConsumers});
+  config.boxes = boxes;
+  config.qStages = 2;
+  for (config.kvStages = 6; config.kvStages > 2; --config.kvStages)
+    if (sharedBytes(config) + 1024 <= request.arch.sharedBytesPerCta()) break;
+  config.wgmmaShapes = {config.blockN, int(llvm::alignTo(options.headDimV, 16))};
+  config.sharedBytes = sharedBytes(config);
+  Plan plan;
+  plan.grid = request.mod.grid;
+  plan.stages.push_back({.templateName = "forward_grid_sm90.cu",
+                         .entry = "attnc_forward",
+                         .config = std::move(config),
+                         .algebra = {.scale = true, .kvBounds = false},
+                         .onGrid = true,
+                         .threads = 128 + 128 * kConsumers,
+                         .grid = Grid::PersistentBoxes,
+                         .parameters = gridParameters});
+  plan.workspace.push_back(tileCounters());
+  return plan;
+}
+
+} // namespace
+
+const FamilyRow kForwardGridSm90{
+    .kind = KernelKind::Forward,
+    .family = Family::Grid,
+    .arch = "sm_90a",
+    .madeFor = 90,
+    .walksBoxes = true,
+    .unserved = unservedByGrid,
+    .plan = planGrid,
+    .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
+    .checkLayout = checkGridLayout};
+
+} // namespace attnc::plan

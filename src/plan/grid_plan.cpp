@@ -1,0 +1,150 @@
+#include "plan/grid_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace attnc::plan {
+namespace {
+
+using Extents = std::array<int, 3>;
+
+int tokensOf(const Extents& box) { return box[0] * box[1] * box[2]; }
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// A window of which nothing is known is taken to be long.
+constexpr int64_t kLongWindow = 64;
+
+struct Windows {
+  std::array<int64_t, 3> span = {1, 1, 1};   ///< of the keys that a query sees
+  std::array<int64_t, 3> stride = {1, 1, 1}; ///< queries that see the same
+  int axes;
+
+  explicit Windows(const passes::GridKernel& grid) : axes(int(grid.axes.size())) {
+    for (int i = 0; i < axes; ++i) {
+      span[size_t(3 - axes + i)] = grid.axes[size_t(i)].span.value_or(kLongWindow);
+      stride[size_t(3 - axes + i)] = grid.axes[size_t(i)].stride;
+    }
+  }
+  /// Keys that queries from a coordinate of a multiple of `queries` on see.
+  int64_t seenBy(size_t axis, int64_t queries) const {
+    const int64_t moves = stride[axis] % queries == 0 ? 0 : ceilDiv(queries, stride[axis]) * stride[axis];
+    return span[axis] + (moves ? moves - stride[axis] : 0);
+  }
+};
+
+/// Whether ColumnAxis of templates/algo/grid_box.cuh takes the box.
+bool isColumnBox(const Extents& box) {
+  int pitch = 1;
+  for (int axis = 2; axis >= 0; --axis) {
+    const int span = pitch * box[size_t(axis)];
+    if (pitch % 8 != 0 && !(span <= 8 && 8 % span == 0) && span % 8 != 0) return false;
+    pitch = span;
+  }
+  return true;
+}
+
+/// Time of a tile of queries in cycles of a multiprocessor, by what it computes and what it reads. Measured: bench/NOTES.md.
+double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int headDim, int headDimV, int consumers) {
+  constexpr double kFlopsPerCycle = 4096 * 0.75, kCyclesOfStep = 120, kBytesPerCycle = 30;
+  int64_t loaded = 1, computed = 0, inner = 1;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const int64_t key = boxes.keys[axis], queries = boxes.queries[axis];
+    if (int(axis) != boxes.splitAxis) {
+      const int64_t count = ceilDiv(windows.seenBy(axis, queries), key);
+      inner *= count, loaded *= count;
+      continue;
+    }
+    loaded *= ceilDiv(windows.seenBy(axis, queries * consumers), key);
+    for (int i = 0; i < consumers; ++i) {
+      const int64_t moved = windows.stride[axis] % (queries * consumers) == 0 ? 0 : queries * i;
+      computed += (moved + windows.seenBy(axis, queries) - 1) / key - moved / key + 1;
+    }
+  }
+  const double columns = tokensOf(boxes.keys), width = headDim + headDimV;
+  const double compute = double(computed * inner) * (64 * columns * width * 2 / kFlopsPerCycle + kCyclesOfStep);
+  const double load = double(loaded) * columns * width * 2 / kBytesPerCycle;
+  return std::max(compute, load) + 0.25 * std::min(compute, load);
+}
+
+} // namespace
+
+codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers) {
+  const Windows windows(grid);
+  const auto isUsed = [&](int axis, int extent) { return axis >= 3 - windows.axes || extent == 1; };
+  codegen::Config::Boxes best;
+  double least = 0;
+  std::vector<Extents> keyBoxes;
+  for (int a = 1; a <= 128; ++a)
+    for (int b = 1; a * b <= 128; ++b)
+      for (int c = 1; a * b * c <= 128; ++c) {
+        const Extents box = {a, b, c};
+        if (tokensOf(box) < 64 || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
+        if (isUsed(0, a) && isUsed(1, b) && isUsed(2, c)) keyBoxes.push_back(box);
+      }
+  for (int a = 1; a <= 64; a *= 2)
+    for (int b = 1; a * b <= 64; b *= 2) {
+      const Extents queries = {a, b, 64 / (a * b)};
+      if (!isUsed(0, a) || !isUsed(1, b)) continue;
+      for (int split = 3 - windows.axes; split < 3; ++split)
+        for (const Extents& keys : keyBoxes) {
+          const codegen::Config::Boxes boxes{queries, keys, split};
+          const double cycles = cyclesOf(windows, boxes, headDim, headDimV, consumers);
+          if (least != 0 && cycles >= least) continue;
+          least = cycles, best = boxes;
+        }
+    }
+  return best;
+}
+
+std::array<int, 3> queryBoxOf(const codegen::Config& config) {
+  std::array<int, 3> box = config.boxes->queries;
+  box[size_t(config.boxes->splitAxis)] *= config.warps / 4;
+  return box;
+}
+
+std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands& operands) {
+  const std::array<int, 3> box = queryBoxOf(stage.config);
+  std::array<int64_t, 3> along;
+  for (size_t axis = 0; axis < 3; ++axis) along[axis] = ceilDiv(operands.grids->queries[axis], box[axis]);
+  return along;
+}
+
+int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands) {
+  if (operands.problem.qLen == 0) return 0;
+  const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);
+  return along[0] * along[1] * along[2];
+}
+
+LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings) {
+  const auto numberOf = [&](const ir::Grid::Number& number) -> int64_t {
+    switch (number.kind) {
+    case ir::Grid::Number::Kind::Constant: break;
+    case ir::Grid::Number::Kind::Scalar: return bindings.scalars[size_t(number.value)].integer;
+    case ir::Grid::Number::Kind::Dim: return bindings.dims[size_t(number.value)];
+    }
+    return number.value;
+  };
+  const auto extentsOf = [&](const ir::Grid& of) {
+    std::array<int64_t, 3> extents = {1, 1, 1};
+    for (size_t i = 0; i < of.extents.size(); ++i) extents[3 - of.extents.size() + i] = numberOf(of.extents[i]);
+    return extents;
+  };
+  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys)};
+}
+
+Status checkGrids(const LaunchOperands& operands) {
+  if (!operands.grids) return {};
+  const auto tokens = [](const std::array<int64_t, 3>& extents) { return extents[0] * extents[1] * extents[2]; };
+  for (auto [name, extents, rows] : {std::tuple("Q_LEN", operands.grids->queries, operands.problem.qLen),
+                                     {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})
+    if (tokens(extents) != rows)
+      return Error::environment(
+          fmt::format("a grid of {} x {} x {} has {} tokens, {} is {}", extents[0], extents[1], extents[2], tokens(extents), name, rows),
+          "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it");
+  return {};
+}
+
+} // namespace attnc::plan

@@ -1,0 +1,25 @@
+// Boxes of kernels that walk grids: which shapes they have, and how many there are.
+#pragma once
+
+#include "passes/grid_kernel.h"
+#include "plan/plan.h"
+
+namespace attnc::plan {
+
+/// The shapes of boxes that a model of the kernel's time finds best: what is computed, what is read from L2, and how much of
+/// both the windows of the mod leave over. `consumers`: warpgroups of a CTA.
+codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers);
+
+/// Extents of a box of queries of a CTA.
+std::array<int, 3> queryBoxOf(const codegen::Config& config);
+/// How many of them a grid of queries takes along each axis, and in all. Precondition: operands.grids.
+std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands& operands);
+int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands);
+
+/// The extents of a launch. `bindings`: of the module that the numbers of the grids belong to.
+LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings);
+
+/// Whether all tokens lie on the grids. Environment: they do not.
+Status checkGrids(const LaunchOperands& operands);
+
+} // namespace attnc::plan

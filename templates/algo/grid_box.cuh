@@ -1,0 +1,196 @@
+// Boxes of tokens on a grid as rows and columns of a tile: row-major, the last axis fastest.
+//
+// A lane has the columns 8 n + l with l = 2 (lane % 4) + e (tile/fragment.cuh). Along each axis the coordinate of a column is
+// one that n alone decides, known at compile time, plus one that l alone decides. Which elements of a row lie in a box of
+// keys is then a word for each l, a bit for each n: an element costs a select and part of a test, whatever the axes.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/apply_mod.cuh"
+#include "params_grid_sm90.cuh"
+
+namespace attnc {
+
+/// A box of A x B x C tokens.
+template <int A, int B, int C> struct BoxShape {
+  static constexpr int kTokens = A * B * C;
+  ATTNC_DEVICE static constexpr int extent(int axis) { return axis == 0 ? A : axis == 1 ? B : C; }
+  /// Tokens from one coordinate of an axis to the next.
+  ATTNC_DEVICE static constexpr int pitch(int axis) { return axis == 0 ? B * C : axis == 1 ? C : 1; }
+  ATTNC_DEVICE static int coordinate(int token, int axis) { return token / pitch(axis) % extent(axis); }
+};
+
+/// An axis of a box whose tokens are columns.
+template <class Box, int Axis> struct ColumnAxis {
+  static constexpr int kExtent = Box::extent(Axis), kPitch = Box::pitch(Axis), kSpan = kExtent * kPitch;
+  static constexpr bool kByLane = kSpan <= 8 && 8 % kSpan == 0;
+  static constexpr bool kByGroup = kPitch % 8 == 0;
+  static_assert(kByLane || kByGroup || (kPitch < 8 && kSpan % 8 == 0), "a coordinate is a sum of one of n and one of l");
+  static constexpr int kStep = kByLane || kByGroup ? 1 : 8 / kPitch;    ///< coordinates from one value of n's part to the next
+  static constexpr int kRepeat = kByGroup ? kPitch / 8 : 1;             ///< groups in a row that have one
+  static constexpr int kCount = kByLane ? 1 : kByGroup ? kExtent : kSpan / 8; ///< values of n's part
+  static constexpr int kPeriod = kRepeat * kCount;
+
+  ATTNC_DEVICE static constexpr int of_group(int n) { return kByLane ? 0 : n % kPeriod / kRepeat * kStep; }
+  ATTNC_DEVICE static int of_lane(int l) { return kByGroup ? 0 : kByLane ? l / kPitch % kExtent : l / kPitch; }
+
+  /// Bit n: the coordinate of column 8 n + l lies in [begin, end), counted from the box.
+  template <int Groups> ATTNC_DEVICE static unsigned inside(int begin, int end, int l) {
+    begin -= of_lane(l), end -= of_lane(l);
+    if constexpr (kCount == 1) return begin <= 0 && 0 < end ? ~0u : 0u;
+    // Values of n's part from the first one on that is not before.
+    const int first = (begin + kStep - 1) / kStep, last = (end + kStep - 1) / kStep;
+    const int from = begin <= 0 ? 0 : first, to = end <= 0 ? 0 : min(last, kCount);
+    return bits_between(from * kRepeat, to * kRepeat) * repeated<Groups>();
+  }
+
+private:
+  /// A bit at each beginning of a period.
+  template <int Groups> ATTNC_DEVICE static constexpr unsigned repeated() {
+    unsigned word = 0;
+    for (int n = 0; n < Groups; n += kPeriod) word |= 1u << n;
+    return word;
+  }
+};
+
+/// Keys along three axes: [begin, end) of each.
+struct GridRange {
+  int begin[3], end[3];
+  ATTNC_DEVICE bool is_empty() const { return begin[0] >= end[0] || begin[1] >= end[1] || begin[2] >= end[2]; }
+};
+
+/// The token at coordinates x of a grid.
+ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3]) {
+  Token token;
+  token.index = (x[0] * extent[1] + x[1]) * extent[2] + x[2];
+#pragma unroll
+  for (int i = 0; i < Mod::kGridAxes; ++i) token.at[i] = x[i + 3 - Mod::kGridAxes];
+  return token;
+}
+
+/// The keys that a query sees, clipped to their grid.
+ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, const int (&extent)[3]) {
+  const KeyBox box = Mod::box(args, head, b, h, q); // SEAM(box)
+  GridRange range;
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) {
+    const int i = axis - (3 - Mod::kGridAxes);
+    range.begin[axis] = i < 0 ? 0 : max(box.begin[i < 0 ? 0 : i], 0);
+    range.end[axis] = i < 0 ? 1 : min(box.end[i < 0 ? 0 : i], extent[axis]);
+  }
+  return range;
+}
+
+/// Sets the elements of a lane's row r outside `keys` to `dead`. `origin`: of the box whose tokens are the columns.
+template <class Box, int Columns>
+ATTNC_DEVICE void keep_keys(Fragment<1, Columns>& x, int r, const GridRange& keys, const int (&origin)[3], float dead) {
+  constexpr int kGroups = Columns / 8;
+  static_assert(kGroups <= 32, "a bit for each group");
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const int l = x.first_column() + e;
+    const unsigned word =
+        ColumnAxis<Box, 0>::template inside<kGroups>(keys.begin[0] - origin[0], keys.end[0] - origin[0], l) &
+        ColumnAxis<Box, 1>::template inside<kGroups>(keys.begin[1] - origin[1], keys.end[1] - origin[1], l) &
+        ColumnAxis<Box, 2>::template inside<kGroups>(keys.begin[2] - origin[2], keys.end[2] - origin[2], l);
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n)
+      if (!(word >> n & 1)) x.at(r, n, e) = dead;
+  }
+}
+
+/// What a lane knows of its two rows of a box of queries.
+struct GridPlace {
+  int b, h;
+  Mod::Head head;
+  Mod::Row row[2];
+  Mod::Exponents exponents;
+  Token q[2];
+  bool exists[2];    ///< the query lies on the grid
+  GridRange keys[2]; ///< that it sees
+  GridRange common;  ///< that all queries of the warp see
+
+  GridPlace() = default;
+  /// `origin`: of the box; `first`: the lane's row 0 among its tokens. All lanes of the warp.
+  template <class Box>
+  ATTNC_DEVICE GridPlace(Box, const ForwardGridParamsSm90& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
+      : b(b), h(h), head(Mod::head(args, b, h)), exponents(p.base.scale, Mod::factors(args, head)) { // SEAM(head) SEAM(factors)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      int x[3];
+      exists[r] = true;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        x[axis] = origin[axis] + Box::coordinate(first + 8 * r, axis);
+        exists[r] &= x[axis] < p.q_extent[axis];
+        x[axis] = min(x[axis], p.q_extent[axis] - 1);
+      }
+      q[r] = token_at(x, p.q_extent);
+      row[r] = Mod::row(args, head, b, h, q[r], float(q[r].index)); // SEAM(row)
+      keys[r] = keys_of(args, head, b, h, q[r], p.kv_extent);
+    }
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      common.begin[axis] = __reduce_max_sync(0xffffffffu, max(keys[0].begin[axis], keys[1].begin[axis]));
+      common.end[axis] = __reduce_min_sync(0xffffffffu, min(keys[0].end[axis], keys[1].end[axis]));
+    }
+  }
+
+  /// Whether all queries of the warp see all keys of a box.
+  template <class Box> ATTNC_DEVICE bool all_see(Box, const int (&at)[3]) const {
+    bool all = true;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis)
+      all &= common.begin[axis] <= at[axis] && at[axis] + Box::extent(axis) <= common.end[axis];
+    return all;
+  }
+};
+
+/// Calls function(element, row, col, coord) for each element.
+template <class Box, int Columns, class Function>
+ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args, const GridPlace& place,
+                              const int (&origin)[3], Function function) {
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int l = x.first_column() + e;
+      const int at[3] = {
+          min(origin[0] + ColumnAxis<Box, 0>::of_lane(l) + ColumnAxis<Box, 0>::of_group(n), p.kv_extent[0] - 1),
+          min(origin[1] + ColumnAxis<Box, 1>::of_lane(l) + ColumnAxis<Box, 1>::of_group(n), p.kv_extent[1] - 1),
+          min(origin[2] + ColumnAxis<Box, 2>::of_lane(l) + ColumnAxis<Box, 2>::of_group(n), p.kv_extent[2] - 1)};
+      const Token kv = token_at(at, p.kv_extent);
+      const Mod::Col col = Mod::col(args, place.head, place.b, place.h, kv, float(kv.index), 0.f); // SEAM(col)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        function(x.at(r, n, e), place.row[r], col, Coord{place.b, place.h, place.q[r].index, kv.index});
+    }
+}
+
+/// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
+template <class Box, int Columns>
+ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args,
+                                    const GridPlace& place, const int (&origin)[3], const float (&bias)[2]) {
+  using Exponents = Mod::Exponents;
+  const bool some_are_dead = !Mod::kBoxIsMask || !place.all_see(Box(), origin);
+  const auto mask = [&](float dead) {
+    if constexpr (!Mod::kBoxIsMask)
+      at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+        if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
+      });
+#pragma unroll
+    for (int r = 0; r < 2; ++r) keep_keys<Box>(x, r, place.keys[r], origin, dead);
+  };
+  if constexpr (Exponents::kCallsScore)
+    at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+      s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
+    });
+  constexpr bool kMaskFirst = !Mod::kBoxIsMask || !Exponents::kKeepsDead;
+  constexpr bool kMaskLast = Mod::kBoxIsMask || !Exponents::kKeepsDead;
+  if (kMaskFirst && some_are_dead) mask(place.exponents.dead());
+  place.exponents.to_exponents(x, bias, 0.f);
+  if (kMaskLast && some_are_dead) mask(negative_infinity());
+}
+
+} // namespace attnc

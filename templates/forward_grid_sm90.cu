@@ -1,0 +1,537 @@
+// Forward attention over tokens on grids with wgmma and TMA, for sm_90a: tiles are boxes in space.
+//
+//   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
+//
+// As forward_sm90.cu, but rows of a tile are the queries of a box, and columns of a step the keys of another, which the copy
+// engine reads where they lie: nothing is permuted. A CTA's box of queries is those of its consumers side by side along one
+// axis, kSplitAxis. The producer asks the mod what each query sees, and walks the boxes that cover what some query of the CTA
+// sees, from its first key on, kSplitAxis slowest. A consumer passes over steps that none of its queries sees, so consumers
+// stand at different steps, and do not take turns.
+//
+//   role          threads              registers   what
+//   producer      a warp               40 or 32    what queries see; which steps; requests Q, K, V from the copy engine
+//   storer        one thread           40 or 32    sends finished boxes of O to the copy engine
+//   consumer i    a warpgroup, 64 rows 232 or 160  products, mod, softmax
+//
+//   shared memory   bytes                                 lifetime
+//   QRing           2 tiles of kBlockM x kHeadDimQk       a slot: the queries of a CTA's box; then their rows of O
+//                   (or x kHeadDimV, if O takes more room)
+//   KRing           kStages tiles of kBlockN x kHeadDimQk a slot: until S of its step is there
+//   VRing           kStages tiles of kBlockN x kHeadDimV  a slot: until P V of its step is there
+//   control words   messages and barriers of the rings, OutFull
+//
+//   barrier           completed by                                        arrivals   waited for by
+//   q.full            producer: Q requested, message told; its bytes      1          consumers, storer
+//   q.empty           storer: O has left                                  1          producer
+//   k.full            producer: K requested, message told; its bytes      1          consumers
+//   k.empty           consumers: S is there, or passed over               kWarps     producer
+//   v.full, v.empty   producer: V requested, its bytes; consumers: O      1, kWarps  consumers, producer
+//   out_full          consumer i: its rows of O written to the slot of Q  4          storer
+//   named 1..         consumer i: its warps have read their Q             128        itself
+//
+// Messages: with Q b * heads + h, or -1, no more work, and the first query; with K the first key and flags.
+//
+// A consumer passes over steps with O += P V of its last step still to be started. It does so over kStages - 1 at most: the
+// producer, which requests V one step behind K, would otherwise wait for a slot that it holds.
+//
+// The host provides: tensor maps, the tile order and its counters (params_grid_sm90.cuh); grid min(tiles, SMs), 128 + 32
+// kWarps threads, kSharedBytes of dynamic shared memory. All tokens lie on the grids.
+//
+// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages = 2; kQueryBox of a consumer, 64 tokens; kKeyBox, kBlockN.
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/grid_box.cuh"
+#include "algo/softmax.cuh"
+#include "algo/tile_order.cuh"
+#include "params_grid_sm90.cuh"
+#include "ptx/named_barrier.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/tma.cuh"
+#include "tile/gemm_wgmma.cuh"
+#include "tile/ring.cuh"
+#include "tile/store_wgmma.cuh"
+
+namespace attnc::grid {
+
+using QueryShape = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>; // of a consumer
+using KeyShape = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>;
+constexpr int kConsumers = kWarps / 4; // warpgroups that compute
+static_assert(kBlockM == 64 * kConsumers && QueryShape::kTokens == 64, "a warpgroup owns a box of 64 queries");
+static_assert(kBlockN == KeyShape::kTokens && kBlockN % 16 == 0, "P V takes 16 columns at a time");
+constexpr int kThreads = 128 * (1 + kConsumers);
+constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
+constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
+
+// ------------------------------------------------------------------------------------------------------ shared memory
+
+using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
+using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
+using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
+using OutTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
+
+static_assert(kQStages == 2, "O leaves through the slot of its Q, while the next Q comes into the other");
+struct QRing : RingParts<QRing, QTile, kQStages, 4, (OutTile::kBytes > QTile::kBytes ? OutTile::kBytes : QTile::kBytes)> {};
+struct KRing : RingParts<KRing, KTile, kStages, 4> {};
+struct VRing : RingParts<VRing, VTile, kStages, 0> {};
+struct OutFull : BarrierParts<OutFull, kQStages * kConsumers> {};
+
+using Memory =
+    SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control, OutFull>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+/// A tile of queries, as the producer tells it.
+struct Work {
+  int head;      // b * q_heads + h; -1: no more work
+  int origin[3]; // of the CTA's box
+};
+
+/// A step, likewise.
+struct BoxStep {
+  int origin[3]; // of the box of keys
+  int flags;
+
+  static constexpr int kTileEnd = 1; // the CTA's last step of the tile
+  static constexpr int kFew = 2;     // the tile has few: softmax.cuh
+  // Of consumer i, shifted by 3 i:
+  static constexpr int kMine = 4;  // it works on the step
+  static constexpr int kFirst = 8; // its first one of the tile
+  static constexpr int kLast = 16; // its last one
+};
+
+/// Where a consumer's queries begin.
+ATTNC_DEVICE void move_to(int (&origin)[3], int consumer) {
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis)
+    if (axis == kSplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
+}
+
+// ---------------------------------------------------------------------------------------------------------- producer
+
+/// A warp. All lanes walk, one talks to the copy engine and the barriers.
+struct Producer {
+  const ForwardGridParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  const bool leads = threadIdx.x == 0;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, KRing> k = {shared};
+  Ring<Memory, VRing> v = {shared};
+
+  /// The box of keys whose V is to be requested next.
+  struct At {
+    int head = -1, x[3];
+  };
+
+  template <class Tile, class Box>
+  ATTNC_DEVICE void request(Tile tile, Box, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
+#pragma unroll
+    for (int slab = 0; slab < Tile::kSlabs; ++slab)
+      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
+  }
+
+  ATTNC_DEVICE void tell_work(const Work& work, int map_head) {
+    q.wait_empty();
+    if (leads) {
+      q.tell({work.head, work.origin[0], work.origin[1], work.origin[2]});
+      if (work.head >= 0) {
+        ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
+#pragma unroll
+        for (int i = 0; i < kConsumers; ++i) {
+          int x[3] = {work.origin[0], work.origin[1], work.origin[2]};
+          move_to(x, i);
+          request(q.tile().from_row(64 * i), QueryShape(), p.q, q.full(), x, map_head);
+        }
+      } else {
+        ptx::mbarrier_arrive(q.full());
+      }
+    }
+    q.advance();
+  }
+
+  ATTNC_DEVICE void request_k(const int (&x)[3], int head, int flags) {
+    k.wait_empty();
+    if (leads) {
+      k.tell({x[0], x[1], x[2], flags});
+      ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
+      request(k.tile(), KeyShape(), p.k, k.full(), x, head);
+    }
+    k.advance();
+  }
+
+  ATTNC_DEVICE void request_v(const At& at) {
+    if (at.head < 0) return;
+    v.wait_empty();
+    if (leads) {
+      ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
+      request(v.tile(), KeyShape(), p.v, v.full(), at.x, at.head);
+    }
+    v.advance();
+  }
+
+  /// What some query of a consumer's box sees, as far as one does. All lanes.
+  ATTNC_DEVICE GridRange seen_by(const Mod::Head& head, int b, int h, int (&origin)[3]) const {
+    GridRange all;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int x[3];
+      bool exists = true;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        x[axis] = origin[axis] + QueryShape::coordinate(threadIdx.x % 32 + 32 * i, axis);
+        exists &= x[axis] < p.q_extent[axis];
+        x[axis] = min(x[axis], p.q_extent[axis] - 1);
+      }
+      const GridRange keys = keys_of(args, head, b, h, token_at(x, p.q_extent), p.kv_extent);
+      if (!exists || keys.is_empty()) continue;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        all.begin[axis] = min(all.begin[axis], keys.begin[axis]);
+        all.end[axis] = max(all.end[axis], keys.end[axis]);
+      }
+    }
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      all.begin[axis] = __reduce_min_sync(0xffffffffu, all.begin[axis]);
+      all.end[axis] = __reduce_max_sync(0xffffffffu, all.end[axis]);
+    }
+    return all;
+  }
+
+  ATTNC_DEVICE void run() {
+    TileDealer dealer{p.order};
+    At v_next;
+    while (dealer.valid()) {
+      const TilePlace tile = tile_at(p.order, dealer.index);
+      dealer.advance<32>();
+      const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads, kv_head = h / p.base.group;
+      Work work;
+      work.head = tile.head;
+      int rest = tile.q_tile;
+#pragma unroll
+      for (int axis = 2; axis >= 0; --axis) {
+        const int extent = QueryShape::extent(axis) * (axis == kSplitAxis ? kConsumers : 1);
+        work.origin[axis] = rest % p.q_tiles[axis] * extent;
+        rest /= p.q_tiles[axis];
+      }
+      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+      GridRange all;
+      int first_split[kConsumers], last_split[kConsumers]; // keys along kSplitAxis that a consumer's queries see
+#pragma unroll
+      for (int i = 0; i < kConsumers; ++i) {
+        int x[3] = {work.origin[0], work.origin[1], work.origin[2]};
+        move_to(x, i);
+        const GridRange seen = seen_by(head, b, h, x);
+        first_split[i] = seen.begin[kSplitAxis], last_split[i] = seen.end[kSplitAxis] - 1;
+#pragma unroll
+        for (int axis = 0; axis < 3; ++axis) {
+          all.begin[axis] = i ? min(all.begin[axis], seen.begin[axis]) : seen.begin[axis];
+          all.end[axis] = i ? max(all.end[axis], seen.end[axis]) : seen.end[axis];
+        }
+      }
+      int count[3], steps = 1;
+      const bool none = all.is_empty(); // a step behind the end then, so that rows come out as fully masked
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
+        count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
+        steps *= count[axis];
+      }
+      const int inner = steps / count[kSplitAxis]; // steps with one place along kSplitAxis
+#pragma unroll
+      for (int i = 0; i < kConsumers; ++i) { // one that sees nothing has the first of these all the same
+        const bool sees = first_split[i] <= last_split[i] && !none;
+        first_split[i] = sees ? (first_split[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
+        last_split[i] = sees ? (last_split[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
+      }
+      constexpr int kSlow = kSplitAxis == 0 ? 1 : 0, kFast = kSplitAxis == 2 ? 1 : 2; // the other axes
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        const int split = i / inner, of_split = i - split * inner, slow = of_split / count[kFast];
+        int x[3];
+        x[kSplitAxis] = all.begin[kSplitAxis] + split * KeyShape::extent(kSplitAxis);
+        x[kSlow] = all.begin[kSlow] + slow * KeyShape::extent(kSlow);
+        x[kFast] = all.begin[kFast] + (of_split - slow * count[kFast]) * KeyShape::extent(kFast);
+        int flags = (i + 1 == steps ? BoxStep::kTileEnd : 0) | (steps <= kFewSteps ? BoxStep::kFew : 0);
+#pragma unroll
+        for (int c = 0; c < kConsumers; ++c) {
+          if (split < first_split[c] || split > last_split[c]) continue;
+          flags |= BoxStep::kMine << 3 * c;
+          if (split == first_split[c] && of_split == 0) flags |= BoxStep::kFirst << 3 * c;
+          if (split == last_split[c] && of_split == inner - 1) flags |= BoxStep::kLast << 3 * c;
+        }
+        request_k(x, kv_head + b * p.k_batch_step, flags);
+        request_v(v_next);
+        if (i == 0) tell_work(work, h + b * p.q_batch_step);
+        v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
+      }
+    }
+    request_v(v_next);
+    tell_work({-1, {}}, 0);
+    if (leads) dealer.finish();
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------------- storer
+
+/// One thread: sends the O that the consumers leave in a slot of Q on its way, and then frees the slot.
+struct Storer {
+  const ForwardGridParamsSm90& p;
+  unsigned shared;
+  Ring<Memory, QRing> q = {shared};
+  Barriers<Memory, OutFull> out_full = {shared};
+
+  ATTNC_DEVICE void run() {
+    while (true) {
+      q.wait_full();
+      int work[4];
+      q.hear(work);
+      if (work[0] < 0) break;
+      const int b = work[0] / p.base.q_heads, head = work[0] % p.base.q_heads + b * p.out_batch_step;
+#pragma unroll
+      for (int i = 0; i < kConsumers; ++i) {
+        ptx::mbarrier_wait(out_full[q.slot * kConsumers + i], q.parity);
+        int x[3] = {work[1], work[2], work[3]};
+        move_to(x, i);
+        const OutTile out = OutTile{q.tile().base}.from_row(64 * i);
+#pragma unroll
+        for (int slab = 0; slab < OutTile::kSlabs; ++slab)
+          ptx::tma_store_5d(p.out, out.slab(slab), slab * 64, x[2], x[1], x[0], head);
+        ptx::bulk_commit_group();
+      }
+      ptx::bulk_wait_read();
+      ptx::mbarrier_arrive(q.empty());
+      q.advance();
+    }
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- consumer
+
+struct Consumer {
+  const ForwardGridParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  int group; // which consumer warpgroup, uniform over the warp
+
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, KRing> k = {shared};
+  Ring<Memory, VRing> v = {shared};
+  Barriers<Memory, OutFull> out_full = {shared};
+
+  using Scores = Fragment<1, kBlockN>;
+  using Weights = PackedFragment<Element, 1, kBlockN>;
+  using Out = Fragment<1, computed_columns(kHeadDimV)>;
+
+  Scores s;
+  Weights weights;
+  Out o;
+  SoftmaxRow<> row[2];
+  GridPlace place;
+  bool works = false;    ///< there is a tile, of whose last step O += P V is still to be started
+  bool is_first = false; ///< that step is the tile's first
+  int passed = 0;        ///< steps passed over since that one, whose V is still held
+
+  ATTNC_DEVICE Work await_work() {
+    q.wait_full();
+    int x[4];
+    q.hear(x);
+    return {x[0], {x[1], x[2], x[3]}};
+  }
+  ATTNC_DEVICE BoxStep read_step() {
+    int x[4];
+    k.hear(x);
+    return {{x[0], x[1], x[2]}, x[3]};
+  }
+  ATTNC_DEVICE bool is(BoxStep step, int flag) const { return step.flags >> 3 * group & flag; }
+
+  /// One lane of each warp passes a slot on once the warp is done with it.
+  ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
+    __syncwarp();
+    if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+  }
+  ATTNC_DEVICE void free_v() {
+    pass_slot(v.empty());
+    v.advance();
+  }
+  ATTNC_DEVICE void free_passed() {
+    for (; passed > 0; --passed) {
+      v.wait_full();
+      free_v();
+    }
+  }
+
+  /// Hands a box of O over, in the slot of its Q, at which the ring still stands.
+  ATTNC_DEVICE void store() {
+    const float normalise[2] = {row[0].finish(), row[1].finish()};
+    ptx::named_barrier_sync<128>(1 + group); // products with this Q are there in all warps
+    wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
+    ptx::fence_proxy_async();
+    pass_slot(out_full[q.slot * kConsumers + group]);
+    const ForwardParams& base = p.base;
+    if (!base.lse && !base.row_max) return;
+    const long long first = ((long long)place.b * base.q_heads + place.h) * base.q_len;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float max = row[r].max();
+      if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
+      if (base.lse) base.lse[first + place.q[r].index] = row[r].lse();
+      if (base.row_max) base.row_max[first + place.q[r].index] = max;
+    }
+  }
+
+  /// Ends the tile at hand without a step to go on with.
+  ATTNC_DEVICE void finish() {
+    wgmma::touch(o);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(o, weights, v.tile(), !is_first);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    wgmma::touch(o);
+    free_v();
+    free_passed();
+    store();
+    works = false;
+  }
+
+  /// Passes over a step.
+  ATTNC_DEVICE void pass() {
+    if (works && passed == kStages - 1) finish();
+    k.wait_full();
+    __syncwarp();
+    pass_slot(k.empty());
+    k.advance();
+    if (works) {
+      ++passed;
+    } else {
+      v.wait_full();
+      free_v();
+    }
+  }
+
+  ATTNC_DEVICE void run() {
+    const int row_of_box = threadIdx.x / 32 % 4 * 16 + Scores::row(0);
+    BoxStep step = {{}, BoxStep::kTileEnd | (BoxStep::kFirst | BoxStep::kLast) << 3 * group}; // the last step, then this one
+    bool has_tile = false;
+#pragma unroll 1
+    while (true) {
+      // Start S of this step and O += P V of the last. Where there is none, S or O comes out as garbage and is not used.
+      is_first = is(step, BoxStep::kFirst);
+      const bool begins = is(step, BoxStep::kLast); // this step begins a tile
+      Work work = {-1, {}};
+      unsigned q_tile = q.tile().base;
+      if (begins) [[unlikely]] {
+        // What is left of the tile; then the next one, up to the first step that is this consumer's.
+        for (bool ended = step.flags & BoxStep::kTileEnd; !ended; pass()) {
+          k.wait_full();
+          ended = read_step().flags & BoxStep::kTileEnd;
+        }
+        Ring<Memory, QRing> next = q;
+        next.advance(has_tile);
+        next.wait_full();
+        int x[4];
+        next.hear(x);
+        work = {x[0], {x[1], x[2], x[3]}};
+        q_tile = next.tile().base;
+        if (work.head >= 0)
+          for (k.wait_full(); !is(read_step(), BoxStep::kMine); k.wait_full()) pass();
+      }
+      const bool ends = begins && works; // the last step ended a tile, which is not stored yet
+      const bool has_v = works;
+      wgmma::touch(s);
+      wgmma::touch(o);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(s, QTile{q_tile}.from_row(64 * group), transposed(k.tile()), 0); // S = Q K^T
+      ptx::wgmma_commit_group();
+      wgmma::start_gemm(o, weights, v.tile(), !is_first); // O += P V
+      ptx::wgmma_commit_group();
+      step = read_step();
+
+      if (begins) [[unlikely]] {
+        ptx::wgmma_wait_group<0>();
+        wgmma::touch(o);
+        if (ends) store();
+        if (work.head < 0) break;
+        q.advance(has_tile);
+        has_tile = works = true;
+        move_to(work.origin, group);
+        place = GridPlace(QueryShape(), p, args, work.head / p.base.q_heads, work.head % p.base.q_heads, work.origin, row_of_box);
+        row[0] = row[1] = SoftmaxRow<>{};
+      }
+
+      ptx::wgmma_wait_group<1>(); // S is there
+      wgmma::touch(s);
+      pass_slot(k.empty());
+      k.advance();
+      apply_mod_on_grid<KeyShape>(s, p, args, place, step.origin, {row[0].bias, row[1].bias});
+      float rescale[2];
+      const bool move = follow_maxima(s, row, rescale, step.flags & BoxStep::kFew);
+
+      // P = 2^y, first without O; see forward_sm90.cu.
+      WeightSums<2> sums(row);
+      constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
+      const bool k_ready = is(step, BoxStep::kLast) || k.is_full();
+      to_weights<0, kEarly>(s, sums);
+      if (!k_ready) [[unlikely]]
+        k.wait_full();
+
+      ptx::wgmma_wait_group<0>(); // O is there
+      wgmma::touch(o);
+      pass_slot(v.empty(), has_v);
+      v.advance(has_v);
+      if (passed > 0) [[unlikely]]
+        free_passed();
+      if (move) [[unlikely]]
+        o.scale_rows(rescale);
+      const bool v_ready = v.is_full();
+      to_weights<kEarly, kGroups>(s, sums);
+      weights.pack(s);
+      sums.store(row);
+      if (!v_ready) [[unlikely]]
+        v.wait_full();
+    }
+  }
+};
+
+ATTNC_DEVICE void initialise(const ForwardGridParamsSm90& p, unsigned shared) {
+  if (threadIdx.x == 0) {
+    Ring<Memory, QRing>{shared}.initialise(1, 1);
+    Ring<Memory, KRing>{shared}.initialise(1, kWarps);
+    Ring<Memory, VRing>{shared}.initialise(1, kWarps);
+    Barriers<Memory, OutFull>{shared}.initialise(4);
+    ptx::fence_mbarrier_init();
+    ptx::prefetch_tensor_map(p.q);
+    ptx::prefetch_tensor_map(p.k);
+    ptx::prefetch_tensor_map(p.v);
+    ptx::prefetch_tensor_map(p.out);
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_forward(const __grid_constant__ ForwardGridParamsSm90 p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  // NOTE: through a shuffle, as in forward_sm90.cu.
+  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  initialise(p, shared);
+
+  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (group == 0) {
+    ptx::setmaxnreg_dec<kProducerRegisters>();
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp == 0) {
+      Producer{p, args, shared}.run();
+    } else if (warp == 1) {
+      if (threadIdx.x == 32) Storer{p, shared}.run();
+    }
+  } else {
+    ptx::setmaxnreg_inc<kConsumerRegisters>();
+    Consumer{p, args, shared, group - 1}.run();
+  }
+}
+
+} // namespace attnc::grid

@@ -1,0 +1,22 @@
+// Parameters of kernels by boxes of a grid, one definition for kernels and host. Plain types only.
+#pragma once
+
+#include "params_sm90.cuh"
+
+namespace attnc {
+
+/// Forward pass over tokens on grids.
+///
+/// Axes are three, the slowest first; a grid of fewer has extents of 1 before them. The maps are 5-D over (head_dim, axis 2,
+/// axis 1, axis 0, heads), 16-bit elements, box (64, a box of tokens, 1), 128-byte swizzle, zero fill. The head h of batch
+/// entry b is entry h + b *_batch_step of the last axis: strides over the batch are multiples of those over heads.
+struct ForwardGridParamsSm90 {
+  TensorMap q, k, v, out;
+  ForwardParams base; // q, k, v, out, their strides and lists are not used
+  TileOrder order;    // q_tiles: boxes of a CTA that the grid of queries takes
+  int q_extent[3], kv_extent[3];
+  int q_tiles[3]; // along each axis
+  int q_batch_step, k_batch_step, v_batch_step, out_batch_step;
+};
+
+} // namespace attnc
