@@ -4,13 +4,14 @@
 //
 // As forward_sm90.cu, but rows of a tile are the queries of a box, and columns of a step the keys of another, which the copy
 // engine reads where they lie: nothing is permuted. A CTA's box of queries is those of its consumers side by side along one
-// axis, kSplitAxis. The producer asks the mod what each query sees, and walks the boxes that cover what some query of the CTA
-// sees, from its first key on, kSplitAxis slowest. A consumer passes over steps that none of its queries sees, so consumers
-// stand at different steps, and do not take turns.
+// axis, kSplitAxis. The planner asks the mod what each query sees; the producer walks the boxes that cover what some query of
+// the CTA sees, from its first key on, kSplitAxis slowest. A consumer passes over steps that none of its queries sees, so
+// consumers stand at different steps, and do not take turns.
 //
 //   role          threads              registers   what
-//   producer      a warp               40 or 32    what queries see; which steps; requests Q, K, V from the copy engine
+//   producer      one thread           40 or 32    walks boxes of keys, requests Q, K, V from the copy engine
 //   storer        one thread           40 or 32    sends finished boxes of O to the copy engine
+//   planner       a warp               40 or 32    which tile comes next, and what its queries see
 //   consumer i    a warpgroup, 64 rows 232 or 160  products, mod, softmax
 //
 //   shared memory   bytes                                 lifetime
@@ -18,9 +19,12 @@
 //                   (or x kHeadDimV, if O takes more room)
 //   KRing           kStages tiles of kBlockN x kHeadDimQk a slot: until S of its step is there
 //   VRing           kStages tiles of kBlockN x kHeadDimV  a slot: until P V of its step is there
-//   control words   messages and barriers of the rings, OutFull
+//   Plans           2 TilePlan                            until its tile is walked
+//   control words   messages and barriers of the rings, OutFull, plan barriers
 //
 //   barrier           completed by                                        arrivals   waited for by
+//   plan_full         planner: a plan is written                          1          producer
+//   plan_empty        producer: it is walked                              1          planner
 //   q.full            producer: Q requested, message told; its bytes      1          consumers, storer
 //   q.empty           storer: O has left                                  1          producer
 //   k.full            producer: K requested, message told; its bytes      1          consumers
@@ -78,8 +82,21 @@ struct KRing : RingParts<KRing, KTile, kStages, 4> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0> {};
 struct OutFull : BarrierParts<OutFull, kQStages * kConsumers> {};
 
-using Memory =
-    SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control, OutFull>;
+/// A tile of queries, and what they see.
+struct TilePlan {
+  int head;      // b * q_heads + h; -1: no more work
+  int origin[3]; // of the CTA's box of queries
+  int begin[3];  // of the first box of keys
+  int count[3];  // boxes of keys along each axis, at least 1
+  int first[kConsumers], last[kConsumers]; // of these, along kSplitAxis: what a consumer's queries see
+};
+constexpr int kPlans = 2;
+struct Plans : SharedPart<Plans, kPlans * int(sizeof(TilePlan))> {};
+struct PlanFull : BarrierParts<PlanFull, kPlans> {};
+struct PlanEmpty : BarrierParts<PlanEmpty, kPlans> {};
+
+using Memory = SharedMemory<QRing::Slots, KRing::Slots, VRing::Slots, QRing::Control, KRing::Control, VRing::Control, OutFull,
+                            PlanFull, PlanEmpty, Plans>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 /// A tile of queries, as the producer tells it.
@@ -108,71 +125,34 @@ ATTNC_DEVICE void move_to(int (&origin)[3], int consumer) {
     if (axis == kSplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
 }
 
-// ---------------------------------------------------------------------------------------------------------- producer
+// ----------------------------------------------------------------------------------------------------------- planner
 
-/// A warp. All lanes walk, one talks to the copy engine and the barriers.
-struct Producer {
+/// Where the planner and the producer stand among the plans.
+struct PlanPlace {
+  unsigned shared;
+  int slot = 0;
+  unsigned parity = 0;
+
+  ATTNC_DEVICE TilePlan& plan() const {
+    return ((TilePlan*)__cvta_shared_to_generic(shared + Memory::offset_of<Plans>()))[slot];
+  }
+  ATTNC_DEVICE unsigned full() const { return Barriers<Memory, PlanFull>{shared}[slot]; }
+  ATTNC_DEVICE unsigned empty() const { return Barriers<Memory, PlanEmpty>{shared}[slot]; }
+  ATTNC_DEVICE void advance() {
+    parity ^= slot == kPlans - 1;
+    slot = slot == kPlans - 1 ? 0 : slot + 1;
+  }
+};
+
+/// A warp.
+struct Planner {
   const ForwardGridParamsSm90& p;
   const ModArgs& args;
   unsigned shared;
-  const bool leads = threadIdx.x == 0;
-  Ring<Memory, QRing> q = {shared};
-  Ring<Memory, KRing> k = {shared};
-  Ring<Memory, VRing> v = {shared};
-
-  /// The box of keys whose V is to be requested next.
-  struct At {
-    int head = -1, x[3];
-  };
-
-  template <class Tile, class Box>
-  ATTNC_DEVICE void request(Tile tile, Box, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
-#pragma unroll
-    for (int slab = 0; slab < Tile::kSlabs; ++slab)
-      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
-  }
-
-  ATTNC_DEVICE void tell_work(const Work& work, int map_head) {
-    q.wait_empty();
-    if (leads) {
-      q.tell({work.head, work.origin[0], work.origin[1], work.origin[2]});
-      if (work.head >= 0) {
-        ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
-#pragma unroll
-        for (int i = 0; i < kConsumers; ++i) {
-          int x[3] = {work.origin[0], work.origin[1], work.origin[2]};
-          move_to(x, i);
-          request(q.tile().from_row(64 * i), QueryShape(), p.q, q.full(), x, map_head);
-        }
-      } else {
-        ptx::mbarrier_arrive(q.full());
-      }
-    }
-    q.advance();
-  }
-
-  ATTNC_DEVICE void request_k(const int (&x)[3], int head, int flags) {
-    k.wait_empty();
-    if (leads) {
-      k.tell({x[0], x[1], x[2], flags});
-      ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
-      request(k.tile(), KeyShape(), p.k, k.full(), x, head);
-    }
-    k.advance();
-  }
-
-  ATTNC_DEVICE void request_v(const At& at) {
-    if (at.head < 0) return;
-    v.wait_empty();
-    if (leads) {
-      ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
-      request(v.tile(), KeyShape(), p.v, v.full(), at.x, at.head);
-    }
-    v.advance();
-  }
+  PlanPlace place = {shared};
 
   /// What some query of a consumer's box sees, as far as one does. All lanes.
-  ATTNC_DEVICE GridRange seen_by(const Mod::Head& head, int b, int h, int (&origin)[3]) const {
+  ATTNC_DEVICE GridRange seen_by(const Mod::Head& head, int b, int h, const int (&origin)[3]) const {
     GridRange all;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
@@ -202,77 +182,159 @@ struct Producer {
     return all;
   }
 
+  ATTNC_DEVICE TilePlan plan_of(const TilePlace& tile) const {
+    const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads;
+    TilePlan plan;
+    plan.head = tile.head;
+    int rest = tile.q_tile;
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      plan.origin[axis] =
+          rest % p.q_tiles[axis] * QueryShape::extent(axis) * (axis == kSplitAxis ? kConsumers : 1);
+      rest /= p.q_tiles[axis];
+    }
+    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    GridRange all;
+#pragma unroll
+    for (int i = 0; i < kConsumers; ++i) {
+      int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
+      move_to(x, i);
+      const GridRange seen = seen_by(head, b, h, x);
+      plan.first[i] = seen.begin[kSplitAxis], plan.last[i] = seen.end[kSplitAxis] - 1;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        all.begin[axis] = i ? min(all.begin[axis], seen.begin[axis]) : seen.begin[axis];
+        all.end[axis] = i ? max(all.end[axis], seen.end[axis]) : seen.end[axis];
+      }
+    }
+    const bool none = all.is_empty(); // a step behind the end then, so that rows come out as fully masked
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
+      plan.begin[axis] = all.begin[axis];
+      plan.count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
+    }
+#pragma unroll
+    for (int i = 0; i < kConsumers; ++i) { // one that sees nothing has the first of these all the same
+      const bool sees = plan.first[i] <= plan.last[i] && !none;
+      plan.first[i] = sees ? (plan.first[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
+      plan.last[i] = sees ? (plan.last[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
+    }
+    return plan;
+  }
+
+  ATTNC_DEVICE void tell(const TilePlan& plan) {
+    ptx::mbarrier_wait(place.empty(), place.parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+      place.plan() = plan;
+      ptx::mbarrier_arrive(place.full());
+    }
+    __syncwarp();
+    place.advance();
+  }
+
   ATTNC_DEVICE void run() {
     TileDealer dealer{p.order};
-    At v_next;
     while (dealer.valid()) {
       const TilePlace tile = tile_at(p.order, dealer.index);
       dealer.advance<32>();
-      const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads, kv_head = h / p.base.group;
-      Work work;
-      work.head = tile.head;
-      int rest = tile.q_tile;
+      tell(plan_of(tile));
+    }
+    TilePlan none;
+    none.head = -1;
+    tell(none);
+    if (threadIdx.x % 32 == 0) dealer.finish();
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- producer
+
+/// One thread.
+struct Producer {
+  const ForwardGridParamsSm90& p;
+  unsigned shared;
+  PlanPlace place = {shared};
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, KRing> k = {shared};
+  Ring<Memory, VRing> v = {shared};
+
+  /// The box of keys whose V is to be requested next.
+  struct At {
+    int head = -1, x[3];
+  };
+
+  template <class Tile> ATTNC_DEVICE void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
 #pragma unroll
-      for (int axis = 2; axis >= 0; --axis) {
-        const int extent = QueryShape::extent(axis) * (axis == kSplitAxis ? kConsumers : 1);
-        work.origin[axis] = rest % p.q_tiles[axis] * extent;
-        rest /= p.q_tiles[axis];
-      }
-      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      GridRange all;
-      int first_split[kConsumers], last_split[kConsumers]; // keys along kSplitAxis that a consumer's queries see
+    for (int slab = 0; slab < Tile::kSlabs; ++slab)
+      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
+  }
+
+  ATTNC_DEVICE void request_q(const TilePlan& plan, int head) {
+    q.wait_empty();
+    q.tell({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
+    ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
 #pragma unroll
-      for (int i = 0; i < kConsumers; ++i) {
-        int x[3] = {work.origin[0], work.origin[1], work.origin[2]};
-        move_to(x, i);
-        const GridRange seen = seen_by(head, b, h, x);
-        first_split[i] = seen.begin[kSplitAxis], last_split[i] = seen.end[kSplitAxis] - 1;
-#pragma unroll
-        for (int axis = 0; axis < 3; ++axis) {
-          all.begin[axis] = i ? min(all.begin[axis], seen.begin[axis]) : seen.begin[axis];
-          all.end[axis] = i ? max(all.end[axis], seen.end[axis]) : seen.end[axis];
-        }
-      }
-      int count[3], steps = 1;
-      const bool none = all.is_empty(); // a step behind the end then, so that rows come out as fully masked
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
-        count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
-        steps *= count[axis];
-      }
-      const int inner = steps / count[kSplitAxis]; // steps with one place along kSplitAxis
-#pragma unroll
-      for (int i = 0; i < kConsumers; ++i) { // one that sees nothing has the first of these all the same
-        const bool sees = first_split[i] <= last_split[i] && !none;
-        first_split[i] = sees ? (first_split[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
-        last_split[i] = sees ? (last_split[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
-      }
-      constexpr int kSlow = kSplitAxis == 0 ? 1 : 0, kFast = kSplitAxis == 2 ? 1 : 2; // the other axes
-#pragma unroll 1
-      for (int i = 0; i < steps; ++i) {
-        const int split = i / inner, of_split = i - split * inner, slow = of_split / count[kFast];
-        int x[3];
-        x[kSplitAxis] = all.begin[kSplitAxis] + split * KeyShape::extent(kSplitAxis);
-        x[kSlow] = all.begin[kSlow] + slow * KeyShape::extent(kSlow);
-        x[kFast] = all.begin[kFast] + (of_split - slow * count[kFast]) * KeyShape::extent(kFast);
-        int flags = (i + 1 == steps ? BoxStep::kTileEnd : 0) | (steps <= kFewSteps ? BoxStep::kFew : 0);
+    for (int i = 0; i < kConsumers; ++i) {
+      int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
+      move_to(x, i);
+      request(q.tile().from_row(64 * i), p.q, q.full(), x, head);
+    }
+    q.advance();
+  }
+
+  ATTNC_DEVICE void request_k(const int (&x)[3], int head, int flags) {
+    k.wait_empty();
+    k.tell({x[0], x[1], x[2], flags});
+    ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
+    request(k.tile(), p.k, k.full(), x, head);
+    k.advance();
+  }
+
+  ATTNC_DEVICE void request_v(const At& at) {
+    if (at.head < 0) return;
+    v.wait_empty();
+    ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
+    request(v.tile(), p.v, v.full(), at.x, at.head);
+    v.advance();
+  }
+
+  ATTNC_DEVICE void run() {
+    constexpr int kSlow = kSplitAxis == 0 ? 1 : 0, kFast = kSplitAxis == 2 ? 1 : 2; // the other axes
+    At v_next;
+    while (true) {
+      ptx::mbarrier_wait(place.full(), place.parity);
+      const TilePlan plan = place.plan();
+      ptx::mbarrier_arrive(place.empty());
+      place.advance();
+      if (plan.head < 0) break;
+      const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
+      const int steps = plan.count[0] * plan.count[1] * plan.count[2];
+      int i[3] = {0, 0, 0}; // the box, along each axis
+      for (int step = 0; step < steps; ++step) {
+        const int x[3] = {plan.begin[0] + i[0] * KeyShape::extent(0), plan.begin[1] + i[1] * KeyShape::extent(1),
+                          plan.begin[2] + i[2] * KeyShape::extent(2)};
+        const bool enters = i[kSlow] == 0 && i[kFast] == 0; // a place along kSplitAxis
+        if (++i[kFast] == plan.count[kFast]) i[kFast] = 0, ++i[kSlow];
+        const bool leaves = i[kSlow] == plan.count[kSlow];
+        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps <= kFewSteps ? BoxStep::kFew : 0);
 #pragma unroll
         for (int c = 0; c < kConsumers; ++c) {
-          if (split < first_split[c] || split > last_split[c]) continue;
+          if (i[kSplitAxis] < plan.first[c] || i[kSplitAxis] > plan.last[c]) continue;
           flags |= BoxStep::kMine << 3 * c;
-          if (split == first_split[c] && of_split == 0) flags |= BoxStep::kFirst << 3 * c;
-          if (split == last_split[c] && of_split == inner - 1) flags |= BoxStep::kLast << 3 * c;
+          if (i[kSplitAxis] == plan.first[c] && enters) flags |= BoxStep::kFirst << 3 * c;
+          if (i[kSplitAxis] == plan.last[c] && leaves) flags |= BoxStep::kLast << 3 * c;
         }
+        if (leaves) i[kSlow] = 0, ++i[kSplitAxis];
         request_k(x, kv_head + b * p.k_batch_step, flags);
         request_v(v_next);
-        if (i == 0) tell_work(work, h + b * p.q_batch_step);
+        if (step == 0) request_q(plan, h + b * p.q_batch_step);
         v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
       }
     }
     request_v(v_next);
-    tell_work({-1, {}}, 0);
-    if (leads) dealer.finish();
+    q.wait_empty();
+    q.tell({-1, 0, 0, 0});
+    ptx::mbarrier_arrive(q.full());
   }
 };
 
@@ -452,14 +514,19 @@ struct Consumer {
       step = read_step();
 
       if (begins) [[unlikely]] {
+        GridPlace next;
+        if (work.head >= 0) { // beside the products
+          const int b = work.head / p.base.q_heads;
+          move_to(work.origin, group);
+          next = GridPlace(QueryShape(), p, args, b, work.head - b * p.base.q_heads, work.origin, row_of_box);
+        }
         ptx::wgmma_wait_group<0>();
         wgmma::touch(o);
         if (ends) store();
         if (work.head < 0) break;
         q.advance(has_tile);
         has_tile = works = true;
-        move_to(work.origin, group);
-        place = GridPlace(QueryShape(), p, args, work.head / p.base.q_heads, work.head % p.base.q_heads, work.origin, row_of_box);
+        place = next;
         row[0] = row[1] = SoftmaxRow<>{};
       }
 
@@ -503,6 +570,8 @@ ATTNC_DEVICE void initialise(const ForwardGridParamsSm90& p, unsigned shared) {
     Ring<Memory, KRing>{shared}.initialise(1, kWarps);
     Ring<Memory, VRing>{shared}.initialise(1, kWarps);
     Barriers<Memory, OutFull>{shared}.initialise(4);
+    Barriers<Memory, PlanFull>{shared}.initialise(1);
+    Barriers<Memory, PlanEmpty>{shared}.initialise(1);
     ptx::fence_mbarrier_init();
     ptx::prefetch_tensor_map(p.q);
     ptx::prefetch_tensor_map(p.k);
@@ -524,9 +593,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     ptx::setmaxnreg_dec<kProducerRegisters>();
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0) {
-      Producer{p, args, shared}.run();
+      if (threadIdx.x == 0) Producer{p, shared}.run();
     } else if (warp == 1) {
       if (threadIdx.x == 32) Storer{p, shared}.run();
+    } else if (warp == 2) {
+      Planner{p, args, shared}.run();
     }
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();

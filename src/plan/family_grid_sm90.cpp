@@ -30,8 +30,10 @@ int sharedBytes(const codegen::Config& config) {
   const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
   const int rings = config.qStages * tileBytes(config.blockM, std::max(config.headDimQk, config.headDimV)) +
                     config.kvStages * kvBytes;
-  const int control = config.qStages * 32 + config.kvStages * 32 + config.kvStages * 16;
-  return rings + control + config.qStages * config.warps / 4 * 8;
+  const int consumers = config.warps / 4;
+  const int control = config.qStages * 32 + config.kvStages * 32 + config.kvStages * 16 + config.qStages * consumers * 8;
+  const int plans = 2 * 16 + 2 * 4 * (10 + 2 * consumers);
+  return int(llvm::alignTo(rings + control + 2 * 16, 16)) + plans - 2 * 16;
 }
 
 /// What tensor maps ask for, and that heads of all batch entries lie along one axis.

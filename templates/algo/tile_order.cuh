@@ -26,14 +26,14 @@ struct TileDealer {
 
   ATTNC_DEVICE bool valid() const { return index < order.q_tiles * order.heads; }
 
-  /// `Threads`: that call together, the first ones of the CTA: 1 or a warp.
+  /// `Threads`: that call together: the first one of a warp, or all of it.
   template <int Threads> ATTNC_DEVICE void advance() {
     if (!order.counters) {
       index += int(gridDim.x);
       return;
     }
     unsigned dealt = 0;
-    if (threadIdx.x == 0) dealt = atomicAdd(order.counters, 1u);
+    if (threadIdx.x % 32 == 0) dealt = atomicAdd(order.counters, 1u);
     if (Threads > 1) dealt = __shfl_sync(0xffffffffu, dealt, 0);
     index = int(gridDim.x + dealt);
   }
