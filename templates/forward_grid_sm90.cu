@@ -111,7 +111,7 @@ struct BoxStep {
   int flags;
 
   static constexpr int kTileEnd = 1; // the CTA's last step of the tile
-  static constexpr int kFew = 2;     // the tile has few: softmax.cuh
+  static constexpr int kFew = 2;     // the tile has no other: softmax.cuh
   // Of consumer i, shifted by 3 i:
   static constexpr int kMine = 4;  // it works on the step
   static constexpr int kFirst = 8; // its first one of the tile
@@ -316,7 +316,7 @@ struct Producer {
         const bool enters = i[kSlow] == 0 && i[kFast] == 0; // a place along kSplitAxis
         if (++i[kFast] == plan.count[kFast]) i[kFast] = 0, ++i[kSlow];
         const bool leaves = i[kSlow] == plan.count[kSlow];
-        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps <= kFewSteps ? BoxStep::kFew : 0);
+        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps == 1 ? BoxStep::kFew : 0);
 #pragma unroll
         for (int c = 0; c < kConsumers; ++c) {
           if (i[kSplitAxis] < plan.first[c] || i[kSplitAxis] > plan.last[c]) continue;
@@ -394,6 +394,7 @@ struct Consumer {
   Out o;
   SoftmaxRow<> row[2];
   GridPlace place;
+  LiveKeys<KeyShape> live; ///< of the tile
   bool works = false;    ///< there is a tile, of whose last step O += P V is still to be started
   bool is_first = false; ///< that step is the tile's first
   int passed = 0;        ///< steps passed over since that one, whose V is still held
@@ -527,6 +528,7 @@ struct Consumer {
         q.advance(has_tile);
         has_tile = works = true;
         place = next;
+        live = {};
         row[0] = row[1] = SoftmaxRow<>{};
       }
 
@@ -534,7 +536,7 @@ struct Consumer {
       wgmma::touch(s);
       pass_slot(k.empty());
       k.advance();
-      apply_mod_on_grid<KeyShape>(s, p, args, place, step.origin, {row[0].bias, row[1].bias});
+      apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias});
       float rescale[2];
       const bool move = follow_maxima(s, row, rescale, step.flags & BoxStep::kFew);
 

@@ -79,10 +79,13 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
 
 Plan planGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  constexpr int kConsumers = 2;
-  const codegen::Config::Boxes boxes = chooseBoxes(*request.mod.grid, options.headDim, options.headDimV, kConsumers);
+  const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
+  // A third one has 160 registers a thread, as all have then.
+  const int consumers = getenv("ATTNC_C") ? atoi(getenv("ATTNC_C")) : std::max(options.headDim, options.headDimV) <= 64 && !isHeavy ? 3 : 2;
+  const codegen::Config::Boxes boxes =
+      chooseBoxes(*request.mod.grid, options.headDim, options.headDimV, consumers, isHeavy ? 64 : 128);
   codegen::Config config =
-      configOf(options, {64 * kConsumers, boxes.keys[0] * boxes.keys[1] * boxes.keys[2], 4 * kConsumers});
+      configOf(options, {64 * consumers, boxes.keys[0] * boxes.keys[1] * boxes.keys[2], 4 * consumers});
   config.boxes = boxes;
   config.qStages = 2;
   for (config.kvStages = 6; config.kvStages > 2; --config.kvStages)
@@ -96,7 +99,7 @@ Plan planGrid(const Request& request) {
                          .config = std::move(config),
                          .algebra = {.scale = true, .kvBounds = false},
                          .onGrid = true,
-                         .threads = 128 + 128 * kConsumers,
+                         .threads = 128 + 128 * consumers,
                          .grid = Grid::PersistentBoxes,
                          .parameters = gridParameters});
   plan.workspace.push_back(tileCounters());

@@ -71,15 +71,16 @@ double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int
 
 } // namespace
 
-codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers) {
+codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers,
+                                   int mostKeys) {
   const Windows windows(grid);
   const auto isUsed = [&](int axis, int extent) { return axis >= 3 - windows.axes || extent == 1; };
   codegen::Config::Boxes best;
   double least = 0;
   std::vector<Extents> keyBoxes;
-  for (int a = 1; a <= 128; ++a)
-    for (int b = 1; a * b <= 128; ++b)
-      for (int c = 1; a * b * c <= 128; ++c) {
+  for (int a = 1; a <= mostKeys; ++a)
+    for (int b = 1; a * b <= mostKeys; ++b)
+      for (int c = 1; a * b * c <= mostKeys; ++c) {
         const Extents box = {a, b, c};
         if (tokensOf(box) < 64 || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
         if (isUsed(0, a) && isUsed(1, b) && isUsed(2, c)) keyBoxes.push_back(box);

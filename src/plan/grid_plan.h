@@ -7,8 +7,9 @@
 namespace attnc::plan {
 
 /// The shapes of boxes that a model of the kernel's time finds best: what is computed, what is read from L2, and how much of
-/// both the windows of the mod leave over. `consumers`: warpgroups of a CTA.
-codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers);
+/// both the windows of the mod leave over. `consumers`: warpgroups of a CTA. `mostKeys`: of a box, at least 64.
+codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers,
+                                   int mostKeys);
 
 /// Extents of a box of queries of a CTA.
 std::array<int, 3> queryBoxOf(const codegen::Config& config);
