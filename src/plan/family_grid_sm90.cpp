@@ -24,16 +24,18 @@ std::string unservedByGrid(const Request& request) {
   return {};
 }
 
+/// A third consumer is slower: bench/NOTES.md.
+constexpr int kConsumers = 2;
+
 /// As `Memory` of templates/forward_grid_sm90.cu.
 int sharedBytes(const codegen::Config& config) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
   const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
   const int rings = config.qStages * tileBytes(config.blockM, std::max(config.headDimQk, config.headDimV)) +
                     config.kvStages * kvBytes;
-  const int consumers = config.warps / 4;
-  const int control = config.qStages * 32 + config.kvStages * 32 + config.kvStages * 16 + config.qStages * consumers * 8;
-  const int plans = 2 * 16 + 2 * 4 * (10 + 2 * consumers);
-  return int(llvm::alignTo(rings + control + 2 * 16, 16)) + plans - 2 * 16;
+  const int control = config.qStages * 32 + config.kvStages * (32 + 16) + config.qStages * kConsumers * 8;
+  const int planBarriers = 2 * 2 * 8, plans = 2 * 4 * (10 + 2 * kConsumers);
+  return int(llvm::alignTo(rings + control + planBarriers, 16)) + plans;
 }
 
 /// What tensor maps ask for, and that heads of all batch entries lie along one axis.
@@ -80,12 +82,10 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
 Plan planGrid(const Request& request) {
   const KernelOptions& options = request.options;
   const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
-  // A third one has 160 registers a thread, as all have then.
-  const int consumers = getenv("ATTNC_C") ? atoi(getenv("ATTNC_C")) : std::max(options.headDim, options.headDimV) <= 64 && !isHeavy ? 3 : 2;
   const codegen::Config::Boxes boxes =
-      chooseBoxes(*request.mod.grid, options.headDim, options.headDimV, consumers, isHeavy ? 64 : 128);
+      chooseBoxes(*request.mod.grid, options.headDim, options.headDimV, kConsumers, isHeavy ? 64 : 128);
   codegen::Config config =
-      configOf(options, {64 * consumers, boxes.keys[0] * boxes.keys[1] * boxes.keys[2], 4 * consumers});
+      configOf(options, {64 * kConsumers, boxes.keys[0] * boxes.keys[1] * boxes.keys[2], 4 * kConsumers});
   config.boxes = boxes;
   config.qStages = 2;
   for (config.kvStages = 6; config.kvStages > 2; --config.kvStages)
@@ -99,7 +99,7 @@ Plan planGrid(const Request& request) {
                          .config = std::move(config),
                          .algebra = {.scale = true, .kvBounds = false},
                          .onGrid = true,
-                         .threads = 128 + 128 * consumers,
+                         .threads = 128 + 128 * kConsumers,
                          .grid = Grid::PersistentBoxes,
                          .parameters = gridParameters});
   plan.workspace.push_back(tileCounters());
