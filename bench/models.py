@@ -3,10 +3,11 @@
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
 
-A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens; documents are
-packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what transformers compiles by itself: models with a static cache.
-Each implementation has a process of its own, in which each case has a time limit. A result is one JSON line: `id`, `peer`
-and `ms`, or `error`. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
+A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens;
+documents are packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what
+transformers compiles by itself: models with a static cache. Each implementation has a process of its own, in which each
+case has a time limit. A result is one JSON line: `id`, `peer` and `ms`, or `error`, whose trace goes to stderr. Needs a
+GPU, torch, Triton and transformers; imports attnc from tools/python.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 sys.dont_write_bytecode = True
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -49,12 +51,13 @@ COMMON = {"vocab_size": 8192, "max_position_embeddings": 131072, "use_cache": Tr
 
 def cases():
     """Ids, the most important first."""
-    yield "host-128"
-    yield from (f"attention-{length}" for length in LENGTHS)
     yield f"train-llama-{LENGTHS[0]}"
     yield f"token-llama-dynamic-{CACHES[0]}"
+    yield f"attention-{LENGTHS[0]}"
+    yield "host-128"
     yield f"token-llama-static-{CACHES[0]}"
     yield f"generate-llama-static-{CACHES[0]}"
+    yield from (f"attention-{length}" for length in LENGTHS[1:])
     yield from (f"train-llama-{length}" for length in LENGTHS[1:])
     yield from (f"token-llama-dynamic-{length}" for length in CACHES[1:])
     for model in ("gemma2", "gpt_oss"):
@@ -300,10 +303,12 @@ def measure(peer, only, seconds, out):
     for case in filter(re.compile(only).search, cases()):
         what, *of, length = case.split("-")
         started = time.monotonic()
+        function = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what]
         try:
             with limit(seconds):
-                result = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what](peer, *of, int(length))
+                result = function(peer, *of, int(length))
         except Exception as error:  # of any kind: the other cases go on
+            traceback.print_exc()
             result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
         if result is None:
             continue
