@@ -251,6 +251,8 @@ def run(name):
     try:
         right, rounded, said = job.flex(torch.float64), job.flex(job.dtype), ""
     except Exception as error:  # of any kind: FlexAttention's own limits
+        if DEVICE == "cuda" and name.startswith("noop of square"):
+            raise  # it must compute something
         right, rounded, said = job.definition(), None, f"beside the definition: {type(error).__name__}, "
     names = ["out", "lse", "dq", "dk", "dv", *(f"d_capture{n}" for n in range(len(job.captured)))]
     wrong, worst = {}, 0

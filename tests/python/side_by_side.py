@@ -63,7 +63,7 @@ def run_all(run, names, jobs, limit):
         if failure is not None:
             print(failure, flush=True)
 
-    workers = [_Worker(run) for _ in range(jobs)]
+    workers, done = [_Worker(run) for _ in range(jobs)], []
     for worker in workers:
         worker.begin(left.pop(0))
     while workers and (rest := limit - (time.monotonic() - started)) > 0:
@@ -71,19 +71,21 @@ def run_all(run, names, jobs, limit):
         for worker in [worker for worker in workers if worker.pipe in ready]:
             result, is_usable = worker.result()
             end(worker.name, *result)
-            if not is_usable or not left:
+            if is_usable:
+                worker.begin(left.pop(0) if left else None)
+            elif left:
+                workers.append(_Worker(run))
+                workers[-1].begin(left.pop(0))
+            if not is_usable or worker.name is None:
                 workers.remove(worker)
-                worker.process.kill()
-            if left:
-                if not is_usable:
-                    worker = _Worker(run)
-                    workers.append(worker)
-                worker.begin(left.pop(0))
+                done.append(worker.process)
     for worker in workers:
         worker.process.kill()
         end(worker.name, "", f"has not ended within {limit} s", limit)
     for name in left:
         end(name, "", f"has not begun within {limit} s", 0)
+    for process in done:
+        process.join(10)
     print(f"{len(names)} run, {failed} failed, {time.monotonic() - started:.0f} s", flush=True)
     return failed
 
