@@ -14,13 +14,15 @@ def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
     form=None, check=None,
 ):  # fmt: skip
-    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then check() is called, for what
-    `form` says of the operands. It takes q, k and v with dense rows, as rows_of() gives them."""
-    kind = kind_of(text, q, k, v, tensors.values(), wants_max, gradients, deterministic, sequences, lists, form)
+    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then `check`, a function and
+    what it takes behind q, k and v, is called, for what `form` says of them. The call takes q, k and v with dense rows, as
+    rows_of() gives them."""
+    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form)
     call = found_call(kind)
     if call is None:
         if check is not None:
-            check()
+            function, *others = check
+            function(q, k, v, *others)
         rows = rows_of(q), rows_of(k), rows_of(v)
         out = like(rows[0], v.shape[-1])
         call = made_call(

@@ -89,7 +89,8 @@ def flex_attention(
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux=return_aux
         )
-    query, key, value = autocast(query, key, value)
+    if _is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
     if not query.dim() == key.dim() == value.dim() == 4:
@@ -114,7 +115,7 @@ def flex_attention(
         out, lse, row_max = attend(
             translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
             wants_lse=return_lse or return_aux is not None, wants_max=wants_max, lists=lists, form=form,
-            check=lambda: _check(query, key, value, enable_gqa, block_mask),
+            check=(_check, enable_gqa, block_mask),
         )  # fmt: skip
     if return_aux is not None:
         return out, AuxOutput(

@@ -255,7 +255,10 @@ class Translation:
     @property
     def tensors(self):
         """Captured tensors by name."""
-        return {name: self._tensor(source) for name, source, _ in self.plan.tensors}
+        captured, found = self.captured, self.plan.tensors
+        if not found:
+            return {}
+        return {name: captured[source] if type(source) is int else source for name, source, _ in found}
 
     @property
     def scalars(self):
