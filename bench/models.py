@@ -172,7 +172,7 @@ def attention(peer, length):
             return of_model(module, q, k, v, None, **given)[0].transpose(1, 2)
 
     def step():
-        forward().backward(d_out)
+        torch.autograd.grad(forward(), (q, k, v), d_out)
 
     with torch.no_grad():
         ms = median_ms(forward, 20)

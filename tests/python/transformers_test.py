@@ -263,6 +263,31 @@ class TransformersTest(unittest.TestCase):
         self.assertIsNone(attnc.transformers.mask(2, 3, 64, 0, 0, functions.bidirectional_mask_function).at_end)
         self.assertIsNone(attnc.transformers.mask(2, 64, 64, 0, 0, functions.causal_mask_function).at_end)
 
+    def test_packed_sequences_are_found_in_masks(self):
+        """Kernels take them as a ragged batch. Masks that depend on where a sequence stands are not taken apart."""
+        functions = transformers.masking_utils
+        ids = torch.tensor([[0] * 9 + [1] * 4 + [2] * 8])
+        apart, causal = functions.packed_sequence_mask_function(ids), functions.causal_mask_function
+        sliding = functions.sliding_window_causal_mask_function(3)
+        for function in (causal, sliding):
+            made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=functions.and_masks(function, apart))
+            within, starts, longest = made.packed
+            self.assertEqual((starts.tolist(), longest), ([0, 9, 13, 21], 9))
+            q, k, zero = torch.arange(9).unsqueeze(1), torch.arange(9), torch.tensor(0)
+            seen, window = within(zero, zero, q, k), 9 if function is causal else 3
+            self.assertEqual(seen.tolist(), ((k <= q) & (k > q - window)).tolist())
+        kept = torch.ones(1, LENGTH, dtype=torch.bool)
+        kept[0, 20] = False
+        chunked = functions.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
+        for function in (chunked, lambda b, h, q_idx, kv_idx: q_idx > 3):
+            made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=functions.and_masks(causal, function, apart))
+            self.assertIsNone(made.packed)
+        for rows, padding in ((LENGTH, kept), (64, None)):
+            made = attnc.transformers.mask(
+                1, LENGTH, rows, mask_function=functions.and_masks(causal, apart), attention_mask=padding
+            )
+            self.assertIsNone(made.packed)
+
     def test_an_encoder_and_a_decoder(self):
         """Keys of cross attention have nothing to do with where the queries stand."""
         for device in DEVICES:
