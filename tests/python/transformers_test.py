@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -61,6 +62,11 @@ def model_of(name, device, implementation="attnc"):
 
 def tokens(device, batch=2, length=LENGTH):
     return torch.randint(2, 64, (batch, length), generator=torch.Generator().manual_seed(2)).to(device)
+
+
+def long_from(rows):
+    """Within it sequences of so many rows are long ones."""
+    return unittest.mock.patch.object(attnc.transformers, "_LONG", rows)
 
 
 def of_models(*names):
@@ -124,6 +130,7 @@ class TransformersTest(unittest.TestCase):
         starts = torch.tensor([0, 9, 13, 21], dtype=torch.int32, device=device)
         given = {
             "positions": {"position_ids": positions},
+            "positions of long sequences": {"position_ids": positions},
             "cumulative lengths": {
                 "position_ids": positions, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 9,
                 "max_length_k": 9,
@@ -132,9 +139,9 @@ class TransformersTest(unittest.TestCase):
         model, eager = model_of(name, device), model_of(name, device, "eager")
         alone = [eager(part, use_cache=False).logits[0] for part in packed.split(lengths, 1)]
         for kind, arguments in given.items():
-            if name == "gpt_oss" and kind == "positions":
+            if name == "gpt_oss" and "positions" in kind:
                 continue  # it makes its masks without positions
-            with self.subTest(kind):
+            with self.subTest(kind), long_from(1 if "long" in kind else 128):
                 logits = model(packed, use_cache=False, **arguments).logits[0]
                 self.near(logits, torch.cat(alone))
                 actual = torch.autograd.grad(logits.square().sum(), model.parameters(), allow_unused=True)
@@ -264,13 +271,17 @@ class TransformersTest(unittest.TestCase):
         self.assertIsNone(attnc.transformers.mask(2, 64, 64, 0, 0, functions.causal_mask_function).at_end)
 
     def test_packed_sequences_are_found_in_masks(self):
-        """Kernels take them as a ragged batch. Masks that depend on where a sequence stands are not taken apart."""
+        """Kernels take long ones as a ragged batch. Masks that depend on where a sequence stands are not taken apart."""
         functions = transformers.masking_utils
         ids = torch.tensor([[0] * 9 + [1] * 4 + [2] * 8])
         apart, causal = functions.packed_sequence_mask_function(ids), functions.causal_mask_function
         sliding = functions.sliding_window_causal_mask_function(3)
         for function in (causal, sliding):
-            made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=functions.and_masks(function, apart))
+            mask_function = functions.and_masks(function, apart)
+            with long_from(8):
+                self.assertIsNone(attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=mask_function).packed)
+            with long_from(7):
+                made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=mask_function)
             within, starts, longest = made.packed
             self.assertEqual((starts.tolist(), longest), ([0, 9, 13, 21], 9))
             q, k, zero = torch.arange(9).unsqueeze(1), torch.arange(9), torch.tensor(0)
@@ -280,12 +291,14 @@ class TransformersTest(unittest.TestCase):
         kept[0, 20] = False
         chunked = functions.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
         for function in (chunked, lambda b, h, q_idx, kv_idx: q_idx > 3):
-            made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=functions.and_masks(causal, function, apart))
+            with long_from(1):
+                made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=functions.and_masks(causal, function, apart))
             self.assertIsNone(made.packed)
         for rows, padding in ((LENGTH, kept), (64, None)):
-            made = attnc.transformers.mask(
-                1, LENGTH, rows, mask_function=functions.and_masks(causal, apart), attention_mask=padding
-            )
+            with long_from(1):
+                made = attnc.transformers.mask(
+                    1, LENGTH, rows, mask_function=functions.and_masks(causal, apart), attention_mask=padding
+                )
             self.assertIsNone(made.packed)
 
     def test_an_encoder_and_a_decoder(self):

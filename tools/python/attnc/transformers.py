@@ -19,6 +19,8 @@ from .torch.kernels import ALIGNED, Sequences
 from .torch.translation import translate
 
 NAME = "attnc"
+# Rows of packed sequences, on average, from which on a ragged batch is taken: tiles of kernels have one sequence each.
+_LONG = 128
 _PADDING_STEP = 256  # a padding mask has room for more keys: no new program for each token
 
 
@@ -95,6 +97,8 @@ def _packed(mask_function):
     places = torch.arange(1, sequences.shape[1], device=sequences.device)
     starts = torch.cat([places.new_zeros(1), places[sequences[0].diff() != 0]]).tolist()
     ends = [*starts[1:], sequences.shape[1]]
+    if len(ends) * _LONG > sequences.shape[1]:
+        return None
     longest = max(end - start for start, end in zip(starts, ends))
     cumulative = torch.tensor([0, *ends], dtype=torch.int32).to(sequences.device)
     return and_masks(*within) if within else None, cumulative, longest
