@@ -11,6 +11,7 @@ there is no GPU.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import sys
@@ -32,6 +33,11 @@ from attnc.torch import create_block_mask, flex_attention
 from mods import CASES, FORMULAS, Env
 from torch.nn.attention import flex_attention as flex
 
+# Cases in which FlexAttention without a compiler is not what mods say; they are held against the definition.
+UNLIKE = {
+    "shifts_by_tensors": "its positions are i64 there, and bits are not shifted out",
+    "views_of_scalars": "its gradient of a view under vmap is not that of autograd",
+}
 # RMS of the error, in units of the result's: what is always allowed, and how often FlexAttention's own in the dtype.
 ALLOWED = {torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 TIMES = 2
@@ -209,6 +215,7 @@ class Job:
         return self.compute(attention, dtype)
 
     def definition(self):
+        """On the CPU: some functions of torch do not work under vmap on a GPU."""
         batch = self.shape.B
 
         def attention(q, k, v):
@@ -219,12 +226,12 @@ class Job:
 
 
 def cases():
-    """(name, shape, dtype, function that makes the mods) of all."""
+    """(name, function that makes the shape, dtype, function that makes the mods of it) of all."""
     runs_all = os.environ.get("ATTNC_TEST_ALL")
     for number, (name, make) in enumerate(CASES.items()):
         lengths = {} if name in FORMULAS else {"Q_LEN": 257, "KV_LEN": 300}
         for dtype in (torch.bfloat16, torch.float32) if runs_all or number % 3 == 0 else (torch.bfloat16,):
-            yield f"{name}, {dtype}", Env(**lengths), dtype, make
+            yield f"{name}, {dtype}", functools.partial(Env, **lengths), dtype, make
     for number, (name, shape) in enumerate(SHAPES.items()):
         for place, (mod, make) in enumerate(MODS.items()):
             dtypes = (torch.bfloat16,)
@@ -234,33 +241,45 @@ def cases():
             elif not runs_all and number % (len(MODS) - 1) != place:
                 continue
             for dtype in dtypes:
-                yield f"{mod} of {name}, {dtype}", shape, dtype, make
+                yield f"{mod} of {name}, {dtype}", functools.partial(dataclasses.replace, shape), dtype, make
 
 
 _cases = {name: case for name, *case in cases()}
+
+
+def job_of(name):
+    """On the default device; the same numbers on all."""
+    make_shape, dtype, make = _cases[name]
+    shape = make_shape()
+    mods = make(shape)
+    return Job(name, shape, dtype, mods if isinstance(mods, tuple) else (mods, None))
 
 
 def run(name):
     """What to say, and what is wrong or None, of out, lse and gradients."""
     warnings.simplefilter("ignore")
     torch.set_default_device(DEVICE)
-    shape, dtype, make = _cases[name]
-    mods = make(shape)
-    job = Job(name, shape, dtype, mods if isinstance(mods, tuple) else (mods, None))
-    found = job.attnc()
+    job = job_of(name)
+    found = [x.cpu() for x in job.attnc()]
     try:
+        if name.partition(",")[0] in UNLIKE:
+            raise NotImplementedError(UNLIKE[name.partition(",")[0]])
         right, rounded, said = job.flex(torch.float64), job.flex(job.dtype), ""
     except Exception as error:  # of any kind: FlexAttention's own limits
         if DEVICE == "cuda" and name.startswith("noop of square"):
             raise  # it must compute something
-        right, rounded, said = job.definition(), None, f"beside the definition: {type(error).__name__}, "
+        torch.set_default_device("cpu")
+        right, rounded = job_of(name).definition(), None
+        said = f"beside the definition: {type(error).__name__}, "
     names = ["out", "lse", "dq", "dk", "dv", *(f"d_capture{n}" for n in range(len(job.captured)))]
     wrong, worst = {}, 0
     for place, name in enumerate(names):
-        error = relative_error(found[place], right[place])
-        theirs = relative_error(rounded[place], right[place]) if rounded else 0
+        expected = right[place].cpu()
+        error = relative_error(found[place], expected)
+        theirs = relative_error(rounded[place].cpu(), expected) if rounded else 0
         worst = max(worst, error)
-        if not error <= max(ALLOWED[job.dtype], TIMES * theirs):
+        # The gradient of a capture in half precision is rounded to that.
+        if not error <= max(ALLOWED[job.dtype], ALLOWED[found[place].dtype], TIMES * theirs):
             wrong[name] = f"{error:.2e}, FlexAttention in the dtype {theirs:.2e}"
     return f"{said}largest error {worst:.1e}", str(wrong) if wrong else None
 
