@@ -81,7 +81,7 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
 def attend(
-    text, q, k, v, tensors, scalars, scale, *, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
+    text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
     form=None, check=None,
 ):  # fmt: skip
     """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
@@ -90,18 +90,19 @@ def attend(
     if q.is_cuda and q.get_device() != _current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
             return attend(
-                text, q, k, v, tensors, scalars, scale, mask=mask, wants_lse=wants_lse, wants_max=wants_max,
-                sequences=sequences, lists=lists, form=form, check=check,
-            )  # fmt: skip
+                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check
+            )
     gradients, deterministic = None, False
-    if torch.is_grad_enabled() and (
+    if (
         q.requires_grad or k.requires_grad or v.requires_grad or tensors and any([x.requires_grad for x in tensors.values()])
-    ):
+    ) and torch.is_grad_enabled():
         gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
         deterministic = torch.are_deterministic_algorithms_enabled()
-    call = call_of(
-        text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
-    )  # fmt: skip
+    call = found_call(kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form))
+    if call is None:
+        call = call_of(
+            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
+        )  # fmt: skip
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if gradients is not None:

@@ -6,6 +6,7 @@ from torch.nn.attention import flex_attention as flex
 from .autograd import attend
 from .block_mask import has_lists, mask_mod_of
 from .graphs import attend_in_graph, is_traced
+from .kernels import ALIGNED
 from .translation import translate
 
 # PyTorch before 2.9 has none of these two.
@@ -112,11 +113,12 @@ def flex_attention(
             score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
         )
         form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+        text, tensors, scalars = translation.given()
+        wants_lse = return_lse or return_aux is not None
+        check = _check, enable_gqa, block_mask
         out, lse, row_max = attend(
-            translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
-            wants_lse=return_lse or return_aux is not None, wants_max=wants_max, lists=lists, form=form,
-            check=(_check, enable_gqa, block_mask),
-        )  # fmt: skip
+            text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form, check
+        )
     if return_aux is not None:
         return out, AuxOutput(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None

@@ -106,6 +106,7 @@ class Call:
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
+        self.has_mask = mod.has_mask_mod
         self.scale, self.is_like_q = 1.0, v.shape[-1] == width
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
@@ -171,17 +172,19 @@ class Call:
         """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
         follow one another. Its block lists are made for a mask, and kept as long as it is the same one; None: they are
         made anew."""
-        is_anew = mask is ANEW or _is_capturing()
-        found = None if is_anew else self.workspaces.get(stream)
-        if found is None:
-            found = [torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device), None]
-            if not is_anew:
+        if _is_capturing():
+            mask = ANEW
+        found = self.workspaces.get(stream)
+        if found is not None and mask is not ANEW and (not self.has_mask or mask is not None and found[1]() is mask):
+            return found[2], found
+        if found is None or mask is ANEW:
+            space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
+            found = [space, None, space.data_ptr()]
+            if mask is not ANEW:
                 self.workspaces[stream] = found
-        space = found[0].data_ptr()
-        if found[1] is None or self.mod.has_mask_mod and (mask is None or found[1]() is not mask):
-            check(library().attnc_prepared_initialise(self.prepared.address, byref(self.operands), space, stream))
-            found[1] = weakref.ref(self if mask is None or is_anew else mask)
-        return space, found
+        check(library().attnc_prepared_initialise(self.prepared_at, byref(self.operands), found[2], stream))
+        found[1] = weakref.ref(self if mask is None or mask is ANEW else mask)
+        return found[2], found
 
     def _set(self, q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale):
         to = self.addresses
