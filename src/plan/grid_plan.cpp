@@ -1,6 +1,7 @@
 #include "plan/grid_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -143,7 +144,10 @@ Status checkGrids(const LaunchOperands& operands) {
                                      {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})
     if (tokens(extents) != rows)
       return Error::environment(
-          fmt::format("a grid of {} x {} x {} has {} tokens, {} is {}", extents[0], extents[1], extents[2], tokens(extents), name, rows),
+          fmt::format("a grid of {} has {} tokens, {} is {}",
+                      fmt::join(std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; }),
+                                extents.end(), " x "),
+                      tokens(extents), name, rows),
           "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it");
   return {};
 }

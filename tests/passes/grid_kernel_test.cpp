@@ -125,6 +125,8 @@ TEST_CASE("kernels by boxes: what the module means, how long windows are, and wh
       {"12, 8", "12, 8", 2, "(ky >= qy // 4 * 4) & (ky < qy // 4 * 4 + 6) & (abs(kx - qx // 2 * 2) <= 2)", {{6, 4}, {5, 2}}},
       {"12", "12", 1, "(kx >= qx // 4 * 4) & (kx < qx // 6 * 6 + 6)", {{0, 2}}},
       {"12", "12", 1, "(kx >= qx // 4 * 4) & (kx < qx + 6)", {{0, 1}}},
+      {"12", "12", 1, "kx // 4 == qx // 4", {{4, 4}}},
+      {"12", "12", 1, "(kx - 1) // 4 == (qx - 1) // 4", {{4, 1}}},
       // Keys at half the resolution of queries.
       {"8, 12", "4, 6", 2, "(abs(ky - qy // 2) <= 1) & (abs(kx - qx // 2) <= 2)", {{3, 2}, {5, 2}}},
       {"w, 5", "w, m", 2, "(abs(ky - qy) <= 1) & (abs(kx - qx) <= 1)", {{3, 1}, {3, 1}}},
@@ -174,7 +176,7 @@ TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
   causal["CAUSAL"] = "(True, False)";
   check("neighborhood2d", causal, {{5, 1}, {3, 1}});
   check("neighborhood3d", {{"FRAMES", "4"}, {"HEIGHT", "6"}, {"WIDTH", "5"}, {"WINDOW", "(3, 3, 3)"}}, {{3, 1}, {3, 1}, {3, 1}});
-  check("shifted_window", {{"HEIGHT", "8"}, {"WIDTH", "8"}, {"WINDOW", "4"}, {"SHIFT", "2"}}, {{0, 1}, {0, 1}});
+  check("shifted_window", {{"HEIGHT", "8"}, {"WIDTH", "8"}, {"WINDOW", "4"}, {"SHIFT", "2"}}, {{4, 1}, {4, 1}});
 }
 
 TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel]") {
