@@ -91,34 +91,42 @@ TEST_CASE("which columns lie in a range of keys: all boxes of tokens that kernel
   });
 }
 
-TEST_CASE("elements outside a row's box of keys are dead, and no others", "[grid]") {
+TEST_CASE("elements outside their rows' boxes of keys are dead, and no others, step after step", "[grid]") {
   std::mt19937 random{3};
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   const auto check = [&](auto box) {
     using Box = decltype(box);
-    for (int round = 0; round < 200; ++round) {
-      GridRange keys;
-      const int origin[3] = {draw(0, 20), draw(0, 20), draw(0, 20)};
+    for (int tile = 0; tile < 40; ++tile) {
+      GridRange keys[2];
+      int first[3], wrong = 0;
       for (int axis = 0; axis < 3; ++axis) {
-        keys.begin[axis] = origin[axis] + draw(-4, Box::extent(axis) + 3);
-        keys.end[axis] = keys.begin[axis] + draw(-2, Box::extent(axis) + 4);
+        first[axis] = draw(0, 20);
+        for (GridRange& of : keys) {
+          of.begin[axis] = first[axis] + draw(-4, 2 * Box::extent(axis) + 3);
+          of.end[axis] = of.begin[axis] + draw(-2, 2 * Box::extent(axis) + 4);
+        }
       }
-      int wrong = 0;
       for (int lane = 0; lane < 32; ++lane) {
         threadIdx.x = unsigned(lane);
-        Fragment<1, Box::kTokens> x;
-        for (int n = 0; n < Box::kTokens / 8; ++n)
-          for (int e = 0; e < 2; ++e) x.at(0, n, e) = x.at(1, n, e) = 1.f;
-        keep_keys<Box>(x, 1, keys, origin, -1.f);
-        for (int n = 0; n < Box::kTokens / 8; ++n)
-          for (int e = 0; e < 2; ++e) {
-            bool lives = true;
-            for (int axis = 0; axis < 3; ++axis) {
-              const int at = origin[axis] + Box::coordinate(8 * n + lane % 4 * 2 + e, axis);
-              lives = lives && keys.begin[axis] <= at && at < keys.end[axis];
-            }
-            wrong += x.at(1, n, e) != (lives ? 1.f : -1.f) || x.at(0, n, e) != 1.f;
-          }
+        LiveKeys<Box> live;
+        for (int step = 0; step < 8; ++step) { // one axis stays where it is, and then another
+          const int origin[3] = {first[0] + step / 4 * Box::extent(0), first[1] + step / 2 % 2 * Box::extent(1),
+                                 first[2] + step % 2 * Box::extent(2)};
+          Fragment<1, Box::kTokens> x;
+          for (int n = 0; n < Box::kTokens / 8; ++n)
+            for (int e = 0; e < 2; ++e) x.at(0, n, e) = x.at(1, n, e) = 1.f;
+          live.keep(x, keys, origin, -1.f);
+          for (int r = 0; r < 2; ++r)
+            for (int n = 0; n < Box::kTokens / 8; ++n)
+              for (int e = 0; e < 2; ++e) {
+                bool lives = true;
+                for (int axis = 0; axis < 3; ++axis) {
+                  const int at = origin[axis] + Box::coordinate(8 * n + lane % 4 * 2 + e, axis);
+                  lives = lives && keys[r].begin[axis] <= at && at < keys[r].end[axis];
+                }
+                wrong += x.at(r, n, e) != (lives ? 1.f : -1.f);
+              }
+        }
       }
       threadIdx.x = 0;
       CHECK(wrong == 0);
@@ -130,4 +138,6 @@ TEST_CASE("elements outside a row's box of keys are dead, and no others", "[grid
   check(BoxShape<1, 1, 112>());
   check(BoxShape<3, 4, 8>());
   check(BoxShape<1, 10, 8>());
+  check(BoxShape<16, 4, 1>());
+  check(BoxShape<40, 2, 1>());
 }
