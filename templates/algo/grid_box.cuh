@@ -193,9 +193,10 @@ ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm
 }
 
 /// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
-template <class Box, int Columns>
+// NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
+template <class Box, int Columns, class Place>
 ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args,
-                                    const GridPlace& place, LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
+                                    const Place& place, LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
   using Exponents = Mod::Exponents;
   const bool some_are_dead = !Mod::kBoxIsMask || !place.all_see(Box(), origin);
   const auto mask = [&](float dead) {
