@@ -1,0 +1,273 @@
+// Kernels by boxes of a grid: when prepare() takes them, which boxes they have, and what they are told. Needs no GPU.
+#include "tests/api/settled.h"
+
+#include "api/grid_census.h"
+#include "api/mod_impl.h"
+#include "codegen/config_source.h"
+#include "ir/interpreter.h"
+#include "plan/grid_plan.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+using namespace attnc;
+using namespace attnc::test;
+
+namespace {
+
+/// A mask of qz, qy, qx and kz, ky, kx over grids whose extents are numbers of the launch.
+Mod gridMod(int axes, const std::string& mask, const std::string& more = "") {
+  const char* const names[] = {"{0}x,", "{0}y, {0}x", "{0}z, {0}y, {0}x"};
+  const char* const extents[] = {"X", "Y, X", "Z, Y, X"};
+  const auto of = [&](const char* side) { return fmt::format(fmt::runtime(names[axes - 1]), side); };
+  return mod((std::string("from attnc import grid\nimport torch\nX: int\nY: int\nZ: int\n") + more + "tokens = grid(" +
+              extents[axes - 1] + ")\ndef mask_mod(b, h, q_idx, kv_idx):\n  " + of("q") + " = tokens.coords(q_idx)\n  " + of("k") +
+              " = tokens.coords(kv_idx)\n  return " + mask + "\n")
+                 .c_str());
+}
+
+std::shared_ptr<const passes::GridKernel> gridOf(const Mod& m) {
+  auto kernelMod = kernelModOf(m, {});
+  REQUIRE(kernelMod);
+  REQUIRE((*kernelMod)->grid);
+  return (*kernelMod)->grid;
+}
+
+bool isColumnBox(const std::array<int, 3>& box) { // templates/algo/grid_box.cuh, ColumnAxis
+  int pitch = 1;
+  for (int axis = 2; axis >= 0; --axis) {
+    const int span = pitch * box[size_t(axis)];
+    const bool byLane = span <= 8 && 8 % span == 0, byGroup = pitch % 8 == 0;
+    if (!byLane && !byGroup && (pitch >= 8 || span % 8 != 0)) return false;
+    pitch = span;
+  }
+  return true;
+}
+
+/// Of 1000 queries and 3000 keys, as kNeighborhood has them.
+std::string passedOver(const Case& c, Family family = Family::Sm90) {
+  const Preparation p = settled(mod(kNeighborhood), c);
+  CHECK(p.options.family == family);
+  CHECK(p.kvLoop != KvLoop::Boxes);
+  CHECK(p.blockMask);
+  return p.passedOver;
+}
+
+} // namespace
+
+TEST_CASE("boxes of grid kernels are ones that kernels take", "[api][grid]") {
+  struct Window {
+    int axes;
+    std::string mask;
+  };
+  std::vector<Window> windows{
+      {2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)"},                                  // 13 x 13
+      {2, "(ky >= qy - 40) & (ky < qy + 40) & (kx >= qx - 40) & (kx < qx + 40)"},         // FLUX
+      {3, "(abs(kz - qz) <= 9) & (abs(ky - qy) <= 12) & (abs(kx - qx) <= 12)"},           // Hunyuan video
+      {3, "(kz // 16 == qz // 16) & (ky // 8 == qy // 8) & (kx // 8 == qx // 8)"},        // blocks
+      {2, "((ky - 4) // 8 == (qy - 4) // 8) & ((kx - 4) // 8 == (qx - 4) // 8)"},         // shifted windows
+      {1, "abs(kx - qx) <= X"},
+      {2, "ky <= qy"},
+  };
+  for (int span : {1, 2, 3, 5, 8, 17, 64, 1000}) {
+    windows.push_back({1, fmt::format("(kx >= qx) & (kx < qx + {})", span)});
+    windows.push_back({2, fmt::format("(ky >= qy) & (ky < qy + {}) & (abs(kx - qx) <= 3)", span)});
+    windows.push_back({3, fmt::format("(kz >= qz) & (kz < qz + {}) & (abs(kx - qx) <= 3)", span)});
+  }
+  for (const Window& window : windows)
+    for (int consumers : {2, 3})
+      for (auto [headDim, mostKeys] : {std::pair(32, 128), {64, 64}, {128, 128}}) {
+        INFO(window.mask << ", head dim " << headDim << ", " << consumers << " consumers");
+        const codegen::Config::Boxes boxes =
+            plan::chooseBoxes(*gridOf(gridMod(window.axes, window.mask)), headDim, headDim, consumers, mostKeys);
+        const auto tokens = [](const std::array<int, 3>& box) { return box[0] * box[1] * box[2]; };
+        CHECK(tokens(boxes.queries) == 64);
+        CHECK(tokens(boxes.keys) >= 64);
+        CHECK(tokens(boxes.keys) <= mostKeys);
+        CHECK(tokens(boxes.keys) % 16 == 0);
+        CHECK(isColumnBox(boxes.keys));
+        CHECK(boxes.splitAxis >= 3 - window.axes);
+        CHECK(boxes.splitAxis < 3);
+        for (int axis = 0; axis < 3 - window.axes; ++axis) {
+          CHECK(boxes.queries[size_t(axis)] == 1);
+          CHECK(boxes.keys[size_t(axis)] == 1);
+        }
+        for (int axis = 0; axis < 3; ++axis) CHECK(boxes.keys[size_t(axis)] <= 256); // of a copy
+      }
+}
+
+TEST_CASE("tokens of a launch lie on its grids, or others take them", "[api][grid]") {
+  plan::LaunchOperands operands;
+  operands.problem = {.qLen = 1000, .kvLen = 3000};
+  CHECK(plan::checkGrids(operands)); // captures are not known
+  operands.grids = {{1, 20, 50}, {5, 20, 30}};
+  CHECK(plan::checkGrids(operands));
+  operands.problem.kvLen = 3001;
+  Status status = plan::checkGrids(operands);
+  REQUIRE_FALSE(status);
+  CHECK(status.error().blame == Blame::Environment);
+  CHECK(status.error().message == "a grid of 5 x 20 x 30 has 3000 tokens, KV_LEN is 3001");
+  operands.problem = {.qLen = 999, .kvLen = 3000};
+  CHECK(plan::checkGrids(operands).error().message == "a grid of 20 x 50 has 1000 tokens, Q_LEN is 999");
+  operands.grids = {{1, 1, 1}, {5, 20, 30}};
+  CHECK(plan::checkGrids(operands).error().message == "a grid of 1 has 1 tokens, Q_LEN is 999");
+}
+
+TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why it does not", "[api][grid]") {
+  Case c;
+  const Preparation p = settled(mod(kNeighborhood), c);
+  CHECK(p.options.family == Family::Grid);
+  CHECK(p.kvLoop == KvLoop::Boxes);
+  CHECK(p.passedOver.empty());
+  CHECK_FALSE(p.blockMask);
+  CHECK_FALSE(p.options.blockSparse);
+  CHECK(p.kernels().size() == 1);
+
+  SECTION("tokens beside the grid") {
+    c.operands.k = tensor(2, 2, 3001, 64);
+    c.operands.v = tensor(2, 2, 3001, 32);
+    CHECK(passedOver(c) == "a grid of 60 x 50 has 3000 tokens, KV_LEN is 3001");
+    c.options.family = Family::Grid;
+    CHECK(errorOf(mod(kNeighborhood), c) == "a grid of 60 x 50 has 3000 tokens, KV_LEN is 3001");
+  }
+  SECTION("a layout") {
+    c.operands.q = tensor(2, 8, 1000, 64);
+    c.operands.q.stride[0] += 8; // no multiple of the heads' stride
+    CHECK(passedOver(c) == "q has a batch stride of 512008, which is no multiple of its head stride, 64000");
+  }
+  SECTION("rows of all heads side by side are a grid's as well") {
+    c.operands.q.stride[1] = 64, c.operands.q.stride[2] = 8 * 64;
+    CHECK(settled(mod(kNeighborhood), c).options.family == Family::Grid);
+  }
+  SECTION("head dims and dtypes") {
+    c.operands.q = tensor(2, 8, 1000, 192);
+    c.operands.k = tensor(2, 2, 3000, 192);
+    CHECK(passedOver(c) == "grid takes head dims up to 128");
+  }
+  SECTION("an older GPU has none: nothing is passed over") {
+    c.options.arch = "sm_80";
+    CHECK(passedOver(c, Family::Sm80).empty());
+  }
+  SECTION("a mod without a grid is not meant") {
+    CHECK(settled(mod("abs(q_idx - kv_idx) <= 5"), c).passedOver.empty());
+  }
+  SECTION("a block mask that is given") {
+    const BlockMaskView mask{.shape = {1, 1, 1000, 3000}};
+    c.operands.blockMask = &mask;
+    const Preparation given = settled(mod(kNeighborhood), c);
+    CHECK(given.options.family == Family::Sm90);
+    CHECK(given.passedOver == "grid takes no block masks");
+  }
+  SECTION("training") {
+    BackwardOperands operands;
+    static_cast<Operands&>(operands) = c.operands;
+    operands.out = operands.dOut = *c.outputs.out;
+    c.outputs.lse = operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
+    const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
+    auto both = Compiler().settleTraining(mod(kNeighborhood), operands, c.outputs, gradients, c.options);
+    if (!both) FAIL(both.error().message);
+    CHECK(both->options.family == Family::Sm90);
+    CHECK(both->passedOver == "grid is turned off, as where a backward pass follows");
+    CHECK(both->blockMask);
+  }
+}
+
+TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
+  const Mod m = gridMod(2, "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 3)");
+  Case c;
+  c.operands.k = tensor(2, 2, 1000, 64), c.operands.v = tensor(2, 2, 1000, 32);
+  Captures captures;
+  c.operands.captures = &captures;
+  captures.set("X", int64_t(50)).set("Y", int64_t(20)).set("Z", int64_t(1));
+  CHECK(settled(m, c).options.family == Family::Grid);
+  captures.set("X", int64_t(49));
+  const Preparation beside = settled(m, c);
+  CHECK(beside.options.family == Family::Sm90);
+  CHECK(beside.passedOver == "a grid of 20 x 49 has 980 tokens, Q_LEN is 1000");
+  auto choice = Compiler().forLayout(m, {.arch = "sm_90a", .headDim = 64, .headDimV = 32}, c.operands, c.outputs);
+  REQUIRE(choice);
+  CHECK(choice->options.family == Family::Sm90);
+  CHECK(choice->passedOver == beside.passedOver);
+}
+
+TEST_CASE("a kernel by boxes is told the captures of its launch by their names", "[api][grid]") {
+  // Its module asks for them in another order than that of other kernels.
+  const Mod m = gridMod(2, "(abs(ky - qy) <= radius[h]) & (abs(kx - qx) <= r1) & (kx >= low[b, qy])", "r1: int\nlow: i32[B, N]\nradius: i32[H]\n");
+  const passes::Algebra algebra{.scale = true, .kvBounds = false};
+  auto onGrid = kernelModOf(m, {algebra, false, true});
+  if (!onGrid) FAIL(onGrid.error().message);
+  const ir::Module& own = (*onGrid)->module;
+  const auto fresh = codegen::emitMod(own, (*onGrid)->facts, own.size());
+  REQUIRE(fresh.slots.size() == (*onGrid)->source.slots.size());
+  bool anyMoved = false;
+  for (size_t i = 0; i < fresh.slots.size(); ++i) {
+    const codegen::ArgWord &from = fresh.slots[i], &to = (*onGrid)->source.slots[i];
+    using Kind = codegen::ArgWord::Kind;
+    REQUIRE(from.kind == to.kind);
+    anyMoved = anyMoved || from.index != to.index;
+    if (from.kind == Kind::Scalar) CHECK(own.scalars[from.index].name == m.module().scalars[to.index].name);
+    if (from.kind == Kind::Dim) CHECK(own.dims[from.index] == m.module().dims[to.index]);
+    if (from.kind != Kind::Scalar && from.kind != Kind::Dim)
+      CHECK(own.tensors[from.index].name == m.module().tensors[to.index].name);
+  }
+  CHECK(anyMoved); // else the test holds nothing
+  const ir::Grid& grid = (*onGrid)->grid->ofKeys;
+  REQUIRE(grid.extents.size() == 2);
+  CHECK(m.module().scalars[size_t(grid.extents[0].value)].name == "Y");
+  CHECK(m.module().scalars[size_t(grid.extents[1].value)].name == "X");
+}
+
+TEST_CASE("a kernel by boxes asks mask_mod where the box does not say all", "[api][grid]") {
+  const auto boxIsMask = [](const std::string& mask) {
+    auto kernelMod = kernelModOf(gridMod(1, mask), {{.scale = true, .kvBounds = false}, false, true});
+    if (!kernelMod) FAIL(kernelMod.error().message);
+    const bool is = (*kernelMod)->source.text.find("kBoxIsMask = true") != std::string::npos;
+    CHECK(is == ((*kernelMod)->source.text.find("kBoxIsMask = false") == std::string::npos));
+    return is;
+  };
+  CHECK(boxIsMask("abs(kx - qx) <= 5"));
+  CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 5) & (kx * qx % 3 != 1)"));
+  CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)")); // a step apart
+}
+
+TEST_CASE("the census of a grid counts what kernels visit, and all pairs that live", "[api][grid]") {
+  std::mt19937 random{9};
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  for (int round = 0; round < 12; ++round) {
+    const int axes = 1 + round % 3;
+    const bool differ = round % 2; // by head
+    const char* const windows[] = {"", "(abs(ky - qy) <= 2) & ", "(kz <= qz) & (abs(ky - qy) <= 2) & "};
+    const Mod m = gridMod(axes, std::string(windows[axes - 1]) + (differ ? "(abs(kx - qx) <= 2 + h * 3)" : "(kx > qx - 5) & (kx < qx)"));
+    plan::LaunchOperands::Grids grids{{1, 1, 1}, {1, 1, 1}};
+    for (int axis = 3 - axes; axis < 3; ++axis) grids.queries[size_t(axis)] = grids.keys[size_t(axis)] = draw(1, axes == 1 ? 300 : 21);
+    const int64_t tokens = grids.keys[0] * grids.keys[1] * grids.keys[2];
+    const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = tokens, .kvLen = tokens};
+    Captures captures;
+    captures.set("Z", grids.keys[0]).set("Y", grids.keys[1]).set("X", grids.keys[2]);
+    auto plan = choosePlan(m, {.family = Family::Grid, .arch = "sm_90a", .headDim = 64});
+    if (!plan) FAIL(plan.error().message);
+    auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
+    REQUIRE(bindings);
+    REQUIRE(ofMod);
+    const codegen::Config& config = plan->stages.front().config;
+    const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, grids, problem);
+    double live = 0;
+    const ir::Interpreter interpreter(m.module(), *ofMod);
+    for (int64_t h = 0; h < problem.qHeads; ++h)
+      for (int64_t q = 0; q < tokens; ++q)
+        for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, h, q, kv);
+    CHECK(census.live == 2 * live);
+    CHECK_FALSE(census.isEstimate);
+    double tiles = 6;
+    for (size_t axis = 0; axis < 3; ++axis)
+      tiles *= double((grids.queries[axis] + census.queryBox[axis] - 1) / census.queryBox[axis]);
+    CHECK(census.tiles == tiles);
+    CHECK(census.steps >= census.tiles);
+    CHECK(census.visited >= census.live);
+    CHECK(census.visited <= census.steps * config.blockM * config.blockN);
+    CHECK(census.visited >= census.tiles * config.blockM * config.blockN); // each consumer has a step
+  }
+}
