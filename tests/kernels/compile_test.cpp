@@ -412,6 +412,34 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[kernels][grid]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, const std::vector<int>& dims, int spillBytes = 0) {
+    for (DType dtype : {DType::BF16, DType::F16})
+      for (int dim : dims)
+        jobs.push_back({fmt::format("{} d{} {}", name, dim, dtypeName(dtype)), mod,
+                        {.family = Family::Grid, .arch = "sm_90a", .dtype = dtype, .headDim = dim}, spillBytes});
+  };
+  int onGrids = 0;
+  for (bool everywhere : {false, true})
+    for (const auto& [name, mod] : library(everywhere)) {
+      if (!compiler().source(mod, {.family = Family::Grid, .arch = "sm_90a"})) continue;
+      add(name, mod, {32, 64, 96, 128});
+      ++onGrids;
+    }
+  CHECK(onGrids >= 3);
+  const std::map<std::string, std::string> forms[] = {{{"DILATION", "(2, 3)"}},
+                                                      {{"STRIDE", "(4, 8)"}, {"WINDOW", "(16, 16)"}},
+                                                      {{"CAUSAL", "(True, True)"}}};
+  for (const auto& defines : forms) {
+    auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = defines});
+    if (!mod) FAIL(mod.error().message);
+    add(fmt::format("neighborhood2d {}", defines.begin()->first), *mod, {64, 128}, defines.count("DILATION") ? 32 : 0); // asks mask_mod
+  }
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
   ATTNC_NEED_NVRTC();
   const auto row = [](int dims) { return fmt::format("q: bf16[B, H, Q_LEN, {0}]\nk: bf16[B, KV_LEN, {0}]\n", dims); };
