@@ -97,6 +97,27 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   }
 }
 
+TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
+  const std::string neighborhood = "--arch sm_90a --head-dim 64 " + kMods + "neighborhood2d.py ";
+  auto text = explain(neighborhood + "--shape 2,4,2,16384,16384");
+  if (!text) return;
+  for (const char* part : {"family grid for sm_90a (forward_grid_sm90.cu), bf16", "boxes of keys that queries see, computed by the mod",
+                           " queries; ", " keys are read, ", "partial blocks: 0 + a select by the box of its row, in place of mask_mod"})
+    CHECK_THAT(*text, Contains(part));
+  CHECK(text->find("blocks      ") == std::string::npos);
+  // Each query sees 13 x 13 keys.
+  CHECK_THAT(*text, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
+  auto dilated = explain(neighborhood + "-D 'DILATION=(2, 2)' --shape 1,1,1,16384,16384");
+  REQUIRE(dilated);
+  CHECK_THAT(*dilated, Contains("family grid") && Contains("per score   all blocks: ") && Contains(" + a select\n"));
+  auto beside = explain(neighborhood + "--shape 1,1,1,16384,16400");
+  REQUIRE(beside);
+  CHECK_THAT(*beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") && Contains("block mask: lists"));
+  auto backward = explain(neighborhood + "--kernel backward --shape 1,1,1,16384,16384");
+  REQUIRE(backward);
+  CHECK_THAT(*backward, Contains("block mask: lists") && Contains("blocks      16384 of 128 x 128"));
+}
+
 TEST_CASE("explain says which steps a decode kernel of documents reads") {
   test::Folder folder;
   cli::NamedTensors tensors;

@@ -71,3 +71,24 @@ TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leave
   CHECK(json["flops"]["dense"] == 2.0 * 8 * 1024 * 1024 * 4 * 64);
   CHECK(json["perScore"]["full"] == 0);
 }
+
+TEST_CASE("explain gives JSON of the boxes that a kernel on a grid visits") {
+  Outcome outcome = attnc::test::attnc("explain --json --no-cache --arch sm_90a --head-dim 64 --shape 2,4,2,16384,16384 " + kLibrary +
+                                       "neighborhood2d.py");
+  if (outcome.exitCode == 3 && outcome.err.find("nvrtc") != std::string::npos) {
+    WARN("SKIPPED: " << outcome.err);
+    return;
+  }
+  REQUIRE(outcome.exitCode == 0);
+  const Json json = Json::parse(outcome.out);
+  CHECK(json["kernel"]["family"] == "grid");
+  CHECK(json["kvLoop"] == "boxes");
+  const Json& boxes = json["boxes"];
+  REQUIRE(boxes["queryBox"].size() == 3);
+  CHECK(boxes["queryBox"][0] == 1);
+  CHECK(boxes["livePairs"] == 8.0 * 16384 * 169);
+  CHECK(boxes["pairs"] > boxes["livePairs"]);
+  CHECK(boxes["steps"] >= boxes["tiles"]);
+  CHECK(boxes["isEstimate"] == false);
+  CHECK(json["perScore"] == Json::parse(R"({"full": 0, "partial": 0})"));
+}
