@@ -121,7 +121,10 @@ KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
 Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
                     const std::map<std::string, int64_t>& pins) {
   static const Captures kNone;
-  if (!captures && !(grid && mod.captures().empty())) return {};
+  if (!captures && !(grid && mod.captures().empty())) {
+    if (grid) operands.grids = plan::gridsOf(*grid);
+    return {};
+  }
   auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, plan::sequencesOf(operands));
   if (!bindings) return bindings.error();
   if (grid) operands.grids = plan::gridsOf(*grid, *bindings);

@@ -137,8 +137,17 @@ LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings
   return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys)};
 }
 
+std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid) {
+  for (const ir::Grid* of : {&grid.ofQueries, &grid.ofKeys})
+    for (const ir::Grid::Number& extent : of->extents)
+      if (extent.kind != ir::Grid::Number::Kind::Constant) return std::nullopt;
+  return gridsOf(grid, {});
+}
+
 Status checkGrids(const LaunchOperands& operands) {
-  if (!operands.grids) return {};
+  if (!operands.grids)
+    return Error::environment("which tokens lie on the grid is not known without captures",
+                              "give the operands the extents of the grid as captures");
   const auto tokens = [](const std::array<int64_t, 3>& extents) { return extents[0] * extents[1] * extents[2]; };
   for (auto [name, extents, rows] : {std::tuple("Q_LEN", operands.grids->queries, operands.problem.qLen),
                                      {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})

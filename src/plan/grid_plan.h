@@ -19,8 +19,10 @@ int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands);
 
 /// The extents of a launch. `bindings`: of the module that the numbers of the grids belong to.
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings);
+/// Those that no launch changes; nothing where one may.
+std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid);
 
-/// Whether all tokens lie on the grids. Environment: they do not.
+/// Whether all tokens lie on the grids. Environment: they do not, or nothing is known of it.
 Status checkGrids(const LaunchOperands& operands);
 
 } // namespace attnc::plan

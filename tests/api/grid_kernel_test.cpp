@@ -102,7 +102,7 @@ TEST_CASE("boxes of grid kernels are ones that kernels take", "[api][grid]") {
 TEST_CASE("tokens of a launch lie on its grids, or others take them", "[api][grid]") {
   plan::LaunchOperands operands;
   operands.problem = {.qLen = 1000, .kvLen = 3000};
-  CHECK(plan::checkGrids(operands)); // captures are not known
+  CHECK(plan::checkGrids(operands).error().message == "which tokens lie on the grid is not known without captures");
   operands.grids = {{1, 20, 50}, {5, 20, 30}};
   CHECK(plan::checkGrids(operands));
   operands.problem.kvLen = 3001;
@@ -191,6 +191,14 @@ TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
   REQUIRE(choice);
   CHECK(choice->options.family == Family::Sm90);
   CHECK(choice->passedOver == beside.passedOver);
+
+  c.operands.captures = nullptr;
+  const Preparation unknown = settled(m, c);
+  CHECK(unknown.options.family == Family::Sm90);
+  CHECK(unknown.passedOver == "which tokens lie on the grid is not known without captures");
+  // Of constant extents it is.
+  const Mod constant = mod((std::string("bias: f32[H]\n") + kNeighborhood + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h]\n").c_str());
+  CHECK(settled(constant, Case()).options.family == Family::Grid);
 }
 
 TEST_CASE("a kernel by boxes is told the captures of its launch by their names", "[api][grid]") {

@@ -135,3 +135,23 @@ TEST_CASE("a pack that cannot be made leaves what was there") {
   const Variable none("ATTNC_NO_COMPILE", "1"), off("ATTNC_CACHE_MODE", "off");
   refused(mod + to, 3, "ATTNC_NO_COMPILE");
 }
+
+TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches with tokens beside it") {
+  if (noNvrtc()) return;
+  const Folder folder;
+  const std::string pack = folder / "kernels.attnc", mods = ATTNC_SOURCE_DIR "/dsl/mods/";
+  for (const std::string& mod : {mods + "neighborhood2d.py", mods + "neighborhood2d.py --capture 'HEIGHT: int' --capture 'WIDTH: int'"}) {
+    INFO(mod);
+    const Outcome packed = attnc::test::attnc("pack " + mod + " --arch sm_90a --head-dim 64 --kernel forward -o " + pack);
+    INFO(packed.err);
+    REQUIRE(packed.exitCode == 0);
+    const std::string sets = mod.find("capture") == std::string::npos ? "" : " --set HEIGHT=128 --set WIDTH=128";
+    const Bare bare(pack);
+    for (auto [shape, family] : {std::pair("1,1,1,16384,16384", "family grid"), {"1,1,1,16384,16500", "family sm90"}}) {
+      const Outcome outcome = attnc::test::attnc("explain " + mod + sets + " --arch sm_90a --head-dim 64 --shape " + shape);
+      INFO(outcome.err);
+      CHECK(outcome.exitCode == 0);
+      CHECK_THAT(outcome.out, Contains(family));
+    }
+  }
+}

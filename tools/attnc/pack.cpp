@@ -73,7 +73,16 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
     // Gradients and block masks may need another one than what was settled without them.
     if (kernel.kind != KernelKind::BlockMask) kernel.family = prepare.family;
+    if (kernel.kind == KernelKind::Forward) kernel.byGrid = settled->options.family == Family::Grid;
   }
+  // Launches whose tokens all lie on the grids of the mod take another kernel than others do; a pack is to serve both.
+  KernelOptions onGrid = kernels.front();
+  onGrid.family = Family::Grid;
+  onGrid.blockSparse = false;
+  onGrid.byGrid = true;
+  const bool mayBeOnGrid = !isBackward && onGrid.kind == KernelKind::Forward && prepare.family == Family::Auto && !options.blockSparse &&
+                           settled->options.family != Family::Grid;
+  if (mayBeOnGrid && compiler.source(mod, onGrid)) kernels.push_back(onGrid);
   return kernels;
 }
 
