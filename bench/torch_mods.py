@@ -10,13 +10,17 @@ import ast
 import functools
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64}
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools" / "python"))  # mods import attnc.grid
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64,
+          "bool": torch.bool}
 SCALARS = {"int": int, "float": float, "bool": bool}
 
 
@@ -53,7 +57,7 @@ class Mod:
         return Mod(pathlib.Path(path).read_text(encoding="utf-8"), str(path))
 
     def scalars(self):
-        return [name for name, (kind, _) in self.captures.items() if kind in SCALARS]
+        return [name for name, (kind, dims) in self.captures.items() if kind in SCALARS and not dims]
 
     def namespace(self, values):
         """The module after its text ran with `values` of its captures and extents."""
@@ -66,11 +70,13 @@ class Mod:
         names = self.namespace({**extents, **scalars})
         tensors = {}
         for name, (kind, dims) in self.captures.items():
-            if kind in SCALARS:
+            if not dims and kind in SCALARS:
                 continue
             shape, dtype = [eval(dim, names) for dim in dims], DTYPES[kind]
             if dtype.is_floating_point:
                 tensors[name] = (torch.randn(shape, generator=generator) / 2).to(dtype)
+            elif dtype == torch.bool:
+                tensors[name] = torch.rand(shape, generator=generator) < 0.5
             else:
                 starts = torch.rand(shape, generator=generator) < 8 / shape[-1]
                 tensors[name] = starts.cumsum(-1).to(dtype)
