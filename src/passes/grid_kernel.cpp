@@ -120,7 +120,7 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   if (Status status = runPasses(module, {*findPass("derive-grid-box")}, {}); !status) return status.error();
   if (Status status = lowerOthers(module, grids); !status) return status.error();
   const std::optional<GridBox> box = gridBox(module);
-  if (!box) return kNone;
+  if (!box || llvm::none_of(box->axes, [](const GridBox::Axis& axis) { return axis.begin.has_value(); })) return kNone;
   for (const GridBox::Axis& axis : box->axes) {
     BoxAxis& known = kernel.axes.emplace_back();
     if (!axis.begin) continue;

@@ -22,8 +22,8 @@ struct GridKernel {
 };
 
 /// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
-/// without a box, where masks ask for no coordinates of queries, with tokens before a grid. That all tokens lie on the
-/// grids is for a launch to see: plan/grid_plan.h.
+/// without a box that bounds keys, where masks ask for no coordinates of queries, with tokens before a grid. That all tokens
+/// lie on the grids is for a launch to see: plan/grid_plan.h.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
 
 } // namespace attnc::passes

@@ -354,11 +354,15 @@ TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a l
   const std::vector<char> first = resultOf();
   for (size_t i = 0; i < size_t(kAround); ++i) // nothing is written there
     if (first[i] != char(0xff) || first[first.size() - 1 - i] != char(0xff)) FAIL("written outside out, byte " << i);
-  const cli::HostTensor result{.dtype = DType::BF16, .shape = {s.batch, s.qHeads, s.qLen, 72},
-                               .bytes = {first.begin() + kAround, first.end() - kAround}};
-  std::vector<float> lseHost(rows);
-  take(lse.download(lseHost.data(), lse.bytes()));
-  checkClose({toDoubles(result), {lseHost.begin(), lseHost.end()}, {}, {}, {}}, runReference(c.mod, c.problem, operands), c.problem);
+  const auto check = [&](const HostOperands& given) {
+    const std::vector<char> bytes = resultOf();
+    const cli::HostTensor result{.dtype = DType::BF16, .shape = {s.batch, s.qHeads, s.qLen, 72},
+                                 .bytes = {bytes.begin() + kAround, bytes.end() - kAround}};
+    std::vector<float> lseHost(rows);
+    take(lse.download(lseHost.data(), lse.bytes()));
+    checkClose({toDoubles(result), {lseHost.begin(), lseHost.end()}, {}, {}, {}}, runReference(c.mod, c.problem, given), c.problem);
+  };
+  check(operands);
 
   take(device.stream.beginCapture());
   take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
@@ -367,4 +371,17 @@ TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a l
   for (int i = 0; i < 50; ++i) take(graph.launch(device.stream.get()));
   take(device.stream.synchronize());
   CHECK(resultOf() == first);
+
+  // Other extents of as many tokens: no new kernel.
+  HostOperands turned = operands;
+  turned.captures.set("QEy", int64_t(21)).set("QEx", int64_t(13)).set("KEy", int64_t(21)).set("KEx", int64_t(13));
+  Operands again = inputs;
+  again.captures = &turned.captures;
+  take(prepared.launch(again, outputs, workspace.data(), device.stream.get()));
+  take(device.stream.synchronize());
+  check(turned);
+  turned.captures.set("KEx", int64_t(12));
+  const Status beside = prepared.launch(again, outputs, workspace.data(), device.stream.get());
+  REQUIRE_FALSE(beside);
+  CHECK(beside.error().message == "a grid of 21 x 12 has 252 tokens, KV_LEN is 273");
 }

@@ -187,6 +187,7 @@ TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel
   CHECK(isNone(maskText("16", "16, before=3", 1, near)));
   CHECK(isNone(maskText("16", "16, before=m", 1, near)));
   CHECK(isNone(maskText("16", "16", 1, "kx * qx % 3 == 0"))); // no box
+  CHECK(isNone(maskText("16", "16", 1, "(kx + qx) % 3 == 0"))); // all keys of every third
   CHECK(isNone(maskText("16", "16", 1, "kx <= 7")));            // no coordinates of queries
   CHECK(isNone("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"));
   CHECK(isNone("from attnc import grid\nrows = grid(4, 4)\nline = grid(16)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
