@@ -86,6 +86,10 @@ public:
   /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
   Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
+  /// What KernelOptions::tile may be for the kernel that these options get, the tile that the catalogue takes without first.
+  /// Their tile is not read. Empty: a kernel without tiles. Needs no GPU if `options.arch` is given. Errors: those of source().
+  Expected<std::vector<std::string>> tiles(const Mod& mod, KernelOptions options) const;
+
   /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is
   /// given. Equal requests of several threads and processes compile once; the others wait. No failure of the cache
   /// fails the call. Errors (environment): those of source(); no NVRTC 13. Internal: code that NVRTC refuses.

@@ -241,6 +241,15 @@ Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const Kerne
   return sources;
 }
 
+Expected<std::vector<std::string>> Compiler::tiles(const Mod& mod, KernelOptions options) const {
+  options.tile.clear();
+  Expected<KernelOptions> complete = withArch(std::move(options));
+  if (!complete) return complete.error();
+  auto chosen = planned(impl->derived(mod, *complete), *complete);
+  if (!chosen) return chosen.error();
+  return plan::candidatesOf(*chosen->kernelMod, chosen->plan);
+}
+
 Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
