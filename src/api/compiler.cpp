@@ -120,9 +120,10 @@ KernelOptions blockMaskOptions(const KernelOptions& options) {
 }
 
 Compiler::Impl::Impl(const CompilerOptions& options)
-    : env(jit::Env::read()),
-      packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, cache::Log(env.log, options.log))),
-      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs) {}
+    : env(jit::Env::read()), log(env.log, options.log),
+      packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, log)),
+      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs),
+      looksUpTuned(options.tuned.value_or(env.tuned != "0")), tunedDevice(options.tunedDevice), tuned(cache, log) {}
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
