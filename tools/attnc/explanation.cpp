@@ -157,6 +157,17 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
+std::string tileChoiceText(const Preparation& preparation) {
+  if (preparation.backward) return fmt::format("tile choice {}, the only one\n", preparation.backward->tile);
+  std::string who;
+  switch (preparation.tileFrom) {
+  case TileFrom::Model: who = "the model's"; break;
+  case TileFrom::Tuned: who = "tuned: " + preparation.tunedBy; break;
+  case TileFrom::Asked: who = "asked for"; break;
+  }
+  return fmt::format("tile choice {}, {}\n", preparation.tile, who);
+}
+
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources) {
   const bool isDecode = preparation.options.kind == KernelKind::Decode;
   std::string text;
