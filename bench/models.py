@@ -3,10 +3,11 @@
 
   ATTNC_LIBRARY=build/libattnc.so python3 bench/models.py --out models.jsonl [--only REGEX] [--limit SECONDS]
 
-A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens; documents are
-packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what transformers compiles by itself: models with a static cache.
-Each implementation has a process of its own, in which each case has a time limit. A result is one JSON line: `id`, `peer`
-and `ms`, or `error`. Needs a GPU, torch, Triton and transformers; imports attnc from tools/python.
+A case is `host-N`, `attention-N`, `train-MODEL-N`, `token-MODEL-CACHE-N` or `generate-MODEL-CACHE-N` with N tokens;
+documents are packed in the two behind `host`, which is the host's time for a launch. `generate` compiles what
+transformers compiles by itself: models with a static cache. Each implementation has a process of its own, in which each
+case has a time limit. A result is one JSON line: `id`, `peer` and `ms`, or `error`, whose trace goes to stderr. Needs a
+GPU, torch, Triton and transformers; imports attnc from tools/python.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 sys.dont_write_bytecode = True
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -48,13 +50,14 @@ COMMON = {"vocab_size": 8192, "max_position_embeddings": 131072, "use_cache": Tr
 
 
 def cases():
-    """Ids, the most important first."""
+    """Ids, the most important first; those that compile for long behind others."""
+    yield f"attention-{LENGTHS[0]}"
     yield "host-128"
-    yield from (f"attention-{length}" for length in LENGTHS)
-    yield f"train-llama-{LENGTHS[0]}"
-    yield f"token-llama-dynamic-{CACHES[0]}"
     yield f"token-llama-static-{CACHES[0]}"
+    yield f"token-llama-dynamic-{CACHES[0]}"
+    yield f"train-llama-{LENGTHS[0]}"
     yield f"generate-llama-static-{CACHES[0]}"
+    yield from (f"attention-{length}" for length in LENGTHS[1:])
     yield from (f"train-llama-{length}" for length in LENGTHS[1:])
     yield from (f"token-llama-dynamic-{length}" for length in CACHES[1:])
     for model in ("gemma2", "gpt_oss"):
@@ -169,7 +172,7 @@ def attention(peer, length):
             return of_model(module, q, k, v, None, **given)[0].transpose(1, 2)
 
     def step():
-        forward().backward(d_out)
+        torch.autograd.grad(forward(), (q, k, v), d_out)
 
     with torch.no_grad():
         ms = median_ms(forward, 20)
@@ -238,18 +241,22 @@ def token(peer, name, kind, length):
         cache = transformers.StaticCache(config=model.config, max_cache_len=room)
     else:
         cache = transformers.DynamicCache(config=model.config)
-    tokens = torch.randint(1, 8000, (1, length), generator=torch.Generator().manual_seed(1)).cuda()
+    config, generator = model.config, torch.Generator("cuda").manual_seed(1)
+    for layer in range(config.num_hidden_layers):  # rows of no prompt, which would take masks of queries times keys
+        extents = 2, 1, config.num_key_value_heads, length, config.head_dim
+        k, v = torch.randn(extents, generator=generator, device="cuda", dtype=torch.bfloat16)
+        cache.update(k, v, layer)
+    tokens = torch.tensor([[7]], device="cuda")
     last = None
 
-    def run(part):
+    def run():
         nonlocal last
         with torch.no_grad():
-            last = model(part, past_key_values=cache, logits_to_keep=1).logits
+            last = model(tokens, past_key_values=cache, logits_to_keep=1).logits
 
-    for part in tokens.split(8192, 1):  # sdpa and flex_attention have masks of queries times keys
-        run(part)
+    run()
     first = last.float().norm().item()
-    return {"ms": median_ms(lambda: run(tokens[:, :1]), 20, 8), "norm_of_logits": first}
+    return {"ms": median_ms(run, 20, 8), "norm_of_logits": first}
 
 
 def generate(peer, name, kind, length):
@@ -300,10 +307,12 @@ def measure(peer, only, seconds, out):
     for case in filter(re.compile(only).search, cases()):
         what, *of, length = case.split("-")
         started = time.monotonic()
+        function = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what]
         try:
-            with limit(seconds):
-                result = {"host": host, "attention": attention, "train": train, "token": token, "generate": generate}[what](peer, *of, int(length))
+            with limit(seconds.get(what, seconds.get("", 60))):
+                result = function(peer, *of, int(length))
         except Exception as error:  # of any kind: the other cases go on
+            traceback.print_exc()
             result = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
         if result is None:
             continue
@@ -320,17 +329,18 @@ def main():
     parser.add_argument("--out", default="models.jsonl")
     parser.add_argument("--only", default="", help="a regular expression that ids must match")
     parser.add_argument("--peers", default=",".join(PEERS))
-    parser.add_argument("--limit", type=int, default=60, help="seconds of a case")
+    parser.add_argument("--limit", default="60", help="seconds of a case; of some kinds others: 60,train=100,token=40")
     parser.add_argument("--total", type=int, default=600, help="seconds of a peer")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
-        measure(options.peer, options.only, options.limit, options.out)
+        limits = {kind: int(number) for kind, _, number in (x.rpartition("=") for x in options.limit.split(","))}
+        measure(options.peer, options.only, limits, options.out)
         return
     for peer in options.peers.split(","):
         command = [sys.executable, __file__, "--peer", peer, "--out", options.out, "--only", options.only]
         try:
-            subprocess.run([*command, "--limit", str(options.limit)], timeout=options.total, check=False)
+            subprocess.run([*command, "--limit", options.limit], timeout=options.total, check=False)
         except subprocess.TimeoutExpired:
             print(f"{peer}: stopped after {options.total} s", flush=True)
 

@@ -9,10 +9,10 @@
 // consumers stand at different steps, and do not take turns.
 //
 //   role          threads              registers   what
-//   producer      one thread           40 or 32    walks boxes of keys, requests Q, K, V from the copy engine
-//   storer        one thread           40 or 32    sends finished boxes of O to the copy engine
-//   planner       a warp               40 or 32    which tile comes next, and what its queries see
-//   consumer i    a warpgroup, 64 rows 232 or 160  products, mod, softmax
+//   producer      one thread           40          walks boxes of keys, requests Q, K, V from the copy engine
+//   storer        one thread           40          sends finished boxes of O to the copy engine
+//   planner       a warp               40          which tile comes next, and what its queries see
+//   consumer i    a warpgroup, 64 rows 232         products, mod, softmax
 //
 //   shared memory   bytes                                 lifetime
 //   QRing           2 tiles of kBlockM x kHeadDimQk       a slot: the queries of a CTA's box; then their rows of O
@@ -41,7 +41,7 @@
 // The host provides: tensor maps, the tile order and its counters (params_grid_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. All tokens lie on the grids.
 //
-// Config: kBlockM = 16 kWarps, kWarps 8 or 12, kStages, kQStages = 2; kQueryBox of a consumer, 64 tokens; kKeyBox, kBlockN.
+// Config: kBlockM = 16 kWarps, kWarps = 8, kStages, kQStages = 2; kQueryBox of a consumer, 64 tokens; kKeyBox, kBlockN.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
@@ -65,9 +65,8 @@ constexpr int kConsumers = kWarps / 4; // warpgroups that compute
 static_assert(kBlockM == 64 * kConsumers && QueryShape::kTokens == 64, "a warpgroup owns a box of 64 queries");
 static_assert(kBlockN == KeyShape::kTokens && kBlockN % 16 == 0, "P V takes 16 columns at a time");
 constexpr int kThreads = 128 * (1 + kConsumers);
-constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
-constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
-static_assert(kConsumers == 2 || kConsumers == 3, "other register splits have not been chosen");
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+static_assert(kConsumers == 2, "another register split has not been chosen");
 
 // ------------------------------------------------------------------------------------------------------ shared memory
 
@@ -111,7 +110,7 @@ struct BoxStep {
   int flags;
 
   static constexpr int kTileEnd = 1; // the CTA's last step of the tile
-  static constexpr int kFew = 2;     // the tile has few: softmax.cuh
+  static constexpr int kFew = 2;     // the tile has no other: softmax.cuh
   // Of consumer i, shifted by 3 i:
   static constexpr int kMine = 4;  // it works on the step
   static constexpr int kFirst = 8; // its first one of the tile
@@ -316,7 +315,7 @@ struct Producer {
         const bool enters = i[kSlow] == 0 && i[kFast] == 0; // a place along kSplitAxis
         if (++i[kFast] == plan.count[kFast]) i[kFast] = 0, ++i[kSlow];
         const bool leaves = i[kSlow] == plan.count[kSlow];
-        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps <= kFewSteps ? BoxStep::kFew : 0);
+        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps == 1 ? BoxStep::kFew : 0);
 #pragma unroll
         for (int c = 0; c < kConsumers; ++c) {
           if (i[kSplitAxis] < plan.first[c] || i[kSplitAxis] > plan.last[c]) continue;
@@ -394,11 +393,12 @@ struct Consumer {
   Out o;
   SoftmaxRow<> row[2];
   GridPlace place;
+  LiveKeys<KeyShape> live; ///< of the tile
   bool works = false;    ///< there is a tile, of whose last step O += P V is still to be started
   bool is_first = false; ///< that step is the tile's first
   int passed = 0;        ///< steps passed over since that one, whose V is still held
 
-  ATTNC_DEVICE Work await_work() {
+  ATTNC_DEVICE static Work await_work(const Ring<Memory, QRing>& q) {
     q.wait_full();
     int x[4];
     q.hear(x);
@@ -494,10 +494,7 @@ struct Consumer {
         }
         Ring<Memory, QRing> next = q;
         next.advance(has_tile);
-        next.wait_full();
-        int x[4];
-        next.hear(x);
-        work = {x[0], {x[1], x[2], x[3]}};
+        work = await_work(next);
         q_tile = next.tile().base;
         if (work.head >= 0)
           for (k.wait_full(); !is(read_step(), BoxStep::kMine); k.wait_full()) pass();
@@ -527,6 +524,7 @@ struct Consumer {
         q.advance(has_tile);
         has_tile = works = true;
         place = next;
+        live = {};
         row[0] = row[1] = SoftmaxRow<>{};
       }
 
@@ -534,7 +532,7 @@ struct Consumer {
       wgmma::touch(s);
       pass_slot(k.empty());
       k.advance();
-      apply_mod_on_grid<KeyShape>(s, p, args, place, step.origin, {row[0].bias, row[1].bias});
+      apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias});
       float rescale[2];
       const bool move = follow_maxima(s, row, rescale, step.flags & BoxStep::kFew);
 

@@ -53,6 +53,7 @@ enum class KvLoop {
   Bounds,    ///< the mod computes the first and last live column of its rows
   BlockMask, ///< lists of blocks in device memory
   Listed,    ///< of a decode kernel: each launch lists the blocks that live before it walks them
+  Boxes,     ///< of family grid: the mod computes the box of keys that a query sees, and tiles are boxes, too
 };
 
 /// What is settled of a backward pass.

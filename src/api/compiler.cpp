@@ -278,6 +278,9 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
   if (!chosen) return chosen.error();
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, chosen->plan.options);
   if (!layout) return layout.error();
+  if (const passes::GridKernel* grid = chosen->kernelMod->grid.get())
+    if (Status status = bindCaptures(chosen->mod, operands.captures, grid, *layout, complete->pins); !status)
+      return status.error();
   Expected<plan::Plan> plan = plan::choosePlan(*chosen->kernelMod, *complete, &*layout);
   if (!plan) return plan.error();
   LayoutChoice choice{options, plan->misfit};

@@ -27,6 +27,10 @@ Expected<KernelOptions> withArch(KernelOptions options);
 /// are to have equal keys.
 KernelOptions blockMaskOptions(const KernelOptions& options);
 
+/// Checks captures, and says what grids they make. Those of null are not known. `grid`: of the mod; may be null.
+Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
+                    const std::map<std::string, int64_t>& pins);
+
 /// What is settled for operands, and where things lie in their workspace: those of the forward pass, and behind them
 /// those of the backward one.
 struct Settled {

@@ -110,13 +110,18 @@ int packedRowsFor(const ProblemShape& problem) {
   return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
+/// Why a family that is preferred was passed over.
+std::string passedOverBy(const plan::Plan& plan) { return plan.misfit.empty() ? plan.unserved : plan.misfit; }
+
 KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
   if (plan.options.blockSparse) return KvLoop::BlockMask;
   if (plan.options.kind == KernelKind::Decode && plan::decodeListsSteps(facts, plan.options)) return KvLoop::Listed;
+  if (plan.grid) return KvLoop::Boxes;
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
 }
 
-/// Checks captures, and says what grids they make. Those of null are not known.
+} // namespace
+
 Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
                     const std::map<std::string, int64_t>& pins) {
   static const Captures kNone;
@@ -126,6 +131,8 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
   if (grid) operands.grids = plan::gridsOf(*grid, *bindings);
   return checkPins(mod.module(), *bindings, pins);
 }
+
+namespace {
 
 /// A measured choice for a plan.
 using TileLookup =
@@ -176,18 +183,20 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     whyKind = divided ? forDecode(layout->problem, divided->options.packedRows) : divided.error().message;
     if (divided) plan = std::move(divided);
   }
+  std::string passedOver = passedOverBy(*plan);
   const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
                           !options.ragged && plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
     options.blockSparse = true;
     plan = plan::choosePlan(**kernelMod, options, &*layout);
     if (!plan) return plan.error();
+    if (passedOver.empty()) passedOver = passedOverBy(*plan); // what makes it build a mask comes first
   }
   std::string shapeClass = shapeClassOf(*layout);
   const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
   if (!tile) return tile.error();
   Preparation preparation{.options = plan->options,
-                          .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
+                          .passedOver = std::move(passedOver),
                           .whyKind = std::move(whyKind),
                           .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
                           .problem = layout->problem,
@@ -232,7 +241,7 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
       !status)
     return status;
   settled.preparation.backward = {.options = plan->options,
-                                  .passedOver = plan->misfit.empty() ? plan->unserved : plan->misfit,
+                                  .passedOver = passedOverBy(*plan),
                                   .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
                                   .tile = plan->tile};
   settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);

@@ -11,6 +11,7 @@ std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, co
   case KvLoop::AllTiles: return "all tiles";
   case KvLoop::Listed: return "blocks that each launch lists";
   case KvLoop::Bounds: return "bounds that the mod computes";
+  case KvLoop::Boxes: return "boxes of keys that the mod computes";
   case KvLoop::BlockMask:
     return fmt::format("lists of {} x {} blocks, {}", options.maskQBlock, options.maskKvBlock,
                        built ? "built in the workspace" : "given at launch");

@@ -77,6 +77,7 @@ attnc_kv_loop toC(KvLoop loop) {
   case KvLoop::Bounds: return ATTNC_KV_LOOP_BOUNDS;
   case KvLoop::BlockMask: return ATTNC_KV_LOOP_BLOCK_MASK;
   case KvLoop::Listed: return ATTNC_KV_LOOP_LISTED;
+  case KvLoop::Boxes: return ATTNC_KV_LOOP_BOXES;
   }
   return ATTNC_KV_LOOP_ALL_TILES;
 }

@@ -20,40 +20,45 @@ using ir::Op;
 using ir::ParamKind;
 using ir::Value;
 
-/// A value as another one plus a constant.
-struct Shifted {
+/// factor * base + by, with a factor above 0.
+struct Linear {
   Value base;
-  int64_t by = 0;
+  int64_t factor = 1, by = 0;
 };
 
-Shifted shifted(const ir::Module& module, Value value) {
-  Shifted result{value};
+Linear withoutConstants(const ir::Module& module, Linear value) {
   while (true) {
-    const Node& node = module[result.base];
-    if (node.op != Op::Add || !module.isConst(node.operands[1])) return result;
-    result.by += module.integer(node.operands[1]);
-    result.base = node.operands[0];
+    const Node& node = module[value.base];
+    if ((node.op != Op::Add && node.op != Op::Mul) || !module.isConst(node.operands[1])) return value;
+    const int64_t constant = module.integer(node.operands[1]);
+    if (node.op == Op::Add) {
+      value.by += value.factor * constant;
+    } else {
+      if (constant < 1 || value.factor * constant > ir::kMaxExtent) return value;
+      value.factor *= constant;
+    }
+    value.base = node.operands[0];
   }
 }
 
 /// Values of which one is `value`, and all bound it: the operands of a chain of max or min.
-llvm::SmallVector<Value, 4> boundsBy(const ir::Module& module, Op op, Value value) {
-  llvm::SmallVector<Value, 4> found, open = {value};
+llvm::SmallVector<Linear, 4> boundsBy(const ir::Module& module, Op op, Value value) {
+  llvm::SmallVector<Linear, 4> found, open = {{value}};
   while (!open.empty()) {
-    const Value at = open.pop_back_val();
+    const Linear at = withoutConstants(module, open.pop_back_val());
     found.push_back(at);
-    if (module[at].op == op) open.append(module[at].operands.begin(), module[at].operands.end());
+    if (module[at.base].op != op) continue;
+    for (Value operand : module[at.base].operands) open.push_back({operand, at.factor, at.by});
   }
   return found;
 }
 
 std::optional<int64_t> spanOf(const ir::Module& module, Value begin, Value end) {
   std::optional<int64_t> span;
-  for (Value low : boundsBy(module, Op::Max, begin))
-    for (Value high : boundsBy(module, Op::Min, end)) {
-      const Shifted from = shifted(module, low), to = shifted(module, high);
-      if (from.base == to.base && to.by - from.by < span.value_or(ir::kMaxExtent)) span = to.by - from.by;
-    }
+  for (const Linear& from : boundsBy(module, Op::Max, begin))
+    for (const Linear& to : boundsBy(module, Op::Min, end))
+      if (from.base == to.base && from.factor == to.factor && to.by - from.by < span.value_or(ir::kMaxExtent))
+        span = to.by - from.by;
   return span;
 }
 

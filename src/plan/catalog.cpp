@@ -169,7 +169,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     if (row->kind != options.kind) continue;
     if (row->family == options.family) return planAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
-    const bool isMeant = !row->madeFor || row->madeFor == arch->capability;
+    const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
     if (std::string why = row->unserved(request); !why.empty()) {
       if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", familyName(row->family), why);
       continue;

@@ -29,7 +29,7 @@ struct FamilyRow {
   int madeFor = 0;                 ///< the compute capability that it is made for; 0: any
   /// It bounds its loops over kv columns by itself where the mod computes the bounds.
   bool walksBounds = false;
-  bool walksBoxes = false; ///< likewise of boxes of keys
+  bool walksBoxes = false; ///< likewise of boxes of keys; it is made for mods that have these
   /// Why it does not serve a request, to follow its name: "takes bf16 and fp16"; empty: it serves it.
   std::string (*unserved)(const Request& request) = nullptr;
   /// Options, unserved and misfit are left to the caller. Precondition: it serves the request.

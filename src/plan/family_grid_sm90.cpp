@@ -18,11 +18,14 @@ std::string unservedByGrid(const Request& request) {
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   if (options.blockSparse) return "takes no block masks";
-  if (!options.byGrid) return "is not wanted";
+  if (!options.byGrid) return "is turned off, as where a backward pass follows";
   if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
     return "takes no sequences of their own length, offset or place";
   return {};
 }
+
+/// A third consumer is slower: bench/NOTES.md.
+constexpr int kConsumers = 2;
 
 /// As `Memory` of templates/forward_grid_sm90.cu.
 int sharedBytes(const codegen::Config& config) {
@@ -30,10 +33,9 @@ int sharedBytes(const codegen::Config& config) {
   const int kvBytes = tileBytes(config.blockN, config.headDimQk) + tileBytes(config.blockN, config.headDimV);
   const int rings = config.qStages * tileBytes(config.blockM, std::max(config.headDimQk, config.headDimV)) +
                     config.kvStages * kvBytes;
-  const int consumers = config.warps / 4;
-  const int control = config.qStages * 32 + config.kvStages * 32 + config.kvStages * 16 + config.qStages * consumers * 8;
-  const int plans = 2 * 16 + 2 * 4 * (10 + 2 * consumers);
-  return int(llvm::alignTo(rings + control + 2 * 16, 16)) + plans - 2 * 16;
+  const int control = config.qStages * 32 + config.kvStages * (32 + 16) + config.qStages * kConsumers * 8;
+  const int planBarriers = 2 * 2 * 8, plans = 2 * 4 * (10 + 2 * kConsumers);
+  return int(llvm::alignTo(rings + control + planBarriers, 16)) + plans;
 }
 
 /// What tensor maps ask for, and that heads of all batch entries lie along one axis.
@@ -77,11 +79,10 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
   return ParameterBlock(params);
 }
 
-constexpr int kConsumers = 2;
-
 /// The model is not sure of the first few.
 std::vector<codegen::Config::Boxes> gridBoxes(const Request& request) {
-  return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, kConsumers, 12);
+  const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
+  return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, kConsumers, isHeavy ? 64 : 128, 12);
 }
 
 std::vector<std::string> gridCandidates(const Request& request) { return spelledAll(gridBoxes(request), boxesText); }

@@ -105,14 +105,15 @@ std::string boxesText(const codegen::Config::Boxes& boxes) {
   return fmt::format("q{} kv{} split{}", fmt::join(boxes.queries, "x"), fmt::join(boxes.keys, "x"), boxes.splitAxis);
 }
 
-std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, size_t count) {
+std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
+                                              size_t count) {
   const Windows windows(grid);
   const auto isUsed = [&](int axis, int extent) { return axis >= 3 - windows.axes || extent == 1; };
   LeastBoxes best(count);
   std::vector<Extents> keyBoxes;
-  for (int a = 1; a <= 128; ++a)
-    for (int b = 1; a * b <= 128; ++b)
-      for (int c = 1; a * b * c <= 128; ++c) {
+  for (int a = 1; a <= mostKeys; ++a)
+    for (int b = 1; a * b <= mostKeys; ++b)
+      for (int c = 1; a * b * c <= mostKeys; ++c) {
         const Extents box = {a, b, c};
         if (tokensOf(box) < 64 || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
         if (isUsed(0, a) && isUsed(1, b) && isUsed(2, c)) keyBoxes.push_back(box);
@@ -173,7 +174,10 @@ Status checkGrids(const LaunchOperands& operands) {
                                      {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})
     if (tokens(extents) != rows)
       return Error::environment(
-          fmt::format("a grid of {} x {} x {} has {} tokens, {} is {}", extents[0], extents[1], extents[2], tokens(extents), name, rows),
+          fmt::format("a grid of {} has {} tokens, {} is {}",
+                      fmt::join(std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; }),
+                                extents.end(), " x "),
+                      tokens(extents), name, rows),
           "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it");
   return {};
 }

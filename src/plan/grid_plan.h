@@ -10,8 +10,10 @@
 namespace attnc::plan {
 
 /// The shapes of boxes that a model of the kernel's time finds best, at most `count`, the best first: what is computed, what
-/// is read from L2, and how much of both the windows of the mod leave over. `consumers`: warpgroups of a CTA.
-std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, size_t count);
+/// is read from L2, and how much of both the windows of the mod leave over. `consumers`: warpgroups of a CTA. `mostKeys`: of a
+/// box, at least 64.
+std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
+                                              size_t count);
 
 /// "q1x8x8 kv1x20x4 split1"
 std::string boxesText(const codegen::Config::Boxes& boxes);

@@ -82,23 +82,47 @@ ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b
   return range;
 }
 
-/// Sets the elements of a lane's row r outside `keys` to `dead`. `origin`: of the box whose tokens are the columns.
-template <class Box, int Columns>
-ATTNC_DEVICE void keep_keys(Fragment<1, Columns>& x, int r, const GridRange& keys, const int (&origin)[3], float dead) {
-  constexpr int kGroups = Columns / 8;
+/// Which elements of a lane's rows lie within the keys that the rows see, axis by axis. Steps that begin at one coordinate of
+/// an axis have one word for it.
+template <class Box> struct LiveKeys {
+  static constexpr int kGroups = Box::kTokens / 8;
   static_assert(kGroups <= 32, "a bit for each group");
+  static constexpr int kNowhere = -1;
+  int at[3] = {kNowhere, kNowhere, kNowhere}; ///< the box that the words are of
+  unsigned word[3][2][2];                     ///< by axis, row, e
+
+  template <int Axis> ATTNC_DEVICE void look(const GridRange (&keys)[2], int origin) {
+    if (at[Axis] == origin) return;
+    at[Axis] = origin;
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    const int l = x.first_column() + e;
-    const unsigned word =
-        ColumnAxis<Box, 0>::template inside<kGroups>(keys.begin[0] - origin[0], keys.end[0] - origin[0], l) &
-        ColumnAxis<Box, 1>::template inside<kGroups>(keys.begin[1] - origin[1], keys.end[1] - origin[1], l) &
-        ColumnAxis<Box, 2>::template inside<kGroups>(keys.begin[2] - origin[2], keys.end[2] - origin[2], l);
+    for (int r = 0; r < 2; ++r)
 #pragma unroll
-    for (int n = 0; n < kGroups; ++n)
-      if (!(word >> n & 1)) x.at(r, n, e) = dead;
+      for (int e = 0; e < 2; ++e) {
+        const int l = Fragment<1, 8>::first_column() + (Box::pitch(Axis) == 1 ? e : 0); // e is of the fastest axis
+        word[Axis][r][e] = e == 1 && Box::pitch(Axis) != 1
+                               ? word[Axis][r][0]
+                               : ColumnAxis<Box, Axis>::template inside<kGroups>(keys[r].begin[Axis] - origin,
+                                                                                 keys[r].end[Axis] - origin, l);
+      }
   }
-}
+
+  /// Sets the elements of other keys to `dead`. `origin`: of the box whose tokens are the columns.
+  template <int Columns>
+  ATTNC_DEVICE void keep(Fragment<1, Columns>& x, const GridRange (&keys)[2], const int (&origin)[3], float dead) {
+    look<0>(keys, origin[0]);
+    look<1>(keys, origin[1]);
+    look<2>(keys, origin[2]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const unsigned live = word[0][r][e] & word[1][r][e] & word[2][r][e];
+#pragma unroll
+        for (int n = 0; n < kGroups; ++n)
+          if (!(live >> n & 1)) x.at(r, n, e) = dead;
+      }
+  }
+};
 
 /// What a lane knows of its two rows of a box of queries.
 struct GridPlace {
@@ -171,7 +195,7 @@ ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm
 /// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
 template <class Box, int Columns>
 ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args,
-                                    const GridPlace& place, const int (&origin)[3], const float (&bias)[2]) {
+                                    const GridPlace& place, LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
   using Exponents = Mod::Exponents;
   const bool some_are_dead = !Mod::kBoxIsMask || !place.all_see(Box(), origin);
   const auto mask = [&](float dead) {
@@ -179,8 +203,7 @@ ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const ForwardGridPa
       at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
         if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
       });
-#pragma unroll
-    for (int r = 0; r < 2; ++r) keep_keys<Box>(x, r, place.keys[r], origin, dead);
+    live.keep(x, place.keys, origin, dead);
   };
   if constexpr (Exponents::kCallsScore)
     at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {

@@ -1,4 +1,6 @@
 // Plans: complete when they are made, and what a launch takes from them. Needs no GPU.
+#include "tests/api/settled.h"
+
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "plan/assemble.h"
@@ -47,9 +49,10 @@ Mod mod(const char* text) {
 TEST_CASE("every plan is complete: its kernels say of themselves what a launch gives them", "[plan]") {
   const Mod mods[] = {Mod::identity(), mod("q_idx >= kv_idx"), mod("ids: i32[KV_LEN]\nids[q_idx] == ids[kv_idx]"),
                       mod("bias: f32[H, Q_LEN, KV_LEN]\nscore + bias[h, q_idx, kv_idx]")};
+  const Mod onGrid = test::mod(test::kNeighborhood);
   for (const plan::FamilyRow* row : plan::families())
-    for (const Mod& m : mods)
-      for (int headDim : {64, 256}) {
+    for (const Mod& m : row->walksBoxes ? llvm::ArrayRef(onGrid) : llvm::ArrayRef(mods))
+      for (int headDim : {64, row->walksBoxes ? 128 : 256}) {
         INFO(familyName(row->family) << ", head dim " << headDim);
         const KernelOptions options{
             .kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim};
@@ -60,7 +63,7 @@ TEST_CASE("every plan is complete: its kernels say of themselves what a launch g
         for (const plan::Stage& stage : plan.stages) {
           CHECK(stage.threads >= 32 * stage.config.warps);
           CHECK(stage.parameters);
-          auto kernelMod = kernelModOf(m, stage.algebra);
+          auto kernelMod = kernelModOf(m, plan::formOf(stage));
           REQUIRE(kernelMod);
           const KernelSource source = plan::assemble(**kernelMod, stage, plan.options);
           CHECK(source.text.find(stage.entry) != std::string::npos);

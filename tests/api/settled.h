@@ -41,4 +41,16 @@ inline std::string errorOf(const Mod& m, const Case& c) {
 inline const char* const kDocument =
     "ids: i32[B, KV_LEN]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return ids[b, q_idx] == ids[b, kv_idx]\n";
 
+/// Of the lengths of Case.
+inline const char* const kNeighborhood = R"(
+from attnc import grid
+
+rows = grid(20, 50)
+columns = grid(60, 50)
+
+def mask_mod(b, h, q_idx, kv_idx):
+    q, kv = rows.coords(q_idx), columns.coords(kv_idx)
+    return (abs(kv[0] // 3 - q[0]) <= 2) & (abs(kv[1] - q[1]) <= 6)
+)";
+
 } // namespace attnc::test

@@ -118,7 +118,7 @@ TEST_CASE("boxes are ranked by the model, and no two of them are alike", "[tiles
   auto kernelMod = kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{}));
   REQUIRE(kernelMod);
   REQUIRE((*kernelMod)->grid);
-  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 12), one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 1);
+  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 12), one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 1);
   REQUIRE(all.size() == 12);
   REQUIRE(one.size() == 1);
   CHECK(plan::boxesText(one[0]) == plan::boxesText(all[0]));

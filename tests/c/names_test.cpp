@@ -14,6 +14,7 @@ TEST_CASE("enumerators have names, other numbers none", "[c]") {
   CHECK(attnc_dtype_bytes(ATTNC_DTYPE_E4M3) == 1);
   CHECK(attnc_dtype_bytes(-1) == 0);
   CHECK(std::string(attnc_family_name(ATTNC_FAMILY_SM90)) == "sm90");
+  CHECK(std::string(attnc_family_name(ATTNC_FAMILY_GRID)) == "grid");
   CHECK(attnc_family_name(99) == nullptr);
 }
 

@@ -46,7 +46,7 @@ int64_t blocks(const std::string& text, const std::string& kind) {
 std::string work(const Mod& mod, const ProblemShape& problem, const BlockMaskShape& shape) {
   auto bindings = ir::bind(mod.module(), {}, problem);
   REQUIRE(bindings);
-  return cli::workText(takeCensus(mod.module(), *bindings, shape),
+  return cli::workText(takeCensus(mod.module(), *bindings, shape), {},
                        {.options = {.headDim = 64, .headDimV = 32}, .kvLoop = KvLoop::BlockMask, .problem = problem},
                        mod.hasMaskMod());
 }
@@ -288,12 +288,12 @@ TEST_CASE("what is estimated is called so") {
   const Preparation settled{.options = {.headDim = 64, .headDimV = 64},
                             .kvLoop = KvLoop::BlockMask,
                             .problem = {.qLen = 8192, .kvLen = 8192}};
-  std::string exact = cli::workText(census, settled, true);
+  std::string exact = cli::workText(census, {}, settled, true);
   CHECK(exact.find("about") == std::string::npos);
   CHECK(exact.find("sampled") == std::string::npos);
   census.estimated = 4000;
   census.sampled = 50;
-  std::string estimated = cli::workText(census, settled, true);
+  std::string estimated = cli::workText(census, {}, settled, true);
   for (const char* part :
        {"live      about 1230", "partial   about 1130", "full       about 100", "empty     about 2860",
         "about 2.56 GFLOP in live blocks", "50 of 4000 undecided blocks (1.2 %) were sampled"})

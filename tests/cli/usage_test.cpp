@@ -229,7 +229,7 @@ TEST_CASE("what is unknown is named, with what is near") {
           {"run --expr score --rndom 1,1,1,8,8,8", "unknown option '--rndom'; did you mean --random?"},
           {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\n"},
           {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32; did you mean"},
-          {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90; did you mean sm90?"},
+          {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90, grid; did you mean sm90?"},
           {"emit --stage cubim " + kCausal,
            "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
           {emit + "--kernel block", "--kernel: 'block' is none of forward, backward, decode, block-mask"},

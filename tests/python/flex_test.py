@@ -28,6 +28,8 @@ import attnc
 from attnc.torch import BlockMask, and_masks, create_block_mask, flex_attention, translate
 from attnc.torch import kernels
 from attnc.torch.block_mask import mask_mod_of
+from functorch.compile import make_boxed_compiler
+from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import flex_attention as flex
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
@@ -280,6 +282,26 @@ class FlexTest(unittest.TestCase):
                 with self.subTest(mode), mode():
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
+
+    def test_nodes_of_graphs_are_lines(self):
+        """Inductor's code for GPUs has them in comments."""
+        nodes = []
+
+        def kept(graph, _):
+            nodes.extend(graph.graph.nodes)
+            return graph.forward
+
+        torch._dynamo.reset()
+        mod = Biased("cpu")
+        compiled = torch.compile(
+            lambda q, k, v: flex_attention(q, k, v, mod.score, enable_gqa=True).sum(),
+            backend=aot_autograd(fw_compiler=make_boxed_compiler(kept)), fullgraph=True,
+        )  # fmt: skip
+        compiled(*operands("cpu")).backward()
+        lines = [node.format_node() for node in nodes if node.op == "call_function"]
+        self.assertEqual(sum("target=torch.ops.attnc.attention" in line for line in lines), 2)
+        for line in lines:
+            self.assertNotIn("\n", line)
 
     def test_lengths_and_numbers_that_change_in_a_graph(self):
         torch._dynamo.reset()

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Small random models of transformers with attn_implementation="attnc" beside "eager": logits, gradients, tokens.
 
-  ATTNC_LIBRARY=libattnc.so python3 transformers_test.py [-v ...]
+  ATTNC_LIBRARY=libattnc.so python3 transformers_test.py [--jobs N] [--limit SECONDS] [--only REGEX] [--list]
 
-Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch or transformers is not installed.
+Runs on the CPU, and on a GPU where there is one; ATTNC_TEST_DEVICE=cuda: on this alone. Prints SKIPPED where torch or
+transformers is not installed.
 """
 
 import contextlib
 import copy
+import functools
 import io
 import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -25,9 +28,12 @@ try:
 except ImportError as error:
     sys.exit(print(f"SKIPPED: {error}"))
 import attnc.transformers
+import side_by_side
 from transformers import Gemma2Config, GptOssConfig, LlamaConfig
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+if "ATTNC_TEST_DEVICE" in os.environ:
+    DEVICES = [os.environ["ATTNC_TEST_DEVICE"]]
 COMMON = {
     "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None,
@@ -58,16 +64,34 @@ def tokens(device, batch=2, length=LENGTH):
     return torch.randint(2, 64, (batch, length), generator=torch.Generator().manual_seed(2)).to(device)
 
 
+def long_from(rows):
+    """Within it sequences of so many rows are long ones."""
+    return unittest.mock.patch.object(attnc.transformers, "_LONG", rows)
+
+
+def of_models(*names):
+    """Makes one test for each model and device of a function of the names of these."""
+
+    def mark(test):
+        test.models = names
+        return test
+
+    return mark
+
+
+def one_test_for_each(case):
+    for name, test in [*vars(case).items()]:
+        for model in getattr(test, "models", ()):
+            for device in DEVICES:
+                setattr(case, f"test_{name}_of_{model}_on_{device}", functools.partialmethod(test, model, device))
+    return case
+
+
+@one_test_for_each
 class TransformersTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         attnc.transformers.register()
-
-    def each(self, names=tuple(CONFIGS)):
-        for device in DEVICES:
-            for name in names:
-                with self.subTest(f"{name} on {device}"):
-                    yield name, device
 
     def near(self, actual, expected, limit=1e-4):
         self.assertLess(relative_error(actual.detach().cpu(), expected.detach().cpu()), limit)
@@ -87,133 +111,135 @@ class TransformersTest(unittest.TestCase):
         for key, gradient in gradients.items():
             self.near(gradient, wanted[key], 5e-4)
 
-    def test_training(self):
-        for name, device in self.each():
-            self.compare(name, device, input_ids=tokens(device), use_cache=False)
+    @of_models(*CONFIGS)
+    def training(self, name, device):
+        self.compare(name, device, input_ids=tokens(device), use_cache=False)
 
-    def test_padding(self):
-        for name, device in self.each():
-            kept = torch.ones(2, LENGTH, dtype=torch.long, device=device)
-            kept[0, :6] = 0
-            kept[1, 15:] = 0
-            self.compare(name, device, input_ids=tokens(device), attention_mask=kept, use_cache=False, live=kept.bool())
+    @of_models(*CONFIGS)
+    def padding(self, name, device):
+        kept = torch.ones(2, LENGTH, dtype=torch.long, device=device)
+        kept[0, :6] = 0
+        kept[1, 15:] = 0
+        self.compare(name, device, input_ids=tokens(device), attention_mask=kept, use_cache=False, live=kept.bool())
 
-    def test_packed_sequences(self):
+    @of_models(*CONFIGS)
+    def packed_sequences(self, name, device):
         lengths = 9, 4, 8
-        for name, device in self.each():
-            packed = tokens(device, 1)
-            positions = torch.cat([torch.arange(length) for length in lengths]).view(1, -1).to(device)
-            starts = torch.tensor([0, 9, 13, 21], dtype=torch.int32, device=device)
-            given = {
-                "positions": {"position_ids": positions},
-                "cumulative lengths": {
-                    "position_ids": positions, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 9,
-                    "max_length_k": 9,
-                },
-            }  # fmt: skip
-            model, eager = model_of(name, device), model_of(name, device, "eager")
-            alone = [eager(part, use_cache=False).logits[0] for part in packed.split(lengths, 1)]
-            for kind, arguments in given.items():
-                if name == "gpt_oss" and kind == "positions":
-                    continue  # it makes its masks without positions
-                with self.subTest(kind):
-                    logits = model(packed, use_cache=False, **arguments).logits[0]
-                    self.near(logits, torch.cat(alone))
-                    actual = torch.autograd.grad(logits.square().sum(), model.parameters(), allow_unused=True)
-                    wanted = torch.autograd.grad(
-                        sum(x.square().sum() for x in alone), eager.parameters(), allow_unused=True, retain_graph=True
-                    )
-                    for x, y in zip(actual, wanted):
-                        if y is not None:
-                            self.near(x, y, 5e-4)
+        packed = tokens(device, 1)
+        positions = torch.cat([torch.arange(length) for length in lengths]).view(1, -1).to(device)
+        starts = torch.tensor([0, 9, 13, 21], dtype=torch.int32, device=device)
+        given = {
+            "positions": {"position_ids": positions},
+            "positions of long sequences": {"position_ids": positions},
+            "cumulative lengths": {
+                "position_ids": positions, "cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 9,
+                "max_length_k": 9,
+            },
+        }  # fmt: skip
+        model, eager = model_of(name, device), model_of(name, device, "eager")
+        alone = [eager(part, use_cache=False).logits[0] for part in packed.split(lengths, 1)]
+        for kind, arguments in given.items():
+            if name == "gpt_oss" and "positions" in kind:
+                continue  # it makes its masks without positions
+            with self.subTest(kind), long_from(1 if "long" in kind else 128):
+                logits = model(packed, use_cache=False, **arguments).logits[0]
+                self.near(logits, torch.cat(alone))
+                actual = torch.autograd.grad(logits.square().sum(), model.parameters(), allow_unused=True)
+                wanted = torch.autograd.grad(
+                    sum(x.square().sum() for x in alone), eager.parameters(), allow_unused=True, retain_graph=True
+                )
+                for x, y in zip(actual, wanted):
+                    if y is not None:
+                        self.near(x, y, 5e-4)
 
-    def test_generate(self):
-        for name, device in self.each():
-            model, eager = model_of(name, device), model_of(name, device, "eager")
-            prompt = tokens(device, 2, 9)
-            kept = torch.ones_like(prompt)
-            kept[0, :4] = 0
-            for cache in ("dynamic", "static"):
-                with self.subTest(cache):
-                    options = {
-                        "attention_mask": kept, "max_new_tokens": 12, "do_sample": False, "cache_implementation": cache,
-                        "disable_compile": True, "return_dict_in_generate": True, "output_logits": True,
-                    }  # fmt: skip
-                    actual, expected = (x.generate(prompt, **options) for x in (model, eager))
-                    self.assertEqual(actual.sequences.tolist(), expected.sequences.tolist())
-                    for x, y in zip(actual.logits, expected.logits):
-                        self.near(x, y)
+    @of_models(*CONFIGS)
+    def generate(self, name, device):
+        model, eager = model_of(name, device), model_of(name, device, "eager")
+        prompt = tokens(device, 2, 9)
+        kept = torch.ones_like(prompt)
+        kept[0, :4] = 0
+        for cache in ("dynamic", "static"):
+            with self.subTest(cache):
+                options = {
+                    "attention_mask": kept, "max_new_tokens": 12, "do_sample": False, "cache_implementation": cache,
+                    "disable_compile": True, "return_dict_in_generate": True, "output_logits": True,
+                }  # fmt: skip
+                actual, expected = (x.generate(prompt, **options) for x in (model, eager))
+                self.assertEqual(actual.sequences.tolist(), expected.sequences.tolist())
+                for x, y in zip(actual.logits, expected.logits):
+                    self.near(x, y)
 
-    def test_compiled_training(self):
-        for name, device in self.each(("llama", "gemma2")):
-            packed = torch.cat([torch.arange(length) for length in (9, 4, 8)]).view(1, -1).to(device)
-            given = {"input_ids": tokens(device, 1), "position_ids": packed, "use_cache": False}
-            results = []
-            for compiled in (False, True):
-                torch._dynamo.reset()
-                model = model_of(name, device)
-                run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
-                logits = run(**given).logits
-                results.append((logits, *torch.autograd.grad(logits.square().sum(), [*model.parameters()][1:8])))
-            for x, y in zip(*results):
-                self.near(x, y, 2e-4)
-
-    def test_compiled_generation(self):
-        """A static cache, whose tokens transformers compiles in one graph."""
-        for name, device in self.each(("llama", "gemma2")):
+    @of_models("llama", "gemma2")
+    def compiled_training(self, name, device):
+        packed = torch.cat([torch.arange(length) for length in (9, 4, 8)]).view(1, -1).to(device)
+        given = {"input_ids": tokens(device, 1), "position_ids": packed, "use_cache": False}
+        results = []
+        for compiled in (False, True):
             torch._dynamo.reset()
-            model, eager = model_of(name, device), model_of(name, device, "eager")
-            prompt = tokens(device, 2, 9)
-            kept = torch.ones_like(prompt)
-            kept[0, :4] = 0
-            compile_config = transformers.CompileConfig(backend="aot_eager", mode=None, fullgraph=True)
-            compile_config._compile_all_devices = True
-            if device == "cuda":
-                compile_config = None  # what generate takes by itself: Inductor, and CUDA graphs
-            options = {
-                "attention_mask": kept, "max_new_tokens": 6, "do_sample": False, "cache_implementation": "static",
-            }  # fmt: skip
-            expected = eager.generate(prompt, **options, disable_compile=True)
-            counters = torch._dynamo.utils.counters
-            counters.clear()
-            actual = model.generate(prompt, **options, compile_config=compile_config)
-            self.assertEqual(actual.tolist(), expected.tolist())
-            self.assertLessEqual(counters["stats"]["unique_graphs"], 3)  # not one for each token
+            model = model_of(name, device)
+            run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+            logits = run(**given).logits
+            results.append((logits, *torch.autograd.grad(logits.square().sum(), [*model.parameters()][1:8])))
+        for x, y in zip(*results):
+            self.near(x, y, 2e-4)
 
-    def test_prompts_in_parts(self):
-        for name, device in self.each():
-            model, prompt = model_of(name, device), tokens(device)
-            whole = model_of(name, device, "eager")(prompt, use_cache=False).logits
-            for make in (
-                lambda: transformers.DynamicCache(config=model.config),
-                lambda: transformers.StaticCache(config=model.config, max_cache_len=32),
-            ):
-                cache, parts = make(), []
-                for part in prompt.split((5, 9, 1, 6), 1):
-                    with torch.no_grad():
-                        parts.append(model(part, past_key_values=cache).logits)
-                self.near(torch.cat(parts, 1), whole)
+    @of_models("llama", "gemma2")
+    def compiled_generation(self, name, device):
+        """A static cache, whose tokens transformers compiles in one graph."""
+        torch._dynamo.reset()
+        model, eager = model_of(name, device), model_of(name, device, "eager")
+        prompt = tokens(device, 2, 9)
+        kept = torch.ones_like(prompt)
+        kept[0, :4] = 0
+        compile_config = transformers.CompileConfig(backend="aot_eager", mode=None, fullgraph=True)
+        compile_config._compile_all_devices = True
+        if device == "cuda":
+            compile_config = None  # what generate takes by itself: Inductor, and CUDA graphs
+        options = {
+            "attention_mask": kept, "max_new_tokens": 6, "do_sample": False, "cache_implementation": "static",
+        }  # fmt: skip
+        expected = eager.generate(prompt, **options, disable_compile=True)
+        counters = torch._dynamo.utils.counters
+        counters.clear()
+        actual = model.generate(prompt, **options, compile_config=compile_config)
+        self.assertEqual(actual.tolist(), expected.tolist())
+        self.assertLessEqual(counters["stats"]["unique_graphs"], 3)  # not one for each token
 
-    @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
-    def test_half_precision(self):
+    @of_models(*CONFIGS)
+    def prompts_in_parts(self, name, device):
+        model, prompt = model_of(name, device), tokens(device)
+        whole = model_of(name, device, "eager")(prompt, use_cache=False).logits
+        for make in (
+            lambda: transformers.DynamicCache(config=model.config),
+            lambda: transformers.StaticCache(config=model.config, max_cache_len=32),
+        ):
+            cache, parts = make(), []
+            for part in prompt.split((5, 9, 1, 6), 1):
+                with torch.no_grad():
+                    parts.append(model(part, past_key_values=cache).logits)
+            self.near(torch.cat(parts, 1), whole)
+
+    @of_models("llama", "gemma2")  # experts would be chosen otherwise
+    def half_precision(self, name, device):
         """Decode kernels serve it; it may be as far off as eager attention, twice."""
-        for name in ("llama", "gemma2"):  # experts would be chosen otherwise
-            for dtype in (torch.bfloat16, torch.float16):
-                with self.subTest(f"{name}, {dtype}"):
-                    results = []
-                    for kind, of in (("eager", torch.float32), ("eager", dtype), ("attnc", dtype)):
-                        model, prompt = model_of(name, "cuda", kind).to(of), tokens("cuda")
-                        cache, parts = transformers.DynamicCache(config=model.config), []
-                        with torch.no_grad():
-                            for part in prompt.split((9, 1, 1, 3, 1, 6), 1):
-                                parts.append(model(part, past_key_values=cache).logits)
-                        logits = model(prompt, use_cache=False).logits
-                        logits.float().log_softmax(-1)[..., 3].sum().backward()
-                        of_layers = [p.grad.flatten() for n, p in model.named_parameters() if "self_attn" in n]
-                        results.append((torch.cat(parts, 1), logits.detach(), torch.cat(of_layers)))
-                    for right, rounded, actual in zip(*results):
-                        allowed = max(2 * relative_error(rounded, right), 1e-2)
-                        self.assertLess(relative_error(actual, right), allowed)
+        if device == "cpu":
+            self.skipTest("the reference computes in fp64")
+        for dtype in (torch.bfloat16, torch.float16):
+            with self.subTest(f"{name}, {dtype}"):
+                results = []
+                for kind, of in (("eager", torch.float32), ("eager", dtype), ("attnc", dtype)):
+                    model, prompt = model_of(name, device, kind).to(of), tokens(device)
+                    cache, parts = transformers.DynamicCache(config=model.config), []
+                    with torch.no_grad():
+                        for part in prompt.split((9, 1, 1, 3, 1, 6), 1):
+                            parts.append(model(part, past_key_values=cache).logits)
+                    logits = model(prompt, use_cache=False).logits
+                    logits.float().log_softmax(-1)[..., 3].sum().backward()
+                    of_layers = [p.grad.flatten() for n, p in model.named_parameters() if "self_attn" in n]
+                    results.append((torch.cat(parts, 1), logits.detach(), torch.cat(of_layers)))
+                for right, rounded, actual in zip(*results):
+                    allowed = max(2 * relative_error(rounded, right), 1e-2)
+                    self.assertLess(relative_error(actual, right), allowed)
 
     def test_masks_of_tensors(self):
         for device in DEVICES:
@@ -243,6 +269,37 @@ class TransformersTest(unittest.TestCase):
         # Keys behind the queries may be seen, or there are none.
         self.assertIsNone(attnc.transformers.mask(2, 3, 64, 0, 0, functions.bidirectional_mask_function).at_end)
         self.assertIsNone(attnc.transformers.mask(2, 64, 64, 0, 0, functions.causal_mask_function).at_end)
+
+    def test_packed_sequences_are_found_in_masks(self):
+        """Kernels take long ones as a ragged batch. Masks that depend on where a sequence stands are not taken apart."""
+        functions = transformers.masking_utils
+        ids = torch.tensor([[0] * 9 + [1] * 4 + [2] * 8])
+        apart, causal = functions.packed_sequence_mask_function(ids), functions.causal_mask_function
+        sliding = functions.sliding_window_causal_mask_function(3)
+        for function in (causal, sliding):
+            mask_function = functions.and_masks(function, apart)
+            with long_from(8):
+                self.assertIsNone(attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=mask_function).packed)
+            with long_from(7):
+                made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=mask_function)
+            within, starts, longest = made.packed
+            self.assertEqual((starts.tolist(), longest), ([0, 9, 13, 21], 9))
+            q, k, zero = torch.arange(9).unsqueeze(1), torch.arange(9), torch.tensor(0)
+            seen, window = within(zero, zero, q, k), 9 if function is causal else 3
+            self.assertEqual(seen.tolist(), ((k <= q) & (k > q - window)).tolist())
+        kept = torch.ones(1, LENGTH, dtype=torch.bool)
+        kept[0, 20] = False
+        chunked = functions.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
+        for function in (chunked, lambda b, h, q_idx, kv_idx: q_idx > 3):
+            with long_from(1):
+                made = attnc.transformers.mask(1, LENGTH, LENGTH, mask_function=functions.and_masks(causal, function, apart))
+            self.assertIsNone(made.packed)
+        for rows, padding in ((LENGTH, kept), (64, None)):
+            with long_from(1):
+                made = attnc.transformers.mask(
+                    1, LENGTH, rows, mask_function=functions.and_masks(causal, apart), attention_mask=padding
+                )
+            self.assertIsNone(made.packed)
 
     def test_an_encoder_and_a_decoder(self):
         """Keys of cross attention have nothing to do with where the queries stand."""
@@ -282,5 +339,9 @@ class TransformersTest(unittest.TestCase):
             model(tokens("cpu"))
 
 
+def run(name):
+    return side_by_side.run_test(TransformersTest, name)
+
+
 if __name__ == "__main__":
-    unittest.main()
+    side_by_side.main(run, side_by_side.tests_of(TransformersTest), __doc__)

@@ -82,6 +82,8 @@ inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
 bool __any_sync(unsigned, bool);
 bool __all_sync(unsigned, bool);
 float __fdividef(float, float);
+int __reduce_max_sync(unsigned, int);
+int __reduce_min_sync(unsigned, int);
 using std::max;
 using std::min;
 

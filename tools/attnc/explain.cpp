@@ -11,6 +11,7 @@
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
+#include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
@@ -96,6 +97,18 @@ Error blamed(const ExplainOptions& options, Error error) {
   return error;
 }
 
+/// Of a kernel by boxes of a grid.
+Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
+                                                  const ProblemShape& problem) {
+  if (!plan.grid) return std::optional<GridCensus>();
+  auto ofMod = ir::bind(mod.module(), captures, problem), ofKernel = ir::bind(plan.grid->module, captures, problem);
+  if (!ofMod) return std::move(ofMod).error();
+  if (!ofKernel) return std::move(ofKernel).error();
+  const Progress progress("counting boxes");
+  return std::optional(takeGridCensus(plan.grid->module, *ofKernel, plan.stages.front().config,
+                                      plan::gridsOf(*plan.grid, *ofMod), problem));
+}
+
 /// Everything after the command line is understood. `mod` has its pins folded in.
 Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const Target& target) {
   Shapes shapes;
@@ -134,24 +147,26 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!compiled) return compiled.error();
   auto plan = choosePlan(*derived, kernel);
   if (!plan) return std::move(plan).error();
-  auto inKernel = kernelModOf(*derived, plan->stages.front().algebra);
+  auto inKernel = kernelModOf(*derived, {plan->stages.front().algebra, false, plan->stages.front().onGrid});
   if (!inKernel) return std::move(inKernel).error();
   auto counted = countedModule(mod, kernel);
   if (!counted) return std::move(counted).error();
   auto bindings = ir::bind(*counted, operands->captures, problem);
   if (!bindings) return std::move(bindings).error();
   const BlockMaskShape blocks = plan::smallestMask(*counted, problem, kernel.maskQBlock, kernel.maskKvBlock);
+  auto onGrid = countedOnGrid(*derived, *plan, operands->captures, problem);
+  if (!onGrid) return std::move(onGrid).error();
   const MaskCensus census = [&] {
     const Progress progress("counting blocks");
     return takeCensus(*counted, *bindings, blocks);
   }();
   const Kernel all{kernel, passedOver, *sources, *compiled};
   if (options.json)
-    return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census});
+    return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census, *onGrid});
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(all, prepare.family) +
          tileChoiceText(*settled) + kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
-         workText(census, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
+         workText(census, *onGrid, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
 

@@ -2,7 +2,10 @@
 
 #include "mod_text.h"
 
+#include "analysis/grid_box.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -54,6 +57,26 @@ std::string blocksText(const MaskCensus& census, const ProblemShape& problem, bo
                             census.estimated, percent(census.sampled, census.estimated));
 }
 
+/// "2 x 8 x 8": extents of a box, without axes of the first that have one token.
+std::string extentsText(const std::array<int, 3>& box) {
+  const size_t first = box[0] > 1 ? 0 : box[1] > 1 ? 1 : 2;
+  return fmt::format("{}", fmt::join(box.begin() + first, box.end(), " x "));
+}
+
+std::string boxesText(const GridCensus& census, const Preparation& preparation, double dense) {
+  const KernelOptions& kernel = preparation.options;
+  const double flopsPerPair = 2.0 * (kernel.headDim + kernel.headDimV);
+  const auto count = [&](double number) { return countText(number, census.isEstimate); };
+  return fmt::format("boxes       {} of {} queries; {} of {} keys are read, {:.1f} for one of queries\n", count(census.tiles),
+                     extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
+                     census.tiles > 0 ? census.steps / census.tiles : 0) +
+         fmt::format("            {} of the pairs computed are of a query and a key that lies in its box\n",
+                     percent(census.live, census.visited)) +
+         fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries\n", flopsText(dense),
+                     census.isEstimate ? "about " : "", flopsText(flopsPerPair * census.visited),
+                     percent(flopsPerPair * census.visited, dense), flopsText(flopsPerPair * census.live));
+}
+
 /// What a decode kernel reads, once for all heads that share it, if the mask is the same for all of them.
 std::string bytesText(const MaskCensus& census, const Preparation& preparation) {
   const KernelOptions& kernel = preparation.options;
@@ -71,6 +94,7 @@ const char* loopText(KvLoop loop, bool masks) {
     return masks ? "all tiles: mask_mod is evaluated for every score" : "all tiles: the mod masks nothing";
   case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
   case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
+  case KvLoop::Boxes: return "boxes of keys that queries see, computed by the mod: no block mask is built or read";
   case KvLoop::Listed: return "lists of the blocks that live, which each launch makes first: no others are read";
   }
   return "?";
@@ -200,14 +224,25 @@ WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation) {
   return flops;
 }
 
-std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks) {
+std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation, bool masks) {
   const ProblemShape& problem = preparation.problem;
   const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
   const auto [dense, live] = flopsOf(census, preparation);
+  if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, preparation, dense);
   return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense)) +
          bytesText(census, preparation);
+}
+
+bool boxIsMask(const ir::Module& module, KvLoop loop) {
+  if (loop != KvLoop::Boxes) return false;
+  const auto box = analysis::gridBox(module);
+  return box && !box->rest && std::none_of(box->axes.begin(), box->axes.end(), [](const auto& axis) { return axis.step.has_value(); });
+}
+
+bool masksAllBlocks(const ir::Module& module, KvLoop loop) {
+  return loop == KvLoop::AllTiles || loop == KvLoop::Listed || (loop == KvLoop::Boxes && !boxIsMask(module, loop));
 }
 
 std::string scoreText(const ir::Module& module, KvLoop loop) {
@@ -219,14 +254,16 @@ std::string scoreText(const ir::Module& module, KvLoop loop) {
   if (auto score = module.output(ir::kScore)) full.push_back(*score);
   partial = full;
   const char* extra = "";
-  if (loop == KvLoop::Bounds)
+  if (boxIsMask(module, loop))
+    extra = " + a select by the box of its row, in place of mask_mod";
+  else if (loop == KvLoop::Bounds)
     extra = " + a select by the bounds of its row, in place of mask_mod";
   else if (auto mask = module.output(ir::kMask)) {
     partial.push_back(*mask);
     extra = " + a select";
   }
   const std::string cut = fmt::format("{}{}\n", perElementText(analysis::countOperations(module, partial)), extra);
-  if ((loop == KvLoop::AllTiles || loop == KvLoop::Listed) && module.output(ir::kMask))
+  if (masksAllBlocks(module, loop) && module.output(ir::kMask))
     return "per score   all blocks: " + cut + gradient();
   std::string text =
       fmt::format("per score   full blocks: {}\n", perElementText(analysis::countOperations(module, full)));

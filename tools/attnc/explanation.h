@@ -1,12 +1,14 @@
 // What `attnc explain` says about a kernel and a problem, line by line. Here facts become text; explain.cpp finds them.
 #pragma once
 
+#include "api/grid_census.h"
 #include "api/mask_census.h"
 #include "attnc/kernel.h"
 #include "attnc/prepared.h"
 #include "ir/ir.h"
 #include "plan/kernel_mod.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +42,15 @@ std::string tileChoiceText(const Preparation& preparation);
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources);
 
 /// Lines "KV loop", "blocks" and "FLOPs", and of decode kernels "K and V": the work that the mask leaves of the problem.
-/// Figures that samples give have "about" in front of them. Of the backward pass, where that was settled. `masks`: the mod masks something.
-std::string workText(const MaskCensus& census, const Preparation& preparation, bool masks);
+/// Figures that samples give have "about" in front of them. Of the backward pass, where that was settled. `grid`: of a
+/// kernel by boxes, whose line "boxes" stands in place of "blocks". `masks`: the mod masks something.
+std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation, bool masks);
+
+/// Whether a kernel by boxes asks for the box of a query alone, and not for mask_mod; false of others.
+bool boxIsMask(const ir::Module& module, KvLoop loop);
+
+/// Whether mask_mod is evaluated in all blocks that a kernel walks, full ones included.
+bool masksAllBlocks(const ir::Module& module, KvLoop loop);
 
 /// Lines "per score": the operations of the module that each score of a full and of a partial block takes, and what the
 /// gradient takes beside these. `module`: what the hooks of the kernel leave of the mod (plan::KernelMod).
@@ -56,6 +65,7 @@ struct Explanation {
   const Kernel& kernel;
   const Captures& captures;
   const MaskCensus& census;
+  const std::optional<GridCensus>& grid; ///< of a kernel by boxes
 };
 
 /// The same as the text, for programs: one JSON object.

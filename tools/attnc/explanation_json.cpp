@@ -22,6 +22,7 @@ const char* loopName(KvLoop loop) {
   case KvLoop::Bounds: return "bounds";
   case KvLoop::BlockMask: return "blockMask";
   case KvLoop::Listed: return "listed";
+  case KvLoop::Boxes: return "boxes";
   }
   return "?";
 }
@@ -78,6 +79,11 @@ JsonReport blocksJson(const MaskCensus& census) {
   return json;
 }
 
+JsonReport boxesJson(const GridCensus& census) {
+  return {{"queryBox", census.queryBox}, {"keyBox", census.keyBox},     {"tiles", census.tiles},          {"steps", census.steps},
+          {"pairs", census.visited},     {"livePairs", census.live}, {"isEstimate", census.isEstimate}};
+}
+
 /// Operations that a score takes.
 uint64_t perScore(const ir::Module& module, bool withMask) {
   std::vector<ir::Value> roots;
@@ -91,7 +97,7 @@ uint64_t perScore(const ir::Module& module, bool withMask) {
 std::string explanationJson(const Explanation& all) {
   const ProblemShape& problem = all.settled.problem;
   const KvLoop loop = all.settled.backward ? all.settled.backward->kvLoop : all.settled.kvLoop;
-  const bool masksByElement = loop != KvLoop::Bounds;
+  const bool masksByElement = loop != KvLoop::Bounds && !boxIsMask(all.inKernel, loop);
   JsonReport json = modJson(all.mod);
   json["kernel"] = kernelJson(all.kernel);
   json["tileChoice"] = tileJson(all.settled);
@@ -102,10 +108,11 @@ std::string explanationJson(const Explanation& all) {
   json["values"] = valuesJson(all.captures);
   json["kvLoop"] = loopName(loop);
   json["blocks"] = blocksJson(all.census);
+  if (all.grid) json["boxes"] = boxesJson(*all.grid);
   const WorkFlops flops = flopsOf(all.census, all.settled);
   json["flops"] = {{"dense", flops.dense}, {"live", flops.live}};
   json["operations"] = operationsJson(all.derived.module());
-  json["perScore"] = {{"full", perScore(all.inKernel, loop == KvLoop::AllTiles || loop == KvLoop::Listed)},
+  json["perScore"] = {{"full", perScore(all.inKernel, masksAllBlocks(all.inKernel, loop))},
                       {"partial", perScore(all.inKernel, masksByElement)}};
   return jsonText(json);
 }

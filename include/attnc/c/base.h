@@ -111,6 +111,7 @@ enum {
   ATTNC_KV_LOOP_BOUNDS = 1,
   ATTNC_KV_LOOP_BLOCK_MASK = 2,
   ATTNC_KV_LOOP_LISTED = 3,
+  ATTNC_KV_LOOP_BOXES = 4,
 };
 
 /// A pass of attention.

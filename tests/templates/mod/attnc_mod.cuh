@@ -10,6 +10,13 @@ struct ModArgs {
   int q_len, kv_len;
 };
 
+/// What hooks take for a token: its position, whether it comes with coordinates or not.
+struct Position {
+  int index;
+  ATTNC_DEVICE Position(int index) : index(index) {}
+  ATTNC_DEVICE Position(Token token) : index(token.index) {}
+};
+
 struct Mod {
   static constexpr bool kHasMaskMod = false;
   static constexpr bool kHasBounds = false;
@@ -27,12 +34,18 @@ struct Mod {
   };
   using Exponents = ScoreExponents;
   ATTNC_DEVICE static Head head(const ModArgs&, int b, int h) { return {b, h}; }
-  ATTNC_DEVICE static Row row(const ModArgs&, const Head&, int, int, int q_idx, float) { return {q_idx}; }
-  ATTNC_DEVICE static Col col(const ModArgs&, const Head&, int, int, int kv_idx, float, float) { return {kv_idx}; }
+  ATTNC_DEVICE static Row row(const ModArgs&, const Head&, int, int, Position q, float) { return {q.index}; }
+  ATTNC_DEVICE static Col col(const ModArgs&, const Head&, int, int, Position kv, float, float) { return {kv.index}; }
   ATTNC_DEVICE static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float s) { return s; }
   ATTNC_DEVICE static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord) { return true; }
   ATTNC_DEVICE static ScoreFactors factors(const ModArgs&, const Head&) { return {1.f, 1.f, 0.f}; }
   ATTNC_DEVICE static float row_shift(const ModArgs&, const Head&, const Row&) { return 0.f; }
+
+  static constexpr int kGridAxes = 3;
+  static constexpr bool kBoxIsMask = true;
+  ATTNC_DEVICE static KeyBox box(const ModArgs&, const Head&, int, int, Token q) {
+    return {{q.at[0] - 1, q.at[1] - 1, q.at[2] - 1}, {q.at[0] + 2, q.at[1] + 2, q.at[2] + 2}};
+  }
 
   static constexpr int kGradients = 10;
   template <int Index, GradientReach Reach, int Rounds, bool RoundMoves> struct Gradient {

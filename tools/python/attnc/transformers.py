@@ -19,6 +19,8 @@ from .torch.kernels import ALIGNED, Sequences
 from .torch.translation import translate
 
 NAME = "attnc"
+# Rows of packed sequences, on average, from which on a ragged batch is taken: tiles of kernels have one sequence each.
+_LONG = 128
 _PADDING_STEP = 256  # a padding mask has room for more keys: no new program for each token
 
 
@@ -35,9 +37,10 @@ def register(name=NAME):
 
 class Mask(BlockMask):
     """A mask over the rows of a cache, or of none. `at_end`: None, or the mask_mod and the i32 lengths [B] of a kernel
-    whose last query stands at the last key of its sequence, whatever that is."""
+    whose last query stands at the last key of its sequence, whatever that is. `packed`: None, or of sequences that lie one
+    behind the other the mask_mod within each, their cumulative lengths, and the longest."""
 
-    at_end = None
+    at_end = packed = None
 
     def contiguous(self):
         """Itself: `generate` asks this of masks, which it takes for tensors."""
@@ -54,16 +57,51 @@ def _shifted(mask_mod, q_offset, kv_offset):
     return lambda b, h, q_idx, kv_idx: mask_mod(b, h, q_idx + q_offset, kv_idx + kv_offset)
 
 
-def _is_causal(mask_function):
-    """Whether no query sees a key behind it: a causal function of transformers, or one that says `and` to it."""
+def _conjuncts(mask_function):
+    """The functions that a mask function says `and` to, or itself."""
     from transformers import masking_utils
 
-    if mask_function in (_causal, masking_utils.causal_mask_function):
-        return True
     conjunctions = and_masks(_causal).__code__, masking_utils.and_masks(_causal).__code__
     if getattr(mask_function, "__code__", None) not in conjunctions:
-        return False
-    return any(map(_is_causal, mask_function.__closure__[0].cell_contents))
+        return [mask_function]
+    return [found for function in mask_function.__closure__[0].cell_contents for found in _conjuncts(function)]
+
+
+def _is_causal(mask_function):
+    """Whether no query sees a key behind it."""
+    from transformers import masking_utils
+
+    return any(function in (_causal, masking_utils.causal_mask_function) for function in _conjuncts(mask_function))
+
+
+def _packed(mask_function):
+    """As of Mask, of a mask function that keeps packed sequences apart and otherwise asks how far a key is from its query
+    alone; else None. Waits for the device, once a mask."""
+    from transformers import masking_utils
+
+    of_sequences, of_window = (
+        function(None).__code__
+        for function in (masking_utils.packed_sequence_mask_function, masking_utils.sliding_window_overlay)
+    )
+    within, sequences = [], None
+    for function in _conjuncts(mask_function):
+        code = getattr(function, "__code__", None)
+        if code is of_sequences and sequences is None:
+            sequences = function.__closure__[0].cell_contents
+        elif code is of_window or function in (_causal, masking_utils.causal_mask_function):
+            within.append(function)
+        else:
+            return None
+    if sequences is None or sequences.shape[0] != 1:
+        return None
+    places = torch.arange(1, sequences.shape[1], device=sequences.device)
+    starts = torch.cat([places.new_zeros(1), places[sequences[0].diff() != 0]]).tolist()
+    ends = [*starts[1:], sequences.shape[1]]
+    if len(ends) * _LONG > sequences.shape[1]:
+        return None
+    longest = max(end - start for start, end in zip(starts, ends))
+    cumulative = torch.tensor([0, *ends], dtype=torch.int32).to(sequences.device)
+    return and_masks(*within) if within else None, cumulative, longest
 
 
 def _unpadded(padding):
@@ -85,9 +123,12 @@ def mask(
         room = -(-rows // _PADDING_STEP) * _PADDING_STEP
         padding = torch.nn.functional.pad(attention_mask.bool(), (0, max(room - attention_mask.shape[1], 0)))
         mask_function = and_masks(mask_function, _unpadded(padding))
+    is_packed = isinstance(q_offset, int) and q_offset == kv_offset and batch_size == 1 and q_length == kv_length
+    packed = _packed(mask_function) if is_packed and not is_traced_here else None
     result = Mask._lazy(
         _shifted(mask_function, q_offset, kv_offset), batch_size, 1, q_length, kv_length, device, (128, 128)
     )
+    result.packed = packed
     length = q_offset - kv_offset + q_length  # of keys up to the last query
     is_whole = isinstance(length, int) and length == kv_length
     if (is_causal or is_whole) and not (is_whole and q_length == kv_length):
@@ -141,14 +182,18 @@ def attention(
     ValueError where there is dropout."""
     if dropout:
         raise ValueError(f"attnc has no dropout: set the model's attention_dropout to 0 (it is {dropout}), or use eval()")
-    starts = kwargs.get("cu_seq_lens_q")
+    starts, longest = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     bias, mask_mod, block_mask, sequences = position_bias, None, None, ALIGNED
-    if starts is not None and query.shape[0] == 1 and key.shape[2] == query.shape[2]:
-        if is_causal:
-            mask_mod = _causal if sliding_window is None else _window(sliding_window)
+    is_packed = starts is not None and query.shape[0] == 1 and key.shape[2] == query.shape[2]
+    if is_packed and is_causal:
+        mask_mod = _causal if sliding_window is None else _window(sliding_window)
+    elif not is_packed and isinstance(attention_mask, Mask) and attention_mask.packed is not None and bias is None:
+        is_packed, (mask_mod, starts, longest) = True, attention_mask.packed
+        block_mask = attention_mask if query.is_cuda else None  # for what is kept with it
+    if is_packed:
         if query.is_cuda:  # a ragged batch: sequences are apart without a mask
-            longest = int(kwargs.get("max_length_q") or 0)
+            longest = int(longest or 0)
             sequences = Sequences(cu_q=starts.int(), max_q=longest, max_kv=longest)
         else:
             mask_mod = _within_sequences(mask_mod, starts, query.shape[2])
@@ -179,13 +224,13 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
     is_traced_here = torch.compiler.is_compiling()
     if is_traced_here and not is_traced:  # the graph is broken here
         return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
-    if isinstance(mask, Mask):
+    if isinstance(mask, Mask) and sequences.cu_q is None:
         mask_mod = mask.mask_mod
         wants_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
         if mask.at_end is not None and not wants_gradients:  # backward kernels have no lengths
             mask_mod, lengths = mask.at_end
             sequences = Sequences(kv_lengths=lengths)
-    elif mask is not None:
+    elif mask is not None and not isinstance(mask, Mask):
         score_mod = _score_mod(softcap, bias)
         return flex_attention(query, key, value, score_mod, mask, scaling, enable_gqa=True, return_lse=True)
     batch, heads, q_len, head_dim = query.shape

@@ -14,13 +14,15 @@ def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
     form=None, check=None,
 ):  # fmt: skip
-    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then check() is called, for what
-    `form` says of the operands. It takes q, k and v with dense rows, as rows_of() gives them."""
-    kind = kind_of(text, q, k, v, tensors.values(), wants_max, gradients, deterministic, sequences, lists, form)
+    """The call of operands of this kind; made, and its kernels compiled, if there was none. Then `check`, a function and
+    what it takes behind q, k and v, is called, for what `form` says of them. The call takes q, k and v with dense rows, as
+    rows_of() gives them."""
+    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form)
     call = found_call(kind)
     if call is None:
         if check is not None:
-            check()
+            function, *others = check
+            function(q, k, v, *others)
         rows = rows_of(q), rows_of(k), rows_of(v)
         out = like(rows[0], v.shape[-1])
         call = made_call(
@@ -79,7 +81,7 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 
 def attend(
-    text, q, k, v, tensors, scalars, scale, *, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
+    text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
     form=None, check=None,
 ):  # fmt: skip
     """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
@@ -88,18 +90,19 @@ def attend(
     if q.is_cuda and q.get_device() != _current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
             return attend(
-                text, q, k, v, tensors, scalars, scale, mask=mask, wants_lse=wants_lse, wants_max=wants_max,
-                sequences=sequences, lists=lists, form=form, check=check,
-            )  # fmt: skip
+                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check
+            )
     gradients, deterministic = None, False
-    if torch.is_grad_enabled() and (
+    if (
         q.requires_grad or k.requires_grad or v.requires_grad or tensors and any([x.requires_grad for x in tensors.values()])
-    ):
+    ) and torch.is_grad_enabled():
         gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
         deterministic = torch.are_deterministic_algorithms_enabled()
-    call = call_of(
-        text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
-    )  # fmt: skip
+    call = found_call(kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form))
+    if call is None:
+        call = call_of(
+            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
+        )  # fmt: skip
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)
     if gradients is not None:

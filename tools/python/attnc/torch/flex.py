@@ -6,6 +6,7 @@ from torch.nn.attention import flex_attention as flex
 from .autograd import attend
 from .block_mask import has_lists, mask_mod_of
 from .graphs import attend_in_graph, is_traced
+from .kernels import ALIGNED
 from .translation import translate
 
 # PyTorch before 2.9 has none of these two.
@@ -89,7 +90,8 @@ def flex_attention(
         return _outside_of_graphs(
             query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux=return_aux
         )
-    query, key, value = autocast(query, key, value)
+    if _is_any_autocast_enabled():
+        query, key, value = autocast(query, key, value)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are given: use return_aux=AuxRequest(lse=True) alone")
     if not query.dim() == key.dim() == value.dim() == 4:
@@ -111,11 +113,12 @@ def flex_attention(
             score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
         )
         form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+        text, tensors, scalars = translation.given()
+        wants_lse = return_lse or return_aux is not None
+        check = _check, enable_gqa, block_mask
         out, lse, row_max = attend(
-            translation.text, query, key, value, translation.tensors, translation.scalars, scale, mask=block_mask,
-            wants_lse=return_lse or return_aux is not None, wants_max=wants_max, lists=lists, form=form,
-            check=lambda: _check(query, key, value, enable_gqa, block_mask),
-        )  # fmt: skip
+            text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form, check
+        )
     if return_aux is not None:
         return out, AuxOutput(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None

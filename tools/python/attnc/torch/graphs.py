@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
 from .autograd import rows_of
 from .kernels import ALIGNED, mod_of
-from .operator import attention_op
+from .operator import attention_op, line_of
 from .translation import translate_traced
 
 
@@ -132,7 +132,7 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
         names = [capture.name for capture in declared if capture.kind == "tensor"]
         wanted = " ".join(name for name, x in zip(names, tensors) if x.requires_grad and x.is_floating_point())
     return attention_op(
-        plan.text, query, key, value, tensors, scalars, scale, wanted, options["wants_max"], kv_lengths, cu_seqlens,
+        line_of(plan.text), query, key, value, tensors, scalars, scale, wanted, options["wants_max"], kv_lengths, cu_seqlens,
         longest,
     )  # fmt: skip
 

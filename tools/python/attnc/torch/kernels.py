@@ -4,7 +4,6 @@ and on the CPU by the fp64 reference.
 A launch fills pointers into structs that were made for operands of the same kind: same mod, dtypes, shapes, strides.
 """
 
-import array
 import ctypes
 import functools
 import threading
@@ -26,6 +25,7 @@ ALIGNMENT = 16  # of rows, for the fastest kernels
 # PyTorch without CUDA has none of these.
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_empty_like, _empty_strided = torch.empty_like, torch.empty_strided
 
 
 @functools.lru_cache(maxsize=1024)
@@ -35,13 +35,13 @@ def mod_of(text):
 
 
 class _Views:
-    """Structs of tensors, side by side, so that their addresses are set at once."""
+    """Structs of tensors, side by side; `addresses` is written to."""
 
     def __init__(self, tensors):
         self.array = (c.Tensor * len(tensors))(*map(self._view, tensors))
         words = ctypes.c_uint64 * (ctypes.sizeof(self.array) // 8)
         all = memoryview(words.from_buffer(self.array)).cast("B").cast("Q")
-        self._addresses = all[c.Tensor.data.offset // 8 :: ctypes.sizeof(c.Tensor) // 8]
+        self.addresses = all[c.Tensor.data.offset // 8 :: ctypes.sizeof(c.Tensor) // 8]
 
     @staticmethod
     def _view(tensor):
@@ -53,9 +53,6 @@ class _Views:
 
     def pointers(self):
         return [pointer(view) for view in self.array]
-
-    def set(self, addresses):
-        self._addresses[:] = array.array("Q", addresses)
 
 
 class _Captures:
@@ -108,12 +105,16 @@ class Call:
         the names of captures that want one. `lists`: None, or those of a block mask."""
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
-        self.rows, self.is_like_q = tuple(q.shape[:3]), v.shape[-1] == q.shape[-1]
-        rows = torch.empty(self.rows, dtype=torch.float32, device="meta")
+        batch, heads, q_len, width = q.shape
+        self.has_mask = mod.has_mask_mod
+        self.scale, self.is_like_q = 1.0, v.shape[-1] == width
+        self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
+        rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
         self.of_sequences = [place for place, item in enumerate(sequences) if _is_tensor(item)]
         given = [sequences[place] for place in self.of_sequences]
         # In the order in which forward() and backward() set their addresses.
         self.views = _Views([q, k, v, out, rows, rows, *given, *tensors.values()])
+        self.addresses = self.views.addresses
         q_at, k_at, v_at, out_at, lse_at, max_at, *others = self.views.pointers()
         kinds = {capture.name: capture.kind for capture in mod.captures}
         self.captures = _Captures(zip(tensors, others[len(given) :]), scalars, kinds)
@@ -129,7 +130,9 @@ class Call:
             self.operands.block_mask = addressof(self.block_mask)
         self.outputs = c.Outputs(out=out_at, lse=lse_at, row_max=max_at if wants_max else None)
         self.without_lse = c.Outputs(out=out_at, row_max=max_at if wants_max else None)
-        self.at = [addressof(x) for x in (self.operands, self.outputs, self.without_lse)]
+        self.operands_at, self.outputs_at, self.without_lse_at = (
+            addressof(x) for x in (self.operands, self.outputs, self.without_lse)
+        )
         if gradients is not None:
             # Gradients are dense, and ordered as what they belong to.
             dense = [torch.empty_like(x, device="meta") for x in (out, q, k, v, *(tensors[name] for name in gradients))]
@@ -161,66 +164,70 @@ class Call:
         self.prepared = Handle(
             create, compiler().address, self.handle, *arguments, byref(options), destroyer="attnc_prepared_destroy"
         )
-        size = c_size_t()
-        check(library().attnc_prepared_workspace_bytes(self.prepared.address, byref(size)))
+        size, self.prepared_at, self.launch = c_size_t(), self.prepared.address, library().attnc_prepared_launch
+        check(library().attnc_prepared_workspace_bytes(self.prepared_at, byref(size)))
         self.device, self.device_index, self.workspace_bytes, self.workspaces = device, device.index, size.value, {}
 
     def _workspace(self, stream, mask):
         """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
         follow one another. Its block lists are made for a mask, and kept as long as it is the same one; None: they are
         made anew."""
-        is_anew = mask is ANEW or _is_capturing()
-        found = None if is_anew else self.workspaces.get(stream)
-        if found is None:
-            found = [torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device), None]
-            if not is_anew:
+        if _is_capturing():
+            mask = ANEW
+        found = self.workspaces.get(stream)
+        if found is not None and mask is not ANEW and (not self.has_mask or mask is not None and found[1]() is mask):
+            return found[2], found
+        if found is None or mask is ANEW:
+            space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
+            found = [space, None, space.data_ptr()]
+            if mask is not ANEW:
                 self.workspaces[stream] = found
-        space = found[0].data_ptr()
-        if found[1] is None or self.mod.has_mask_mod and (mask is None or found[1]() is not mask):
-            check(library().attnc_prepared_initialise(self.prepared.address, byref(self.operands), space, stream))
-            found[1] = weakref.ref(self if mask is None or is_anew else mask)
-        return space, found
-
-    def _launch(self, function, operands, outputs, mask):
-        """By addresses of structs."""
-        stream = _current_stream(self.device_index)
-        space, _held = self._workspace(stream, mask) if self.workspace_bytes else (None, None)
-        status = function(self.prepared.address, operands, outputs, space, stream)
-        if status:
-            check(status)
+        check(library().attnc_prepared_initialise(self.prepared_at, byref(self.operands), found[2], stream))
+        found[1] = weakref.ref(self if mask is None or mask is ANEW else mask)
+        return found[2], found
 
     def _set(self, q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale):
-        addresses = [
-            q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), 0 if lse is None else lse.data_ptr(),
-            0 if row_max is None else row_max.data_ptr(),
-        ]  # fmt: skip
-        for place in self.of_sequences:
-            addresses.append(sequences[place].data_ptr())
+        to = self.addresses
+        to[0], to[1], to[2], to[3] = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
+        if lse is not None:
+            to[4] = lse.data_ptr()
+        if row_max is not None:
+            to[5] = row_max.data_ptr()
+        place = 6
+        for of_sequence in self.of_sequences:
+            to[place] = sequences[of_sequence].data_ptr()
+            place += 1
         for tensor in tensors:
-            addresses.append(tensor.data_ptr())
-        self.views.set(addresses)
+            to[place] = tensor.data_ptr()
+            place += 1
         if scalars:
             self.captures.set(scalars)
         if lists is not None:
             self._set_lists(lists)
-        self.operands.scale = scale
+        if scale != self.scale:
+            self.operands.scale = self.scale = scale
 
     def outcome(self, q, v, wants_lse, wants_max):
         """(out, lse, row_max), uninitialised; None where one is not wanted."""
-        out = torch.empty_like(q) if self.is_like_q else like(q, v.shape[-1])
-        lse = q.new_empty(self.rows, dtype=torch.float32) if wants_lse else None
-        return out, lse, q.new_empty(self.rows, dtype=torch.float32) if wants_max else None
+        out = _empty_like(q) if self.is_like_q else like(q, v.shape[-1])
+        lse = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if wants_lse else None
+        row_max = _empty_strided(*self.rows, dtype=torch.float32, device=q.device) if wants_max else None
+        return out, lse, row_max
 
     def forward(self, q, k, v, tensors, scalars, scale, mask, out, lse, row_max, sequences, lists):
         """Writes out, lse and row_max (None: not wanted). `mask`: what mask_mod belongs to (_workspace)."""
+        outputs = self.without_lse_at if lse is None else self.outputs_at
         with self.lock:
             self._set(q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale)
-            operands, with_lse, without_lse = self.at
-            outputs = without_lse if lse is None else with_lse
             if self.is_on_gpu:
-                self._launch(library().attnc_prepared_launch, operands, outputs, mask)
+                stream, space = _current_stream(self.device_index), None
+                if self.workspace_bytes:
+                    space, _held = self._workspace(stream, mask)
+                status = self.launch(self.prepared_at, self.operands_at, outputs, space, stream)
             else:
-                check(library().attnc_compute_on_cpu(self.handle, operands, outputs))
+                status = library().attnc_compute_on_cpu(self.handle, self.operands_at, outputs)
+        if status:
+            check(status)
 
     def backward(
         self, q, k, v, tensors, scalars, scale, mask, out, lse, d_out, d_lse, results, gradients, sequences, lists
@@ -230,15 +237,17 @@ class Call:
         with self.lock:
             self._set(q, k, v, out, lse, None, sequences, lists, tensors, scalars, scale)
             operands.d_lse = None if d_lse is None else self.d_lse_at
-            self.backward_views.set(
-                [0 if x is None else x.data_ptr() for x in (d_lse, d_out, *results, *gradients)]
-            )
+            to = self.backward_views.addresses
+            for place, x in enumerate((d_lse, d_out, *results, *gradients)):
+                to[place] = 0 if x is None else x.data_ptr()
+            at = addressof(operands), addressof(outputs)
             if self.is_on_gpu:
-                launch = library().attnc_prepared_launch_backward
-                self._launch(launch, addressof(operands), addressof(outputs), mask)
+                stream, space = _current_stream(self.device_index), None
+                if self.workspace_bytes:
+                    space, _held = self._workspace(stream, mask)
+                check(library().attnc_prepared_launch_backward(self.prepared_at, *at, space, stream))
             else:
-                compute = library().attnc_compute_backward_on_cpu
-                check(compute(self.handle, addressof(operands), addressof(outputs)))
+                check(library().attnc_compute_backward_on_cpu(self.handle, *at))
 
 
 def _is_tensor(item):
@@ -246,6 +255,7 @@ def _is_tensor(item):
 
 
 _calls = {}
+found_call = _calls.get  # of a kind; None: there was none
 _of_caches = {}  # kind of a call over a cache, whatever the number of its rows -> key of the newest one
 
 
@@ -258,15 +268,10 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
     return (
         text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
         k.device, v.device, offsets, wants_max, gradients, deterministic, form,
-        tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors]),
+        tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED and tuple([item.shape if _is_tensor(item) else item for item in sequences]),
     )  # fmt: skip
-
-
-def found_call(kind):
-    """The call of this kind; None: there was none."""
-    return _calls.get(kind)
 
 
 def made_call(kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):

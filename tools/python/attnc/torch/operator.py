@@ -1,9 +1,21 @@
 """attnc::attention, the operator for graphs: of torch.compile, torch.export and CUDA. A mod is its IR text."""
 
+import functools
+
 import torch
 
 from .autograd import call_of, run_backward
 from .kernels import ANEW, Sequences, like, mod_of
+
+
+def line_of(text):
+    """IR text as graphs have it: Inductor writes their nodes into comments of its code, which end with the line."""
+    return text.replace("\n", "\\n")
+
+
+@functools.lru_cache(maxsize=1024)
+def _text_of(line):
+    return line.replace("\\n", "\n")
 
 
 def _captured(text, captured, scalars):
@@ -22,10 +34,12 @@ def attention_op(
     scale: float, wanted: str | None, wants_max: bool, kv_lengths: torch.Tensor | None,
     cu_seqlens: torch.Tensor | None, longest: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """(out, lse, row_max) of a mod in IR text; row_max is empty unless `wants_max`. Captured tensors and scalars come in
-    the order in which the text declares them. `wanted`: names of the captured tensors that want gradients, with spaces
-    between them; None: nothing has one. `kv_lengths`: i32 [B], of a cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose
-    longest sequence has `longest` rows (0: not known). Rows of q, k and v are dense."""
+    """(out, lse, row_max) of a mod in IR text, whose lines may end as line_of() has it; row_max is empty unless
+    `wants_max`. Captured tensors and scalars come in the order in which the text declares them. `wanted`: names of the
+    captured tensors that want gradients, with spaces between them; None: nothing has one. `kv_lengths`: i32 [B], of a
+    cache, at whose ends the queries stand; `cu_seqlens`: i32, of a ragged batch, whose longest sequence has `longest` rows
+    (0: not known). Rows of q, k and v are dense."""
+    text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = None if wanted is None else tuple(wanted.split()), _sequences(kv_lengths, cu_seqlens, longest)
     call = call_of(
@@ -50,6 +64,7 @@ def attention_backward_op(
     lse: torch.Tensor, d_out: torch.Tensor, d_lse: torch.Tensor | None,
 ) -> list[torch.Tensor]:  # fmt: skip
     """Gradients of q, k and v, and of the captured tensors `wanted`."""
+    text = _text_of(text)
     tensors, numbers = _captured(text, captured, scalars)
     gradients, sequences = tuple(wanted.split()), _sequences(None, cu_seqlens, longest)
     call = call_of(
@@ -64,7 +79,7 @@ def attention_backward_op(
 
 @attention_backward_op.register_fake
 def _(text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse):
-    tensors, _ = _captured(text, captured, scalars)
+    tensors, _ = _captured(_text_of(text), captured, scalars)
     return [torch.empty_like(x) for x in (q, k, v, *(tensors[name] for name in wanted.split()))]
 
 
@@ -86,7 +101,7 @@ def _backward(ctx, d_out, d_lse, _):
         text, q, k, v, captured, scalars, scale, wanted, cu_seqlens, longest, out, lse, d_out, d_lse
     )  # fmt: skip
     of_captures = dict(zip(wanted.split(), found[3:]))
-    names, _ = _captured(text, captured, scalars)
+    names, _ = _captured(_text_of(text), captured, scalars)
     return None, *found[:3], [of_captures.get(name) for name in names], [None] * len(scalars), *[None] * 6
 
 

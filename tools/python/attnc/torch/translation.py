@@ -249,13 +249,19 @@ class Translation:
     def text(self):
         return self.plan.text
 
+    def given(self):
+        """(text, tensors, scalars)."""
+        plan, captured = self.plan, self.captured
+        tensors = {name: captured[at] if type(at) is int else at for name, at, _ in plan.tensors} if plan.tensors else {}
+        return plan.text, tensors, self.scalars if plan.scalars else plan.numbers
+
     def _tensor(self, source):
         return self.captured[source] if type(source) is int else source
 
     @property
     def tensors(self):
         """Captured tensors by name."""
-        return {name: self._tensor(source) for name, source, _ in self.plan.tensors}
+        return self.given()[1]
 
     @property
     def scalars(self):

@@ -1,0 +1,141 @@
+#include "api/grid_census.h"
+
+#include "analysis/grid_box.h"
+#include "ir/interpreter.h"
+#include "ir/walk.h"
+#include "plan/grid_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace attnc {
+namespace {
+
+constexpr double kMostQueries = 1 << 21; // that are looked at, as long as one head has no more
+
+using Extents = std::array<int64_t, 3>;
+
+/// Keys along three axes, [begin, end) of each.
+struct KeyRange {
+  Extents begin, end;
+
+  bool isEmpty() const { return begin[0] >= end[0] || begin[1] >= end[1] || begin[2] >= end[2]; }
+  double keys() const {
+    double product = 1;
+    for (size_t i = 0; i < 3; ++i) product *= double(std::max<int64_t>(end[i] - begin[i], 0));
+    return product;
+  }
+  void cover(const KeyRange& other) {
+    for (size_t i = 0; i < 3; ++i) {
+      begin[i] = std::min(begin[i], other.begin[i]);
+      end[i] = std::max(end[i], other.end[i]);
+    }
+  }
+};
+
+/// The boxes of keys of one head, as the hooks of the kernel have them.
+class Boxes {
+public:
+  Boxes(const ir::Module& module, const ir::Bindings& bindings, const plan::LaunchOperands::Grids& grids)
+      : grids(grids) {
+    const std::optional<analysis::GridBox> box = analysis::gridBox(module);
+    const size_t first = 3 - box->axes.size();
+    for (size_t i = 0; i < box->axes.size(); ++i) {
+      if (!box->axes[i].begin) continue;
+      begin[first + i].emplace(module, bindings, *box->axes[i].begin);
+      end[first + i].emplace(module, bindings, *box->axes[i].end);
+      params |= ir::paramsOf(module, *box->axes[i].begin);
+      params |= ir::paramsOf(module, *box->axes[i].end);
+    }
+  }
+
+  bool differBy(ir::ParamKind kind) const { return params.contains(kind); }
+
+  KeyRange of(int64_t b, int64_t h, const Extents& at) const {
+    const int64_t query = (at[0] * grids.queries[1] + at[1]) * grids.queries[2] + at[2];
+    KeyRange range{{}, grids.keys};
+    for (size_t i = 0; i < 3; ++i) {
+      if (!begin[i]) continue;
+      range.begin[i] = std::max<int64_t>(begin[i]->evaluate(0, b, h, query, 0).integer, 0);
+      range.end[i] = std::min(end[i]->evaluate(0, b, h, query, 0).integer, grids.keys[i]);
+    }
+    return range;
+  }
+
+private:
+  plan::LaunchOperands::Grids grids;
+  std::optional<ir::Evaluator> begin[3], end[3];
+  ir::ParamSet params;
+};
+
+/// Calls function(at) for all tokens of a box that lie on the grid.
+template <class Function>
+void forEachToken(const Extents& origin, const std::array<int, 3>& box, const Extents& extents, Function function) {
+  const auto endOf = [&](size_t i) { return std::min(origin[i] + box[i], extents[i]); };
+  for (int64_t z = origin[0]; z < endOf(0); ++z)
+    for (int64_t y = origin[1]; y < endOf(1); ++y)
+      for (int64_t x = origin[2]; x < endOf(2); ++x) function(Extents{z, y, x});
+}
+
+/// Adds the steps of a tile, as templates/forward_grid_sm90.cu walks them.
+void addTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config, const plan::LaunchOperands::Grids& grids,
+             int64_t b, int64_t h, const Extents& origin) {
+  const size_t split = size_t(config.boxes->splitAxis);
+  const std::array<int, 3>& queries = config.boxes->queries;
+  const KeyRange nothing{{INT64_MAX, INT64_MAX, INT64_MAX}, {0, 0, 0}};
+  std::vector<KeyRange> seen;
+  KeyRange all = nothing;
+  for (int i = 0; i < config.warps / 4; ++i) {
+    Extents first = origin;
+    first[split] += i * queries[split];
+    KeyRange own = nothing;
+    forEachToken(first, queries, grids.queries, [&](const Extents& at) {
+      const KeyRange keys = boxes.of(b, h, at);
+      if (keys.isEmpty()) return;
+      own.cover(keys);
+      census.live += keys.keys();
+    });
+    seen.push_back(own);
+    if (!own.isEmpty()) all.cover(own);
+  }
+  ++census.tiles;
+  double steps = 1, inner = 1;
+  for (size_t i = 0; i < 3 && !all.isEmpty(); ++i) {
+    const double count = double((all.end[i] - all.begin[i] + census.keyBox[i] - 1) / census.keyBox[i]);
+    steps *= count;
+    if (i != split) inner *= count;
+  }
+  census.steps += steps;
+  const double pairs = 64.0 * config.blockN;
+  for (const KeyRange& own : seen) { // one that sees nothing works on the first steps all the same
+    const auto placeOf = [&](int64_t key) { return (key - all.begin[split]) / census.keyBox[split]; };
+    census.visited += pairs * inner * double(own.isEmpty() ? 1 : placeOf(own.end[split] - 1) - placeOf(own.begin[split]) + 1);
+  }
+}
+
+} // namespace
+
+GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
+                          const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
+  GridCensus census{.queryBox = plan::queryBoxOf(config), .keyBox = config.boxes->keys};
+  const Boxes boxes(module, bindings, grids);
+  const int64_t batch = boxes.differBy(ir::ParamKind::B) ? problem.batch : 1;
+  const int64_t heads = boxes.differBy(ir::ParamKind::H) ? problem.qHeads : 1;
+  if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0) return census;
+  const double all = double(batch) * double(heads);
+  const int64_t every = std::max<int64_t>(1, int64_t(all * double(problem.qLen) / kMostQueries));
+  census.isEstimate = every > 1;
+  double counted = 0;
+  for (int64_t i = 0; i < batch * heads; i += every, ++counted) {
+    Extents at{};
+    for (at[0] = 0; at[0] < grids.queries[0]; at[0] += census.queryBox[0])
+      for (at[1] = 0; at[1] < grids.queries[1]; at[1] += census.queryBox[1])
+        for (at[2] = 0; at[2] < grids.queries[2]; at[2] += census.queryBox[2])
+          addTile(census, boxes, config, grids, i / heads, i % heads, at);
+  }
+  const double copies = double(problem.batch) * double(problem.qHeads) / counted;
+  for (double* count : {&census.tiles, &census.steps, &census.visited, &census.live}) *count *= copies;
+  return census;
+}
+
+} // namespace attnc

@@ -1,0 +1,211 @@
+// What kernels by boxes of a grid are written from: a module that means what the mod means to tokens on its grids, and what
+// is known of windows, held against all queries of small grids.
+#include "dsl/frontend.h"
+#include "ir/interpreter.h"
+#include "ir/printer.h"
+#include "passes/grid_box.h"
+#include "passes/grid_kernel.h"
+#include "passes/pipeline.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+
+using namespace attnc;
+using passes::GridKernel;
+
+namespace {
+
+ir::Module traced(const std::string& text, const std::map<std::string, std::string>& defines = {}) {
+  auto module = dsl::trace(text, {.name = "grid.py", .defines = defines});
+  if (!module) FAIL(module.error().message);
+  return std::move(*module);
+}
+
+std::optional<GridKernel> kernelOf(const ir::Module& module) {
+  auto kernel = passes::gridKernel(module);
+  if (!kernel) FAIL(kernel.error().message);
+  return *std::move(kernel);
+}
+
+std::string libraryText(const std::string& name) {
+  std::ifstream in(ATTNC_SOURCE_DIR "/dsl/mods/" + name + ".py");
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// A mask of the coordinates qz, qy, qx and kz, ky, kx, as many as the grids have axes.
+std::string maskText(const std::string& queries, const std::string& keys, int axes, const std::string& expression) {
+  const char* const coordinates[] = {"{0}x,", "{0}y, {0}x", "{0}z, {0}y, {0}x"};
+  const auto names = [&](const char* of) { return fmt::format(fmt::runtime(coordinates[axes - 1]), of); };
+  return "w: int\nm: int\nfrom attnc import grid\nimport torch\nqueries = grid(" + queries + ")\nkeys = grid(" + keys +
+         ")\ndef mask_mod(b, h, q_idx, kv_idx):\n  " + names("q") + " = queries.coords(q_idx)\n  " + names("k") +
+         " = keys.coords(kv_idx)\n  return " + expression + "\n";
+}
+
+int64_t tokensOf(const ir::Module& module, const ir::Grid& grid, const ir::Bindings& bindings) {
+  int64_t product = 1;
+  for (const ir::Grid::Number& extent : grid.extents) {
+    REQUIRE(extent.kind != ir::Grid::Number::Kind::Dim);
+    REQUIRE((extent.kind == ir::Grid::Number::Kind::Constant || size_t(extent.value) < module.scalars.size()));
+    product *= extent.kind == ir::Grid::Number::Kind::Constant ? extent.value : bindings.scalars[size_t(extent.value)].integer;
+  }
+  return product;
+}
+
+/// Fails where the kernel's module says other than the mod, or where a window is not as it is told.
+void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map<std::string, int64_t>& scalars = {}) {
+  INFO(ir::print(kernel.module));
+  Captures captures;
+  std::vector<float> zeros(4096, 0.f);
+  for (const ir::ScalarCapture& scalar : mod.scalars) captures.set(scalar.name, scalars.at(scalar.name));
+  for (const ir::TensorCapture& tensor : mod.tensors)
+    captures.set(tensor.name, TensorView::contiguous(zeros.data(), DType::F32, {2, tensor.shape[1].value, tensor.shape[2].value}));
+  ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = 1, .kvLen = 1};
+  auto bindings = ir::bind(kernel.module, captures, problem);
+  if (!bindings) FAIL(bindings.error().message);
+  problem.qLen = tokensOf(kernel.module, kernel.ofQueries, *bindings);
+  problem.kvLen = tokensOf(kernel.module, kernel.ofKeys, *bindings);
+  bindings = ir::bind(kernel.module, captures, problem);
+  auto ofMod = ir::bind(mod, captures, problem);
+  REQUIRE(bindings);
+  REQUIRE(ofMod);
+  const ir::Interpreter want(mod, *ofMod), got(kernel.module, *bindings);
+  int wrong = 0;
+  for (int64_t h = 0; h < problem.qHeads; ++h)
+    for (int64_t q = 0; q < problem.qLen; ++q)
+      for (int64_t kv = 0; kv < problem.kvLen; ++kv) {
+        wrong += want.mask(0, h, q, kv) != got.mask(0, h, q, kv);
+        if (mod.output(ir::kScore)) wrong += want.score(0.5f, 0, h, q, kv) != got.score(0.5f, 0, h, q, kv);
+      }
+  CHECK(wrong == 0);
+
+  const std::optional<passes::GridBox> box = passes::gridBox(kernel.module);
+  REQUIRE(box);
+  REQUIRE(kernel.axes.size() == box->axes.size());
+  ir::Module module = kernel.module;
+  for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
+    if (!box->axes[axis].begin) continue;
+    const passes::BoxAxis& told = kernel.axes[axis];
+    const ir::Evaluator begin(module, *bindings, *box->axes[axis].begin), end(module, *bindings, *box->axes[axis].end);
+    const ir::Value coordinate =
+        module.make(ir::Op::Coord, ir::Type::I32, {module.param(ir::ParamKind::QIdx)}, ir::GridAxis{*box->queries, axis}.attr());
+    const ir::Evaluator at(module, *bindings, coordinate);
+    for (int64_t h = 0; h < problem.qHeads; ++h) {
+      std::map<int64_t, std::pair<int64_t, int64_t>> ofQuotient;
+      for (int64_t q = 0; q < problem.qLen; ++q) {
+        const std::pair<int64_t, int64_t> keys(begin.evaluate(0, 0, h, q, 0).integer, end.evaluate(0, 0, h, q, 0).integer);
+        if (told.span && keys.second - keys.first > *told.span) FAIL("a window of " << keys.second - keys.first << " at " << q);
+        const int64_t quotient = at.evaluate(0, 0, h, q, 0).integer / told.stride;
+        if (ofQuotient.try_emplace(quotient, keys).first->second != keys) FAIL("another window in a stride, at " << q);
+      }
+    }
+  }
+}
+
+struct Case {
+  std::string queries, keys;
+  int axes;
+  std::string expression;
+  std::vector<std::pair<int64_t, int64_t>> windows; // span, 0: not known; stride
+};
+
+} // namespace
+
+TEST_CASE("kernels by boxes: what the module means, how long windows are, and who shares one", "[grid_kernel]") {
+  const Case cases[] = {
+      {"40", "40", 1, "abs(kx - qx) <= 6", {{13, 1}}},
+      {"40", "40", 1, "(kx >= qx - 2) & (kx <= qx + 3)", {{6, 1}}},
+      {"8, 10", "8, 10", 2, "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 1)", {{5, 1}, {3, 1}}},
+      {"9, 7", "9, 7", 2, "(ky >= clamp(qy - 2, 0, 4)) & (ky < clamp(qy - 2, 0, 4) + 5) & (kx <= qx)", {{5, 1}, {0, 1}}},
+      {"4, 4, 5", "4, 4, 5", 3, "(abs(kz - qz) <= 1) & (abs(kx - qx) <= w)", {{3, 1}, {0, 1}, {0, 1}}},
+      {"12, 8", "12, 8", 2, "(ky >= qy // 4 * 4) & (ky < qy // 4 * 4 + 6) & (abs(kx - qx // 2 * 2) <= 2)", {{6, 4}, {5, 2}}},
+      {"12", "12", 1, "(kx >= qx // 4 * 4) & (kx < qx // 6 * 6 + 6)", {{0, 2}}},
+      {"12", "12", 1, "(kx >= qx // 4 * 4) & (kx < qx + 6)", {{0, 1}}},
+      {"12", "12", 1, "kx // 4 == qx // 4", {{4, 4}}},
+      {"12", "12", 1, "(kx - 1) // 4 == (qx - 1) // 4", {{4, 1}}},
+      // Keys at half the resolution of queries.
+      {"8, 12", "4, 6", 2, "(abs(ky - qy // 2) <= 1) & (abs(kx - qx // 2) <= 2)", {{3, 2}, {5, 2}}},
+      {"w, 5", "w, m", 2, "(abs(ky - qy) <= 1) & (abs(kx - qx) <= 1)", {{3, 1}, {3, 1}}},
+      // Windows that differ by head.
+      {"30", "30", 1, "abs(kx - qx) <= torch.where(h == 0, 2, 5)", {{0, 1}}},
+  };
+  for (const Case& c : cases) {
+    INFO(c.queries << " / " << c.keys << ": " << c.expression);
+    const ir::Module mod = traced(maskText(c.queries, c.keys, c.axes, c.expression));
+    const std::optional<GridKernel> kernel = kernelOf(mod);
+    REQUIRE(kernel);
+    CHECK(int(kernel->ofQueries.extents.size()) == c.axes);
+    checkKernel(mod, *kernel, {{"w", 3}, {"m", 4}});
+    REQUIRE(kernel->axes.size() == c.windows.size());
+    for (size_t i = 0; i < c.windows.size(); ++i) {
+      INFO("axis " << i);
+      if (c.windows[i].first) CHECK(kernel->axes[i].span == c.windows[i].first); // 0: a longer one may be told
+      CHECK(kernel->axes[i].stride == c.windows[i].second);
+    }
+  }
+}
+
+TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
+  const std::map<std::string, std::string> small{{"HEIGHT", "12"}, {"WIDTH", "10"}, {"WINDOW", "(5, 3)"}};
+  const auto check = [](const std::string& name, const std::map<std::string, std::string>& defines,
+                        const std::vector<std::pair<int64_t, int64_t>>& windows) {
+    INFO(name);
+    const ir::Module mod = traced(libraryText(name), defines);
+    const std::optional<GridKernel> kernel = kernelOf(mod);
+    REQUIRE(kernel);
+    checkKernel(mod, *kernel);
+    REQUIRE(kernel->axes.size() == windows.size());
+    for (size_t i = 0; i < windows.size(); ++i) {
+      INFO("axis " << i);
+      if (windows[i].first) CHECK(kernel->axes[i].span == windows[i].first);
+      CHECK(kernel->axes[i].stride == windows[i].second);
+    }
+  };
+  check("neighborhood2d", small, {{5, 1}, {3, 1}});
+  std::map<std::string, std::string> strided = small;
+  strided["STRIDE"] = "(4, 2)";
+  check("neighborhood2d", strided, {{5, 4}, {3, 2}});
+  std::map<std::string, std::string> dilated = small;
+  dilated["DILATION"] = "(2, 3)";
+  check("neighborhood2d", dilated, {{0, 2}, {0, 1}}); // a step apart: phases differ, bounds do not
+  std::map<std::string, std::string> causal = small;
+  causal["CAUSAL"] = "(True, False)";
+  check("neighborhood2d", causal, {{5, 1}, {3, 1}});
+  check("neighborhood3d", {{"FRAMES", "4"}, {"HEIGHT", "6"}, {"WIDTH", "5"}, {"WINDOW", "(3, 3, 3)"}}, {{3, 1}, {3, 1}, {3, 1}});
+  check("shifted_window", {{"HEIGHT", "8"}, {"WIDTH", "8"}, {"WINDOW", "4"}, {"SHIFT", "2"}}, {{4, 1}, {4, 1}});
+}
+
+TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel]") {
+  const auto isNone = [](const std::string& text) { return !kernelOf(traced(text)); };
+  const std::string near = "abs(kx - qx) <= 2";
+  CHECK_FALSE(isNone(maskText("16", "16", 1, near)));
+  CHECK(isNone(maskText("16, before=3", "16", 1, near)));
+  CHECK(isNone(maskText("16", "16, before=3", 1, near)));
+  CHECK(isNone(maskText("16", "16, before=m", 1, near)));
+  CHECK(isNone(maskText("16", "16", 1, "kx * qx % 3 == 0"))); // no box
+  CHECK(isNone(maskText("16", "16", 1, "kx <= 7")));            // no coordinates of queries
+  CHECK(isNone("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"));
+  CHECK(isNone("from attnc import grid\nrows = grid(4, 4)\nline = grid(16)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+               "  return abs(line.coords(kv_idx)[0] - rows.coords(q_idx)[0]) <= 2\n")); // of other numbers of axes
+}
+
+TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel]") {
+  for (const char* expression : {"(abs(kx - qx) <= 5) & ((kx + qx) % 3 != 0)", "(abs(kx - qx) <= 5) & (kv_idx != q_idx)"}) {
+    INFO(expression);
+    const ir::Module mod = traced(maskText("32", "32", 1, expression));
+    const std::optional<GridKernel> kernel = kernelOf(mod);
+    REQUIRE(kernel);
+    CHECK(passes::gridBox(kernel->module)->rest);
+    checkKernel(mod, *kernel, {{"w", 1}, {"m", 1}});
+    CHECK(kernel->axes[0].span == 11);
+  }
+  const ir::Module dilated = traced(maskText("32", "32", 1, "(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)"));
+  const std::optional<GridKernel> kernel = kernelOf(dilated);
+  REQUIRE(kernel);
+  CHECK(passes::gridBox(kernel->module)->axes[0].step);
+  checkKernel(dilated, *kernel, {{"w", 1}, {"m", 1}});
+}
