@@ -165,7 +165,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
     return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census, *onGrid});
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(all, prepare.family) +
-         tileChoiceText(*settled) + kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
+         tileText(*settled) + kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
          workText(census, *onGrid, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }

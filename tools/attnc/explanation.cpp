@@ -181,15 +181,14 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
-std::string tileChoiceText(const Preparation& preparation) {
-  if (preparation.backward) return fmt::format("tile choice {}, the only one\n", preparation.backward->tile);
-  std::string who;
+std::string tileText(const Preparation& preparation) {
+  if (preparation.backward) return fmt::format("tile from   the model: {}\n", preparation.backward->tile);
   switch (preparation.tileFrom) {
-  case TileFrom::Model: who = "the model's"; break;
-  case TileFrom::Tuned: who = "tuned: " + preparation.tunedBy; break;
-  case TileFrom::Asked: who = "asked for"; break;
+  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", preparation.tile);
+  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", preparation.tile, preparation.tunedBy);
+  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", preparation.tile);
   }
-  return fmt::format("tile choice {}, {}\n", preparation.tile, who);
+  return {};
 }
 
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources) {

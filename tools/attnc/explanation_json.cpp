@@ -100,7 +100,7 @@ std::string explanationJson(const Explanation& all) {
   const bool masksByElement = loop != KvLoop::Bounds && !boxIsMask(all.inKernel, loop);
   JsonReport json = modJson(all.mod);
   json["kernel"] = kernelJson(all.kernel);
-  json["tileChoice"] = tileJson(all.settled);
+  json["tile"] = tileJson(all.settled);
   if (!all.settled.whyKind.empty()) json["choice"] = all.settled.whyKind;
   json["workspaceBytes"] = all.settled.workspaceBytes;
   json["problem"] = {{"B", problem.batch}, {"H", problem.qHeads}, {"HKV", problem.kvHeads},

@@ -36,7 +36,7 @@ const TunedTile& winnerOf(const Tuned& tuned) {
   return tuned.tuning.tiles.front();
 }
 
-std::string tileText(const Tuned& tuned, const TunedTile& tile, size_t width) {
+std::string rowOfTile(const Tuned& tuned, const TunedTile& tile, size_t width) {
   std::string text = fmt::format("            {:{}}", tile.tile, width);
   const double model = tuned.tuning.tiles.front().ms;
   if (tile.ms > 0) text += fmt::format("  {:.4f} ms", tile.ms);
@@ -54,7 +54,7 @@ std::string textOf(const Tuned& tuned) {
   text += fmt::format(", {} tiles\n", tiles.size());
   size_t width = 0;
   for (const TunedTile& tile : tiles) width = std::max(width, tile.tile.size());
-  for (const TunedTile& tile : tiles) text += tileText(tuned, tile, width);
+  for (const TunedTile& tile : tiles) text += rowOfTile(tuned, tile, width);
   return text + fmt::format("{:12}{}\n", "stored", tuned.tuning.file.empty() ? "nowhere: no cache directory may be written" : tuned.tuning.file);
 }
 
