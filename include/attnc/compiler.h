@@ -7,6 +7,7 @@
 #include "attnc/mod.h"
 #include "attnc/operands.h"
 #include "attnc/prepared.h"
+#include "attnc/tuning.h"
 
 #include <memory>
 #include <optional>
@@ -28,6 +29,11 @@ struct CompilerOptions {
   /// A kernel that is in no pack and in no cache is an error (environment), which names it, and nothing is compiled; so
   /// it is where ATTNC_NO_COMPILE is 1. Kernels of any NVRTC build serve then.
   bool noCompile = false;
+  /// Choices of tune() are looked up by prepare() and settle(); unset: unless ATTNC_TUNED is 0.
+  std::optional<bool> tuned;
+  /// The device, by name ("NVIDIA H200"), whose choices are looked up; empty: that of the current context. settle() with an
+  /// arch looks at no device, and looks none up without a name.
+  std::string tunedDevice;
   /// Is told what the compiler and its cache do, and, once each, why a cache directory is not used and which variables
   /// of the environment make no sense. ATTNC_LOG gets the same lines. Called by the threads that call the Compiler,
   /// perhaps several at once; it must not throw, nor call the Compiler.
@@ -81,11 +87,27 @@ public:
   Expected<Preparation> settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
                                        const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
 
+  /// Measures which tile is the fastest for operands like these, and keeps the choice in the cache directory, for all
+  /// processes: prepare() then takes it for this device, mod, options, and problems of this class: the same heads a KV head
+  /// and head dims, lengths of the same power of two, of grids the same extents. It is advice, and never needed: a choice of
+  /// another version of attnc is not looked at. Compiles the tiles of the family that prepare() takes (tiles()), launches each
+  /// many times on `stream`, from which it takes seconds, and goes by events. The model's tile stays unless another one is faster by
+  /// more than 2 %, and gives the same results up to rounding. A tile that does not compile is passed over.
+  /// Operands and outputs are those of a launch, in device memory; what outputs hold is overwritten. Options have no tile.
+  /// Takes device memory: a workspace for each tile. Errors: those of prepare() and Prepared::launch() of the model's tile; a
+  /// problem that has nothing to compute; and what the driver refuses. Not to be called while `stream` is captured.
+  Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs, const PrepareOptions& options = {},
+                        Stream stream = nullptr) const;
+
   // The finer calls, for who wants to choose by himself.
 
   /// The text NVRTC would be given, of each stage. Needs no NVRTC, no disk, and no GPU if `options.arch` is given.
   /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
   Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
+
+  /// What KernelOptions::tile may be for the kernel that these options get, the tile that the catalogue takes without first.
+  /// Their tile is not read. Empty: a kernel without tiles. Needs no GPU if `options.arch` is given. Errors: those of source().
+  Expected<std::vector<std::string>> tiles(const Mod& mod, KernelOptions options) const;
 
   /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is
   /// given. Equal requests of several threads and processes compile once; the others wait. No failure of the cache

@@ -35,6 +35,16 @@ struct PrepareOptions {
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
   /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed).
   bool buildBlockMask = true;
+  /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() stored for this device and
+  /// such a problem, else the model's.
+  std::string tile;
+};
+
+/// Who chose a tile.
+enum class TileFrom {
+  Model, ///< the catalogue
+  Tuned, ///< Compiler::tune(), of which the choice is kept
+  Asked, ///< PrepareOptions::tile
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits.
@@ -51,6 +61,7 @@ struct BackwardPreparation {
   KernelOptions options;            ///< of the backward kernels, complete: family and arch as chosen
   std::string passedOver;           ///< as Preparation::passedOver
   KvLoop kvLoop = KvLoop::AllTiles; ///< which tiles meet, seen from q rows and from kv columns
+  std::string tile;                 ///< as Preparation::tile; always the model's
 };
 
 /// What is settled for given operands.
@@ -66,6 +77,9 @@ struct Preparation {
   std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
   ProblemShape problem;
   size_t workspaceBytes = 0; ///< Prepared::workspaceBytes()
+  std::string tile;          ///< that the kernel computes, as KernelOptions::tile has it; its options have it unless it is the model's
+  TileFrom tileFrom = TileFrom::Model;
+  std::string tunedBy; ///< of TileFrom::Tuned: the file of the choice, and its date
   std::optional<BackwardPreparation> backward; ///< set if prepared for training
 
   /// All kernels that preparing compiles: the forward or decode kernel, then those of the block mask and of the backward

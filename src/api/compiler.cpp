@@ -120,9 +120,10 @@ KernelOptions blockMaskOptions(const KernelOptions& options) {
 }
 
 Compiler::Impl::Impl(const CompilerOptions& options)
-    : env(jit::Env::read()),
-      packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, cache::Log(env.log, options.log))),
-      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs) {}
+    : env(jit::Env::read()), log(env.log, options.log),
+      packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, log)),
+      cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs),
+      looksUpTuned(options.tuned.value_or(env.tuned != "0")), tunedDevice(options.tunedDevice), tuned(cache, log) {}
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
@@ -239,6 +240,15 @@ Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const Kerne
     sources.push_back(plan::assemble(**kernelMod, stage, chosen->plan.options));
   }
   return sources;
+}
+
+Expected<std::vector<std::string>> Compiler::tiles(const Mod& mod, KernelOptions options) const {
+  options.tile.clear();
+  Expected<KernelOptions> complete = withArch(std::move(options));
+  if (!complete) return complete.error();
+  auto chosen = planned(impl->derived(mod, *complete), *complete);
+  if (!chosen) return chosen.error();
+  return plan::candidatesOf(*chosen->kernelMod, chosen->plan);
 }
 
 Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& options) const {

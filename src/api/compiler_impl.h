@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/kernel_impl.h"
+#include "api/tuned.h"
 #include "attnc/compiler.h"
 #include "jit/current_device.h"
 #include "jit/env.h"
@@ -37,6 +38,7 @@ struct Settled {
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace;
   int64_t qRows, kvRows; ///< of the tensors of q, and of k and v: of a ragged batch more than the problem's lengths
+  std::string shapeClass; ///< shapeClassOf() the operands
 };
 
 /// What a backward pass reads and writes.
@@ -74,12 +76,27 @@ struct Compiler::Impl {
   /// build(), then load into the current context.
   Expected<std::shared_ptr<const LoadedPlan>> load(const Mod& mod, const KernelOptions& options);
 
+  /// Whose choices of tiles settle() looks up.
+  enum class Lookup {
+    None,
+    Named,  ///< those of CompilerOptions::tunedDevice
+    Device, ///< or of the current context's device
+  };
+
   /// `training`: null for the forward pass alone.
   Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                           const PrepareOptions& options, const Training* training = nullptr);
+                           const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
   /// The second half of prepare() and of prepareTraining(), of a compiler that this belongs to.
-  static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Expected<Settled> settled);
+  static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled);
+
+  /// Both halves. Where the kernel of a measured choice is not to be had, that of the model's.
+  static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                    const PrepareOptions& options, const Training* training = nullptr);
+
+  /// Compiler::tune(), of a compiler that this belongs to.
+  static Expected<Tuning> tune(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
+                               const PrepareOptions& options, Stream stream);
 
   /// Compiler::pack().
   Expected<std::string> pack(const std::vector<PackItem>& items);
@@ -87,9 +104,15 @@ struct Compiler::Impl {
   jit::Packs& openPacks() { return *packs; }
 
 private:
+  std::string deviceOf(Lookup lookup, const std::string& arch) const;
+
   jit::Env env;
+  cache::Log log;
   std::shared_ptr<jit::Packs> packs;
   jit::KernelCache cache;
+  bool looksUpTuned;
+  std::string tunedDevice;
+  TunedChoices tuned;
   std::mutex mutex;
   std::map<std::string, Mod> derivedMods;                                                     // by mod, pins and kind
   std::map<std::string, std::shared_ptr<const BuiltPlan>> built;                              // by mod and options

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace attnc {
@@ -16,6 +17,12 @@ std::string_view kindName(KernelKind kind) {
   case KernelKind::Decode: return "decode";
   }
   return "?";
+}
+
+/// A tile as a word: those of grids have several.
+std::string labelOf(std::string tile) {
+  std::replace(tile.begin(), tile.end(), ' ', '+');
+  return tile;
 }
 
 /// What a kernel does beside what all of its kind do.
@@ -37,6 +44,7 @@ std::vector<std::string> featuresOf(const KernelOptions& options) {
   add(options.ragged, "ragged");
   add(options.tf32, "tf32");
   add(options.deterministic, "deterministic");
+  add(!options.tile.empty(), "tile-" + labelOf(options.tile));
   for (const std::string& name : options.gradients) all.push_back("d_" + name);
   for (const auto& [name, value] : options.pins) all.push_back(fmt::format("{}:{}", name, value));
   return all;

@@ -1,5 +1,6 @@
 // Kernels compiled ahead of time, into one file.
 #include "api/compiler_impl.h"
+#include "api/on_all_cores.h"
 #include "api/pack_maker.h"
 #include "attnc/compiler.h"
 #include "attnc/version.h"
@@ -8,11 +9,6 @@
 #include "plan/embedded.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
-#include <atomic>
-#include <future>
-#include <thread>
 
 namespace attnc {
 namespace {
@@ -25,19 +21,6 @@ std::string makerOfPacks() {
     hasher.field(std::string_view(plan::kEmbeddedFiles[i].text));
   }
   return fmt::format("attnc {} (templates {})", ATTNC_VERSION, hasher.finish().hex().substr(0, 12));
-}
-
-/// Calls `body(i)` for i in [0, count) on all cores, in no order. After a call that gives false no more are begun.
-template <class Body> void onAllCores(size_t count, const Body& body) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i; (i = next++) < count;)
-      if (!body(i)) next = count;
-  };
-  std::vector<std::future<void>> others;
-  const size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
-  for (size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
-  work();
 }
 
 } // namespace

@@ -13,6 +13,9 @@
 #include <fmt/format.h>
 #include <llvm/Support/MathExtras.h>
 
+#include <functional>
+#include <utility>
+
 namespace attnc {
 passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options) {
   const bool lengthsDiffer = operands.kvLengths || (operands.ragged && operands.ragged->cuSeqlensKv);
@@ -40,7 +43,8 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
                        .appends = operands.newK || operands.newV,
                        .ragged = sequences.ragged,
                        .tf32 = options.tf32,
-                       .pins = options.pins};
+                       .pins = options.pins,
+                       .tile = options.tile};
   if (const BlockMaskView* mask = operands.blockMask) {
     kernel.blockSparse = true;
     kernel.maskQBlock = mask->shape.qBlock;
@@ -133,8 +137,36 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
 
 namespace {
 
+/// A measured choice for a plan.
+using TileLookup =
+    std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Plan&, const std::string& shapeClass)>;
+
+/// Who chose the tile of a plan.
+struct TileChoice {
+  TileFrom from = TileFrom::Model;
+  std::string tunedBy;
+};
+
+/// Makes the plan that of the tile that is asked for, or else of the one that was measured to be the fastest.
+Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& asked, const plan::LaunchOperands& layout,
+                                const std::string& shapeClass, const TileLookup& lookup, plan::Plan& plan) {
+  const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, plan, shapeClass) : std::nullopt;
+  if (asked.empty() && !found) return TileChoice{};
+  const TileChoice choice = found ? TileChoice{TileFrom::Tuned, found->tunedBy} : TileChoice{TileFrom::Asked, {}};
+  if (found && found->tile == plan.tile) return choice;
+  KernelOptions options = plan.options;
+  options.tile = found ? found->tile : asked;
+  Expected<plan::Plan> other = plan::choosePlan(mod, options, &layout);
+  if (!other) return other.error();
+  other->unserved = std::move(plan.unserved);
+  other->misfit = std::move(plan.misfit);
+  plan = *std::move(other);
+  return choice;
+}
+
 Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
-                            bool buildBlockMask, bool mayDecode, BlockMask::Lists lists) {
+                            bool buildBlockMask, bool mayDecode, BlockMask::Lists lists, const TileLookup& lookup) {
+  const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that all else settles
   Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
   if (!layout) return layout.error();
   if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
@@ -163,11 +195,17 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (!plan) return plan.error();
     if (passedOver.empty()) passedOver = passedOverBy(*plan); // what makes it build a mask comes first
   }
+  std::string shapeClass = shapeClassOf(*layout);
+  const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
+  if (!tile) return tile.error();
   Preparation preparation{.options = plan->options,
                           .passedOver = std::move(passedOver),
                           .whyKind = std::move(whyKind),
                           .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
-                          .problem = layout->problem};
+                          .problem = layout->problem,
+                          .tile = plan->tile,
+                          .tileFrom = tile->from,
+                          .tunedBy = tile->tunedBy};
   if (buildsMask) {
     const BlockMaskShape shape =
         plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
@@ -176,8 +214,8 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
-  return Settled{std::move(preparation), std::move(workspace), std::nullopt, operands.q.shape[2],
-                 operands.k.shape[2]};
+  return Settled{std::move(preparation), std::move(workspace), std::nullopt, operands.q.shape[2], operands.k.shape[2],
+                 std::move(shapeClass)};
 }
 
 /// Of the kernel that builds the block mask. Precondition: there is one.
@@ -207,7 +245,8 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
     return status;
   settled.preparation.backward = {.options = plan->options,
                                   .passedOver = passedOverBy(*plan),
-                                  .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts)};
+                                  .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
+                                  .tile = plan->tile};
   settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
   if (const size_t bytes = settled.backwardWorkspace->bytes())
     settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
@@ -324,8 +363,16 @@ Status Prepared::launchBackward(const BackwardOperands& operands, const Backward
   return impl->backwardKernel->launch(all, outputs, memory, stream);
 }
 
+/// Of a device, or empty: nothing is to be looked up.
+std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) const {
+  if (lookup == Lookup::None || !looksUpTuned) return {};
+  if (lookup == Lookup::Named || !tunedDevice.empty()) return tunedDevice;
+  const Expected<jit::DeviceInfo> device = jit::currentDevice();
+  return device && device->arch == arch ? device->name : std::string();
+}
+
 Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
-                                         const PrepareOptions& options, const Training* training) {
+                                         const PrepareOptions& options, Lookup lookup, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
   if (training) kernel->byGrid = false; // backward kernels walk lists, which both passes go by
@@ -341,9 +388,17 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
   const bool mayDecode =
       !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
+  const std::string device = options.tile.empty() ? deviceOf(lookup, kernel->arch) : std::string();
+  const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Plan& plan,
+                                  const std::string& shapeClass) -> std::optional<FoundChoice> {
+    if (device.empty()) return std::nullopt;
+    const auto candidates = [&] { return plan::candidatesOf(kernelMod, plan); };
+    return tuned.find(tunedKey(device, mod, plan.options, shapeClass), candidates);
+  };
   Expected<Settled> settled =
-      settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists);
+      settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
   if (!settled || !training) return settled;
+  kernel->tile.clear(); // of the forward pass
   if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
   kernel->kind = KernelKind::Backward;
   kernel->rowMax = false;
@@ -356,32 +411,47 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   return settled;
 }
 
-Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Expected<Settled> settled) {
-  if (!settled) return settled.error();
-  const KernelOptions& chosen = settled->preparation.options;
+Expected<Prepared> Compiler::Impl::prepared(const Compiler& compiler, const Mod& mod, Settled settled) {
+  const KernelOptions& chosen = settled.preparation.options;
   Expected<ForwardKernel> kernel = compiler.loadForward(mod, chosen);
   if (!kernel) return kernel.error();
   std::optional<BlockMaskKernel> builder;
-  if (settled->preparation.blockMask) {
-    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, builderOptions(settled->preparation));
+  if (settled.preparation.blockMask) {
+    Expected<BlockMaskKernel> loaded = compiler.loadBlockMask(mod, builderOptions(settled.preparation));
     if (!loaded) return loaded.error();
     builder = *std::move(loaded);
   }
   std::optional<BackwardKernel> backward;
-  if (settled->preparation.backward) {
-    Expected<BackwardKernel> loaded = compiler.loadBackward(mod, settled->preparation.backward->options);
+  if (settled.preparation.backward) {
+    Expected<BackwardKernel> loaded = compiler.loadBackward(mod, settled.preparation.backward->options);
     if (!loaded) return loaded.error();
     backward = *std::move(loaded);
   }
   return Prepared(std::make_shared<const Prepared::Impl>(
-      Prepared::Impl{std::move(settled->preparation), *std::move(kernel), std::move(builder), std::move(backward),
-                     std::move(settled->workspace), std::move(settled->backwardWorkspace), settled->qRows,
-                     settled->kvRows}));
+      Prepared::Impl{std::move(settled.preparation), *std::move(kernel), std::move(builder), std::move(backward),
+                     std::move(settled.workspace), std::move(settled.backwardWorkspace), settled.qRows,
+                     settled.kvRows}));
+}
+
+Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& mod, const Operands& operands,
+                                           const Outputs& outputs, const PrepareOptions& options, const Training* training) {
+  Impl& impl = *compiler.impl;
+  Expected<Settled> settled = impl.settle(mod, operands, outputs, options, Lookup::Device, training);
+  if (!settled) return settled.error();
+  const bool isTuned = settled->preparation.tileFrom == TileFrom::Tuned;
+  const std::string tunedBy = settled->preparation.tunedBy;
+  Expected<Prepared> result = prepared(compiler, mod, *std::move(settled));
+  if (result || !isTuned) return result;
+  impl.log.line(fmt::format("tuned choice {} ignored: {}", tunedBy, result.error().message));
+  settled = impl.settle(mod, operands, outputs, options, Lookup::None, training);
+  if (!settled) return settled.error();
+  return prepared(compiler, mod, *std::move(settled));
 }
 
 Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                        const PrepareOptions& options) const {
-  Expected<Settled> settled = impl->settle(mod, operands, outputs, options);
+  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup);
   if (!settled) return settled.error();
   return std::move(settled->preparation);
 }
@@ -389,20 +459,21 @@ Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands,
 Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
                                                const BackwardOutputs& gradients, const PrepareOptions& options) const {
   const Training training{operands, gradients};
-  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, &training);
+  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup, &training);
   if (!settled) return settled.error();
   return std::move(settled->preparation);
 }
 
 Expected<Prepared> Compiler::prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                      const PrepareOptions& options) const {
-  return Impl::prepared(*this, mod, impl->settle(mod, operands, outputs, options));
+  return Impl::prepare(*this, mod, operands, outputs, options);
 }
 
 Expected<Prepared> Compiler::prepareTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
                                              const BackwardOutputs& gradients, const PrepareOptions& options) const {
   const Training training{operands, gradients};
-  return Impl::prepared(*this, mod, impl->settle(mod, operands, outputs, options, &training));
+  return Impl::prepare(*this, mod, operands, outputs, options, &training);
 }
 
 } // namespace attnc

@@ -35,6 +35,9 @@ std::string describe(const Preparation& preparation) {
   const auto& backward = preparation.backward;
   std::string text =
       passText(preparation.options.kind == KernelKind::Decode ? "decode" : "forward", preparation.options, preparation.passedOver, preparation.kvLoop, preparation.blockMask);
+  if (!preparation.tile.empty())
+    text += fmt::format("  tile: {}{}\n", preparation.tile,
+                        preparation.tileFrom == TileFrom::Tuned ? " (tuned: " + preparation.tunedBy + ")" : "");
   if (!preparation.whyKind.empty()) text += fmt::format("  decode or not: {}\n", preparation.whyKind);
   if (backward)
     text += passText("backward", backward->options, backward->passedOver, backward->kvLoop, preparation.blockMask);

@@ -203,6 +203,16 @@ Expected<CachedBytes> Cache::getOrCompile(const Digest& content, const std::stri
   return impl->flyOrWait(request, key, identity ? &*identity : nullptr);
 }
 
+std::optional<TunedFile> Cache::findTuned(const Digest& key) const {
+  for (const auto& layer : impl->layers)
+    if (auto found = layer->findTuned(key)) return found;
+  return std::nullopt;
+}
+
+std::string Cache::publishTuned(const Digest& key, const std::string& text) const {
+  return impl->user ? impl->user->publishTuned(key, text) : std::string();
+}
+
 Counters Cache::counters() const {
   Counters sum;
   sum.memoryHits = impl->memoryHits;

@@ -89,6 +89,11 @@ public:
   /// for the same content get the same error; the next call tries again.
   Expected<CachedBytes> getOrCompile(const Digest& content, const std::string& name, const Compile& compile);
 
+  /// The choice of this key as the first layer that has one has it; not from memory. nullopt: none is there.
+  std::optional<TunedFile> findTuned(const Digest& key) const;
+  /// Directory::publishTuned() of the user's directory. Empty: nothing may be written, or the log says why.
+  std::string publishTuned(const Digest& key, const std::string& text) const;
+
   Counters counters() const;
 
 private:

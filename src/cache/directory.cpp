@@ -167,6 +167,31 @@ void Directory::rememberCompiler(const std::string& stamp, const std::string& id
   if (error < 0) tell("identity of the compiler not stored", error);
 }
 
+std::optional<TunedFile> Directory::findTuned(const Digest& key) {
+  Fd version = openVersion(IfMissing::Fail);
+  if (!version) return std::nullopt;
+  Fd tuned = openBelow(*ops, version, kTuned, trust, IfMissing::Fail);
+  if (!tuned) return std::nullopt;
+  ReadFile file;
+  const std::string name = key.hex() + kTunedSuffix;
+  const int error = readFile(*ops, tuned, name, trust, kMaxTunedBytes, file);
+  if (error < 0) {
+    if (error != -ENOENT) tell("tuned choice " + name + " refused", error);
+    return std::nullopt;
+  }
+  touchIfOld(file);
+  return TunedFile{std::move(file.bytes), fmt::format("{}/{}/{}/{}", root, kVersion, kTuned, name)};
+}
+
+std::string Directory::publishTuned(const Digest& key, const std::string& text) {
+  if (!writable()) return {};
+  const std::string name = key.hex() + kTunedSuffix;
+  const int error = text.size() > kMaxTunedBytes ? -EFBIG : publishIn(kTuned, name, text);
+  if (error == 0) return fmt::format("{}/{}/{}/{}", root, kVersion, kTuned, name);
+  tell("tuned choice " + name + " not stored", error);
+  return {};
+}
+
 std::vector<std::string> Directory::compilerIdentities() {
   std::vector<std::string> names, identities;
   Fd version = openVersion(IfMissing::Fail);

@@ -4,6 +4,7 @@
 //   ROOT/locks/00 ... ff               flock()ed while a value with this first byte of the key is compiled; never removed
 //   ROOT/v1/ab/cdef....attnc           an entry (entry.h); the name is the key in hexadecimal
 //   ROOT/v1/compilers/HASH             identity of the compiler whose stamp has this hash
+//   ROOT/v1/tuned/HASH.json            a measured choice of tiles (tuned.h); the name is the digest of its key
 //   ROOT/v1/prune.lock, prune.stamp, published    see prune.h
 //
 // In: keys. Out: verified values, or a miss. Every failure is a miss or a failed publish; the counters and the log tell
@@ -16,6 +17,7 @@
 #include "cache/entry.h"
 #include "cache/log.h"
 #include "cache/safe_files.h"
+#include "cache/tuned.h"
 
 #include <atomic>
 #include <memory>
@@ -68,6 +70,12 @@ public:
   /// All remembered identities, each once.
   std::vector<std::string> compilerIdentities();
 
+  /// The file of a choice; nullopt: a miss. Marks it as used, at most once an hour.
+  std::optional<TunedFile> findTuned(const Digest& key);
+  /// Makes it visible, whole, to all processes; of several writers the last one's stays. The path; empty: it was not stored, and
+  /// the log says why.
+  std::string publishTuned(const Digest& key, const std::string& text);
+
   const std::string& path() const { return root; }
   bool writable() const { return access == Access::ReadWrite; }
 
@@ -104,5 +112,10 @@ constexpr char kEntrySuffix[] = ".attnc";
 
 /// Subdirectory of the identities of compilers.
 constexpr char kCompilers[] = "compilers";
+
+/// Subdirectory of measured choices, and what ends their names.
+constexpr char kTuned[] = "tuned";
+constexpr char kTunedSuffix[] = ".json";
+constexpr size_t kMaxTunedBytes = 64 * 1024;
 
 } // namespace attnc::cache

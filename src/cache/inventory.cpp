@@ -60,6 +60,37 @@ Expected<std::vector<ListedEntry>> Inventory::list() {
   return all;
 }
 
+Expected<std::vector<ListedChoice>> Inventory::tuned() {
+  auto version = open();
+  if (!version) return std::move(version).error();
+  std::vector<ListedChoice> all;
+  if (!*version) return all;
+  FileOps& ops = *directory.ops;
+  Fd folder = openBelow(ops, *version, kTuned, directory.trust, IfMissing::Fail);
+  for (const FoundFile& found : scanTuned(ops, *version, directory.trust)) {
+    ReadFile file;
+    const int error = readFile(ops, folder, found.name, directory.trust, kMaxTunedBytes, file);
+    if (error == -ENOENT) continue;
+    ListedChoice listed{placeOf(found), uint64_t(found.status.st_size), found.status.st_mtim.tv_sec, {}};
+    if (error == 0) listed.choice = decodeTuned(file.bytes);
+    all.push_back(std::move(listed));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.lastUsed, a.file) < std::tie(b.lastUsed, b.file);
+  });
+  return all;
+}
+
+/// Empty: it is sound, or has vanished.
+std::string Inventory::whyTunedDamaged(const Fd& folder, const FoundFile& found) {
+  ReadFile file;
+  const int error = readFile(*directory.ops, folder, found.name, directory.trust, kMaxTunedBytes, file);
+  if (error < 0) return error == -ENOENT ? "" : directory.reasonOf(error);
+  const auto choice = decodeTuned(file.bytes);
+  if (!choice) return "it is no choice of a tile";
+  return digestOf(choice->key).hex() + kTunedSuffix == found.name ? "" : "it is the choice of another name";
+}
+
 /// Empty: it is sound, or has vanished.
 std::string Inventory::whyIdentityDamaged(const Fd& folder, const FoundFile& found) {
   struct stat now;
@@ -76,6 +107,10 @@ void Inventory::verify(const Fd& version, const FoundFile& found, Verification& 
   if (!folder) return damaged(directory.reasonOf(folder.get()));
   if (found.subdirectory == kCompilers) {
     if (std::string why = whyIdentityDamaged(folder, found); !why.empty()) damaged(std::move(why));
+    return;
+  }
+  if (found.subdirectory == kTuned) {
+    if (std::string why = whyTunedDamaged(folder, found); !why.empty()) damaged(std::move(why));
     return;
   }
   ReadFile file;
@@ -99,6 +134,7 @@ Expected<Verification> Inventory::verify() {
   FileOps& ops = *directory.ops;
   std::vector<FoundFile> files = scan(ops, *version, directory.trust).entries;
   for (FoundFile& found : scanCompilers(ops, *version, directory.trust)) files.push_back(std::move(found));
+  for (FoundFile& found : scanTuned(ops, *version, directory.trust)) files.push_back(std::move(found));
   for (const FoundFile& found : files) verify(*version, found, result);
   return result;
 }

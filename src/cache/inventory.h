@@ -24,13 +24,20 @@ struct ListedEntry {
   std::optional<Entry> head;
 };
 
+struct ListedChoice {
+  std::string file; ///< "v1/tuned/cdef.json"
+  uint64_t bytes = 0;
+  int64_t lastUsed = 0;              ///< as of ListedEntry
+  std::optional<TunedChoice> choice; ///< nullopt: the file is damaged
+};
+
 struct DamagedFile {
   std::string file; ///< as in ListedEntry
   std::string why;
 };
 
 struct Verification {
-  int64_t files = 0;   ///< looked at: entries and identities of compilers
+  int64_t files = 0;   ///< looked at: entries, identities of compilers and measured choices
   int64_t foreign = 0; ///< of these, entries of another format: another version of attnc wrote them
   std::vector<DamagedFile> damaged;
 };
@@ -43,6 +50,9 @@ public:
   /// opened, or is refused.
   Expected<std::vector<ListedEntry>> list();
 
+  /// Measured choices of tiles, likewise. Errors as of list().
+  Expected<std::vector<ListedChoice>> tuned();
+
   /// Reads all files whole. Errors as of list().
   Expected<Verification> verify();
 
@@ -54,6 +64,7 @@ private:
   std::optional<ListedEntry> headOf(const Fd& version, const FoundFile& found);
   void verify(const Fd& version, const FoundFile& found, Verification& result);
   std::string whyIdentityDamaged(const Fd& folder, const FoundFile& found);
+  std::string whyTunedDamaged(const Fd& folder, const FoundFile& found);
 
   Directory& directory;
 };

@@ -124,6 +124,17 @@ void Pruner::forgetCompilers(const Fd& version, const PruneLimits& limits, Prune
     if (limits.dryRun || ops.remove(fd.get(), files[i].name.c_str()) == 0) ++report.compilers;
 }
 
+// They are small, and measuring again takes a person: no limit of size touches them.
+void Pruner::forgetTuned(const Fd& version, const PruneLimits& limits, PruneReport& report) {
+  if (!limits.forgetsTuned && !limits.unusedFor) return;
+  FileOps& ops = *directory.ops;
+  Fd fd = openBelow(ops, version, kTuned, directory.trust, IfMissing::Fail);
+  for (const FoundFile& found : scanTuned(ops, version, directory.trust)) {
+    if (!limits.forgetsTuned && ops.now() - found.status.st_mtim.tv_sec <= *limits.unusedFor) continue;
+    if (limits.dryRun || ops.remove(fd.get(), found.name.c_str()) == 0) ++report.tuned;
+  }
+}
+
 PruneReport Pruner::prune(const PruneLimits& limits) {
   PruneReport report;
   if (!directory.writable()) return report;
@@ -145,6 +156,7 @@ PruneReport Pruner::prune(const PruneLimits& limits) {
   removeTemporaries(version, found.temporaries, limits, report);
   removeEntries(version, std::move(found.entries), limits, report);
   forgetCompilers(version, limits, report);
+  forgetTuned(version, limits, report);
   if (limits.dryRun) return report;
   Fd sum(ops, ops.open(version.get(), kPublished, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0));
   const std::string record = recordOf(uint64_t(report.bytes));

@@ -23,6 +23,7 @@ struct PruneLimits {
   uint64_t downTo;                     ///< ... until this is left
   std::optional<int64_t> unusedFor;    ///< entries not used for more seconds go whatever the size; uses are noted hourly
   bool forgetsCompilers = false;       ///< all identities of compilers go, too
+  bool forgetsTuned = false;           ///< all measured choices of tiles go, too; else those that `unusedFor` says
   bool waits = false;                  ///< for another process that prunes
   bool dryRun = false;                 ///< nothing is written or removed
 };
@@ -34,6 +35,7 @@ struct PruneReport {
   int64_t removed = 0;     ///< entries removed
   int64_t temporaries = 0; ///< temporary files removed
   int64_t compilers = 0;   ///< identities of compilers removed
+  int64_t tuned = 0;       ///< measured choices removed
   std::vector<FoundFile> removedFiles; ///< the entries removed
 };
 
@@ -54,6 +56,7 @@ private:
   void removeTemporaries(const Fd& version, const std::vector<FoundFile>& files, const PruneLimits& limits,
                          PruneReport& report);
   void removeEntries(const Fd& version, std::vector<FoundFile> files, const PruneLimits& limits, PruneReport& report);
+  void forgetTuned(const Fd& version, const PruneLimits& limits, PruneReport& report);
   void forgetCompilers(const Fd& version, const PruneLimits& limits, PruneReport& report);
   bool dueByClock(const Fd& version);
   bool dueBySize(const Fd& version, uint64_t publishedBytes);

@@ -10,7 +10,7 @@ namespace attnc::cache {
 namespace {
 
 bool isSubdirectory(const std::string& name) {
-  if (name == kCompilers) return true;
+  if (name == kCompilers || name == kTuned) return true;
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
@@ -39,6 +39,17 @@ void look(FileOps& ops, const Fd& fd, const std::string& subdirectory, Scan& res
   }
 }
 
+/// All but those that are being written.
+std::vector<FoundFile> filesIn(const char* subdirectory, FileOps& ops, const Fd& version, Trust trust) {
+  Fd fd = openBelow(ops, version, subdirectory, trust, IfMissing::Fail);
+  std::vector<std::string> names;
+  std::vector<FoundFile> files;
+  if (!fd || ops.list(fd.get(), names) < 0) return files;
+  for (std::string& name : names)
+    if (!isTemporary(name)) addFile(ops, fd, subdirectory, std::move(name), files);
+  return files;
+}
+
 } // namespace
 
 Scan scan(FileOps& ops, const Fd& version, Trust trust) {
@@ -54,13 +65,11 @@ Scan scan(FileOps& ops, const Fd& version, Trust trust) {
 }
 
 std::vector<FoundFile> scanCompilers(FileOps& ops, const Fd& version, Trust trust) {
-  Fd fd = openBelow(ops, version, kCompilers, trust, IfMissing::Fail);
-  std::vector<std::string> names;
-  std::vector<FoundFile> files;
-  if (!fd || ops.list(fd.get(), names) < 0) return files;
-  for (std::string& name : names)
-    if (!isTemporary(name)) addFile(ops, fd, kCompilers, std::move(name), files);
-  return files;
+  return filesIn(kCompilers, ops, version, trust);
+}
+
+std::vector<FoundFile> scanTuned(FileOps& ops, const Fd& version, Trust trust) {
+  return filesIn(kTuned, ops, version, trust);
 }
 
 } // namespace attnc::cache

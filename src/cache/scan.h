@@ -26,4 +26,7 @@ Scan scan(FileOps& ops, const Fd& version, Trust trust);
 /// Identities of compilers.
 std::vector<FoundFile> scanCompilers(FileOps& ops, const Fd& version, Trust trust);
 
+/// Measured choices of tiles.
+std::vector<FoundFile> scanTuned(FileOps& ops, const Fd& version, Trust trust);
+
 } // namespace attnc::cache

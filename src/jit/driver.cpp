@@ -15,6 +15,7 @@ Expected<Driver> openDriver() {
 #define X(function) symbols->find(driver.function, ATTNC_DRIVER_NAME(function));
   ATTNC_DRIVER_FUNCTIONS(X)
 #undef X
+  symbols->find(driver.eventElapsedTime, "cuEventElapsedTime");
   symbols->findOptional(driver.funcLoad, "cuFuncLoad");
   if (Status found = symbols->foundAll(); !found) return std::move(found).error();
   if (Status ready = driver.check(driver.cuInit(0), "cuInit"); !ready) return std::move(ready).error();

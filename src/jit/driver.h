@@ -61,12 +61,21 @@ private:
   X(cuFuncSetAttribute)                                                                                                \
   X(cuLaunchKernelEx)                                                                                                  \
   X(cuMemsetD8Async)                                                                                                   \
+  X(cuMemAlloc)                                                                                                        \
+  X(cuMemFree)                                                                                                         \
+  X(cuMemcpyDtoH)                                                                                                      \
+  X(cuStreamSynchronize)                                                                                               \
+  X(cuEventCreate)                                                                                                     \
+  X(cuEventDestroy)                                                                                                    \
+  X(cuEventRecord)                                                                                                     \
+  X(cuEventSynchronize)                                                                                                \
   X(cuTensorMapEncodeTiled)
 
 /// Immutable once opened.
 struct Driver {
   ATTNC_DRIVER_FUNCTIONS(ATTNC_DRIVER_MEMBER)
   decltype(&::cuFuncLoad) funcLoad = nullptr; ///< null before 12.4
+  CUresult(CUDAAPI* eventElapsedTime)(float*, CUevent, CUevent) = nullptr; ///< by the name that older drivers have, too
 
   /// The process's driver, opened and initialised by the first call; later calls give the same answer. Thread-safe.
   /// Blame::Environment: no libcuda, or no GPU.

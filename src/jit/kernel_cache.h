@@ -31,6 +31,10 @@ public:
   /// copy of the result even from memory.
   Expected<CachedKernel> getOrCompile(const CompileJob& job);
 
+  /// As of cache::Cache.
+  std::optional<cache::TunedFile> findTuned(const cache::Digest& key) const { return cache.findTuned(key); }
+  std::string publishTuned(const cache::Digest& key, const std::string& text) const { return cache.publishTuned(key, text); }
+
   /// getOrCompile(), as a pack keeps it.
   Expected<cache::PackedValue> packed(const CompileJob& job);
 

@@ -16,9 +16,32 @@ namespace {
 const FamilyRow* const kFamilies[] = {&kForwardGridSm90, &kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
                                       &kBackwardSm80, &kBackwardNaive, &kDecodeSm90,   &kDecodeSm80,   &kBlockMask};
 
-/// The plan of a family that serves the request.
-Plan planOf(const FamilyRow& row, const Request& request) {
+/// Of a plan as a family makes it: that of the kernel that its other stages prepare or finish.
+std::string tileOf(const Plan& plan) {
+  for (auto stage = plan.stages.rbegin(); stage != plan.stages.rend(); ++stage)
+    if (const codegen::Config& config = stage->config; config.blockN)
+      return tileText({config.blockM, config.blockN, config.warps});
+  return {};
+}
+
+std::vector<std::string> candidatesOf(const FamilyRow& row, const Request& request) {
+  if (row.candidates) return row.candidates(request);
+  std::string own = tileOf(row.plan(request));
+  return own.empty() ? std::vector<std::string>() : std::vector{std::move(own)};
+}
+
+/// The plan of a family that serves the request. Errors (environment): it has no tile of that spelling.
+Expected<Plan> planOf(const FamilyRow& row, const Request& request) {
+  const std::string& asked = request.options.tile;
+  if (!asked.empty()) {
+    const std::vector<std::string> candidates = candidatesOf(row, request);
+    if (std::find(candidates.begin(), candidates.end(), asked) == candidates.end())
+      return Error::environment(
+          fmt::format("the {} family has no tile `{}` for this request", familyName(row.family), asked),
+          candidates.empty() ? "its kernels have no tiles" : fmt::format("it has {}", fmt::join(candidates, ", ")));
+  }
   Plan plan = row.plan(request);
+  if (plan.tile.empty()) plan.tile = tileOf(plan);
   plan.options = request.options;
   plan.options.family = row.family;
   addAppending(plan, request);
@@ -57,6 +80,8 @@ const FamilyRow* findFamily(KernelKind kind, Family family) {
 }
 
 const FamilyRow& familyOf(const Plan& plan) { return *findFamily(plan.options.kind, plan.options.family); }
+
+std::string tileText(const Tile& tile) { return fmt::format("{}x{}x{}", tile.blockM, tile.blockN, tile.warps); }
 
 std::string servesAll(const Request&) { return {}; }
 
@@ -153,9 +178,10 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
       if (misfit.empty()) misfit = fits.error().message;
       continue;
     }
-    Plan plan = planOf(*row, request);
-    plan.unserved = std::move(unserved);
-    plan.misfit = std::move(misfit);
+    Expected<Plan> plan = planOf(*row, request);
+    if (!plan) return plan;
+    plan->unserved = std::move(unserved);
+    plan->misfit = std::move(misfit);
     return plan;
   }
   if (options.family != Family::Auto)
@@ -166,6 +192,12 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     return Error::environment(
         fmt::format("no {} kernel serves this request: {}", kindName(options.kind), unserved.empty() ? misfit : unserved));
   return Error::internal("no family serves this request");
+}
+
+Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan& plan) {
+  Expected<Arch> arch = parseArch(plan.options.arch);
+  if (!arch) return arch.error();
+  return candidatesOf(familyOf(plan), Request{mod, plan.options, *arch});
 }
 
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {

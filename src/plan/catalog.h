@@ -17,6 +17,10 @@ Status checkOptions(const KernelOptions& options);
 /// serve the options.
 Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, const LaunchOperands* layout = nullptr);
 
+/// What KernelOptions::tile may be where this plan is chosen, the model's own first. Precondition: the options and the mod are those
+/// that it was chosen for, but for their tile.
+Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan& plan);
+
 /// Whether launches gain from a block mask: the mod masks something, and the plan's family cannot bound its loops by
 /// itself.
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan);

@@ -9,6 +9,7 @@
 #include <llvm/ADT/ArrayRef.h>
 
 #include <string>
+#include <vector>
 
 namespace attnc::plan {
 
@@ -33,6 +34,9 @@ struct FamilyRow {
   std::string (*unserved)(const Request& request) = nullptr;
   /// Options, unserved and misfit are left to the caller. Precondition: it serves the request.
   Plan (*plan)(const Request& request) = nullptr;
+  /// The spellings that KernelOptions::tile may have for a request, the one that is taken without it first; plan() goes by
+  /// it. Null: there is one. Precondition: it serves the request.
+  std::vector<std::string> (*candidates)(const Request& request) = nullptr;
   std::string_view layouts; ///< that it takes, for people
   /// Whether it takes operands laid out like these. Null is an aligned address, and empty tensors always fit. Errors
   /// (environment) name the tensor and what of it.
@@ -58,7 +62,26 @@ Status takesAnyLayout(const LaunchOperands& operands);
 /// A tile of q rows and kv columns, and the warps that compute it.
 struct Tile {
   int blockM, blockN, warps;
+  bool operator==(const Tile&) const = default;
 };
+
+/// "192x128x12"
+std::string tileText(const Tile& tile);
+
+/// For FamilyRow::candidates: shapes of any kind, and how one is spelled.
+template <class Shape> std::vector<std::string> spelledAll(const std::vector<Shape>& shapes, std::string (*spelling)(const Shape&)) {
+  std::vector<std::string> texts;
+  for (const Shape& shape : shapes) texts.push_back(spelling(shape));
+  return texts;
+}
+
+/// The shape that the options ask for, or the first. Precondition: there is one of their tile.
+template <class Shape>
+Shape chosenOf(const std::vector<Shape>& shapes, const KernelOptions& options, std::string (*spelling)(const Shape&)) {
+  for (const Shape& shape : shapes)
+    if (!options.tile.empty() && options.tile == spelling(shape)) return shape;
+  return shapes.front();
+}
 
 /// What the options and a tile make static in a kernel.
 codegen::Config configOf(const KernelOptions& options, const Tile& tile);

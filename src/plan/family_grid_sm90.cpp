@@ -79,11 +79,17 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
   return ParameterBlock(params);
 }
 
+/// The model is not sure of the first few.
+std::vector<codegen::Config::Boxes> gridBoxes(const Request& request) {
+  const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
+  return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, kConsumers, isHeavy ? 64 : 128, 12);
+}
+
+std::vector<std::string> gridCandidates(const Request& request) { return spelledAll(gridBoxes(request), boxesText); }
+
 Plan planGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
-  const codegen::Config::Boxes boxes =
-      chooseBoxes(*request.mod.grid, options.headDim, options.headDimV, kConsumers, isHeavy ? 64 : 128);
+  const codegen::Config::Boxes boxes = chosenOf(gridBoxes(request), options, boxesText);
   codegen::Config config =
       configOf(options, {64 * kConsumers, boxes.keys[0] * boxes.keys[1] * boxes.keys[2], 4 * kConsumers});
   config.boxes = boxes;
@@ -94,6 +100,7 @@ Plan planGrid(const Request& request) {
   config.sharedBytes = sharedBytes(config);
   Plan plan;
   plan.grid = request.mod.grid;
+  plan.tile = boxesText(boxes);
   plan.stages.push_back({.templateName = "forward_grid_sm90.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
@@ -116,6 +123,7 @@ const FamilyRow kForwardGridSm90{
     .walksBoxes = true,
     .unserved = unservedByGrid,
     .plan = planGrid,
+    .candidates = gridCandidates,
     .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
     .checkLayout = checkGridLayout};
 

@@ -41,6 +41,29 @@ Tile sm80Tile(const Request& request) {
   return {128, weight <= Weight::Light ? 64 : 32, 8};
 }
 
+/// The model's tile, and others that some mod or mask is faster with.
+std::vector<Tile> sm80Tiles(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  const bool smallBlocks = options.blockSparse && options.maskQBlock < 128;
+  Tile own = sm80Tile(request);
+  if (options.blockSparse && options.maskQBlock < own.blockM) own = {64, own.blockN, 4};
+  std::vector<Tile> tiles{own};
+  const auto add = [&](const Tile& tile) {
+    if (tile == own || (smallBlocks && tile.blockM > options.maskQBlock)) return;
+    if (sm80SharedBytes(tile, options) <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
+  };
+  if (options.dtype == DType::F32) {
+    for (int blockN : {32, 16}) add({64, blockN, 4});
+    return tiles;
+  }
+  const int warps = widest <= 128 ? 4 : 8; // of 128 rows
+  for (const Tile& tile : {Tile{128, 64, warps}, Tile{128, 32, warps}, Tile{64, 64, 4}, Tile{64, 32, 4}}) add(tile);
+  return tiles;
+}
+
+std::vector<std::string> sm80Candidates(const Request& request) { return spelledAll(sm80Tiles(request), tileText); }
+
 Expected<ParameterBlock> sm80Parameters(const Stage& stage, const LaunchOperands& operands, const Device&,
                                         const WorkspaceView&) {
   return withCache(forwardParams(operands), stage, operands);
@@ -48,8 +71,7 @@ Expected<ParameterBlock> sm80Parameters(const Stage& stage, const LaunchOperands
 
 Plan planSm80(const Request& request) {
   const KernelOptions& options = request.options;
-  Tile tile = sm80Tile(request);
-  if (options.blockSparse && options.maskQBlock < tile.blockM) tile = {64, tile.blockN, 4};
+  const Tile tile = chosenOf(sm80Tiles(request), options, tileText);
   codegen::Config config = configOf(options, tile);
   config.sharedBytes = sm80SharedBytes(tile, options);
   Plan plan;
@@ -70,6 +92,7 @@ const FamilyRow kForwardSm80{.kind = KernelKind::Forward,
                              .walksBounds = true,
                              .unserved = servesAll,
                              .plan = planSm80,
+                             .candidates = sm80Candidates,
                              .layouts = "any strides, the last one 1",
                              .checkLayout = takesAnyLayout};
 

@@ -95,17 +95,44 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
   return withCache(params, stage, operands);
 }
 
-Plan planSm90(const Request& request) {
+/// With a tile, all that a launch's shared memory depends on.
+codegen::Config sm90Config(const Request& request, const Tile& tile) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
-  Tile tile = sm90Tile(request);
-  if (options.blockSparse) tile.blockN = std::min(tile.blockN, options.maskKvBlock);
-  if (options.pageSize) tile.blockN = int(std::bit_floor(unsigned(tile.blockN))); // whole pages, or a part of one
   codegen::Config config = configOf(options, tile);
   config.kvStages = widest <= 64 ? 3 : 2; // a third has no room beyond, and a fourth gains nothing
   config.qStages = widest <= 128 ? 2 : 1;
   config.wgmmaShapes = {tile.blockN, int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = sm90SharedBytes(config, request.mod.source.columnBytes);
+  return config;
+}
+
+/// The model's tile, and others that some mod or mask is faster with.
+std::vector<Tile> sm90Tiles(const Request& request) {
+  const KernelOptions& options = request.options;
+  const int widest = std::max(options.headDim, options.headDimV);
+  Tile own = sm90Tile(request);
+  if (options.blockSparse) own.blockN = std::min(own.blockN, options.maskKvBlock);
+  if (options.pageSize) own.blockN = int(std::bit_floor(unsigned(own.blockN))); // whole pages, or a part of one
+  std::vector<Tile> tiles{own};
+  const auto add = [&](const Tile& tile) {
+    if (options.blockSparse && options.maskKvBlock % tile.blockN) return;
+    if ((options.blockSparse || options.pageSize) && !std::has_single_bit(unsigned(tile.blockN))) return;
+    if (tile != own && sm90Config(request, tile).sharedBytes <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
+  };
+  if (widest <= 64 && !options.blockSparse && !options.pageSize && request.mod.facts.weight != Weight::Heavy)
+    for (int blockN : {128, 96, 64}) add({192, blockN, 12});
+  for (int blockN : {128, 112, 96, 80, 64, 48})
+    if (blockN <= (widest <= 128 ? 128 : widest <= 192 ? 96 : 80)) add({128, blockN, 8});
+  return tiles;
+}
+
+std::vector<std::string> sm90Candidates(const Request& request) { return spelledAll(sm90Tiles(request), tileText); }
+
+Plan planSm90(const Request& request) {
+  const KernelOptions& options = request.options;
+  const Tile tile = chosenOf(sm90Tiles(request), options, tileText);
+  codegen::Config config = sm90Config(request, tile);
   Plan plan;
   plan.stages.push_back({.templateName = "forward_sm90.cu",
                          .entry = "attnc_forward",
@@ -127,6 +154,7 @@ const FamilyRow kForwardSm90{.kind = KernelKind::Forward,
                              .walksBounds = true,
                              .unserved = unservedBySm90,
                              .plan = planSm90,
+                             .candidates = sm90Candidates,
                              .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
                              .checkLayout = checkSm90Layout};
 

@@ -70,14 +70,46 @@ double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int
   return std::max(compute, load) + 0.25 * std::min(compute, load);
 }
 
+/// The least of what is added, in order; of equal ones the first. Boxes that differ in the axis that is split alone count once.
+class LeastBoxes {
+public:
+  explicit LeastBoxes(size_t count) : count(count) {}
+
+  void add(double cycles, const codegen::Config::Boxes& boxes) {
+    if (all.size() == count && cycles >= all.back().first) return;
+    const auto like = std::find_if(all.begin(), all.end(), [&](const Entry& entry) {
+      return entry.second.queries == boxes.queries && entry.second.keys == boxes.keys;
+    });
+    if (like != all.end() && like->first <= cycles) return;
+    if (like != all.end()) all.erase(like);
+    const auto place = std::find_if(all.begin(), all.end(), [&](const Entry& entry) { return entry.first > cycles; });
+    all.insert(place, {cycles, boxes});
+    if (all.size() > count) all.pop_back();
+  }
+
+  std::vector<codegen::Config::Boxes> boxes() const {
+    std::vector<codegen::Config::Boxes> result;
+    for (const Entry& entry : all) result.push_back(entry.second);
+    return result;
+  }
+
+private:
+  using Entry = std::pair<double, codegen::Config::Boxes>;
+  size_t count;
+  std::vector<Entry> all;
+};
+
 } // namespace
 
-codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers,
-                                   int mostKeys) {
+std::string boxesText(const codegen::Config::Boxes& boxes) {
+  return fmt::format("q{} kv{} split{}", fmt::join(boxes.queries, "x"), fmt::join(boxes.keys, "x"), boxes.splitAxis);
+}
+
+std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
+                                              size_t count) {
   const Windows windows(grid);
   const auto isUsed = [&](int axis, int extent) { return axis >= 3 - windows.axes || extent == 1; };
-  codegen::Config::Boxes best;
-  double least = 0;
+  LeastBoxes best(count);
   std::vector<Extents> keyBoxes;
   for (int a = 1; a <= mostKeys; ++a)
     for (int b = 1; a * b <= mostKeys; ++b)
@@ -93,12 +125,10 @@ codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, 
       for (int split = 3 - windows.axes; split < 3; ++split)
         for (const Extents& keys : keyBoxes) {
           const codegen::Config::Boxes boxes{queries, keys, split};
-          const double cycles = cyclesOf(windows, boxes, headDim, headDimV, consumers);
-          if (least != 0 && cycles >= least) continue;
-          least = cycles, best = boxes;
+          best.add(cyclesOf(windows, boxes, headDim, headDimV, consumers), boxes);
         }
     }
-  return best;
+  return best.boxes();
 }
 
 std::array<int, 3> queryBoxOf(const codegen::Config& config) {

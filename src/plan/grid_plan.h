@@ -4,12 +4,19 @@
 #include "passes/grid_kernel.h"
 #include "plan/plan.h"
 
+#include <string>
+#include <vector>
+
 namespace attnc::plan {
 
-/// The shapes of boxes that a model of the kernel's time finds best: what is computed, what is read from L2, and how much of
-/// both the windows of the mod leave over. `consumers`: warpgroups of a CTA. `mostKeys`: of a box, at least 64.
-codegen::Config::Boxes chooseBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers,
-                                   int mostKeys);
+/// The shapes of boxes that a model of the kernel's time finds best, at most `count`, the best first: what is computed, what
+/// is read from L2, and how much of both the windows of the mod leave over. `consumers`: warpgroups of a CTA. `mostKeys`: of a
+/// box, at least 64.
+std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
+                                              size_t count);
+
+/// "q1x8x8 kv1x20x4 split1"
+std::string boxesText(const codegen::Config::Boxes& boxes);
 
 /// Extents of a box of queries of a CTA.
 std::array<int, 3> queryBoxOf(const codegen::Config& config);

@@ -93,6 +93,7 @@ struct Plan {
   std::vector<WorkspaceUse> workspace; ///< device memory that the stages share
   std::vector<CaptureAccess> captures; ///< whose gradients it computes
   std::shared_ptr<const passes::GridKernel> grid; ///< of kernels by boxes
+  std::string tile;     ///< as KernelOptions::tile has it; empty: of a kernel without
   std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
   std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
 };

@@ -31,7 +31,7 @@ TEST_CASE("what would be chosen is told without a GPU", "[c]") {
   CHECK(info.workspace_bytes == 256 + lists);
   CHECK_THAT(attnc_preparation_text(preparation.get()),
              Catch::Contains("forward: family sm90, sm_90a, bf16, head dim 64, of v 32; KV loop: lists of 128 x 128 "
-                             "blocks, built in the workspace\n"));
+                             "blocks, built in the workspace\n  tile: 128x128x8\n"));
   auto options = sized<attnc_kernel_options>();
   TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
   CHECK(options.kind == ATTNC_KERNEL_FORWARD);

@@ -133,7 +133,7 @@ TEST_CASE("a wrong mod is exit code 1 with the place") {
 TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
-      2, {{"", "no command is given; there are check, mask, probe, emit, explain, run, bench, cache, pack, completion"},
+      2, {{"", "no command is given; there are check, mask, probe, emit, explain, run, bench, tune, cache, pack, completion"},
           {"check", "MOD"},
           {"check " + kMods + "alibi.py --expr score", "MOD"},
           {"check - extra --expr score", "unexpected argument 'extra'"},

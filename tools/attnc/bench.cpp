@@ -3,6 +3,7 @@
 #include "explanation.h"
 #include "json_report.h"
 #include "measure.h"
+#include "measured_problems.h"
 #include "options.h"
 #include "output_file.h"
 #include "progress.h"
@@ -21,10 +22,7 @@
 namespace attnc::cli {
 namespace {
 
-struct BenchOptions {
-  RunOptions run;
-  std::vector<std::string> kinds{"auto"}, shapes;
-  int headDim = 128;
+struct BenchOptions : MeasuredProblems {
   bool json = false;
   std::string picture;
 };
@@ -86,9 +84,9 @@ std::string rowText(const Row& row) {
                                  of.work.isEstimate ? "about " : "", of.flops() * 1e-12, of.bytes() * 1e-9);
   text += fmt::format("; {:.1f} % of the limit, which is {}\n", 100 * row.share(),
                       row.isMemoryBound ? "memory" : "the tensor cores");
-  text += fmt::format("            family {}{}, {} registers, {} bytes spilled; {:.4g} FLOP/byte\n",
-                      familyName(of.kernel.family), of.passedOver.empty() ? "" : " (" + of.passedOver + ")",
-                      of.registers, of.spillBytes, of.flopsPerByte());
+  text += fmt::format("            family {}{}, tile {}{}, {} registers, {} bytes spilled; {:.4g} FLOP/byte\n",
+                      familyName(of.kernel.family), of.passedOver.empty() ? "" : " (" + of.passedOver + ")", of.tile,
+                      of.isTuned ? " (tuned)" : "", of.registers, of.spillBytes, of.flopsPerByte());
   if (of.blockMaskMs) text += fmt::format("            building the block mask: {:.4f} ms\n", *of.blockMaskMs);
   return text;
 }
@@ -102,6 +100,8 @@ JsonReport rowJson(const Row& row) {
                   {"headDim", of.kernel.headDim},
                   {"headDimV", of.kernel.headDimV},
                   {"family", familyName(of.kernel.family)},
+                  {"tile", of.tile},
+                  {"isTuned", of.isTuned},
                   {"ms", of.ms},
                   {"tflops", of.flops() * 1e-12},
                   {"gbps", of.bytes() * 1e-9},
@@ -138,14 +138,11 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
                   const Mod& pinnedMod, const BenchOptions& options, const RunOptions& problem, const Limits& limits,
                   std::vector<Row>& rows) {
   RunOptions drawn = problem;
-  drawn.backward = std::find(options.kinds.begin(), options.kinds.end(), "backward") != options.kinds.end();
+  drawn.backward = options.wants("backward");
   auto operands = findOperands(mod, drawn);
   if (!operands) return std::move(operands).error();
   for (const std::string& kind : options.kinds) {
-    RunOptions one = problem;
-    one.backward = kind == "backward";
-    one.kernelKind.kind = one.backward ? "auto" : kind;
-    auto measured = measure(compiler, timer, stream, pinnedMod, *operands, one);
+    auto measured = measure(compiler, timer, stream, pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind));
     if (!measured) return std::move(measured).error();
     const ProblemShape& p = measured->work.problem;
     Row row{*std::move(measured), fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen)};
@@ -159,20 +156,6 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
     rows.push_back(std::move(row));
   }
   return {};
-}
-
-/// Options of each problem. Throws CLI::ValidationError for a shape that is none.
-std::vector<RunOptions> problemsOf(const BenchOptions& options) {
-  std::vector<RunOptions> problems;
-  for (const std::string& text : options.shapes) {
-    const ProblemShape shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
-    if (shape.batch == 0 || shape.qHeads == 0 || shape.qLen == 0 || shape.kvLen == 0)
-      throw CLI::ValidationError("--shape", inQuotes(text) + " leaves nothing to compute");
-    problems.push_back(options.run);
-    problems.back().random = randomProblem("--shape", text, shape, options.headDim);
-  }
-  if (problems.empty()) problems.push_back(options.run);
-  return problems;
 }
 
 Expected<std::string> benchText(const BenchOptions& options, const std::vector<RunOptions>& problems) {
@@ -224,15 +207,13 @@ Expected<std::string> benchText(const BenchOptions& options, const std::vector<R
 }
 
 int runBench(const BenchOptions& options) {
-  if (options.run.input.empty() == options.shapes.empty()) throw CLI::ValidationError("bench", "give either --in FILE or --shape");
-  options.run.gradients.check(std::find(options.kinds.begin(), options.kinds.end(), "backward") != options.kinds.end());
-  checkStdin(options.run);
+  options.check("bench");
   refuseOntoInput("-o", options.picture, {options.run.input, options.run.mod.path});
   const bool toStdout = options.picture == "-";
   const std::string extension = std::filesystem::path(options.picture).extension().string();
   if (!options.picture.empty() && !toStdout && extension != ".svg" && extension != ".png")
     throw CLI::ValidationError("-o", inQuotes(options.picture) + ": the name ends neither in .svg nor in .png");
-  const std::vector<RunOptions> problems = problemsOf(options);
+  const std::vector<RunOptions> problems = options.problems();
   auto text = benchText(options, problems);
   if (!text) return reportEither(text.error(), options.json && !toStdout);
   if (toStdout) return std::fputs(text->c_str(), stderr), kDone; // stdout has the picture
@@ -241,38 +222,7 @@ int runBench(const BenchOptions& options) {
 }
 
 void addOptions(CLI::App& command, BenchOptions& options) {
-  RunOptions& run = options.run;
-  run.mod.addTo(command);
-  command.add_option("--shape", options.shapes, "The problem, whose operands are drawn; may be given again")
-      ->allow_extra_args(false)
-      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
-  command.add_option("--head-dim", options.headDim, "Of q, k and v: a multiple of 8 from 8 to 256")
-      ->capture_default_str()
-      ->check(checkHeadDim);
-  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32");
-  command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
-      ->type_name("FILE")
-      ->excludes("--shape")
-      ->excludes("--dtype")
-      ->excludes("--head-dim");
-  command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
-  addSets(command, run.sets);
-  command
-      .add_option("--kernel", options.kinds,
-                  "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
-                  "backward (without the forward pass before it)")
-      ->delimiter(',')
-      ->type_name("KERNEL")
-      ->capture_default_str()
-      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}, {"backward", {"bwd"}}}));
-  command
-      .add_option("--q-offset", run.sequences.qOffset,
-                  "Where queries stand. none (default): from 0 on; lengths: the last query at the last key")
-      ->type_name("FROM")
-      ->transform(oneOf({{"none", {}}, {"lengths", {}}}));
-  command.add_flag("--no-block-mask", run.noBlockMask, "Evaluate mask_mod everywhere instead of building a block mask");
-  run.gradients.addTo(command);
-  run.kernel.addTo(command);
+  options.addTo(command);
   command.add_flag("--json", options.json, "For programs");
   command.add_option("-o,--output", options.picture, "Draw a roofline, as SVG or PNG by the name: limits of the device, and where the kernels stand. -: stdout,\n"
                   "as SVG; all else then goes to stderr")

@@ -83,6 +83,39 @@ Expected<std::vector<KernelRow>> rowsOf(cache::Directory directory) {
   return rows;
 }
 
+Expected<std::vector<cache::ListedChoice>> choicesIn(cache::Directory directory) {
+  return cache::Inventory(directory).tuned();
+}
+
+/// Of measured choices of tiles, a line each.
+std::string choicesText(const std::vector<cache::ListedChoice>& choices) {
+  std::string text;
+  for (const auto& [file, bytes, lastUsed, choice] : choices) {
+    if (!choice) {
+      text += fmt::format("{:12}{}: damaged\n", "tuned", file);
+      continue;
+    }
+    text += fmt::format("{:12}{} for {}, {}: tile {}, {} ({})\n", "tuned", choice->kernel, choice->key.device, choice->key.shape,
+                        choice->tile, choice->date, file);
+  }
+  return text;
+}
+
+JsonReport jsonOf(const std::vector<cache::ListedChoice>& choices) {
+  JsonReport all = JsonReport::array();
+  for (const auto& [file, bytes, lastUsed, choice] : choices) {
+    JsonReport one{{"file", file}, {"bytes", bytes}, {"damaged", !choice}};
+    if (choice) {
+      one.update({{"device", choice->key.device}, {"arch", choice->key.arch}, {"mod", choice->key.mod}, {"shape", choice->key.shape},
+                  {"kernel", choice->kernel}, {"tile", choice->tile}, {"date", choice->date}, {"maker", choice->maker}});
+      one["times"] = JsonReport::array();
+      for (const auto& [tile, ms] : choice->times) one["times"].push_back({{"tile", tile}, {"ms", ms}});
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
 uint64_t bytesOf(const std::vector<KernelRow>& rows) {
   uint64_t bytes = 0;
   for (const KernelRow& row : rows) bytes += row.bytes;
@@ -113,7 +146,15 @@ Expected<Told> list(const Environment& environment, const CacheCommand& command)
     if (!found) return std::move(found).error();
     rows = *std::move(found);
   }
-  return Told{rows.empty() ? "" : tableText(rows), {{"ok", true}, {"kernels", jsonOf(rows)}}};
+  std::vector<cache::ListedChoice> choices;
+  if (command.packs.empty()) {
+    auto found = choicesIn(environment.user());
+    if (!found) return std::move(found).error();
+    choices = *std::move(found);
+  }
+  JsonReport json{{"ok", true}, {"kernels", jsonOf(rows)}};
+  if (command.packs.empty()) json["tuned"] = jsonOf(choices);
+  return Told{(rows.empty() ? "" : tableText(rows)) + choicesText(choices), std::move(json)};
 }
 
 const char* modeText(cache::Mode mode) {
@@ -126,9 +167,11 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
   if (!rows) return std::move(rows).error();
   const uint64_t bytes = bytesOf(*rows), most = environment.options.maxBytes;
   const int64_t compilers = cache::Inventory(directory).compilers();
-  std::string text = fmt::format("directory   {}\nmode        {}\nkernels     {} of at most {}\ncompilers   {}\n",
+  auto choices = choicesIn(environment.user());
+  if (!choices) return std::move(choices).error();
+  std::string text = fmt::format("directory   {}\nmode        {}\nkernels     {} of at most {}\ncompilers   {}\ntuned       {}\n",
                                  environment.options.directory, modeText(environment.options.mode),
-                                 sumText(int64_t(rows->size()), bytes), sizeText(most), compilers);
+                                 sumText(int64_t(rows->size()), bytes), sizeText(most), compilers, choices->size());
   JsonReport stat{{"ok", true},
                   {"directory", environment.options.directory},
                   {"mode", modeText(environment.options.mode)},
@@ -136,6 +179,7 @@ Expected<Told> statistics(const Environment& environment, const CacheCommand&) {
                   {"bytes", bytes},
                   {"maxBytes", most},
                   {"compilers", compilers},
+                  {"tuned", choices->size()},
                   {"byKind", JsonReport::array()},
                   {"readOnly", JsonReport::array()},
                   {"packs", JsonReport::array()}};
@@ -265,6 +309,7 @@ Expected<Told> remove(const Environment& environment, const CacheCommand& comman
   told.text += fmt::format("{}: {} {}", directory.path(), verb, sumText(report.removed, bytesOf(removed)));
   if (report.temporaries) told.text += ", " + countText(report.temporaries, "temporary file", "temporary files");
   if (report.compilers) told.text += ", " + countText(report.compilers, "identity of a compiler", "identities of compilers");
+  if (report.tuned) told.text += ", " + countText(report.tuned, "tuned choice", "tuned choices");
   told.text += fmt::format("; {} {}\n", sumText(report.entries, uint64_t(report.bytes)),
                            command.dryRun ? "would remain" : "remain");
   told.json = {{"ok", true},
@@ -274,6 +319,7 @@ Expected<Told> remove(const Environment& environment, const CacheCommand& comman
                {"removedBytes", bytesOf(removed)},
                {"temporaries", report.temporaries},
                {"compilers", report.compilers},
+               {"tuned", report.tuned},
                {"kernels", report.entries},
                {"bytes", report.bytes}};
   return told;
@@ -294,7 +340,7 @@ Expected<Told> prune(const Environment& environment, const CacheCommand& command
 }
 
 Expected<Told> clear(const Environment& environment, const CacheCommand& command) {
-  return remove(environment, command, {.maxBytes = 0, .downTo = 0, .unusedFor = {}, .forgetsCompilers = true});
+  return remove(environment, command, {.maxBytes = 0, .downTo = 0, .unusedFor = {}, .forgetsCompilers = true, .forgetsTuned = true});
 }
 
 using Action = Expected<Told> (*)(const Environment&, const CacheCommand&);
@@ -312,7 +358,7 @@ int runCache(Action action, const CacheCommand& command) {
 
 void addCache(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<CacheCommand>();
-  CLI::App* command = app.add_subcommand("cache", "Show, verify, prune or clear the kernels that are kept on disk");
+  CLI::App* command = app.add_subcommand("cache", "Show, verify, prune or clear what is kept on disk: kernels, and choices of `attnc tune`");
   command->require_subcommand(1);
   command->footer("The directory is that of ATTNC_CACHE_DIR, else $XDG_CACHE_HOME/attnc, else ~/.cache/attnc.\n\n"
                   "Examples:\n"
@@ -331,7 +377,7 @@ void addCache(CLI::App& app, int& exitCode) {
     sub->add_flag("--dry-run", options->dryRun, "Say what would be removed, and remove nothing");
   };
   add("path", "Print the directory", path);
-  CLI::App* ls = add("ls", "List the kernels, the least recently used first", list);
+  CLI::App* ls = add("ls", "List the kernels and the choices of `attnc tune`, the least recently used first", list);
   addPacks(ls, "List these packs instead of the cache");
   ls->footer("key: of what a kernel is compiled from, as errors tell it. mod: the hash that `attnc check` tells. A program\n"
              "that several kernels share is listed as the one that was compiled first. Uses are noted once an hour.");
@@ -346,7 +392,7 @@ void addCache(CLI::App& app, int& exitCode) {
   pruning->add_option("--older-than", options->unusedFor, "Those not used for so long: 12h, 30d, 2w; noted hourly")
       ->type_name("TIME");
   addDryRun(pruning);
-  addDryRun(add("clear", "Remove all kernels. Processes that run go on, and compile again what they need", clear));
+  addDryRun(add("clear", "Remove all kernels and choices. Processes that run go on, and compile again what they need", clear));
 }
 
 } // namespace attnc::cli

@@ -27,6 +27,7 @@ void addEmit(CLI::App& app, int& exitCode);
 void addExplain(CLI::App& app, int& exitCode);
 void addRun(CLI::App& app, int& exitCode);
 void addBench(CLI::App& app, int& exitCode);
+void addTune(CLI::App& app, int& exitCode);
 void addCache(CLI::App& app, int& exitCode);
 void addPack(CLI::App& app, int& exitCode);
 

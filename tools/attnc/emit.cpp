@@ -64,7 +64,8 @@ Expected<KernelOptions> kernelOptions(const Mod& mod, const EmitOptions& options
                        .tf32 = flags.tf32,
                        .pins = flags.pins,
                        .gradients = std::move(gradients),
-                       .deterministic = options.gradients.deterministic};
+                       .deterministic = options.gradients.deterministic,
+                       .tile = flags.tile};
 }
 
 /// What the kernel is written from: the mod without stop_gradient, with its gradient where the kernel wants that, and

@@ -32,10 +32,19 @@ struct ExplainOptions {
   bool isBackward() const { return run.kernelKind.kind == "backward"; }
 };
 
-/// The first GPU's; sm_90a where there is none.
-std::string archHere() {
+/// What a kernel is for.
+struct Target {
+  std::string arch;
+  std::string device; ///< whose measured choices of tiles count; empty: there is no GPU of the arch
+};
+
+/// The arch asked for, or that of the first GPU; sm_90a where there is none.
+Target targetFor(const std::string& asked) {
   auto context = device::Context::create();
-  return context ? context->info().arch : "sm_90a";
+  if (!context) return {asked.empty() ? "sm_90a" : asked, {}};
+  const std::string& here = context->info().arch;
+  if (asked.empty() || asked == here) return {here, context->info().name};
+  return {asked, {}};
 }
 
 /// Pinned lengths are lengths of the problem, and need not be given again.
@@ -101,7 +110,7 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
 }
 
 /// Everything after the command line is understood. `mod` has its pins folded in.
-Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const std::string& arch) {
+Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, const Target& target) {
   Shapes shapes;
   auto operands = findProblem(mod, options, shapes);
   if (!operands) return std::move(operands).error();
@@ -114,9 +123,11 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   shapes.gradients.captures = &operands->gradients;
   const ProblemShape& problem = operands->problem;
 
-  Compiler compiler(options.run.kernel.toCompilerOptions());
+  CompilerOptions compilerOptions = options.run.kernel.toCompilerOptions();
+  compilerOptions.tunedDevice = target.device;
+  Compiler compiler(std::move(compilerOptions));
   PrepareOptions prepare = prepareOptions(options.run);
-  prepare.arch = arch;
+  prepare.arch = target.arch;
   auto settled = options.isBackward()
                      ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
                      : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
@@ -154,7 +165,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
     return explanationJson({mod, *derived, (*inKernel)->module, *settled, all, operands->captures, census, *onGrid});
   return fmt::format("mod         {}\nfunctions   {}\n", mod.name(), functionsText(mod)) + masksText(mod) +
          capturesText(mod) + kernelText(all, prepare.family) +
-         kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
+         tileText(*settled) + kindText(*settled, *sources) + problemText(problem) + sequencesText(kernel) + valuesLine(operands->captures) +
          workText(census, *onGrid, *settled, mod.hasMaskMod()) + operationsText(derived->module()) +
          scoreText((*inKernel)->module, kvLoop) + gradientsText(plan->captures, plan::sumsDiagonals(*plan));
 }
@@ -169,10 +180,9 @@ int runExplain(const ExplainOptions& options) {
   if (!arch) return reportEither(arch.error(), options.json);
   auto mod = options.run.mod.load();
   if (!mod) return reportEither(mod.error(), options.json);
-  if (arch->empty()) arch = archHere();
   mod = pinned(*mod, options.run.kernel);
   if (!mod) return reportEither(mod.error(), options.json);
-  auto text = explain(*mod, options, *arch);
+  auto text = explain(*mod, options, targetFor(*arch));
   if (!text) return reportEither(text.error(), options.json);
   auto status = printResult(*text);
   return status ? kDone : report(status.error());

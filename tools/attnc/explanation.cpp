@@ -181,6 +181,16 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
+std::string tileText(const Preparation& preparation) {
+  if (preparation.backward) return fmt::format("tile from   the model: {}\n", preparation.backward->tile);
+  switch (preparation.tileFrom) {
+  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", preparation.tile);
+  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", preparation.tile, preparation.tunedBy);
+  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", preparation.tile);
+  }
+  return {};
+}
+
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources) {
   const bool isDecode = preparation.options.kind == KernelKind::Decode;
   std::string text;

@@ -35,6 +35,9 @@ struct Kernel {
 /// with its number where there are several. `asked`: the family that was.
 std::string kernelText(const Kernel& kernel, Family asked);
 
+/// Line "tile from": the tile of the kernel as --tile takes it, who chose it, and where that is kept.
+std::string tileText(const Preparation& preparation);
+
 /// Lines "choice" and "division": why a decode kernel is taken or not, where that was not asked for; what work it divides.
 std::string kindText(const Preparation& preparation, const std::vector<KernelSource>& sources);
 

@@ -27,6 +27,16 @@ const char* loopName(KvLoop loop) {
   return "?";
 }
 
+JsonReport tileJson(const Preparation& preparation) {
+  if (preparation.backward) return {{"tile", preparation.backward->tile}, {"from", "model"}};
+  switch (preparation.tileFrom) {
+  case TileFrom::Model: return {{"tile", preparation.tile}, {"from", "model"}};
+  case TileFrom::Tuned: return {{"tile", preparation.tile}, {"from", "tuned"}, {"tunedBy", preparation.tunedBy}};
+  case TileFrom::Asked: return {{"tile", preparation.tile}, {"from", "asked"}};
+  }
+  return {};
+}
+
 JsonReport launchJson(const KernelSource& source, const CompiledKernel& compiled) {
   JsonReport json{{"entry", source.entry}, {"template", source.templateName}, {"threads", source.threads}};
   if (source.tileRows) {
@@ -90,6 +100,7 @@ std::string explanationJson(const Explanation& all) {
   const bool masksByElement = loop != KvLoop::Bounds && !boxIsMask(all.inKernel, loop);
   JsonReport json = modJson(all.mod);
   json["kernel"] = kernelJson(all.kernel);
+  json["tile"] = tileJson(all.settled);
   if (!all.settled.whyKind.empty()) json["choice"] = all.settled.whyKind;
   json["workspaceBytes"] = all.settled.workspaceBytes;
   json["problem"] = {{"B", problem.batch}, {"H", problem.qHeads}, {"HKV", problem.kvHeads},

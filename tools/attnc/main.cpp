@@ -62,6 +62,7 @@ int run(int argc, char** argv) {
   attnc::cli::addExplain(app, exitCode);
   attnc::cli::addRun(app, exitCode);
   attnc::cli::addBench(app, exitCode);
+  attnc::cli::addTune(app, exitCode);
   attnc::cli::addCache(app, exitCode);
   attnc::cli::addPack(app, exitCode);
   attnc::cli::addCompletion(app, exitCode);

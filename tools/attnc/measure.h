@@ -16,6 +16,8 @@ namespace attnc::cli {
 struct Measured {
   KernelOptions kernel;   ///< complete
   std::string passedOver; ///< as Preparation::passedOver
+  std::string tile;       ///< as Preparation::tile
+  bool isTuned = false;   ///< the tile is one that `attnc tune` chose
   double ms = 0;
   std::optional<double> blockMaskMs; ///< of building the block mask, which launches then walk
   Work work;

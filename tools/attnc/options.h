@@ -46,13 +46,13 @@ struct TargetOptions {
 
 /// What is static in a forward kernel and does not follow from the operands.
 struct KernelFlags {
-  std::string family = "auto";
+  std::string family = "auto", tile;
   bool tf32 = false;
   bool noCache = false;
   std::vector<std::string> pins; // NAME=N
 
   void addTo(CLI::App& command);
-  /// Fills family, tf32 and pins. Throws CLI::Error for a pin that is no integer.
+  /// Fills family, tile, tf32 and pins. Throws CLI::Error for a pin that is no integer.
   PrepareOptions toOptions() const;
   CompilerOptions toCompilerOptions() const;
 };

@@ -1,4 +1,4 @@
-// The functions of the CUDA driver that the library does not need: devices, memory, streams, graphs, events.
+// The functions of the CUDA driver that programs need: devices, memory, streams, graphs, events.
 #pragma once
 
 #include "jit/driver.h"

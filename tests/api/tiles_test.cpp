@@ -1,0 +1,130 @@
+// Tiles: how families spell them, which ones a request may ask for, and what a plan makes of one. Needs no GPU.
+#include "api/mod_impl.h"
+#include "attnc/attnc.h"
+#include "plan/catalog.h"
+#include "plan/family.h"
+#include "plan/grid_plan.h"
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+using namespace attnc;
+using Catch::Contains;
+
+namespace {
+
+const char* const kNeighborhood = R"(
+HEIGHT: int
+WIDTH: int
+image = grid(HEIGHT, WIDTH)
+
+def mask_mod(b, h, q_idx, kv_idx):
+    qy, qx = image.coords(q_idx)
+    ky, kx = image.coords(kv_idx)
+    return (abs(qy - ky) <= 6) & (abs(qx - kx) <= 6)
+)";
+
+Mod parsed(const char* text) {
+  auto mod = Mod::parse(text);
+  if (!mod) FAIL(mod.error().message);
+  return *mod;
+}
+
+std::vector<std::string> tilesOf(const Mod& mod, const KernelOptions& options) {
+  auto tiles = Compiler().tiles(mod, options);
+  if (!tiles) FAIL(tiles.error().message);
+  return *tiles;
+}
+
+plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
+  auto plan = choosePlan(mod, options);
+  if (!plan) FAIL(plan.error().message);
+  return *std::move(plan);
+}
+
+} // namespace
+
+TEST_CASE("every family has tiles, the model's own first, and its plans go by each of them", "[tiles]") {
+  const Mod plain = Mod::identity(), causal = parsed("q_idx >= kv_idx"), grid = parsed(kNeighborhood);
+  for (const plan::FamilyRow* row : plan::families())
+    for (int headDim : {32, 64, 128, 192, 256})
+      for (bool lists : {false, true}) {
+        if (row->kind == KernelKind::BlockMask) continue;
+        const bool byGrid = row->family == Family::Grid;
+        if (byGrid && (lists || headDim > 128)) continue;
+        if (lists && row->kind == KernelKind::Decode) continue;
+        const Mod& mod = byGrid ? grid : lists ? causal : plain;
+        KernelOptions options{.kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim, .blockSparse = lists};
+        INFO(familyName(row->family) << ", kind " << int(row->kind) << ", head dim " << headDim << (lists ? ", lists" : ""));
+        const std::vector<std::string> tiles = tilesOf(mod, options);
+        REQUIRE_FALSE(tiles.empty());
+        CHECK(tiles.size() <= 12);
+        CHECK(std::set<std::string>(tiles.begin(), tiles.end()).size() == tiles.size());
+        CHECK(planOf(mod, options).tile == tiles.front());
+        CHECK(planOf(mod, options).options.tile.empty());
+        for (const std::string& tile : tiles) {
+          options.tile = tile;
+          CHECK(tilesOf(mod, options) == tiles); // whichever is asked for
+          const plan::Plan plan = planOf(mod, options);
+          CHECK(plan.tile == tile);
+          CHECK(plan.options.tile == tile);
+          const codegen::Config& config = plan.stages.back().config;
+          CHECK(config.sharedBytes <= 227 * 1024);
+          if (byGrid)
+            CHECK(plan::boxesText(*config.boxes) == tile);
+          else
+            CHECK(plan::tileText({config.blockM, config.blockN, config.warps}) == tile);
+          if (lists && row->kind == KernelKind::Forward) CHECK(128 % config.blockN == 0);
+        }
+      }
+}
+
+TEST_CASE("without a tile a plan is the one of the first", "[tiles]") {
+  for (const char* text : {"score", "q_idx >= kv_idx", kNeighborhood})
+    for (const char* arch : {"sm_80", "sm_90a"}) {
+      const Mod mod = parsed(text);
+      KernelOptions options{.arch = arch, .headDim = 64};
+      auto model = Compiler().source(mod, options);
+      options.tile = tilesOf(mod, options).front();
+      auto asked = Compiler().source(mod, options);
+      REQUIRE((model && asked));
+      REQUIRE(model->size() == asked->size());
+      for (size_t i = 0; i < model->size(); ++i) CHECK((*model)[i].flattened() == (*asked)[i].flattened());
+    }
+}
+
+TEST_CASE("a spelling that is no tile is an error that names those there are", "[tiles]") {
+  const Mod mod = Mod::identity();
+  for (const char* tile : {"192x128", "1x2x3", "192X128X12", " 192x128x12", "q1x8x8 kv1x8x8 split2"}) {
+    const auto refused = Compiler().source(mod, {.arch = "sm_90a", .headDim = 64, .tile = tile});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().blame == Blame::Environment);
+    CHECK(refused.error().message == fmt::format("the sm90 family has no tile `{}` for this request", tile));
+    CHECK_THAT(refused.error().remedy, Contains("it has 192x128x12, "));
+  }
+}
+
+TEST_CASE("candidates keep to what lists and pages ask of a tile", "[tiles]") {
+  KernelOptions options{.arch = "sm_90a", .headDim = 64, .lengths = true, .pageSize = 64};
+  for (const std::string& tile : tilesOf(Mod::identity(), options)) CHECK((tile == "128x128x8" || tile == "128x64x8"));
+  options = {.family = Family::Sm80, .arch = "sm_80", .headDim = 64, .blockSparse = true, .maskQBlock = 64};
+  for (const std::string& tile : tilesOf(parsed("q_idx >= kv_idx"), options)) CHECK_THAT(tile, Catch::StartsWith("64x"));
+}
+
+TEST_CASE("boxes are ranked by the model, and no two of them are alike", "[tiles]") {
+  auto kernelMod = kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{}));
+  REQUIRE(kernelMod);
+  REQUIRE((*kernelMod)->grid);
+  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 100), one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 1);
+  REQUIRE(all.size() == 100);
+  REQUIRE(one.size() == 1);
+  CHECK(plan::boxesText(one[0]) == plan::boxesText(all[0]));
+  std::set<std::string> shapes;
+  for (const auto& boxes : all) {
+    const std::string text = plan::boxesText(boxes);
+    CHECK(shapes.insert(text.substr(0, text.find(" split"))).second);
+  }
+}

@@ -1,0 +1,122 @@
+// Tuning on the GPU: what is measured is kept, another compiler takes it, and results are the same.
+#include "gpu.h"
+#include "support/temp_directory.h"
+
+#include <algorithm>
+#include <filesystem>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+/// A case of tuning: operands and outputs in device memory.
+struct Tuned {
+  Problem problem;
+  HostOperands host;
+  DeviceCaptures captures;
+  std::vector<device::Buffer> buffers; // q, k, v, out, lse
+  Operands inputs;
+  Outputs outputs;
+
+  Tuned(const Mod& mod, const Problem& p, const std::map<std::string, int64_t>& scalars = {})
+      : problem(p), host(draw(mod, p, scalars)), captures(uploadCaptures(host.captures)) {
+    const ProblemShape& s = p.shape;
+    inputs = {.q = place(host.q), .k = place(host.k), .v = place(host.v)};
+    inputs.captures = &captures.captures;
+    outputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}));
+    outputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}));
+  }
+  Tuned(const Tuned&) = delete; // inputs point to captures
+
+  TensorView place(const cli::HostTensor& tensor) {
+    buffers.push_back(take(device::Buffer::allocate(tensor.bytes.size())));
+    take(buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()));
+    TensorView view = tensor.view();
+    view.data = buffers.back().data();
+    return view;
+  }
+
+  /// Launches into fresh outputs, and holds them against the reference.
+  void check(const Mod& mod, const Prepared& prepared, const device::Stream& stream) {
+    const ProblemShape& s = problem.shape;
+    for (size_t i : {3, 4}) take(buffers[i].fill(0xff));
+    const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+    take(prepared.initialise(inputs, workspace.data(), stream.get()));
+    take(prepared.launch(inputs, outputs, workspace.data(), stream.get()));
+    take(stream.synchronize());
+    cli::HostTensor out = cli::HostTensor::make(problem.dtype, {s.batch, s.qHeads, s.qLen, problem.headDimV});
+    cli::HostTensor lse = cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen});
+    take(buffers[3].download(out.bytes.data(), out.bytes.size()));
+    take(buffers[4].download(lse.bytes.data(), lse.bytes.size()));
+    checkClose({toDoubles(out), toDoubles(lse), {}}, runReference(mod, problem, host), problem);
+  }
+};
+
+} // namespace
+
+TEST_CASE("tuning measures every tile, and what it keeps is taken by another compiler", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const test::TempDirectory home;
+  const CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
+  for (const char* name : {"noop", "causal", "document", "neighborhood2d"}) {
+    INFO(name);
+    const Mod mod = libraryMod(name);
+    const bool isGrid = std::string(name) == "neighborhood2d";
+    Tuned tuned(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64, DType::BF16});
+    const Compiler compiler(options);
+    const Tuning tuning = take(compiler.tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
+    REQUIRE_FALSE(tuning.tiles.empty());
+    CHECK(std::count_if(tuning.tiles.begin(), tuning.tiles.end(), [](const TunedTile& tile) { return tile.isWinner; }) == 1);
+    for (const TunedTile& tile : tuning.tiles) {
+      INFO(tile.tile << ": " << tile.ms << " ms " << tile.passedOver);
+      CHECK(tile.ms > 0);
+      CHECK(tile.passedOver.empty());
+      if (tile.isWinner) CHECK(tuning.preparation.tile == tile.tile);
+      // Each of them is right, whichever wins.
+      const Prepared asked = take(compiler.prepare(mod, tuned.inputs, tuned.outputs, {.tile = tile.tile}));
+      CHECK(asked.preparation().tile == tile.tile);
+      CHECK(asked.preparation().tileFrom == TileFrom::Asked);
+      if (!isGrid) tuned.check(mod, asked, gpu.stream);
+    }
+    if (tuning.tiles.size() > 1) CHECK(std::filesystem::exists(tuning.file));
+    for (const Compiler& later : {compiler, Compiler(options)}) {
+      const Prepared prepared = take(later.prepare(mod, tuned.inputs, tuned.outputs));
+      CHECK(prepared.preparation().tile == tuning.preparation.tile);
+      CHECK(prepared.preparation().tileFrom == (tuning.tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model));
+      if (!isGrid) tuned.check(mod, prepared, gpu.stream);
+    }
+    CompilerOptions off = options;
+    off.tuned = false;
+    CHECK(take(Compiler(off).prepare(mod, tuned.inputs, tuned.outputs)).preparation().tileFrom == TileFrom::Model);
+  }
+}
+
+TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const test::TempDirectory home;
+  const Mod mod = libraryMod("noop");
+  Tuned tuned(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
+  CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
+  const Preparation model = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs)).preparation();
+  const std::string pack = take(Compiler(options).pack({{mod, model.options}}));
+  const Tuning tuning = take(Compiler(options).tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
+  if (tuning.tiles.size() < 2) return;
+  // Whatever won, another tile is said to have.
+  std::string text = test::readText(tuning.file);
+  const std::string won = "\"tile\": \"" + tuning.preparation.tile + "\"", other = "\"tile\": \"" + tuning.tiles[1].tile + "\"";
+  const size_t at = text.find(won);
+  REQUIRE(at != std::string::npos);
+  text.replace(at, won.size(), other);
+  test::writeText(tuning.file, text);
+  test::writeText(home / "pack", pack);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
+    if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
+  options.packs = {home / "pack"};
+  options.noCompile = true;
+  const Prepared prepared = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs));
+  CHECK(prepared.preparation().tileFrom == TileFrom::Model);
+  tuned.check(mod, prepared, gpu.stream);
+}

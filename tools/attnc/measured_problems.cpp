@@ -1,0 +1,74 @@
+#include "measured_problems.h"
+
+#include "operands.h"
+#include "text.h"
+
+#include <algorithm>
+
+namespace attnc::cli {
+
+void MeasuredProblems::addTo(CLI::App& command) {
+  run.mod.addTo(command);
+  command.add_option("--shape", shapes, "The problem, whose operands are drawn; may be given again")
+      ->allow_extra_args(false)
+      ->type_name("B,H,HKV,Q_LEN,KV_LEN");
+  command.add_option("--head-dim", headDim, "Of q, k and v: a multiple of 8 from 8 to 256")
+      ->capture_default_str()
+      ->check(checkHeadDim);
+  addDType(command, run.dtype, "Of q, k and v: bf16, fp16, fp32");
+  command.add_option("--in", run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")
+      ->type_name("FILE")
+      ->excludes("--shape")
+      ->excludes("--dtype")
+      ->excludes("--head-dim");
+  command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
+  addSets(command, run.sets);
+  command
+      .add_option("--kernel", kinds,
+                  "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
+                  "backward (without the forward pass before it)")
+      ->delimiter(',')
+      ->type_name("KERNEL")
+      ->capture_default_str()
+      ->transform(oneOf({{"auto", {}}, {"forward", {"fwd"}}, {"decode", {}}, {"backward", {"bwd"}}}));
+  command
+      .add_option("--q-offset", run.sequences.qOffset,
+                  "Where queries stand. none (default): from 0 on; lengths: the last query at the last key")
+      ->type_name("FROM")
+      ->transform(oneOf({{"none", {}}, {"lengths", {}}}));
+  command.add_flag("--no-block-mask", run.noBlockMask, "Evaluate mask_mod everywhere instead of building a block mask");
+  run.gradients.addTo(command);
+  run.kernel.addTo(command);
+}
+
+bool MeasuredProblems::wants(const std::string& kind) const {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+void MeasuredProblems::check(const char* command) const {
+  if (run.input.empty() == shapes.empty()) throw CLI::ValidationError(command, "give either --in FILE or --shape");
+  run.gradients.check(wants("backward"));
+  checkStdin(run);
+}
+
+std::vector<RunOptions> MeasuredProblems::problems() const {
+  std::vector<RunOptions> all;
+  for (const std::string& text : shapes) {
+    const ProblemShape shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
+    if (shape.batch == 0 || shape.qHeads == 0 || shape.qLen == 0 || shape.kvLen == 0)
+      throw CLI::ValidationError("--shape", inQuotes(text) + " leaves nothing to compute");
+    all.push_back(run);
+    all.back().random = randomProblem("--shape", text, shape, headDim);
+  }
+  if (all.empty()) all.push_back(run);
+  return all;
+}
+
+RunOptions MeasuredProblems::ofKind(const RunOptions& problem, const std::string& kind) {
+  RunOptions one = problem;
+  one.backward = kind == "backward";
+  one.kernelKind.kind = one.backward ? "auto" : kind;
+  return one;
+}
+
+} // namespace attnc::cli

@@ -1,0 +1,166 @@
+// `attnc tune`: which tile of a mod's kernels is the fastest on this GPU, measured and kept.
+#include "commands.h"
+#include "device_operands.h"
+#include "json_report.h"
+#include "measured_problems.h"
+#include "options.h"
+#include "progress.h"
+
+#include "tools/device/device.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace attnc::cli {
+namespace {
+
+struct TuneCommand : MeasuredProblems {
+  bool json = false;
+};
+
+/// What tuning one kernel of one problem gave.
+struct Tuned {
+  std::string kind; ///< "forward", "decode", "backward"
+  Family family = Family::Auto;
+  Tuning tuning;
+};
+
+std::string shapeText(const ProblemShape& p) {
+  return fmt::format("{},{},{},{},{}", p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen);
+}
+
+const TunedTile& winnerOf(const Tuned& tuned) {
+  for (const TunedTile& tile : tuned.tuning.tiles)
+    if (tile.isWinner) return tile;
+  return tuned.tuning.tiles.front();
+}
+
+std::string rowOfTile(const Tuned& tuned, const TunedTile& tile, size_t width) {
+  std::string text = fmt::format("            {:{}}", tile.tile, width);
+  const double model = tuned.tuning.tiles.front().ms;
+  if (tile.ms > 0) text += fmt::format("  {:.4f} ms", tile.ms);
+  if (tile.ms > 0 && &tile != &tuned.tuning.tiles.front()) text += fmt::format("  {:+.1f} %", 100 * (tile.ms / model - 1));
+  if (&tile == &tuned.tuning.tiles.front()) text += "  the model's";
+  if (tile.isWinner) text += "  <- taken";
+  if (!tile.passedOver.empty()) text += "  passed over: " + tile.passedOver;
+  return text + "\n";
+}
+
+std::string textOf(const Tuned& tuned) {
+  const std::vector<TunedTile>& tiles = tuned.tuning.tiles;
+  std::string text = fmt::format("{:12}family {}", tuned.kind, familyName(tuned.family));
+  if (tiles.size() == 1) return text + fmt::format(": its tile is {}, there is nothing to choose\n", tiles[0].tile);
+  text += fmt::format(", {} tiles\n", tiles.size());
+  size_t width = 0;
+  for (const TunedTile& tile : tiles) width = std::max(width, tile.tile.size());
+  for (const TunedTile& tile : tiles) text += rowOfTile(tuned, tile, width);
+  return text + fmt::format("{:12}{}\n", "stored", tuned.tuning.file.empty() ? "nowhere: no cache directory may be written" : tuned.tuning.file);
+}
+
+JsonReport jsonOf(const Tuned& tuned, const ProblemShape& p) {
+  JsonReport json{{"kind", tuned.kind},
+                  {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
+                  {"family", familyName(tuned.family)},
+                  {"model", tuned.tuning.tiles.front().tile},
+                  {"winner", winnerOf(tuned).tile},
+                  {"tiles", JsonReport::array()}};
+  for (const TunedTile& tile : tuned.tuning.tiles) {
+    JsonReport one{{"tile", tile.tile}};
+    if (tile.ms > 0) one["ms"] = tile.ms;
+    if (!tile.passedOver.empty()) one["passedOver"] = tile.passedOver;
+    json["tiles"].push_back(std::move(one));
+  }
+  if (!tuned.tuning.file.empty()) json["file"] = tuned.tuning.file;
+  return json;
+}
+
+/// A backward pass has one tile: it is told, and nothing measured.
+Expected<Tuned> ofBackward(const Compiler& compiler, const Mod& mod, const DeviceOperands& on, const RunOptions& options) {
+  auto settled = compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepareOptions(options));
+  if (!settled) return std::move(settled).error();
+  const BackwardPreparation& backward = *settled->backward;
+  Tuned tuned{"backward", backward.options.family, {.preparation = *settled, .tiles = {{.tile = backward.tile, .isWinner = true}}, .file = {}}};
+  return tuned;
+}
+
+Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, const Mod& mod, const HostOperands& operands,
+                        const RunOptions& options) {
+  DeviceOperands on(operands, options);
+  if (Status status = on.place(); !status) return std::move(status).error();
+  if (options.backward) return ofBackward(compiler, mod, on, options);
+  if (!options.lse) on.outputs.lse.reset();
+  auto tuning = compiler.tune(mod, on.inputs, on.outputs, prepareOptions(options), stream.get());
+  if (!tuning) return std::move(tuning).error();
+  const KernelOptions& kernel = tuning->preparation.options;
+  return Tuned{kernel.kind == KernelKind::Decode ? "decode" : "forward", kernel.family, *std::move(tuning)};
+}
+
+Expected<std::string> tuneText(const TuneCommand& command, const std::vector<RunOptions>& problems) {
+  ModOptions modOptions = command.run.mod;
+  modOptions.available = capturesInFile(command.run);
+  auto mod = modOptions.load();
+  if (!mod) return std::move(mod).error();
+  auto pinnedMod = pinned(*mod, command.run.kernel);
+  if (!pinnedMod) return std::move(pinnedMod).error();
+  auto context = device::Context::create();
+  if (!context) return std::move(context).error();
+  auto stream = device::Stream::create();
+  if (!stream) return std::move(stream).error();
+  const Compiler compiler(command.run.kernel.toCompilerOptions());
+  std::string text = fmt::format("mod         {}\ndevice      {} ({})\n", mod->name(), context->info().name, context->info().arch);
+  JsonReport json{{"ok", true},
+                  {"mod", mod->name()},
+                  {"device", {{"name", context->info().name}, {"arch", context->info().arch}}},
+                  {"kernels", JsonReport::array()}};
+  auto progress = std::make_unique<Progress>("tuning");
+  for (const RunOptions& problem : problems) {
+    RunOptions drawn = problem;
+    drawn.backward = command.wants("backward");
+    auto operands = findOperands(*mod, drawn);
+    if (!operands) return std::move(operands).error();
+    std::string lines;
+    for (const std::string& kind : command.kinds) {
+      auto tuned = tuneOne(compiler, *stream, *pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind));
+      if (!tuned) return std::move(tuned).error();
+      const Preparation& preparation = tuned->tuning.preparation;
+      if (lines.empty())
+        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(preparation.problem), preparation.options.headDim,
+                            preparation.options.headDimV, dtypeName(preparation.options.dtype));
+      lines += textOf(*tuned);
+      json["kernels"].push_back(jsonOf(*tuned, preparation.problem));
+    }
+    text += lines;
+  }
+  return command.json ? jsonText(json) : text;
+}
+
+int runTune(const TuneCommand& command) {
+  command.check("tune");
+  if (!command.run.kernel.tile.empty()) throw CLI::ValidationError("--tile", "tune chooses it");
+  const std::vector<RunOptions> problems = command.problems();
+  auto text = tuneText(command, problems);
+  if (!text) return reportEither(text.error(), command.json);
+  auto status = printResult(*text);
+  return status ? kDone : report(status.error());
+}
+
+} // namespace
+
+void addTune(CLI::App& app, int& exitCode) {
+  auto options = std::make_shared<TuneCommand>();
+  CLI::App* command = app.add_subcommand("tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice");
+  options->addTo(*command);
+  command->add_flag("--json", options->json, "For programs");
+  command->footer("A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, mod,\n"
+                  "options, and problems of the same class: as many heads a KV head, lengths of the same power of two, of grids the same\n"
+                  "extents. It is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at. The\n"
+                  "tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same results.\n"
+                  "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
+                  "Examples:\n"
+                  "  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64\n"
+                  "  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --json");
+  command->callback([options, &exitCode] { exitCode = runTune(*options); });
+}
+
+} // namespace attnc::cli
