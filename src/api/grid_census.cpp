@@ -78,8 +78,8 @@ void forEachToken(const Extents& origin, const std::array<int, 3>& box, const Ex
 }
 
 /// Adds the steps of a tile, as templates/forward_grid_sm90.cu walks them.
-void addTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config, const plan::LaunchOperands::Grids& grids,
-             int64_t b, int64_t h, const Extents& origin) {
+void addTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config,
+             const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h, const Extents& origin) {
   const size_t split = size_t(config.boxes->splitAxis);
   const std::array<int, 3>& queries = config.boxes->queries;
   const KeyRange nothing{{INT64_MAX, INT64_MAX, INT64_MAX}, {0, 0, 0}};
@@ -109,7 +109,8 @@ void addTile(GridCensus& census, const Boxes& boxes, const codegen::Config& conf
   const double pairs = 64.0 * config.blockN;
   for (const KeyRange& own : seen) { // one that sees nothing works on the first steps all the same
     const auto placeOf = [&](int64_t key) { return (key - all.begin[split]) / census.keyBox[split]; };
-    census.visited += pairs * inner * double(own.isEmpty() ? 1 : placeOf(own.end[split] - 1) - placeOf(own.begin[split]) + 1);
+    census.visited +=
+        pairs * inner * double(own.isEmpty() ? 1 : placeOf(own.end[split] - 1) - placeOf(own.begin[split]) + 1);
   }
 }
 

@@ -1,4 +1,5 @@
-// What a kernel by boxes of a grid has to do for a problem: how many tiles, how many steps, and how much of these lives.
+// What a kernel by boxes of a grid has to do for a problem: how many tiles, how many steps, and how much of these
+// lives.
 #pragma once
 
 #include "codegen/config_source.h"
@@ -8,19 +9,19 @@
 
 namespace attnc {
 
-/// Counts over all batch entries and heads. Where the boxes of keys differ by (batch, head) and there are many of these,
-/// some speak for the others.
+/// Counts over all batch entries and heads. Where the boxes of keys differ by (batch, head) and there are many of
+/// these, some speak for the others.
 struct GridCensus {
   std::array<int, 3> queryBox{}, keyBox{}; ///< of a CTA, of a step
-  double tiles = 0;   ///< boxes of queries
-  double steps = 0;   ///< boxes of keys that these read
-  double visited = 0; ///< pairs of a query and a key in steps that a warpgroup computes
-  double live = 0;    ///< of these, pairs in the box of keys that the query sees
+  double tiles = 0;                        ///< boxes of queries
+  double steps = 0;                        ///< boxes of keys that these read
+  double visited = 0;                      ///< pairs of a query and a key in steps that a warpgroup computes
+  double live = 0;                         ///< of these, pairs in the box of keys that the query sees
   bool isEstimate = false;
 };
 
-/// `module`: a verified one with the outputs of the pass derive-grid-box, as passes::GridKernel has it; `bindings` are for it,
-/// with captures in host memory; `config`: of a stage with boxes. All tokens lie on the grids.
+/// `module`: a verified one with the outputs of the pass derive-grid-box, as passes::GridKernel has it; `bindings` are
+/// for it, with captures in host memory; `config`: of a stage with boxes. All tokens lie on the grids.
 GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
                           const plan::LaunchOperands::Grids& grids, const ProblemShape& problem);
 

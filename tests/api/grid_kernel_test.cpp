@@ -24,8 +24,8 @@ Mod gridMod(int axes, const std::string& mask, const std::string& more = "") {
   const char* const extents[] = {"X", "Y, X", "Z, Y, X"};
   const auto of = [&](const char* side) { return fmt::format(fmt::runtime(names[axes - 1]), side); };
   return mod((std::string("from attnc import grid\nimport torch\nX: int\nY: int\nZ: int\n") + more + "tokens = grid(" +
-              extents[axes - 1] + ")\ndef mask_mod(b, h, q_idx, kv_idx):\n  " + of("q") + " = tokens.coords(q_idx)\n  " + of("k") +
-              " = tokens.coords(kv_idx)\n  return " + mask + "\n")
+              extents[axes - 1] + ")\ndef mask_mod(b, h, q_idx, kv_idx):\n  " + of("q") +
+              " = tokens.coords(q_idx)\n  " + of("k") + " = tokens.coords(kv_idx)\n  return " + mask + "\n")
                  .c_str());
 }
 
@@ -64,11 +64,11 @@ TEST_CASE("boxes of grid kernels are ones that kernels take", "[api][grid]") {
     std::string mask;
   };
   std::vector<Window> windows{
-      {2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)"},                                  // 13 x 13
-      {2, "(ky >= qy - 40) & (ky < qy + 40) & (kx >= qx - 40) & (kx < qx + 40)"},         // FLUX
-      {3, "(abs(kz - qz) <= 9) & (abs(ky - qy) <= 12) & (abs(kx - qx) <= 12)"},           // Hunyuan video
-      {3, "(kz // 16 == qz // 16) & (ky // 8 == qy // 8) & (kx // 8 == qx // 8)"},        // blocks
-      {2, "((ky - 4) // 8 == (qy - 4) // 8) & ((kx - 4) // 8 == (qx - 4) // 8)"},         // shifted windows
+      {2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)"},                            // 13 x 13
+      {2, "(ky >= qy - 40) & (ky < qy + 40) & (kx >= qx - 40) & (kx < qx + 40)"},  // FLUX
+      {3, "(abs(kz - qz) <= 9) & (abs(ky - qy) <= 12) & (abs(kx - qx) <= 12)"},    // Hunyuan video
+      {3, "(kz // 16 == qz // 16) & (ky // 8 == qy // 8) & (kx // 8 == qx // 8)"}, // blocks
+      {2, "((ky - 4) // 8 == (qy - 4) // 8) & ((kx - 4) // 8 == (qx - 4) // 8)"},  // shifted windows
       {1, "abs(kx - qx) <= X"},
       {2, "ky <= qy"},
   };
@@ -197,13 +197,16 @@ TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
   CHECK(unknown.options.family == Family::Sm90);
   CHECK(unknown.passedOver == "which tokens lie on the grid is not known without captures");
   // Of constant extents it is.
-  const Mod constant = mod((std::string("bias: f32[H]\n") + kNeighborhood + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h]\n").c_str());
+  const Mod constant = mod((std::string("bias: f32[H]\n") + kNeighborhood +
+                            "\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return score + bias[h]\n")
+                               .c_str());
   CHECK(settled(constant, Case()).options.family == Family::Grid);
 }
 
 TEST_CASE("a kernel by boxes is told the captures of its launch by their names", "[api][grid]") {
   // Its module asks for them in another order than that of other kernels.
-  const Mod m = gridMod(2, "(abs(ky - qy) <= radius[h]) & (abs(kx - qx) <= r1) & (kx >= low[b, qy])", "r1: int\nlow: i32[B, N]\nradius: i32[H]\n");
+  const Mod m = gridMod(2, "(abs(ky - qy) <= radius[h]) & (abs(kx - qx) <= r1) & (kx >= low[b, qy])",
+                        "r1: int\nlow: i32[B, N]\nradius: i32[H]\n");
   const passes::Algebra algebra{.scale = true, .kvBounds = false};
   auto onGrid = kernelModOf(m, {algebra, false, true});
   if (!onGrid) FAIL(onGrid.error().message);
@@ -248,9 +251,11 @@ TEST_CASE("the census of a grid counts what kernels visit, and all pairs that li
     const int axes = 1 + round % 3;
     const bool differ = round % 2; // by head
     const char* const windows[] = {"", "(abs(ky - qy) <= 2) & ", "(kz <= qz) & (abs(ky - qy) <= 2) & "};
-    const Mod m = gridMod(axes, std::string(windows[axes - 1]) + (differ ? "(abs(kx - qx) <= 2 + h * 3)" : "(kx > qx - 5) & (kx < qx)"));
+    const Mod m = gridMod(axes, std::string(windows[axes - 1]) +
+                                    (differ ? "(abs(kx - qx) <= 2 + h * 3)" : "(kx > qx - 5) & (kx < qx)"));
     plan::LaunchOperands::Grids grids{{1, 1, 1}, {1, 1, 1}};
-    for (int axis = 3 - axes; axis < 3; ++axis) grids.queries[size_t(axis)] = grids.keys[size_t(axis)] = draw(1, axes == 1 ? 300 : 21);
+    for (int axis = 3 - axes; axis < 3; ++axis)
+      grids.queries[size_t(axis)] = grids.keys[size_t(axis)] = draw(1, axes == 1 ? 300 : 21);
     const int64_t tokens = grids.keys[0] * grids.keys[1] * grids.keys[2];
     const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = tokens, .kvLen = tokens};
     Captures captures;

@@ -26,8 +26,8 @@ int64_t tokensOf(const Extents& extents) {
 
 constexpr const char* kAxes[] = {"z", "y", "x"};
 
-/// A mod of coordinates qz, qy, qx and kz, ky, kx, the last ones of these as many as there are axes. Extents are numbers of
-/// the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx.
+/// A mod of coordinates qz, qy, qx and kz, ky, kx, the last ones of these as many as there are axes. Extents are
+/// numbers of the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx.
 Mod gridMod(int axes, const std::string& mask, const std::string& score = "", const std::string& captures = "") {
   std::string text = "import torch\nfrom attnc import grid\n" + captures;
   std::string unpacked[2], extents[2];
@@ -39,7 +39,8 @@ Mod gridMod(int axes, const std::string& mask, const std::string& score = "", co
       unpacked[side] += fmt::format("{}{}, ", "qk"[side], kAxes[axis]);
     }
   text += "queries = grid(" + extents[0] + ")\nkeys = grid(" + extents[1] + ")\n";
-  const std::string coordinates = fmt::format("  {}= queries.coords(q_idx)\n  {}= keys.coords(kv_idx)\n", unpacked[0], unpacked[1]);
+  const std::string coordinates =
+      fmt::format("  {}= queries.coords(q_idx)\n  {}= keys.coords(kv_idx)\n", unpacked[0], unpacked[1]);
   text += "def mask_mod(b, h, q_idx, kv_idx):\n" + coordinates + "  return " + mask + "\n";
   if (!score.empty()) text += "def score_mod(score, b, h, q_idx, kv_idx):\n" + coordinates + "  return " + score + "\n";
   return take(Mod::parse(text));
@@ -65,7 +66,8 @@ Case caseOf(const Mod& mod, const Extents& queries, const Extents& keys, Problem
 }
 
 /// Of a mod of the library with constant extents.
-Case libraryCase(const std::string& name, const std::map<std::string, std::string>& defines, int64_t tokens, Problem problem = {}) {
+Case libraryCase(const std::string& name, const std::map<std::string, std::string>& defines, int64_t tokens,
+                 Problem problem = {}) {
   problem.shape = {1, 2, 2, tokens, tokens};
   return {libraryMod(name, defines), problem, {}, {}};
 }
@@ -90,7 +92,8 @@ void checkAll(const std::vector<Case>& cases, const RunOptions& asked = {.family
     INFO(c.problem.text() << "\n" << ir::print(c.mod.module()));
     HostOperands operands = draw(c.mod, c.problem, c.scalars);
     if (c.edit) c.edit(operands);
-    checkClose(runKernel(c.mod, c.problem, operands, asked), runReference(c.mod, c.problem, operands, asked.scale), c.problem);
+    checkClose(runKernel(c.mod, c.problem, operands, asked), runReference(c.mod, c.problem, operands, asked.scale),
+               c.problem);
   }
 }
 
@@ -113,8 +116,8 @@ void fill(HostOperands& operands, const std::string& name, const std::function<i
 TEST_CASE("grid kernels: lines of tokens", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS();
   std::vector<Case> cases;
-  for (const char* mask : {"abs(kx - qx) <= 6", "(kx >= qx - 4) & (kx < qx + 4)", "(kx <= qx) & (kx > qx - 100)", "kx // 50 == qx // 50",
-                           "kx <= qx", "abs(kx - qx) <= 2000"}) {
+  for (const char* mask : {"abs(kx - qx) <= 6", "(kx >= qx - 4) & (kx < qx + 4)", "(kx <= qx) & (kx > qx - 100)",
+                           "kx // 50 == qx // 50", "kx <= qx", "abs(kx - qx) <= 2000"}) {
     const Mod mod = gridMod(1, mask);
     for (int64_t length : {1, 7, 64, 129, 1009}) cases.push_back(caseOf(mod, {length}, {length}));
   }
@@ -141,7 +144,8 @@ TEST_CASE("grid kernels: volumes", "[gpu][grid]") {
   const Mod causal = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 4) & (abs(kx - qx) <= 4)");
   const Mod frames = gridMod(3, "abs(kz - qz) <= 1");
   for (const Mod& mod : {near, causal, frames})
-    for (const Extents& extents : {Extents{7, 11, 13}, {2, 2, 2}, {1, 7, 1}, {1, 1, 130}, {4, 16, 16}, {13, 1, 11}, {130, 2, 1}})
+    for (const Extents& extents :
+         {Extents{7, 11, 13}, {2, 2, 2}, {1, 7, 1}, {1, 1, 130}, {4, 16, 16}, {13, 1, 11}, {130, 2, 1}})
       cases.push_back(caseOf(mod, extents, extents));
   checkAll(cases);
 }
@@ -149,11 +153,15 @@ TEST_CASE("grid kernels: volumes", "[gpu][grid]") {
 TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and causal axes", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS();
   std::vector<Case> cases;
-  const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride, const char* causal,
-                         Problem problem = {}) {
+  const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride,
+                         const char* causal, Problem problem = {}) {
     cases.push_back(libraryCase("neighborhood2d",
-                                {{"HEIGHT", std::to_string(height)}, {"WIDTH", std::to_string(width)}, {"WINDOW", window},
-                                 {"DILATION", dilation}, {"STRIDE", stride}, {"CAUSAL", causal}},
+                                {{"HEIGHT", std::to_string(height)},
+                                 {"WIDTH", std::to_string(width)},
+                                 {"WINDOW", window},
+                                 {"DILATION", dilation},
+                                 {"STRIDE", stride},
+                                 {"CAUSAL", causal}},
                                 height * width, problem));
   };
   image(31, 29, "(13, 13)", "(1, 1)", "(1, 1)", "(False, False)");
@@ -169,18 +177,25 @@ TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and
   image(24, 40, "(6, 8)", "(2, 1)", "(1, 4)", "(False, True)");
   const auto video = [&](const char* window, const char* dilation, const char* stride, const char* causal) {
     cases.push_back(libraryCase("neighborhood3d",
-                                {{"FRAMES", "6"}, {"HEIGHT", "10"}, {"WIDTH", "14"}, {"WINDOW", window}, {"DILATION", dilation},
-                                 {"STRIDE", stride}, {"CAUSAL", causal}},
+                                {{"FRAMES", "6"},
+                                 {"HEIGHT", "10"},
+                                 {"WIDTH", "14"},
+                                 {"WINDOW", window},
+                                 {"DILATION", dilation},
+                                 {"STRIDE", stride},
+                                 {"CAUSAL", causal}},
                                 6 * 10 * 14));
   };
   video("(3, 5, 7)", "(1, 1, 1)", "(1, 1, 1)", "(False, False, False)");
   video("(6, 4, 2)", "(1, 2, 7)", "(1, 1, 1)", "(False, False, False)");
   video("(3, 6, 6)", "(1, 1, 1)", "(2, 2, 3)", "(False, False, False)");
   video("(4, 5, 5)", "(1, 1, 1)", "(1, 1, 1)", "(True, False, False)");
-  cases.push_back(libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "4"}}, 24 * 32,
-                              {{}, 32, 32}));
-  cases.push_back(libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "0"}}, 24 * 32));
-  cases.push_back(libraryCase("shifted_window", {{"HEIGHT", "21"}, {"WIDTH", "35"}, {"WINDOW", "7"}, {"SHIFT", "3"}}, 21 * 35));
+  cases.push_back(libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "4"}},
+                              24 * 32, {{}, 32, 32}));
+  cases.push_back(
+      libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "0"}}, 24 * 32));
+  cases.push_back(
+      libraryCase("shifted_window", {{"HEIGHT", "21"}, {"WIDTH", "35"}, {"WINDOW", "7"}, {"SHIFT", "3"}}, 21 * 35));
   checkAll(cases);
 }
 
@@ -188,7 +203,8 @@ TEST_CASE("grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS();
   std::vector<Case> cases;
   for (DType dtype : {DType::BF16, DType::F16})
-    for (auto [qk, v] : {std::pair(8, 8), {32, 32}, {40, 40}, {64, 64}, {96, 96}, {128, 128}, {128, 64}, {32, 128}, {104, 72}})
+    for (auto [qk, v] :
+         {std::pair(8, 8), {32, 32}, {40, 40}, {64, 64}, {96, 96}, {128, 128}, {128, 64}, {32, 128}, {104, 72}})
       cases.push_back(caseOf(near2d(), {21, 19}, {21, 19}, {{1, 2, 2, 0, 0}, qk, v, dtype}));
   for (const ProblemShape& shape : {ProblemShape{2, 8, 2, 0, 0}, {3, 6, 1, 0, 0}, {2, 5, 5, 0, 0}, {3, 1, 1, 0, 0}})
     for (bool kvBatchOne : {false, true})
@@ -204,7 +220,8 @@ TEST_CASE("grid kernels: whatever the layout, a kernel is right", "[gpu][grid]")
     for (bool headsLast : {false, true})
       for (bool kvBatchOne : {false, true})
         for (int64_t padding : {0, 1, 8})
-          cases.push_back(caseOf(near2d(), {17, 13}, {17, 13}, {shape, 64, 64, DType::BF16, kvBatchOne, headsLast, padding}));
+          cases.push_back(
+              caseOf(near2d(), {17, 13}, {17, 13}, {shape, 64, 64, DType::BF16, kvBatchOne, headsLast, padding}));
   checkAll(cases, {.family = Family::Auto});
 }
 
@@ -229,7 +246,8 @@ TEST_CASE("grid kernels: windows that differ by head and batch entry", "[gpu][gr
   std::vector<Case> cases;
   const Mod chosen = gridMod(2, "torch.where(h == 0, abs(ky - qy) <= 2, abs(ky - qy) <= 9) & (abs(kx - qx) <= 4)");
   cases.push_back(caseOf(chosen, {23, 29}, {23, 29}, {{2, 4, 2, 0, 0}}));
-  const Mod table = gridMod(2, "(abs(ky - qy) <= radius[b, h]) & (abs(kx - qx) <= radius[b, h] // 2)", "", "radius: i32[B, H]\n");
+  const Mod table =
+      gridMod(2, "(abs(ky - qy) <= radius[b, h]) & (abs(kx - qx) <= radius[b, h] // 2)", "", "radius: i32[B, H]\n");
   cases.push_back(caseOf(table, {23, 29}, {23, 29}, {{2, 6, 3, 0, 0}}));
   cases.back().edit = [&](HostOperands& operands) { fill(operands, "radius", small); };
   checkAll(cases);
@@ -241,15 +259,19 @@ TEST_CASE("grid kernels: random boxes, empty ones too", "[gpu][grid]") {
     std::mt19937 random{seed};
     const bool areWild = seed % 2; // far from their queries, many of them empty
     std::vector<Case> cases;
-    const Mod mod = gridMod(3,
-                            "(kz >= lo[b, h, 0, qz * QEy + qy]) & (kz < hi[b, h, 0, qz * QEy + qy]) & (ky >= qy + lo[b, h, 1, qx]) &"
-                            " (ky < qy + hi[b, h, 1, qx]) & (kx >= lo[b, h, 2, q_idx]) & (kx < hi[b, h, 2, q_idx])",
-                            "", "lo: i32[B, H, 3, Q_LEN]\nhi: i32[B, H, 3, Q_LEN]\n");
-    for (auto [queries, keys] : {std::pair(Extents{3, 13, 17}, Extents{5, 7, 19}), {Extents{1, 20, 31}, Extents{1, 31, 20}}}) {
+    const Mod mod = gridMod(
+        3,
+        "(kz >= lo[b, h, 0, qz * QEy + qy]) & (kz < hi[b, h, 0, qz * QEy + qy]) & (ky >= qy + lo[b, h, 1, qx]) &"
+        " (ky < qy + hi[b, h, 1, qx]) & (kx >= lo[b, h, 2, q_idx]) & (kx < hi[b, h, 2, q_idx])",
+        "", "lo: i32[B, H, 3, Q_LEN]\nhi: i32[B, H, 3, Q_LEN]\n");
+    for (auto [queries, keys] :
+         {std::pair(Extents{3, 13, 17}, Extents{5, 7, 19}), {Extents{1, 20, 31}, Extents{1, 31, 20}}}) {
       cases.push_back(caseOf(mod, queries, keys, {{2, 2, 1, 0, 0}}));
       cases.back().edit = [&random, areWild](HostOperands& operands) {
-        fill(operands, "lo", [&] { return std::uniform_int_distribution<int32_t>(areWild ? -40 : -6, areWild ? 40 : 4)(random); });
-        fill(operands, "hi", [&] { return std::uniform_int_distribution<int32_t>(areWild ? -40 : 0, areWild ? 40 : 12)(random); });
+        fill(operands, "lo",
+             [&] { return std::uniform_int_distribution<int32_t>(areWild ? -40 : -6, areWild ? 40 : 4)(random); });
+        fill(operands, "hi",
+             [&] { return std::uniform_int_distribution<int32_t>(areWild ? -40 : 0, areWild ? 40 : 12)(random); });
       };
     }
     // All boxes of a head are empty.
@@ -281,7 +303,8 @@ TEST_CASE("grid kernels: scores by coordinates, and masks that are more than a b
   const std::string window = "(abs(ky - qy) <= 5) & (abs(kx - qx) <= 4)";
   std::vector<Case> cases;
   const auto add = [&](const Mod& mod, Problem problem = {{2, 4, 2, 0, 0}}) {
-    for (const Extents& extents : {Extents{19, 23}, {3, 5}, {16, 16}}) cases.push_back(caseOf(mod, extents, extents, problem));
+    for (const Extents& extents : {Extents{19, 23}, {3, 5}, {16, 16}})
+      cases.push_back(caseOf(mod, extents, extents, problem));
   };
   add(gridMod(2, window, "score + bias[h, ky - qy + 5, kx - qx + 4]", "bias: f32[H, 11, 9]\n"));
   add(gridMod(2, window, "score + bias[h, ky - qy + 5]", "bias: f32[H, 11]\n"), {{1, 2, 2, 0, 0}, 128, 128});
@@ -315,7 +338,8 @@ TEST_CASE("grid kernels: prepare() takes them, and others where tokens lie besid
   checkAll({c}, {.family = Family::Auto});
 }
 
-TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a launch is captured in a graph", "[gpu][grid]") {
+TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a launch is captured in a graph",
+          "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS();
   Gpu& device = *gpu();
   const Case c = caseOf(near2d(), {13, 21}, {13, 21}, {{2, 4, 2, 0, 0}, 72, 72});
@@ -333,9 +357,11 @@ TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a l
     return view;
   };
   const DeviceCaptures captures = uploadCaptures(operands.captures);
-  const Operands inputs{.q = place(operands.q), .k = place(operands.k), .v = place(operands.v), .captures = &captures.captures};
+  const Operands inputs{
+      .q = place(operands.q), .k = place(operands.k), .v = place(operands.v), .captures = &captures.captures};
   const size_t outBytes = size_t(s.batch * s.qHeads * s.qLen * 72 * 2), rows = size_t(s.batch * s.qHeads * s.qLen);
-  device::Buffer out = take(device::Buffer::allocate(outBytes + 2 * kAround)), lse = take(device::Buffer::allocate(rows * 4));
+  device::Buffer out = take(device::Buffer::allocate(outBytes + 2 * kAround)),
+                 lse = take(device::Buffer::allocate(rows * 4));
   take(out.fill(0xff));
   take(lse.fill(0xff));
   const Outputs outputs{.out = TensorView::contiguous(static_cast<char*>(out.data()) + kAround, DType::BF16,
@@ -356,11 +382,13 @@ TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a l
     if (first[i] != char(0xff) || first[first.size() - 1 - i] != char(0xff)) FAIL("written outside out, byte " << i);
   const auto check = [&](const HostOperands& given) {
     const std::vector<char> bytes = resultOf();
-    const cli::HostTensor result{.dtype = DType::BF16, .shape = {s.batch, s.qHeads, s.qLen, 72},
+    const cli::HostTensor result{.dtype = DType::BF16,
+                                 .shape = {s.batch, s.qHeads, s.qLen, 72},
                                  .bytes = {bytes.begin() + kAround, bytes.end() - kAround}};
     std::vector<float> lseHost(rows);
     take(lse.download(lseHost.data(), lse.bytes()));
-    checkClose({toDoubles(result), {lseHost.begin(), lseHost.end()}, {}, {}, {}}, runReference(c.mod, c.problem, given), c.problem);
+    checkClose({toDoubles(result), {lseHost.begin(), lseHost.end()}, {}, {}, {}}, runReference(c.mod, c.problem, given),
+               c.problem);
   };
   check(operands);
 

@@ -1,5 +1,5 @@
-// What kernels by boxes of a grid are written from: a module that means what the mod means to tokens on its grids, and what
-// is known of windows, held against all queries of small grids.
+// What kernels by boxes of a grid are written from: a module that means what the mod means to tokens on its grids, and
+// what is known of windows, held against all queries of small grids.
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -51,7 +51,8 @@ int64_t tokensOf(const ir::Module& module, const ir::Grid& grid, const ir::Bindi
   for (const ir::Grid::Number& extent : grid.extents) {
     REQUIRE(extent.kind != ir::Grid::Number::Kind::Dim);
     REQUIRE((extent.kind == ir::Grid::Number::Kind::Constant || size_t(extent.value) < module.scalars.size()));
-    product *= extent.kind == ir::Grid::Number::Kind::Constant ? extent.value : bindings.scalars[size_t(extent.value)].integer;
+    product *=
+        extent.kind == ir::Grid::Number::Kind::Constant ? extent.value : bindings.scalars[size_t(extent.value)].integer;
   }
   return product;
 }
@@ -63,7 +64,8 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
   std::vector<float> zeros(4096, 0.f);
   for (const ir::ScalarCapture& scalar : mod.scalars) captures.set(scalar.name, scalars.at(scalar.name));
   for (const ir::TensorCapture& tensor : mod.tensors)
-    captures.set(tensor.name, TensorView::contiguous(zeros.data(), DType::F32, {2, tensor.shape[1].value, tensor.shape[2].value}));
+    captures.set(tensor.name,
+                 TensorView::contiguous(zeros.data(), DType::F32, {2, tensor.shape[1].value, tensor.shape[2].value}));
   ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = 1, .kvLen = 1};
   auto bindings = ir::bind(kernel.module, captures, problem);
   if (!bindings) FAIL(bindings.error().message);
@@ -91,14 +93,16 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
     if (!box->axes[axis].begin) continue;
     const passes::BoxAxis& told = kernel.axes[axis];
     const ir::Evaluator begin(module, *bindings, *box->axes[axis].begin), end(module, *bindings, *box->axes[axis].end);
-    const ir::Value coordinate =
-        module.make(ir::Op::Coord, ir::Type::I32, {module.param(ir::ParamKind::QIdx)}, ir::GridAxis{*box->queries, axis}.attr());
+    const ir::Value coordinate = module.make(ir::Op::Coord, ir::Type::I32, {module.param(ir::ParamKind::QIdx)},
+                                             ir::GridAxis{*box->queries, axis}.attr());
     const ir::Evaluator at(module, *bindings, coordinate);
     for (int64_t h = 0; h < problem.qHeads; ++h) {
       std::map<int64_t, std::pair<int64_t, int64_t>> ofQuotient;
       for (int64_t q = 0; q < problem.qLen; ++q) {
-        const std::pair<int64_t, int64_t> keys(begin.evaluate(0, 0, h, q, 0).integer, end.evaluate(0, 0, h, q, 0).integer);
-        if (told.span && keys.second - keys.first > *told.span) FAIL("a window of " << keys.second - keys.first << " at " << q);
+        const std::pair<int64_t, int64_t> keys(begin.evaluate(0, 0, h, q, 0).integer,
+                                               end.evaluate(0, 0, h, q, 0).integer);
+        if (told.span && keys.second - keys.first > *told.span)
+          FAIL("a window of " << keys.second - keys.first << " at " << q);
         const int64_t quotient = at.evaluate(0, 0, h, q, 0).integer / told.stride;
         if (ofQuotient.try_emplace(quotient, keys).first->second != keys) FAIL("another window in a stride, at " << q);
       }
@@ -120,9 +124,17 @@ TEST_CASE("kernels by boxes: what the module means, how long windows are, and wh
       {"40", "40", 1, "abs(kx - qx) <= 6", {{13, 1}}},
       {"40", "40", 1, "(kx >= qx - 2) & (kx <= qx + 3)", {{6, 1}}},
       {"8, 10", "8, 10", 2, "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 1)", {{5, 1}, {3, 1}}},
-      {"9, 7", "9, 7", 2, "(ky >= clamp(qy - 2, 0, 4)) & (ky < clamp(qy - 2, 0, 4) + 5) & (kx <= qx)", {{5, 1}, {0, 1}}},
+      {"9, 7",
+       "9, 7",
+       2,
+       "(ky >= clamp(qy - 2, 0, 4)) & (ky < clamp(qy - 2, 0, 4) + 5) & (kx <= qx)",
+       {{5, 1}, {0, 1}}},
       {"4, 4, 5", "4, 4, 5", 3, "(abs(kz - qz) <= 1) & (abs(kx - qx) <= w)", {{3, 1}, {0, 1}, {0, 1}}},
-      {"12, 8", "12, 8", 2, "(ky >= qy // 4 * 4) & (ky < qy // 4 * 4 + 6) & (abs(kx - qx // 2 * 2) <= 2)", {{6, 4}, {5, 2}}},
+      {"12, 8",
+       "12, 8",
+       2,
+       "(ky >= qy // 4 * 4) & (ky < qy // 4 * 4 + 6) & (abs(kx - qx // 2 * 2) <= 2)",
+       {{6, 4}, {5, 2}}},
       {"12", "12", 1, "(kx >= qx // 4 * 4) & (kx < qx // 6 * 6 + 6)", {{0, 2}}},
       {"12", "12", 1, "(kx >= qx // 4 * 4) & (kx < qx + 6)", {{0, 1}}},
       {"12", "12", 1, "kx // 4 == qx // 4", {{4, 4}}},
@@ -175,7 +187,8 @@ TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
   std::map<std::string, std::string> causal = small;
   causal["CAUSAL"] = "(True, False)";
   check("neighborhood2d", causal, {{5, 1}, {3, 1}});
-  check("neighborhood3d", {{"FRAMES", "4"}, {"HEIGHT", "6"}, {"WIDTH", "5"}, {"WINDOW", "(3, 3, 3)"}}, {{3, 1}, {3, 1}, {3, 1}});
+  check("neighborhood3d", {{"FRAMES", "4"}, {"HEIGHT", "6"}, {"WIDTH", "5"}, {"WINDOW", "(3, 3, 3)"}},
+        {{3, 1}, {3, 1}, {3, 1}});
   check("shifted_window", {{"HEIGHT", "8"}, {"WIDTH", "8"}, {"WINDOW", "4"}, {"SHIFT", "2"}}, {{4, 1}, {4, 1}});
 }
 
@@ -186,7 +199,7 @@ TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel
   CHECK(isNone(maskText("16, before=3", "16", 1, near)));
   CHECK(isNone(maskText("16", "16, before=3", 1, near)));
   CHECK(isNone(maskText("16", "16, before=m", 1, near)));
-  CHECK(isNone(maskText("16", "16", 1, "kx * qx % 3 == 0"))); // no box
+  CHECK(isNone(maskText("16", "16", 1, "kx * qx % 3 == 0")));   // no box
   CHECK(isNone(maskText("16", "16", 1, "(kx + qx) % 3 == 0"))); // all keys of every third
   CHECK(isNone(maskText("16", "16", 1, "kx <= 7")));            // no coordinates of queries
   CHECK(isNone("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"));
@@ -195,7 +208,8 @@ TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel
 }
 
 TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel]") {
-  for (const char* expression : {"(abs(kx - qx) <= 5) & ((kx + qx) % 3 != 0)", "(abs(kx - qx) <= 5) & (kv_idx != q_idx)"}) {
+  for (const char* expression :
+       {"(abs(kx - qx) <= 5) & ((kx + qx) % 3 != 0)", "(abs(kx - qx) <= 5) & (kv_idx != q_idx)"}) {
     INFO(expression);
     const ir::Module mod = traced(maskText("32", "32", 1, expression));
     const std::optional<GridKernel> kernel = kernelOf(mod);

@@ -1,4 +1,5 @@
-// Boxes of tokens as columns of a tile (templates/algo/grid_box.cuh), run on the host beside loops over all their tokens.
+// Boxes of tokens as columns of a tile (templates/algo/grid_box.cuh), run on the host beside loops over all their
+// tokens.
 #include "templates/host_cta.h"
 
 #include "algo/grid_box.cuh"
@@ -52,9 +53,8 @@ constexpr size_t kBoxes = allBoxes<0>();
 /// Calls visit(BoxShape<a, b, c>()) for all of them.
 template <class Visit> void forEachBox(Visit visit) {
   static constexpr auto kAll = allBoxes<kBoxes>();
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    (visit(BoxShape<kAll[I].a, kAll[I].b, kAll[I].c>()), ...);
-  }(std::make_index_sequence<kBoxes>());
+  [&]<size_t... I>(std::index_sequence<I...>) { (visit(BoxShape<kAll[I].a, kAll[I].b, kAll[I].c>()), ...); }
+  (std::make_index_sequence<kBoxes>());
 }
 
 template <class Box, int Axis> void checkAxis() {
