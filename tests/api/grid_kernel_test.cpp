@@ -81,8 +81,10 @@ TEST_CASE("boxes of grid kernels are ones that kernels take", "[api][grid]") {
     for (int consumers : {2, 3})
       for (auto [headDim, mostKeys] : {std::pair(32, 128), {64, 64}, {128, 128}}) {
         INFO(window.mask << ", head dim " << headDim << ", " << consumers << " consumers");
-        const codegen::Config::Boxes boxes =
-            plan::chooseBoxes(*gridOf(gridMod(window.axes, window.mask)), headDim, headDim, consumers, mostKeys);
+        const std::vector<codegen::Config::Boxes> ranked =
+            plan::rankBoxes(*gridOf(gridMod(window.axes, window.mask)), headDim, headDim, consumers, mostKeys, 1);
+        REQUIRE(ranked.size() == 1);
+        const codegen::Config::Boxes& boxes = ranked[0];
         const auto tokens = [](const std::array<int, 3>& box) { return box[0] * box[1] * box[2]; };
         CHECK(tokens(boxes.queries) == 64);
         CHECK(tokens(boxes.keys) >= 64);
