@@ -125,7 +125,7 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   if (problem.batch == 0 || problem.qHeads == 0 || problem.qLen == 0) return census;
   const double all = double(batch) * double(heads);
   const int64_t every = std::max<int64_t>(1, int64_t(all * double(problem.qLen) / kMostQueries));
-  census.isEstimate = every > 1;
+  census.isEstimate = every > 1 && batch * heads > 1;
   double counted = 0;
   for (int64_t i = 0; i < batch * heads; i += every, ++counted) {
     Extents at{};

@@ -41,10 +41,11 @@ Linear withoutConstants(const ir::Module& module, Linear value) {
   }
 }
 
-/// Values of which one is `value`, and all bound it: the operands of a chain of max or min.
+/// Values of which one is `value`, and all bound it: the operands of a chain of max or min, as far as there are few.
 llvm::SmallVector<Linear, 4> boundsBy(const ir::Module& module, Op op, Value value) {
   llvm::SmallVector<Linear, 4> found, open = {{value}};
-  while (!open.empty()) {
+  constexpr size_t kMost = 32;
+  while (!open.empty() && found.size() < kMost) {
     const Linear at = withoutConstants(module, open.pop_back_val());
     found.push_back(at);
     if (module[at.base].op != op) continue;

@@ -18,7 +18,9 @@ std::string unservedByGrid(const Request& request) {
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   if (options.blockSparse) return "takes no block masks";
-  if (!options.byGrid) return "is turned off, as where a backward pass follows";
+  const bool isAsked = options.family == Family::Grid;
+  if (!isAsked && !options.byGrid) return "serves no training: backward kernels walk lists, which both passes go by";
+  if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
     return "takes no sequences of their own length, offset or place";
   return {};

@@ -25,7 +25,10 @@ struct Windows {
 
   explicit Windows(const passes::GridKernel& grid) : axes(int(grid.axes.size())) {
     for (int i = 0; i < axes; ++i) {
-      span[size_t(3 - axes + i)] = grid.axes[size_t(i)].span.value_or(kLongWindow);
+      const ir::Grid::Number& extent = grid.ofKeys.extents[size_t(i)];
+      const bool isKnown = extent.kind == ir::Grid::Number::Kind::Constant;
+      span[size_t(3 - axes + i)] =
+          std::min(grid.axes[size_t(i)].span.value_or(kLongWindow), isKnown ? extent.value : ir::kMaxExtent);
       stride[size_t(3 - axes + i)] = grid.axes[size_t(i)].stride;
     }
   }
@@ -183,10 +186,10 @@ Status checkGrids(const LaunchOperands& operands) {
                                      {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})
     if (tokens(extents) != rows)
       return Error::environment(
-          fmt::format("a grid of {} has {} tokens, {} is {}",
+          fmt::format("a grid of {} has {} token{}, {} is {}",
                       fmt::join(std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; }),
                                 extents.end(), " x "),
-                      tokens(extents), name, rows),
+                      tokens(extents), tokens(extents) == 1 ? "" : "s", name, rows),
           "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it");
   return {};
 }

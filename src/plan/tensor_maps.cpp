@@ -63,7 +63,12 @@ Status checkMappable(std::string_view name, const TensorView& tensor, bool isPoo
 Status checkMappableOnGrid(std::string_view name, const TensorView& tensor) {
   if (Status status = checkMappable(name, tensor); !status) return status;
   const Strides strides = stridesOf(tensor);
-  if (tensor.shape[0] <= 1 || tensor.shape[1] <= 1 || strides.batch % strides.head == 0) return {};
+  if (tensor.shape[0] <= 1 || tensor.shape[1] <= 1) return {};
+  if (strides.batch % strides.head == 0 && tensor.shape[0] * (strides.batch / strides.head) <= INT32_MAX) return {};
+  if (strides.batch % strides.head == 0)
+    return Error::environment(fmt::format("{} has a batch stride of {} times its head stride, too many for coordinates of 32 bits",
+                                          name, strides.batch / strides.head),
+                              kRemedy);
   return Error::environment(fmt::format("{} has a batch stride of {}, which is no multiple of its head stride, {}", name,
                                         strides.batch, strides.head),
                             kRemedy);

@@ -115,7 +115,7 @@ TEST_CASE("tokens of a launch lie on its grids, or others take them", "[api][gri
   operands.problem = {.qLen = 999, .kvLen = 3000};
   CHECK(plan::checkGrids(operands).error().message == "a grid of 20 x 50 has 1000 tokens, Q_LEN is 999");
   operands.grids = {{1, 1, 1}, {5, 20, 30}};
-  CHECK(plan::checkGrids(operands).error().message == "a grid of 1 has 1 tokens, Q_LEN is 999");
+  CHECK(plan::checkGrids(operands).error().message == "a grid of 1 has 1 token, Q_LEN is 999");
 }
 
 TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why it does not", "[api][grid]") {
@@ -172,7 +172,7 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     auto both = Compiler().settleTraining(mod(kNeighborhood), operands, c.outputs, gradients, c.options);
     if (!both) FAIL(both.error().message);
     CHECK(both->options.family == Family::Sm90);
-    CHECK(both->passedOver == "grid is turned off, as where a backward pass follows");
+    CHECK(both->passedOver == "grid serves no training: backward kernels walk lists, which both passes go by");
     CHECK(both->blockMask);
   }
 }

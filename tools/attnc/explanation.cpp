@@ -176,8 +176,7 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   text += fmt::format("layouts     {}", own->layouts);
   if (own->takesAnyLayout) return text + "\n";
   if (asked != Family::Auto) return text + "; others are an error\n";
-  const auto other =
-      std::find_if(families.begin(), families.end(), [](const FamilyInfo& info) { return info.takesAnyLayout; });
+  const auto other = std::next(own); // the last one takes any layout
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 

@@ -63,6 +63,11 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   auto settled = isBackward ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
                             : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
   if (!settled) return std::move(settled).error();
+  if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with that of other launches
+    ProblemShape beside = problem;
+    ++beside.kvLen;
+    return kernelsFor(compiler, mod, options, configuration, beside, decode);
+  }
   std::vector<KernelOptions> kernels = settled->kernels();
   for (KernelOptions& kernel : kernels) {
     if (kernel.kind == KernelKind::Backward) {
@@ -73,15 +78,15 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
     // Gradients and block masks may need another one than what was settled without them.
     if (kernel.kind != KernelKind::BlockMask) kernel.family = prepare.family;
-    if (kernel.kind == KernelKind::Forward) kernel.byGrid = settled->options.family == Family::Grid;
+    if (kernel.kind == KernelKind::Forward) kernel.byGrid = false;
   }
   // Launches whose tokens all lie on the grids of the mod take another kernel than others do; a pack is to serve both.
   KernelOptions onGrid = kernels.front();
   onGrid.family = Family::Grid;
   onGrid.blockSparse = false;
   onGrid.byGrid = true;
-  const bool mayBeOnGrid = !isBackward && onGrid.kind == KernelKind::Forward && prepare.family == Family::Auto && !options.blockSparse &&
-                           settled->options.family != Family::Grid;
+  const bool mayBeOnGrid =
+      !isBackward && onGrid.kind == KernelKind::Forward && prepare.family == Family::Auto && !options.blockSparse;
   if (mayBeOnGrid && compiler.source(mod, onGrid)) kernels.push_back(onGrid);
   return kernels;
 }

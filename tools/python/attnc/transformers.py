@@ -92,7 +92,7 @@ def _packed(mask_function):
             within.append(function)
         else:
             return None
-    if sequences is None or sequences.shape[0] != 1:
+    if sequences is None or sequences.shape[0] != 1 or sequences.shape[1] == 0:
         return None
     places = torch.arange(1, sequences.shape[1], device=sequences.device)
     starts = torch.cat([places.new_zeros(1), places[sequences[0].diff() != 0]]).tolist()

@@ -180,10 +180,11 @@ class Call:
         if found is None or mask is ANEW:
             space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
             found = [space, None, space.data_ptr()]
-            if mask is not ANEW:
-                self.workspaces[stream] = found
+        self.workspaces.pop(stream, None)  # until it is initialised
         check(library().attnc_prepared_initialise(self.prepared_at, byref(self.operands), found[2], stream))
         found[1] = weakref.ref(self if mask is None or mask is ANEW else mask)
+        if mask is not ANEW:
+            self.workspaces[stream] = found
         return found[2], found
 
     def _set(self, q, k, v, out, lse, row_max, sequences, lists, tensors, scalars, scale):
