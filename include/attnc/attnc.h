@@ -10,7 +10,8 @@
 // Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
 // operands.h: what a launch reads and writes. prepared.h: the usual way to launch. compiler.h: compiling. kernel.h: what
 // is static in a kernel. block_mask.h: which blocks live. page_allocator.h: pages of a cache, dealt to sequences.
-// tuning.h: tiles by measuring. reference.h: attention on the CPU. log.h: what is told beside results. Nothing here needs CUDA headers; libcuda and
+// tuning.h: tiles by measuring.
+// reference.h: attention on the CPU. log.h: what is told beside results. Nothing here needs CUDA headers; libcuda and
 // libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
 #pragma once
 

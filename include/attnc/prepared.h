@@ -35,8 +35,8 @@ struct PrepareOptions {
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
   /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed).
   bool buildBlockMask = true;
-  /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() stored for this device and
-  /// such a problem, else the model's.
+  /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() stored for this
+  /// device and such a problem, else the model's.
   std::string tile;
 };
 
@@ -77,7 +77,8 @@ struct Preparation {
   std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
   ProblemShape problem;
   size_t workspaceBytes = 0; ///< Prepared::workspaceBytes()
-  std::string tile;          ///< that the kernel computes, as KernelOptions::tile has it; its options have it unless it is the model's
+  /// That the kernel computes, as KernelOptions::tile has it. `options` have it, too, unless it is the model's.
+  std::string tile;
   TileFrom tileFrom = TileFrom::Model;
   std::string tunedBy; ///< of TileFrom::Tuned: the file of the choice, and its date
   std::optional<BackwardPreparation> backward; ///< set if prepared for training

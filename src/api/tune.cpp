@@ -24,7 +24,7 @@ namespace {
 struct Trial {
   Prepared prepared;
   jit::DeviceMemory workspace;
-  size_t tile; ///< index among all
+  size_t tile;      ///< index among all
   int launches = 1; ///< of a sample
   std::vector<float> samples;
 };
@@ -102,7 +102,8 @@ struct Brought {
     const int64_t size = dtypeBytes(view.dtype);
     brought.bytes.resize(size_t((last - brought.first + 1) * size));
     const char* begin = static_cast<const char*>(view.data) + brought.first * size;
-    if (Status done = jit::bringBack(brought.bytes.data(), begin, brought.bytes.size(), stream); !done) return done.error();
+    if (Status done = jit::bringBack(brought.bytes.data(), begin, brought.bytes.size(), stream); !done)
+      return done.error();
     return brought;
   }
 };
@@ -181,7 +182,8 @@ std::string nowText() {
 Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, const Operands& operands,
                                       const Outputs& outputs, const PrepareOptions& options, Stream stream) {
   Impl& impl = *compiler.impl;
-  if (!options.tile.empty()) return Error::environment("tuning chooses a tile, and one is asked for", "leave PrepareOptions::tile empty");
+  if (!options.tile.empty())
+    return Error::environment("tuning chooses a tile, and one is asked for", "leave PrepareOptions::tile empty");
   Expected<Settled> model = impl.settle(mod, operands, outputs, options, Lookup::None);
   if (!model) return model.error();
   const KernelOptions& kernel = model->preparation.options;

@@ -21,11 +21,13 @@ std::string shapeClassOf(const plan::LaunchOperands& operands) {
   std::string text = fmt::format("gqa {}, q 2^{}, kv 2^{}", problem.kvHeads ? problem.qHeads / problem.kvHeads : 1,
                                  log2(problem.qLen), log2(problem.kvLen));
   if (operands.grids)
-    text += fmt::format(", grids {} and {}", fmt::join(operands.grids->queries, "x"), fmt::join(operands.grids->keys, "x"));
+    text +=
+        fmt::format(", grids {} and {}", fmt::join(operands.grids->queries, "x"), fmt::join(operands.grids->keys, "x"));
   return text;
 }
 
-cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const KernelOptions& options, const std::string& shapeClass) {
+cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const KernelOptions& options,
+                         const std::string& shapeClass) {
   KernelOptions of = options;
   of.tile.clear();
   of.byGrid = true; // the family is settled
@@ -42,8 +44,10 @@ std::optional<FoundChoice> TunedChoices::read(const cache::TunedKey& key, const 
   };
   const std::optional<cache::TunedChoice> choice = cache::decodeTuned(file->text);
   if (!choice) return ignored("it is damaged");
-  if (choice->key != key) return ignored(fmt::format("it is of another kernel, problem or device ({})", choice->key.device));
-  if (choice->maker != packMaker()) return ignored(fmt::format("it was made by {}, and this is {}", choice->maker, packMaker()));
+  if (choice->key != key)
+    return ignored(fmt::format("it is of another kernel, problem or device ({})", choice->key.device));
+  if (choice->maker != packMaker())
+    return ignored(fmt::format("it was made by {}, and this is {}", choice->maker, packMaker()));
   const Expected<std::vector<std::string>> tiles = candidates();
   if (!tiles || std::find(tiles->begin(), tiles->end(), choice->tile) == tiles->end())
     return ignored(fmt::format("there is no tile `{}`", choice->tile));

@@ -72,8 +72,8 @@ public:
 
   /// The file of a choice; nullopt: a miss. Marks it as used, at most once an hour.
   std::optional<TunedFile> findTuned(const Digest& key);
-  /// Makes it visible, whole, to all processes; of several writers the last one's stays. The path; empty: it was not stored, and
-  /// the log says why.
+  /// Makes it visible, whole, to all processes; of several writers the last one's stays. The path; empty: it was not
+  /// stored, and the log says why.
   std::string publishTuned(const Digest& key, const std::string& text);
 
   const std::string& path() const { return root; }

@@ -10,10 +10,14 @@ constexpr int64_t kTunedFormat = 1;
 
 /// Members of a file that are texts.
 template <class Choice> auto textsOf(Choice& choice) {
-  return std::vector{std::pair("device", &choice.key.device), {"arch", &choice.key.arch},
-                     {"mod", &choice.key.mod},                {"options", &choice.key.options},
-                     {"shape", &choice.key.shape},            {"kernel", &choice.kernel},
-                     {"tile", &choice.tile},                  {"date", &choice.date},
+  return std::vector{std::pair("device", &choice.key.device),
+                     {"arch", &choice.key.arch},
+                     {"mod", &choice.key.mod},
+                     {"options", &choice.key.options},
+                     {"shape", &choice.key.shape},
+                     {"kernel", &choice.kernel},
+                     {"tile", &choice.tile},
+                     {"date", &choice.date},
                      {"maker", &choice.maker}};
 }
 
@@ -22,7 +26,8 @@ template <class Choice> auto textsOf(Choice& choice) {
 Digest digestOf(const TunedKey& key) {
   FieldHasher hasher;
   hasher.field("tuned");
-  for (const std::string* text : {&key.device, &key.arch, &key.mod, &key.options, &key.shape}) hasher.field(std::string_view(*text));
+  for (const std::string* text : {&key.device, &key.arch, &key.mod, &key.options, &key.shape})
+    hasher.field(std::string_view(*text));
   return hasher.finish();
 }
 

@@ -22,7 +22,8 @@ Expected<DeviceMemory> DeviceMemory::allocate(size_t bytes) {
   auto driver = Driver::get();
   if (!driver) return std::move(driver).error();
   CUdeviceptr address = 0;
-  if (Status ok = (*driver)->check((*driver)->cuMemAlloc(&address, bytes), "cuMemAlloc"); !ok) return std::move(ok).error();
+  if (Status ok = (*driver)->check((*driver)->cuMemAlloc(&address, bytes), "cuMemAlloc"); !ok)
+    return std::move(ok).error();
   memory.address = reinterpret_cast<void*>(address);
   return memory;
 }

@@ -17,8 +17,7 @@ Status checkOptions(const KernelOptions& options);
 /// serve the options.
 Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& options, const LaunchOperands* layout = nullptr);
 
-/// What KernelOptions::tile may be where this plan is chosen, the model's own first. Precondition: the options and the mod are those
-/// that it was chosen for, but for their tile.
+/// What KernelOptions::tile may be where this plan is chosen, the model's own first. `mod`: that it was chosen for.
 Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan& plan);
 
 /// Whether launches gain from a block mask: the mod masks something, and the plan's family cannot bound its loops by

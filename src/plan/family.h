@@ -69,7 +69,8 @@ struct Tile {
 std::string tileText(const Tile& tile);
 
 /// For FamilyRow::candidates: shapes of any kind, and how one is spelled.
-template <class Shape> std::vector<std::string> spelledAll(const std::vector<Shape>& shapes, std::string (*spelling)(const Shape&)) {
+template <class Shape>
+std::vector<std::string> spelledAll(const std::vector<Shape>& shapes, std::string (*spelling)(const Shape&)) {
   std::vector<std::string> texts;
   for (const Shape& shape : shapes) texts.push_back(spelling(shape));
   return texts;

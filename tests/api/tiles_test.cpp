@@ -57,8 +57,13 @@ TEST_CASE("every family has tiles, the model's own first, and its plans go by ea
         if (byGrid && (lists || headDim > 128)) continue;
         if (lists && row->kind == KernelKind::Decode) continue;
         const Mod& mod = byGrid ? grid : lists ? causal : plain;
-        KernelOptions options{.kind = row->kind, .family = row->family, .arch = std::string(row->arch), .headDim = headDim, .blockSparse = lists};
-        INFO(familyName(row->family) << ", kind " << int(row->kind) << ", head dim " << headDim << (lists ? ", lists" : ""));
+        KernelOptions options{.kind = row->kind,
+                              .family = row->family,
+                              .arch = std::string(row->arch),
+                              .headDim = headDim,
+                              .blockSparse = lists};
+        INFO(familyName(row->family) << ", kind " << int(row->kind) << ", head dim " << headDim
+                                     << (lists ? ", lists" : ""));
         const std::vector<std::string> tiles = tilesOf(mod, options);
         REQUIRE_FALSE(tiles.empty());
         CHECK(tiles.size() <= 12);
@@ -111,14 +116,16 @@ TEST_CASE("candidates keep to what lists and pages ask of a tile", "[tiles]") {
   KernelOptions options{.arch = "sm_90a", .headDim = 64, .lengths = true, .pageSize = 64};
   for (const std::string& tile : tilesOf(Mod::identity(), options)) CHECK((tile == "128x128x8" || tile == "128x64x8"));
   options = {.family = Family::Sm80, .arch = "sm_80", .headDim = 64, .blockSparse = true, .maskQBlock = 64};
-  for (const std::string& tile : tilesOf(parsed("q_idx >= kv_idx"), options)) CHECK_THAT(tile, Catch::StartsWith("64x"));
+  for (const std::string& tile : tilesOf(parsed("q_idx >= kv_idx"), options))
+    CHECK_THAT(tile, Catch::StartsWith("64x"));
 }
 
 TEST_CASE("boxes are ranked by the model, and no two of them are alike", "[tiles]") {
   auto kernelMod = kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{}));
   REQUIRE(kernelMod);
   REQUIRE((*kernelMod)->grid);
-  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 100), one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 1);
+  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 100),
+             one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 1);
   REQUIRE(all.size() == 100);
   REQUIRE(one.size() == 1);
   CHECK(plan::boxesText(one[0]) == plan::boxesText(all[0]));

@@ -1,4 +1,5 @@
-// Choices of tune() as prepare() looks them up: taken, or ignored with a line in the log. Needs no GPU: the device is named.
+// Choices of tune() as prepare() looks them up: taken, or ignored with a line in the log. Needs no GPU: the device is
+// named.
 #include "api/mod_impl.h"
 #include "api/pack_maker.h"
 #include "api/tune_choice.h"
@@ -74,16 +75,24 @@ TEST_CASE("a choice is taken where its device, mod, options and class of problem
   CHECK(p.kernels()[0].tile == "128x96x8");
   CHECK(t.lines.empty());
   SECTION("lengths of the same power of two, the family by name, a row maximum") {
-    t.c.operands.q = tensor(1, 16, 513, 64), t.c.operands.k = tensor(1, 4, 2048, 64), t.c.operands.v = tensor(1, 4, 2048, 32);
+    t.c.operands.q = tensor(1, 16, 513, 64), t.c.operands.k = tensor(1, 4, 2048, 64),
+    t.c.operands.v = tensor(1, 4, 2048, 32);
     t.c.outputs = {.out = tensor(1, 16, 513, 32), .rowMax = TensorView::contiguous(nullptr, DType::F32, {1, 16, 513})};
     t.c.options.family = Family::Sm90;
     CHECK(t.settled().tile == "128x96x8");
   }
   SECTION("training") {
-    auto trained = Compiler(t.options()).settleTraining(
-        t.mod, BackwardOperands{{t.c.operands}, tensor(2, 8, 1000, 32), TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000}), tensor(2, 8, 1000, 32), {}},
-        {.out = t.c.outputs.out, .lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000})},
-        {.dQ = tensor(2, 8, 1000, 64), .dK = tensor(2, 2, 3000, 64), .dV = tensor(2, 2, 3000, 32)}, t.c.options);
+    auto trained =
+        Compiler(t.options())
+            .settleTraining(t.mod,
+                            BackwardOperands{{t.c.operands},
+                                             tensor(2, 8, 1000, 32),
+                                             TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000}),
+                                             tensor(2, 8, 1000, 32),
+                                             {}},
+                            {.out = t.c.outputs.out, .lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000})},
+                            {.dQ = tensor(2, 8, 1000, 64), .dK = tensor(2, 2, 3000, 64), .dV = tensor(2, 2, 3000, 32)},
+                            t.c.options);
     REQUIRE(trained);
     CHECK(trained->tile == "128x96x8");
     CHECK(trained->backward->options.tile.empty());

@@ -21,7 +21,11 @@ namespace fs = std::filesystem;
 namespace {
 
 TunedChoice choice(const std::string& tile = "192x128x12") {
-  return {.key = {.device = "NVIDIA H200", .arch = "sm_90a", .mod = "abc", .options = "1 2 3:x", .shape = "gqa 4, q 2^13, kv 2^13"},
+  return {.key = {.device = "NVIDIA H200",
+                  .arch = "sm_90a",
+                  .mod = "abc",
+                  .options = "1 2 3:x",
+                  .shape = "gqa 4, q 2^13, kv 2^13"},
           .kernel = "kind=forward \"quoted\" \\",
           .tile = tile,
           .times = {{"192x128x12", 0.125}, {"128x64x8", 0.2}},
@@ -53,8 +57,10 @@ TEST_CASE("a choice is read as it was written", "[tuned]") {
 TEST_CASE("a text that is no choice is none, cut off anywhere or with a member of another kind", "[tuned]") {
   const std::string text = encodeTuned(choice());
   for (size_t bytes = 0; bytes + 2 < text.size(); ++bytes) CHECK_FALSE(decodeTuned(text.substr(0, bytes)));
-  for (auto [what, by] : {std::pair("\"format\": 1", "\"format\": 2"), {"\"tile\": \"192", "\"tole\": \"192"},
-                          {"\"date\": \"2026-02-03T04:05:06Z\"", "\"date\": 7"}, {"\"ms\": 0.2", "\"ms\": \"0.2\""}}) {
+  for (auto [what, by] : {std::pair("\"format\": 1", "\"format\": 2"),
+                          {"\"tile\": \"192", "\"tole\": \"192"},
+                          {"\"date\": \"2026-02-03T04:05:06Z\"", "\"date\": 7"},
+                          {"\"ms\": 0.2", "\"ms\": \"0.2\""}}) {
     std::string changed = text;
     const size_t at = changed.find(what);
     INFO(what);
@@ -67,7 +73,8 @@ TEST_CASE("a text that is no choice is none, cut off anywhere or with a member o
 
 TEST_CASE("each part of the key makes another file", "[tuned]") {
   const TunedKey plain = choice().key;
-  for (std::string TunedKey::*part : {&TunedKey::device, &TunedKey::arch, &TunedKey::mod, &TunedKey::options, &TunedKey::shape}) {
+  for (std::string TunedKey::*part :
+       {&TunedKey::device, &TunedKey::arch, &TunedKey::mod, &TunedKey::options, &TunedKey::shape}) {
     TunedKey other = plain;
     other.*part += "x";
     CHECK(digestOf(other) != digestOf(plain));
@@ -114,7 +121,8 @@ TEST_CASE("a choice lies beside the kernels, listed, verified and removed with t
   old.dryRun = false;
   CHECK(Pruner(home.directory, 0).prune(old).tuned == 1);
   CHECK_FALSE(fs::exists(path));
-  CHECK(Pruner(home.directory, 0).prune({.maxBytes = 0, .downTo = 0, .unusedFor = {}, .forgetsTuned = true}).tuned == 2);
+  CHECK(Pruner(home.directory, 0).prune({.maxBytes = 0, .downTo = 0, .unusedFor = {}, .forgetsTuned = true}).tuned ==
+        2);
   CHECK(inventory.tuned()->empty());
 }
 
@@ -134,7 +142,8 @@ TEST_CASE("of writers at once one stays, whole", "[tuned]") {
     writers.emplace_back([&home, tile] {
       TunedChoice mine = choice(tile);
       mine.times.assign(size_t(100 * std::string(tile).size()), {tile, 1.0}); // of different lengths
-      Directory own{std::make_shared<FileOps>(), home.root, Directory::Access::ReadWrite, Directory::Layer::User, Log()};
+      Directory own{std::make_shared<FileOps>(), home.root, Directory::Access::ReadWrite, Directory::Layer::User,
+                    Log()};
       for (int i = 0; i < 100; ++i) own.publishTuned(digestOf(mine.key), encodeTuned(mine));
     });
   std::thread reader([&] {

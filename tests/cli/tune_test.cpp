@@ -1,5 +1,5 @@
-// `attnc tune` as far as it goes without a GPU: what it refuses, what else asks for a tile or tells of one, and what the cache
-// makes of the choices.
+// `attnc tune` as far as it goes without a GPU: what it refuses, what else asks for a tile or tells of one, and what
+// the cache makes of the choices.
 #include "command.h"
 #include "explanation.h"
 #include "variable.h"
@@ -15,7 +15,8 @@ using Catch::Contains;
 
 namespace {
 
-const char* const kChoice = R"({"format": 1, "device": "NVIDIA H200", "arch": "sm_90a", "mod": "abc", "options": "1", "shape": "gqa 4, q 2^13, kv 2^13",
+const char* const kChoice =
+    R"({"format": 1, "device": "NVIDIA H200", "arch": "sm_90a", "mod": "abc", "options": "1", "shape": "gqa 4, q 2^13, kv 2^13",
  "kernel": "kind=forward family=sm90", "tile": "128x96x8", "date": "2026-02-03T04:05:06Z", "maker": "attnc 0.1.0",
  "times": [{"tile": "192x128x12", "ms": 0.25}, {"tile": "128x96x8", "ms": 0.125}]})";
 
@@ -48,11 +49,13 @@ TEST_CASE("a tile is asked for by name, and one that is none is an error with th
   const Outcome source = attnc::test::attnc("emit --expr score --stage cu --arch sm_90a --head-dim 64 --tile 128x96x8");
   CHECK(source.exitCode == 0);
   CHECK_THAT(source.out, Contains("kBlockN = 96"));
-  for (const char* command : {"emit --stage cu --expr score --arch sm_90a --head-dim 64", "explain --expr score --arch sm_90a --head-dim 64"}) {
+  for (const char* command : {"emit --stage cu --expr score --arch sm_90a --head-dim 64",
+                              "explain --expr score --arch sm_90a --head-dim 64"}) {
     const Outcome refused = attnc::test::attnc(std::string(command) + " --tile 3x3x3");
     CHECK(refused.exitCode != 0);
     CHECK(refused.out.empty());
-    CHECK_THAT(refused.err, Contains("the sm90 family has no tile `3x3x3` for this request") && Contains("it has 192x128x12, 192x96x12"));
+    CHECK_THAT(refused.err, Contains("the sm90 family has no tile `3x3x3` for this request") &&
+                                Contains("it has 192x128x12, 192x96x12"));
   }
 }
 
@@ -66,8 +69,10 @@ TEST_CASE("explain says which tile a kernel has, and who chose it") {
   preparation.tunedBy = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
   CHECK(cli::tileText(preparation) == "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");
   if (noNvrtc()) return;
-  CHECK_THAT(printed("explain --expr score --arch sm_90a --head-dim 64"), Contains("\ntile from   the model: 192x128x12\n"));
-  const auto json = nlohmann::json::parse(printed("explain --expr score --arch sm_90a --head-dim 64 --tile 128x64x8 --json"));
+  CHECK_THAT(printed("explain --expr score --arch sm_90a --head-dim 64"),
+             Contains("\ntile from   the model: 192x128x12\n"));
+  const auto json =
+      nlohmann::json::parse(printed("explain --expr score --arch sm_90a --head-dim 64 --tile 128x64x8 --json"));
   CHECK(json["tile"] == nlohmann::json{{"tile", "128x64x8"}, {"from", "asked"}});
 }
 
@@ -77,7 +82,8 @@ TEST_CASE("cache lists the choices of tune, counts them, finds damage, and clear
   const std::string tuned = folder / "cache/v1/tuned";
   std::filesystem::create_directories(tuned);
   writeFile(tuned + "/ab.json", kChoice);
-  CHECK_THAT(printed("cache ls"), Contains("tuned       kind=forward family=sm90 for NVIDIA H200, gqa 4, q 2^13, kv 2^13: tile 128x96x8, 2026-02-03T04:05:06Z "
+  CHECK_THAT(printed("cache ls"), Contains("tuned       kind=forward family=sm90 for NVIDIA H200, gqa 4, q 2^13, kv "
+                                           "2^13: tile 128x96x8, 2026-02-03T04:05:06Z "
                                            "(v1/tuned/ab.json)\n"));
   const auto listed = nlohmann::json::parse(printed("cache ls --json"));
   REQUIRE(listed["tuned"].size() == 1);

@@ -64,11 +64,13 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
     INFO(name);
     const Mod mod = libraryMod(name);
     const bool isGrid = std::string(name) == "neighborhood2d";
-    Tuned tuned(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64, DType::BF16});
+    Tuned tuned(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64,
+                      DType::BF16});
     const Compiler compiler(options);
     const Tuning tuning = take(compiler.tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
     REQUIRE_FALSE(tuning.tiles.empty());
-    CHECK(std::count_if(tuning.tiles.begin(), tuning.tiles.end(), [](const TunedTile& tile) { return tile.isWinner; }) == 1);
+    CHECK(std::count_if(tuning.tiles.begin(), tuning.tiles.end(),
+                        [](const TunedTile& tile) { return tile.isWinner; }) == 1);
     for (const TunedTile& tile : tuning.tiles) {
       INFO(tile.tile << ": " << tile.ms << " ms " << tile.passedOver);
       CHECK(tile.ms > 0);
@@ -106,7 +108,8 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   if (tuning.tiles.size() < 2) return;
   // Whatever won, another tile is said to have.
   std::string text = test::readText(tuning.file);
-  const std::string won = "\"tile\": \"" + tuning.preparation.tile + "\"", other = "\"tile\": \"" + tuning.tiles[1].tile + "\"";
+  const std::string won = "\"tile\": \"" + tuning.preparation.tile + "\"",
+                    other = "\"tile\": \"" + tuning.tiles[1].tile + "\"";
   const size_t at = text.find(won);
   REQUIRE(at != std::string::npos);
   text.replace(at, won.size(), other);

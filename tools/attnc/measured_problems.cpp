@@ -24,9 +24,10 @@ void MeasuredProblems::addTo(CLI::App& command) {
   command.add_option("--seed", run.seed, "Of what is drawn")->capture_default_str()->check(checkSeed);
   addSets(command, run.sets);
   command
-      .add_option("--kernel", kinds,
-                  "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
-                  "backward (without the forward pass before it)")
+      .add_option(
+          "--kernel", kinds,
+          "Which kernels, separated by commas: auto (forward, or decode where that is faster), forward, decode,\n"
+          "backward (without the forward pass before it)")
       ->delimiter(',')
       ->type_name("KERNEL")
       ->capture_default_str()

@@ -40,7 +40,8 @@ std::string rowOfTile(const Tuned& tuned, const TunedTile& tile, size_t width) {
   std::string text = fmt::format("            {:{}}", tile.tile, width);
   const double model = tuned.tuning.tiles.front().ms;
   if (tile.ms > 0) text += fmt::format("  {:.4f} ms", tile.ms);
-  if (tile.ms > 0 && &tile != &tuned.tuning.tiles.front()) text += fmt::format("  {:+.1f} %", 100 * (tile.ms / model - 1));
+  if (tile.ms > 0 && &tile != &tuned.tuning.tiles.front())
+    text += fmt::format("  {:+.1f} %", 100 * (tile.ms / model - 1));
   if (&tile == &tuned.tuning.tiles.front()) text += "  the model's";
   if (tile.isWinner) text += "  <- taken";
   if (!tile.passedOver.empty()) text += "  passed over: " + tile.passedOver;
@@ -55,7 +56,9 @@ std::string textOf(const Tuned& tuned) {
   size_t width = 0;
   for (const TunedTile& tile : tiles) width = std::max(width, tile.tile.size());
   for (const TunedTile& tile : tiles) text += rowOfTile(tuned, tile, width);
-  return text + fmt::format("{:12}{}\n", "stored", tuned.tuning.file.empty() ? "nowhere: no cache directory may be written" : tuned.tuning.file);
+  return text +
+         fmt::format("{:12}{}\n", "stored",
+                     tuned.tuning.file.empty() ? "nowhere: no cache directory may be written" : tuned.tuning.file);
 }
 
 JsonReport jsonOf(const Tuned& tuned, const ProblemShape& p) {
@@ -76,16 +79,19 @@ JsonReport jsonOf(const Tuned& tuned, const ProblemShape& p) {
 }
 
 /// A backward pass has one tile: it is told, and nothing measured.
-Expected<Tuned> ofBackward(const Compiler& compiler, const Mod& mod, const DeviceOperands& on, const RunOptions& options) {
+Expected<Tuned> ofBackward(const Compiler& compiler, const Mod& mod, const DeviceOperands& on,
+                           const RunOptions& options) {
   auto settled = compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepareOptions(options));
   if (!settled) return std::move(settled).error();
   const BackwardPreparation& backward = *settled->backward;
-  Tuned tuned{"backward", backward.options.family, {.preparation = *settled, .tiles = {{.tile = backward.tile, .isWinner = true}}, .file = {}}};
+  Tuned tuned{"backward",
+              backward.options.family,
+              {.preparation = *settled, .tiles = {{.tile = backward.tile, .isWinner = true}}, .file = {}}};
   return tuned;
 }
 
-Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, const Mod& mod, const HostOperands& operands,
-                        const RunOptions& options) {
+Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
+                        const HostOperands& operands, const RunOptions& options) {
   DeviceOperands on(operands, options);
   if (Status status = on.place(); !status) return std::move(status).error();
   if (options.backward) return ofBackward(compiler, mod, on, options);
@@ -108,7 +114,8 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Run
   auto stream = device::Stream::create();
   if (!stream) return std::move(stream).error();
   const Compiler compiler(command.run.kernel.toCompilerOptions());
-  std::string text = fmt::format("mod         {}\ndevice      {} ({})\n", mod->name(), context->info().name, context->info().arch);
+  std::string text =
+      fmt::format("mod         {}\ndevice      {} ({})\n", mod->name(), context->info().name, context->info().arch);
   JsonReport json{{"ok", true},
                   {"mod", mod->name()},
                   {"device", {{"name", context->info().name}, {"arch", context->info().arch}}},
@@ -125,8 +132,9 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Run
       if (!tuned) return std::move(tuned).error();
       const Preparation& preparation = tuned->tuning.preparation;
       if (lines.empty())
-        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(preparation.problem), preparation.options.headDim,
-                            preparation.options.headDimV, dtypeName(preparation.options.dtype));
+        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(preparation.problem),
+                            preparation.options.headDim, preparation.options.headDimV,
+                            dtypeName(preparation.options.dtype));
       lines += textOf(*tuned);
       json["kernels"].push_back(jsonOf(*tuned, preparation.problem));
     }
@@ -149,17 +157,22 @@ int runTune(const TuneCommand& command) {
 
 void addTune(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<TuneCommand>();
-  CLI::App* command = app.add_subcommand("tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice");
+  CLI::App* command =
+      app.add_subcommand("tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice");
   options->addTo(*command);
   command->add_flag("--json", options->json, "For programs");
-  command->footer("A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, mod,\n"
-                  "options, and problems of the same class: as many heads a KV head, lengths of the same power of two, of grids the same\n"
-                  "extents. It is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at. The\n"
-                  "tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same results.\n"
-                  "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
-                  "Examples:\n"
-                  "  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64\n"
-                  "  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --json");
+  command->footer(
+      "A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, "
+      "mod,\n"
+      "options, and problems of the same class: as many heads a KV head, lengths of the same power of two, of grids "
+      "the same\n"
+      "extents. It is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at. "
+      "The\n"
+      "tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same results.\n"
+      "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
+      "Examples:\n"
+      "  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64\n"
+      "  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --json");
   command->callback([options, &exitCode] { exitCode = runTune(*options); });
 }
 
