@@ -3,6 +3,7 @@
 #include "ir/walk.h"
 
 #include <fmt/format.h>
+#include <llvm/ADT/STLExtras.h>
 
 namespace attnc::analysis {
 
@@ -29,6 +30,10 @@ GridsUsed gridsUsed(const ir::Module& module) {
   if (!isOneQuery) used.queries.reset();
   if (!isOneKey) used.keys.reset();
   return used;
+}
+
+bool GridBox::isMask() const {
+  return !rest && llvm::none_of(axes, [](const Axis& axis) { return axis.step.has_value(); });
 }
 
 std::optional<GridBox> gridBox(const ir::Module& module) {

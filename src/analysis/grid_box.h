@@ -26,7 +26,10 @@ struct GridBox {
   unsigned keys = 0;               ///< the grid of kv_idx, by its index in Module::grids
   std::optional<unsigned> queries; ///< the grid of q_idx; none where mask_mod asks for no coordinates of queries
   llvm::SmallVector<Axis, 3> axes; ///< of the grid of keys
-  std::optional<ir::Value> rest;   ///< none: the mask is the box
+  std::optional<ir::Value> rest;
+
+  /// Whether mask_mod says the box and nothing else.
+  bool isMask() const;
 };
 
 /// The box of a module with the outputs of derive-grid-box; nothing without.

@@ -259,7 +259,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
     if (const std::optional<Value> value = module.output(*role)) program.hooks.push_back({role, lowerRoot(*value)});
   if (const std::optional<analysis::GridBox> box = analysis::gridBox(module)) {
     program.onGrid = true;
-    program.boxIsMask = !box->rest && llvm::none_of(box->axes, [](const auto& axis) { return axis.step.has_value(); });
+    program.boxIsMask = box->isMask();
     for (const analysis::GridBox::Axis& axis : box->axes)
       program.box.push_back(axis.begin ? BoxHook{lowerRoot(*axis.begin), lowerRoot(*axis.end)} : BoxHook{});
   }

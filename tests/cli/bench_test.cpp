@@ -46,6 +46,21 @@ TEST_CASE("pairs are those that the mask lets live, element by element") {
   CHECK(work(document, problem, {}, captures).pairs == 12 * (2 * 40 * 40 + 20 * 40));
 }
 
+TEST_CASE("of a kernel by boxes of a grid, pairs are those in boxes") {
+  const char* text = "from attnc import grid\n"
+                     "image = grid(24, 40)\n"
+                     "def mask_mod(b, h, q_idx, kv_idx):\n"
+                     "    (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                     "    return (abs(qy - ky) <= 3 + h) & (abs(qx - kx) <= 5)";
+  const ProblemShape problem{2, 3, 3, 960, 960};
+  const KernelOptions byBoxes{.family = Family::Grid, .arch = "sm_90a"};
+  const double pairs = work(text, problem).pairs;
+  CHECK(work(text, problem, byBoxes).pairs == pairs);
+  const std::string parity = text + std::string(" & ((qx + kx) % 2 == 0)"); // boxes hold others, too
+  CHECK(work(parity.c_str(), problem, byBoxes).pairs == work(parity.c_str(), problem).pairs);
+  CHECK(work(parity.c_str(), problem).pairs < pairs);
+}
+
 TEST_CASE("a problem beyond any budget is estimated") {
   const auto mod = Mod::parse("(q_idx * 7 + kv_idx * 3) % 5 < 2");
   REQUIRE(mod);

@@ -11,7 +11,6 @@
 
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
-#include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
 #include "tools/device/device.h"
 
@@ -95,18 +94,6 @@ std::string sequencesText(const KernelOptions& kernel) {
 Error blamed(const ExplainOptions& options, Error error) {
   if (options.run.input.empty()) throwUsage("explain", error);
   return error;
-}
-
-/// Of a kernel by boxes of a grid.
-Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
-                                                  const ProblemShape& problem) {
-  if (!plan.grid) return std::optional<GridCensus>();
-  auto ofMod = ir::bind(mod.module(), captures, problem), ofKernel = ir::bind(plan.grid->module, captures, problem);
-  if (!ofMod) return std::move(ofMod).error();
-  if (!ofKernel) return std::move(ofKernel).error();
-  const Progress progress("counting boxes");
-  return std::optional(takeGridCensus(plan.grid->module, *ofKernel, plan.stages.front().config,
-                                      plan::gridsOf(*plan.grid, *ofMod), problem));
 }
 
 /// Everything after the command line is understood. `mod` has its pins folded in.

@@ -236,7 +236,7 @@ std::string workText(const MaskCensus& census, const std::optional<GridCensus>& 
 bool boxIsMask(const ir::Module& module, KvLoop loop) {
   if (loop != KvLoop::Boxes) return false;
   const auto box = analysis::gridBox(module);
-  return box && !box->rest && std::none_of(box->axes.begin(), box->axes.end(), [](const auto& axis) { return axis.step.has_value(); });
+  return box && box->isMask();
 }
 
 bool masksAllBlocks(const ir::Module& module, KvLoop loop) {

@@ -1,9 +1,13 @@
 #include "work.h"
 
+#include "progress.h"
+
+#include "analysis/grid_box.h"
 #include "api/mask_census.h"
 #include "api/mod_impl.h"
 #include "ir/bindings.h"
 #include "passes/sequences.h"
+#include "plan/grid_plan.h"
 #include "plan/mask_shape.h"
 
 namespace attnc::cli {
@@ -15,12 +19,41 @@ Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel) 
   return passes::byRows(atLastKeys->module());
 }
 
+Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
+                                                  const ProblemShape& problem) {
+  if (!plan.grid) return std::optional<GridCensus>();
+  auto ofMod = ir::bind(mod.module(), captures, problem), ofKernel = ir::bind(plan.grid->module, captures, problem);
+  if (!ofMod) return std::move(ofMod).error();
+  if (!ofKernel) return std::move(ofKernel).error();
+  const Progress progress("counting boxes");
+  return std::optional(takeGridCensus(plan.grid->module, *ofKernel, plan.stages.front().config,
+                                      plan::gridsOf(*plan.grid, *ofMod), problem));
+}
+
+/// Pairs that live, where a kernel by boxes says so: far sooner than the mask of each pair does.
+static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
+                                                        const ProblemShape& problem) {
+  if (kernel.family != Family::Grid) return std::optional<GridCensus>();
+  auto plan = choosePlan(mod, kernel);
+  if (!plan) return std::move(plan).error();
+  const auto box = plan->grid ? analysis::gridBox(plan->grid->module) : std::nullopt;
+  if (!box || !box->isMask()) return std::optional<GridCensus>();
+  return countedOnGrid(mod, *plan, captures, problem);
+}
+
 Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
                          const ProblemShape& problem) {
   const double heads = double(problem.batch) * double(problem.qHeads);
   Work work{problem, heads * double(problem.qLen) * double(problem.kvLen),
             double(problem.batch) * double(problem.kvHeads) * double(problem.kvLen)};
   if (!mod.hasMaskMod() || work.pairs == 0) return work;
+  auto inBoxes = pairsInBoxes(mod, captures, kernel, problem);
+  if (!inBoxes) return std::move(inBoxes).error();
+  if (*inBoxes) {
+    work.pairs = (*inBoxes)->live;
+    work.isEstimate = (*inBoxes)->isEstimate;
+    return work;
+  }
   auto module = countedModule(mod, kernel);
   if (!module) return std::move(module).error();
   auto bindings = ir::bind(*module, captures, problem);

@@ -1,16 +1,25 @@
 // How much a problem takes at least: query-key pairs that the mask lets live, and columns of K and V that queries see.
 #pragma once
 
+#include "api/grid_census.h"
 #include "attnc/captures.h"
 #include "attnc/kernel.h"
 #include "attnc/mod.h"
 #include "attnc/problem.h"
 #include "ir/ir.h"
 
+namespace attnc::plan {
+struct Plan;
+} // namespace attnc::plan
+
 namespace attnc::cli {
 
 /// The module whose mask is counted: of a kernel whose queries stand at the last keys, with rows where they stand.
 Expected<ir::Module> countedModule(const Mod& mod, const KernelOptions& kernel);
+
+/// What a kernel by boxes of a grid visits; nothing of another one. `mod` has its pins folded in, captures lie in host memory.
+Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Plan& plan, const Captures& captures,
+                                                  const ProblemShape& problem);
 
 struct Work {
   ProblemShape problem;
