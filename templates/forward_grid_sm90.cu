@@ -19,12 +19,12 @@
 //                   (or x kHeadDimV, if O takes more room)
 //   KRing           kStages tiles of kBlockN x kHeadDimQk a slot: until S of its step is there
 //   VRing           kStages tiles of kBlockN x kHeadDimV  a slot: until P V of its step is there
-//   Plans           2 TilePlan                            until its tile is walked
+//   Plans           2 TilePlan                            until the producer has read it
 //   control words   messages and barriers of the rings, OutFull, plan barriers
 //
 //   barrier           completed by                                        arrivals   waited for by
 //   plan_full         planner: a plan is written                          1          producer
-//   plan_empty        producer: it is walked                              1          planner
+//   plan_empty        producer: it has read it                            1          planner
 //   q.full            producer: Q requested, message told; its bytes      1          consumers, storer
 //   q.empty           storer: O has left                                  1          producer
 //   k.full            producer: K requested, message told; its bytes      1          consumers
@@ -41,12 +41,16 @@
 // The host provides: tensor maps, the tile order and its counters (params_grid_sm90.cuh); grid min(tiles, SMs), 128 + 32
 // kWarps threads, kSharedBytes of dynamic shared memory. All tokens lie on the grids.
 //
-// Config: kBlockM = 16 kWarps, kWarps = 8, kStages, kQStages = 2; kQueryBox of a consumer, 64 tokens; kKeyBox, kBlockN.
+// Config:
+//   kWarps = 8, kBlockM = 128, kQStages = 2, kStages
+//   kQueryBox       a consumer's box of queries, 64 tokens
+//   kKeyBox         a step's box of keys, kBlockN tokens
+//   kSplitAxis      along which the consumers' boxes lie side by side
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"
 
-#include "algo/grid_box.cuh"
+#include "algo/grid_tiles.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
@@ -81,14 +85,8 @@ struct KRing : RingParts<KRing, KTile, kStages, 4> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0> {};
 struct OutFull : BarrierParts<OutFull, kQStages * kConsumers> {};
 
-/// A tile of queries, and what they see.
-struct TilePlan {
-  int head;      // b * q_heads + h; -1: no more work
-  int origin[3]; // of the CTA's box of queries
-  int begin[3];  // of the first box of keys
-  int count[3];  // boxes of keys along each axis, at least 1
-  int first[kConsumers], last[kConsumers]; // of these, along kSplitAxis: what a consumer's queries see
-};
+using Tiles = GridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
+using TilePlan = Tiles::Plan;
 constexpr int kPlans = 2;
 struct Plans : SharedPart<Plans, kPlans * int(sizeof(TilePlan))> {};
 struct PlanFull : BarrierParts<PlanFull, kPlans> {};
@@ -117,13 +115,6 @@ struct BoxStep {
   static constexpr int kLast = 16; // its last one
 };
 
-/// Where a consumer's queries begin.
-ATTNC_DEVICE void move_to(int (&origin)[3], int consumer) {
-#pragma unroll
-  for (int axis = 0; axis < 3; ++axis)
-    if (axis == kSplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
-}
-
 // ----------------------------------------------------------------------------------------------------------- planner
 
 /// Where the planner and the producer stand among the plans.
@@ -150,78 +141,6 @@ struct Planner {
   unsigned shared;
   PlanPlace place = {shared};
 
-  /// What some query of a consumer's box sees, as far as one does. All lanes.
-  ATTNC_DEVICE GridRange seen_by(const Mod::Head& head, int b, int h, const int (&origin)[3]) const {
-    GridRange all;
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      int x[3];
-      bool exists = true;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        x[axis] = origin[axis] + QueryShape::coordinate(threadIdx.x % 32 + 32 * i, axis);
-        exists &= x[axis] < p.q_extent[axis];
-        x[axis] = min(x[axis], p.q_extent[axis] - 1);
-      }
-      const GridRange keys = keys_of(args, head, b, h, token_at(x, p.q_extent), p.kv_extent);
-      if (!exists || keys.is_empty()) continue;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        all.begin[axis] = min(all.begin[axis], keys.begin[axis]);
-        all.end[axis] = max(all.end[axis], keys.end[axis]);
-      }
-    }
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) {
-      all.begin[axis] = __reduce_min_sync(0xffffffffu, all.begin[axis]);
-      all.end[axis] = __reduce_max_sync(0xffffffffu, all.end[axis]);
-    }
-    return all;
-  }
-
-  ATTNC_DEVICE TilePlan plan_of(const TilePlace& tile) const {
-    const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads;
-    TilePlan plan;
-    plan.head = tile.head;
-    int rest = tile.q_tile;
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      plan.origin[axis] =
-          rest % p.q_tiles[axis] * QueryShape::extent(axis) * (axis == kSplitAxis ? kConsumers : 1);
-      rest /= p.q_tiles[axis];
-    }
-    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-    GridRange all;
-#pragma unroll
-    for (int i = 0; i < kConsumers; ++i) {
-      int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
-      move_to(x, i);
-      const GridRange seen = seen_by(head, b, h, x);
-      plan.first[i] = seen.begin[kSplitAxis], plan.last[i] = seen.end[kSplitAxis] - 1;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        all.begin[axis] = i ? min(all.begin[axis], seen.begin[axis]) : seen.begin[axis];
-        all.end[axis] = i ? max(all.end[axis], seen.end[axis]) : seen.end[axis];
-      }
-    }
-    const bool none = all.is_empty(); // a step behind the end then, so that rows come out as fully masked
-#pragma unroll
-    for (int axis = 0; axis < 3; ++axis) {
-      if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
-      plan.begin[axis] = all.begin[axis];
-      plan.count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
-    }
-#pragma unroll
-    for (int i = 0; i < kConsumers; ++i) { // one that sees nothing has the first of these all the same
-      const bool sees = plan.first[i] <= plan.last[i] && !none;
-      plan.first[i] = sees ? (plan.first[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
-      plan.last[i] = sees ? (plan.last[i] - all.begin[kSplitAxis]) / KeyShape::extent(kSplitAxis) : 0;
-    }
-    return plan;
-  }
-
   ATTNC_DEVICE void tell(const TilePlan& plan) {
     ptx::mbarrier_wait(place.empty(), place.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
@@ -237,7 +156,7 @@ struct Planner {
     while (dealer.valid()) {
       const TilePlace tile = tile_at(p.order, dealer.index);
       dealer.advance<32>();
-      tell(plan_of(tile));
+      tell(Tiles::plan(p, args, tile));
     }
     TilePlan none;
     none.head = -1;
@@ -262,7 +181,8 @@ struct Producer {
     int head = -1, x[3];
   };
 
-  template <class Tile> ATTNC_DEVICE void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
+  template <class Tile>
+  ATTNC_DEVICE void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
 #pragma unroll
     for (int slab = 0; slab < Tile::kSlabs; ++slab)
       ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
@@ -275,7 +195,7 @@ struct Producer {
 #pragma unroll
     for (int i = 0; i < kConsumers; ++i) {
       int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
-      move_to(x, i);
+      Tiles::move_to(x, i);
       request(q.tile().from_row(64 * i), p.q, q.full(), x, head);
     }
     q.advance();
@@ -357,7 +277,7 @@ struct Storer {
       for (int i = 0; i < kConsumers; ++i) {
         ptx::mbarrier_wait(out_full[q.slot * kConsumers + i], q.parity);
         int x[3] = {work[1], work[2], work[3]};
-        move_to(x, i);
+        Tiles::move_to(x, i);
         const OutTile out = OutTile{q.tile().base}.from_row(64 * i);
 #pragma unroll
         for (int slab = 0; slab < OutTile::kSlabs; ++slab)
@@ -514,7 +434,7 @@ struct Consumer {
         GridPlace next;
         if (work.head >= 0) { // beside the products
           const int b = work.head / p.base.q_heads;
-          move_to(work.origin, group);
+          Tiles::move_to(work.origin, group);
           next = GridPlace(QueryShape(), p, args, b, work.head - b * p.base.q_heads, work.origin, row_of_box);
         }
         ptx::wgmma_wait_group<0>();

@@ -91,7 +91,7 @@
 //               algo/packed_rows.cuh                       1
 //               algo/decode_work.cuh                       1
 //               algo/grid_box.cuh                          1
-//               forward_grid_sm90.cu                       1
+//               algo/grid_tiles.cuh                        1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1

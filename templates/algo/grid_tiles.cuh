@@ -1,0 +1,105 @@
+// Tiles of a kernel by boxes of a grid: where the queries of a CTA lie, and which boxes of keys cover what they see.
+//
+// A CTA's box of queries is those of its consumers side by side along one axis, SplitAxis. Boxes of keys begin at the first key
+// that some query of the CTA sees; a consumer needs those alone whose places along SplitAxis its own queries see.
+#pragma once
+
+#include "algo/grid_box.cuh"
+#include "algo/tile_order.cuh"
+
+namespace attnc {
+
+/// QueryShape: of a consumer, 64 tokens. KeyShape: of a step.
+template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct GridTiles {
+  /// A tile of queries, and what they see.
+  struct Plan {
+    int head;      // b * q_heads + h; -1: no more work
+    int origin[3]; // of the CTA's box of queries
+    int begin[3];  // of the first box of keys
+    int count[3];  // boxes of keys along each axis, at least 1
+    int first[Consumers], last[Consumers]; // of these, along SplitAxis: what a consumer's queries see
+  };
+
+  /// From where the CTA's queries begin to where a consumer's do.
+  ATTNC_DEVICE static void move_to(int (&origin)[3], int consumer) {
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis)
+      if (axis == SplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
+  }
+
+  /// What some query of a consumer's box sees, as far as one does. All lanes.
+  ATTNC_DEVICE static GridRange seen_by(const ForwardGridParamsSm90& p, const ModArgs& args, const Mod::Head& head, int b, int h,
+                                       const int (&origin)[3]) {
+    GridRange all;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int x[3];
+      bool exists = true;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        x[axis] = origin[axis] + QueryShape::coordinate(threadIdx.x % 32 + 32 * i, axis);
+        exists &= x[axis] < p.q_extent[axis];
+        x[axis] = min(x[axis], p.q_extent[axis] - 1);
+      }
+      const GridRange keys = keys_of(args, head, b, h, token_at(x, p.q_extent), p.kv_extent);
+      if (!exists || keys.is_empty()) continue;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        all.begin[axis] = min(all.begin[axis], keys.begin[axis]);
+        all.end[axis] = max(all.end[axis], keys.end[axis]);
+      }
+    }
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      all.begin[axis] = __reduce_min_sync(0xffffffffu, all.begin[axis]);
+      all.end[axis] = __reduce_max_sync(0xffffffffu, all.end[axis]);
+    }
+    return all;
+  }
+
+  /// Of a tile in the order of its kind. All lanes of a warp.
+  ATTNC_DEVICE static Plan plan(const ForwardGridParamsSm90& p, const ModArgs& args, const TilePlace& tile) {
+    const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads;
+    Plan plan;
+    plan.head = tile.head;
+    int rest = tile.q_tile;
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      plan.origin[axis] =
+          rest % p.q_tiles[axis] * QueryShape::extent(axis) * (axis == SplitAxis ? Consumers : 1);
+      rest /= p.q_tiles[axis];
+    }
+    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    GridRange all;
+#pragma unroll
+    for (int i = 0; i < Consumers; ++i) {
+      int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
+      move_to(x, i);
+      const GridRange seen = seen_by(p, args, head, b, h, x);
+      plan.first[i] = seen.begin[SplitAxis], plan.last[i] = seen.end[SplitAxis] - 1;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        all.begin[axis] = i ? min(all.begin[axis], seen.begin[axis]) : seen.begin[axis];
+        all.end[axis] = i ? max(all.end[axis], seen.end[axis]) : seen.end[axis];
+      }
+    }
+    const bool none = all.is_empty(); // a step behind the end then, so that rows come out as fully masked
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      if (none) all.begin[axis] = all.end[axis] = p.kv_extent[axis];
+      plan.begin[axis] = all.begin[axis];
+      plan.count[axis] = max((all.end[axis] - all.begin[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis), 1);
+    }
+#pragma unroll
+    for (int i = 0; i < Consumers; ++i) { // one that sees nothing has the first of these all the same
+      const bool sees = plan.first[i] <= plan.last[i] && !none;
+      plan.first[i] = sees ? (plan.first[i] - all.begin[SplitAxis]) / KeyShape::extent(SplitAxis) : 0;
+      plan.last[i] = sees ? (plan.last[i] - all.begin[SplitAxis]) / KeyShape::extent(SplitAxis) : 0;
+    }
+    return plan;
+  }
+};
+
+} // namespace attnc
