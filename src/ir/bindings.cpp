@@ -220,14 +220,6 @@ Error undeclared(const Module& module, const Captures& captures) {
 
 /// Holds the numbers of a grid to what ir::Grid says.
 Status checkGrid(const Module& module, const Grid& grid, const Bindings& bindings) {
-  const auto valueOf = [&](const Grid::Number& number) {
-    switch (number.kind) {
-    case Grid::Number::Kind::Constant: break;
-    case Grid::Number::Kind::Scalar: return bindings.scalars[size_t(number.value)].integer;
-    case Grid::Number::Kind::Dim: return bindings.dims[size_t(number.value)];
-    }
-    return number.value;
-  };
   const auto nameOf = [&](const Grid::Number& number) {
     switch (number.kind) {
     case Grid::Number::Kind::Constant: break;
@@ -236,13 +228,13 @@ Status checkGrid(const Module& module, const Grid& grid, const Bindings& binding
     }
     return std::string();
   };
-  const int64_t before = valueOf(grid.before);
+  const int64_t before = bindings.of(grid.before);
   if (before < 0 || before >= kMaxExtent)
     return Error::environment(
         fmt::format("a grid begins at {}{}; it must lie in 0..{}", nameOf(grid.before), before, kMaxExtent - 1));
   int64_t tokens = 1;
   for (const Grid::Number& number : grid.extents) {
-    const int64_t extent = valueOf(number);
+    const int64_t extent = bindings.of(number);
     if (extent < 1 || extent > kMaxExtent)
       return Error::environment(
           fmt::format("an extent of a grid is {}{}; it must lie in 1..{}", nameOf(number), extent, kMaxExtent));
@@ -253,6 +245,15 @@ Status checkGrid(const Module& module, const Grid& grid, const Bindings& binding
 }
 
 } // namespace
+
+int64_t Bindings::of(const Grid::Number& number) const {
+  switch (number.kind) {
+  case Grid::Number::Kind::Constant: break;
+  case Grid::Number::Kind::Scalar: return scalars[size_t(number.value)].integer;
+  case Grid::Number::Kind::Dim: return dims[size_t(number.value)];
+  }
+  return number.value;
+}
 
 ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
   const auto longest = [](int64_t told, int64_t extent) { return std::min(told ? told : extent, kMaxExtent); };

@@ -32,6 +32,9 @@ struct Bindings {
   llvm::SmallVector<TensorView, 8> tensors;  ///< in the order of Module::tensors
   llvm::SmallVector<ScalarValue, 8> scalars; ///< in the order of Module::scalars
   llvm::SmallVector<int64_t, 16> dims;       ///< in the order of Module::dims
+
+  /// A number of a grid of the module.
+  int64_t of(const Grid::Number& number) const;
 };
 
 /// What a launch tells of the sequences of its batch: the tensors that the pass `sequences` declared. Null: not given.

@@ -124,14 +124,7 @@ struct Tape {
     out.sums.push_back(std::move(rounds));
   }
 
-  uint32_t numberSlot(const Grid::Number& number) {
-    switch (number.kind) {
-    case Grid::Number::Kind::Constant: break;
-    case Grid::Number::Kind::Scalar: return newSlot({.integer = bindings.scalars[size_t(number.value)].integer});
-    case Grid::Number::Kind::Dim: return newSlot({.integer = bindings.dims[size_t(number.value)]});
-    }
-    return newSlot({.integer = number.value});
-  }
+  uint32_t numberSlot(const Grid::Number& number) { return newSlot({.integer = bindings.of(number)}); }
 
   /// The extents from an axis on, multiplied; 1 behind the last.
   uint32_t productFrom(const Grid& grid, size_t axis) {

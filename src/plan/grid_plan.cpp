@@ -154,17 +154,9 @@ int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands) {
 }
 
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings) {
-  const auto numberOf = [&](const ir::Grid::Number& number) -> int64_t {
-    switch (number.kind) {
-    case ir::Grid::Number::Kind::Constant: break;
-    case ir::Grid::Number::Kind::Scalar: return bindings.scalars[size_t(number.value)].integer;
-    case ir::Grid::Number::Kind::Dim: return bindings.dims[size_t(number.value)];
-    }
-    return number.value;
-  };
   const auto extentsOf = [&](const ir::Grid& of) {
     std::array<int64_t, 3> extents = {1, 1, 1};
-    for (size_t i = 0; i < of.extents.size(); ++i) extents[3 - of.extents.size() + i] = numberOf(of.extents[i]);
+    for (size_t i = 0; i < of.extents.size(); ++i) extents[3 - of.extents.size() + i] = bindings.of(of.extents[i]);
     return extents;
   };
   return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys)};

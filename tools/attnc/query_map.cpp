@@ -1,8 +1,8 @@
 #include "query_map.h"
 
+#include "analysis/grid_box.h"
 #include "api/mod_impl.h"
 #include "ir/interpreter.h"
-#include "passes/grid_box.h"
 #include "passes/pipeline.h"
 
 #include <fmt/format.h>
@@ -23,17 +23,9 @@ struct Place {
   std::vector<int64_t> extents;
   int64_t before = 0;
 
-  Place(const ir::Module& module, const ir::Grid& grid, const ir::Bindings& bindings) {
-    const auto numberOf = [&](const ir::Grid::Number& number) {
-      switch (number.kind) {
-      case ir::Grid::Number::Kind::Constant: break;
-      case ir::Grid::Number::Kind::Scalar: return bindings.scalars[size_t(number.value)].integer;
-      case ir::Grid::Number::Kind::Dim: return bindings.dims[size_t(number.value)];
-      }
-      return number.value;
-    };
-    for (const ir::Grid::Number& extent : grid.extents) extents.push_back(numberOf(extent));
-    before = numberOf(grid.before);
+  Place(const ir::Grid& grid, const ir::Bindings& bindings) {
+    for (const ir::Grid::Number& extent : grid.extents) extents.push_back(bindings.of(extent));
+    before = bindings.of(grid.before);
   }
 
   int64_t tokens() const {
@@ -97,15 +89,15 @@ Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captur
                                           const std::vector<std::vector<int64_t>>& queries, int64_t b, int64_t h) {
   ir::Module module = tracedModule(mod);
   if (auto status = passes::runPipeline(module, {.keepsGrids = true}); !status) return std::move(status).error();
-  const passes::GridsUsed used = passes::gridsUsed(module);
+  const analysis::GridsUsed used = analysis::gridsUsed(module);
   if (!used.keys)
     return Error::environment("the mod takes coordinates of kv_idx on no grid, or on several",
                               "declare it, image = grid(HEIGHT, WIDTH), and ask for image.coords(kv_idx)");
   auto bindings = ir::bind(module, captures, problem);
   if (!bindings) return std::move(bindings).error();
-  const Place keys(module, module.grids[*used.keys], *bindings);
+  const Place keys(module.grids[*used.keys], *bindings);
   std::optional<Place> ofQueries;
-  if (used.queries) ofQueries.emplace(module, module.grids[*used.queries], *bindings);
+  if (used.queries) ofQueries.emplace(module.grids[*used.queries], *bindings);
   const int64_t needed = keys.before + keys.tokens();
   if (problem.kvLen < needed)
     return Error::environment(fmt::format("the grid of keys ends at token {}, but KV_LEN is {}", needed, problem.kvLen),
