@@ -14,7 +14,7 @@
 #include "ir/bindings.h"
 #include "ir/walk.h"
 #include "passes/column_span.h"
-#include "passes/grid_box.h"
+#include "passes/mask_where.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/rebuild.h"
@@ -22,13 +22,16 @@
 #include <fmt/format.h>
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLExtras.h>
-#include <llvm/ADT/STLFunctionalExtras.h>
 
 #include <bit>
 
 namespace attnc::passes {
 namespace {
 
+using analysis::GridBox;
+using analysis::gridBox;
+using analysis::GridsUsed;
+using analysis::gridsUsed;
 using ir::Node;
 using ir::Op;
 using ir::ParamKind;
@@ -37,42 +40,6 @@ using ir::Value;
 
 constexpr int kMaxHeadChoices = 2; // the values grow by a factor of two with each
 constexpr ir::ParamSet kOfRow = {ParamKind::B, ParamKind::H, ParamKind::QIdx};
-
-/// The mask with values replaced by what they are taken to be, and the passes run again.
-Expected<ir::Module> assuming(const ir::Module& module, llvm::function_ref<std::optional<bool>(Value)> taken) {
-  ir::Module result = module.declarations();
-  const Value root = *module.output(ir::kMask);
-  const std::vector<bool> needed = ir::neededBy(module, root, [&](Value value) { return taken(value).has_value(); });
-  std::vector<Value> now(module.size());
-  for (uint32_t id = 0; id <= root.id; ++id) {
-    if (!needed[id]) continue;
-    Node node = module[{id}];
-    if (const std::optional<bool> known = taken({id})) {
-      now[id] = result.constBool(*known);
-      continue;
-    }
-    for (Value& operand : node.operands) operand = now[operand.id];
-    now[id] = keep(result, node);
-  }
-  result.setOutput(ir::kMask, now[root.id]);
-  std::vector<Pass> order;
-  for (const char* name : {"fold-constants", "simplify", "cse", "levels", "simplify", "cse", "dce"})
-    order.push_back(*findPass(name));
-  if (Status ok = runPasses(result, order, {}); !ok) return std::move(ok).error();
-  return result;
-}
-
-/// What the mask says of tokens of which is known whether they are on their grids.
-Expected<ir::Module> maskWhere(const ir::Module& module, const GridsUsed& grids, bool isQueryIn, bool isKeyIn) {
-  return assuming(module, [&](Value value) -> std::optional<bool> {
-    const Node& node = module[value];
-    if (node.op != Op::InGrid) return std::nullopt;
-    const unsigned grid = ir::GridAxis::of(node).grid;
-    if (grid == grids.queries && module.isParam(node.operands[0], ParamKind::QIdx)) return isQueryIn;
-    if (grid == grids.keys && module.isParam(node.operands[0], ParamKind::KvIdx)) return isKeyIn;
-    return std::nullopt;
-  });
-}
 
 /// Copies all nodes; their values in `into`, by Value::id.
 std::vector<Value> copyNodes(const ir::Module& from, ir::Module& into) {
@@ -303,19 +270,6 @@ void writeBox(const Found& found, ir::Module& module) {
 }
 
 } // namespace
-
-BesideGrid besideGrid(const ir::Module& module) {
-  const GridsUsed grids = gridsUsed(module);
-  const auto judge = [&](bool isQueryIn, bool isKeyIn) {
-    if (!module.output(ir::kMask)) return Beside::All;
-    const Expected<ir::Module> there = maskWhere(module, grids, isQueryIn, isKeyIn);
-    if (!there) return Beside::Asks;
-    const Value mask = *there->output(ir::kMask);
-    if (!there->isConst(mask)) return Beside::Asks;
-    return there->integer(mask) ? Beside::All : Beside::None;
-  };
-  return {judge(true, false), judge(false, true), judge(false, false)};
-}
 
 Status deriveGridBox(ir::Module& module, const PassContext&) {
   const GridsUsed grids = gridsUsed(module);

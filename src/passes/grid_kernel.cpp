@@ -1,8 +1,8 @@
 #include "passes/grid_kernel.h"
 
+#include "analysis/grid_box.h"
 #include "ir/bindings.h"
 #include "ir/walk.h"
-#include "passes/grid_box.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/place_writer.h"
@@ -15,6 +15,10 @@
 namespace attnc::passes {
 namespace {
 
+using analysis::GridBox;
+using analysis::gridBox;
+using analysis::GridsUsed;
+using analysis::gridsUsed;
 using ir::Node;
 using ir::Op;
 using ir::ParamKind;

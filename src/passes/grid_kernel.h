@@ -8,10 +8,10 @@
 
 namespace attnc::passes {
 
-/// How the box of keys that a query sees is known to lie along an axis.
+/// How the box of keys that a query sees is known to lie along an axis: for models of a kernel's time alone.
 struct BoxAxis {
   std::optional<int64_t> span; ///< it is no longer than this; unset: not known
-  int64_t stride = 1;          ///< queries whose coordinates have one quotient by it see the same
+  int64_t stride = 1;          ///< queries whose coordinates have one quotient by it are taken to see the same
 };
 
 struct GridKernel {

@@ -4,7 +4,8 @@
 #include "ir/interpreter.h"
 #include "ir/printer.h"
 #include "ir/semantics.h"
-#include "passes/grid_box.h"
+#include "analysis/grid_box.h"
+#include "passes/beside_grid.h"
 #include "passes/pipeline.h"
 #include "support/derived_by.h"
 
@@ -17,7 +18,7 @@
 
 using namespace attnc;
 using passes::Beside;
-using passes::GridBox;
+using analysis::GridBox;
 using test::derivedBy;
 
 namespace {
@@ -125,7 +126,7 @@ int checkBox(const ir::Module& derived, const GridBox& box, const Shape& shape) 
 GridBox checkMask(const std::string& expression, bool isExact = true) {
   const ir::Module derived = derivedBy("derive-grid-box", gridModule(maskText(expression)));
   INFO(ir::print(derived));
-  const std::optional<GridBox> box = passes::gridBox(derived);
+  const std::optional<GridBox> box = analysis::gridBox(derived);
   REQUIRE(box);
   CHECK(box->rest.has_value() == !isExact);
   for (auto [height, width] : {std::pair(5, 7), std::pair(1, 9), std::pair(6, 1), std::pair(4, 4)})
@@ -144,7 +145,7 @@ void checkLibrary(const std::string& name, const std::map<std::string, std::stri
   INFO(name);
   const ir::Module derived = derivedBy("derive-grid-box", gridModule(libraryText(name), defines));
   INFO(ir::print(derived));
-  const std::optional<GridBox> box = passes::gridBox(derived);
+  const std::optional<GridBox> box = analysis::gridBox(derived);
   REQUIRE(box);
   CHECK(box->rest.has_value() == !isExact);
   for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
@@ -177,10 +178,10 @@ TEST_CASE("what is no box is left beside one", "[grid_box]") {
   for (const char* expression : {"q_idx >= kv_idx", "(ky == 0) | (kx == 0)", "(ky + kx) % 2 == 0", "ky != qy", "ky % 3 == qx",
                                  "(ky + 1) % 3 == qx"}) {
     INFO(expression);
-    CHECK_FALSE(passes::gridBox(derivedBy("derive-grid-box", gridModule(maskText(expression)))));
+    CHECK_FALSE(analysis::gridBox(derivedBy("derive-grid-box", gridModule(maskText(expression)))));
   }
   // Keys of two grids.
-  CHECK_FALSE(passes::gridBox(derivedBy(
+  CHECK_FALSE(analysis::gridBox(derivedBy(
       "derive-grid-box", gridModule("one = grid(4, 5)\nother = grid(5, 4)\n"
                                     "def mask_mod(b, h, q_idx, kv_idx):\n"
                                     "  same = other.coords(kv_idx)[0] == one.coords(q_idx)[0]\n"
@@ -193,7 +194,7 @@ TEST_CASE("grids of queries and of keys may differ", "[grid_box]") {
                                               "def mask_mod(b, h, q_idx, kv_idx):\n"
                                               "  q, k = fine.coords(q_idx), coarse.coords(kv_idx)\n"
                                               "  return (abs(q[0] // 2 - k[0]) <= 1) & (q[1] // 2 == k[1])\n"));
-  const std::optional<GridBox> box = passes::gridBox(derived);
+  const std::optional<GridBox> box = analysis::gridBox(derived);
   REQUIRE(box);
   CHECK(box->queries != box->keys);
   CHECK_FALSE(box->rest);
@@ -237,7 +238,7 @@ TEST_CASE("extents of the launch have the boxes that constants have", "[grid_box
     const ir::Module derived =
         derivedBy("derive-grid-box", gridModule(libraryText(given.name), given.defines, captures));
     INFO(ir::print(derived));
-    const std::optional<GridBox> box = passes::gridBox(derived);
+    const std::optional<GridBox> box = analysis::gridBox(derived);
     REQUIRE(box);
     CHECK_FALSE(box->rest);
     for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
@@ -275,7 +276,7 @@ TEST_CASE("windows of videos and of large images are boxes", "[grid_box]") {
       }
       const ir::Module derived = derivedBy("derive-grid-box", gridModule(libraryText(name), given, captures));
       INFO(ir::print(derived));
-      const std::optional<GridBox> box = passes::gridBox(derived);
+      const std::optional<GridBox> box = analysis::gridBox(derived);
       REQUIRE(box);
       CHECK_FALSE(box->rest);
       for (const GridBox::Axis& axis : box->axes) CHECK(axis.begin);
@@ -322,7 +323,7 @@ TEST_CASE("boxes of random masks are exact, and what is left is all that is miss
       expression = random() % 6 ? expression + " & " + part() : fmt::format("({} {} {})", expression, pick({"|", "&"}), part());
     INFO("seed " << seed << ": " << expression);
     const ir::Module derived = derivedBy("derive-grid-box", gridModule(maskText(expression)));
-    const std::optional<GridBox> box = passes::gridBox(derived);
+    const std::optional<GridBox> box = analysis::gridBox(derived);
     if (!box) continue;
     ++found;
     INFO(ir::print(derived));

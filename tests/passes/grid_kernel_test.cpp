@@ -3,7 +3,7 @@
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
-#include "passes/grid_box.h"
+#include "analysis/grid_box.h"
 #include "passes/grid_kernel.h"
 #include "passes/pipeline.h"
 
@@ -85,7 +85,7 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
       }
   CHECK(wrong == 0);
 
-  const std::optional<passes::GridBox> box = passes::gridBox(kernel.module);
+  const std::optional<analysis::GridBox> box = analysis::gridBox(kernel.module);
   REQUIRE(box);
   REQUIRE(kernel.axes.size() == box->axes.size());
   ir::Module module = kernel.module;
@@ -214,13 +214,13 @@ TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel
     const ir::Module mod = traced(maskText("32", "32", 1, expression));
     const std::optional<GridKernel> kernel = kernelOf(mod);
     REQUIRE(kernel);
-    CHECK(passes::gridBox(kernel->module)->rest);
+    CHECK(analysis::gridBox(kernel->module)->rest);
     checkKernel(mod, *kernel, {{"w", 1}, {"m", 1}});
     CHECK(kernel->axes[0].span == 11);
   }
   const ir::Module dilated = traced(maskText("32", "32", 1, "(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)"));
   const std::optional<GridKernel> kernel = kernelOf(dilated);
   REQUIRE(kernel);
-  CHECK(passes::gridBox(kernel->module)->axes[0].step);
+  CHECK(analysis::gridBox(kernel->module)->axes[0].step);
   checkKernel(dilated, *kernel, {{"w", 1}, {"m", 1}});
 }

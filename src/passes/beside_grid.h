@@ -1,14 +1,9 @@
 // What mask_mod says of tokens beside a grid.
 #pragma once
 
-#include "analysis/grid_box.h"
+#include "ir/ir.h"
 
 namespace attnc::passes {
-
-using analysis::GridBox;
-using analysis::gridBox;
-using analysis::gridsUsed;
-using analysis::GridsUsed;
 
 /// What mask_mod says where not both tokens are on their grids.
 enum class Beside {
