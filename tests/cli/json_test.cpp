@@ -72,6 +72,20 @@ TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leave
   CHECK(json["perScore"]["full"] == 0);
 }
 
+TEST_CASE("check gives JSON of grids and of the box of keys") {
+  const Json json = Json::parse(attnc::test::printed("check --json " + kLibrary + "neighborhood2d.py -D 'DILATION=(1, 2)'"));
+  REQUIRE(json["grids"].size() == 1);
+  CHECK(json["grids"][0] == Json::parse(R"({"extents": ["128", "128"], "before": "0", "ofQueries": true, "ofKeys": true})"));
+  CHECK(json["box"]["isMask"] == false);
+  REQUIRE(json["box"]["axes"].size() == 2);
+  const Json &y = json["box"]["axes"][0], &x = json["box"]["axes"][1];
+  CHECK(y["axis"] == "y");
+  CHECK(y["begin"] == "min(max(qy - 6, 0), 115)");
+  CHECK_FALSE(y.contains("step"));
+  CHECK(x["step"] == "2");
+  CHECK_FALSE(Json::parse(attnc::test::printed("check --json " + kLibrary + "causal.py")).contains("grids"));
+}
+
 TEST_CASE("explain gives JSON of the boxes that a kernel on a grid visits") {
   Outcome outcome = attnc::test::attnc("explain --json --no-cache --arch sm_90a --head-dim 64 --shape 2,4,2,16384,16384 " + kLibrary +
                                        "neighborhood2d.py");
@@ -89,6 +103,7 @@ TEST_CASE("explain gives JSON of the boxes that a kernel on a grid visits") {
   CHECK(boxes["livePairs"] == 8.0 * 16384 * 169);
   CHECK(boxes["pairs"] > boxes["livePairs"]);
   CHECK(boxes["steps"] >= boxes["tiles"]);
+  CHECK(json["flops"]["live"] == boxes["pairs"].get<double>() * 2 * (64 + 64));
   CHECK(boxes["isEstimate"] == false);
   CHECK(json["perScore"] == Json::parse(R"({"full": 0, "partial": 0})"));
 }

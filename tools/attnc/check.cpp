@@ -74,6 +74,9 @@ Expected<std::string> checkJson(const Mod& mod, const ir::Module& module) {
                                {"proven", proof.proven},
                                {"why", proof.why}});
   }
+  auto grids = gridsJson(mod);
+  if (!grids) return std::move(grids).error();
+  json.update(*grids);
   auto gradient = scoreGradientOf(mod);
   if (!gradient) return std::move(gradient).error();
   json["scoreGradient"] = *gradient == ScoreGradient::Some      ? "some"

@@ -63,9 +63,8 @@ std::string extentsText(const std::array<int, 3>& box) {
   return fmt::format("{}", fmt::join(box.begin() + first, box.end(), " x "));
 }
 
-std::string boxesText(const GridCensus& census, const Preparation& preparation, double dense) {
-  const KernelOptions& kernel = preparation.options;
-  const double flopsPerPair = 2.0 * (kernel.headDim + kernel.headDimV);
+std::string boxesText(const GridCensus& census, double dense, double computed) {
+  const double inBoxes = census.visited > 0 ? computed * census.live / census.visited : 0;
   const auto count = [&](double number) { return countText(number, census.isEstimate); };
   return fmt::format("boxes       {} of {} queries; {} of {} keys are read, {:.1f} for one of queries\n", count(census.tiles),
                      extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
@@ -73,8 +72,7 @@ std::string boxesText(const GridCensus& census, const Preparation& preparation, 
          fmt::format("            {} of the pairs computed are of a query and a key that lies in its box\n",
                      percent(census.live, census.visited)) +
          fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries\n", flopsText(dense),
-                     census.isEstimate ? "about " : "", flopsText(flopsPerPair * census.visited),
-                     percent(flopsPerPair * census.visited, dense), flopsText(flopsPerPair * census.live));
+                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense), flopsText(inBoxes));
 }
 
 /// What a decode kernel reads, once for all heads that share it, if the mask is the same for all of them.
@@ -206,7 +204,7 @@ std::string kindText(const Preparation& preparation, const std::vector<KernelSou
                             tiles(problem.kvLen, tile.tileColumns), preparation.workspaceBytes);
 }
 
-WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation) {
+WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation) {
   const ProblemShape& problem = preparation.problem;
   const BlockMaskShape& shape = census.shape;
   // Two products, a multiplication and an addition each: q k^T over the head dim of q and k, p v over that of v. A
@@ -215,7 +213,9 @@ WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation) {
   const double flopsPerPair = passes * 2 * (preparation.options.headDim + preparation.options.headDimV);
   const double rows = double(problem.batch) * double(problem.qHeads) * double(problem.qLen);
   WorkFlops flops{.dense = flopsPerPair * rows * double(problem.kvLen)};
-  if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves all of the problem
+  if (grid) {
+    flops.live = flopsPerPair * grid->visited;
+  } else if (census.blocks > 0) { // the mask of shape.batch x shape.heads serves all of the problem
     const int64_t batchCopies = problem.batch / shape.batch, headCopies = problem.qHeads / shape.heads;
     flops.live = flopsPerPair * double(batchCopies) * double(headCopies) * census.pairs;
   }
@@ -225,8 +225,8 @@ WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation) {
 std::string workText(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation, bool masks) {
   const ProblemShape& problem = preparation.problem;
   const KvLoop loop = preparation.backward ? preparation.backward->kvLoop : preparation.kvLoop;
-  const auto [dense, live] = flopsOf(census, preparation);
-  if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, preparation, dense);
+  const auto [dense, live] = flopsOf(census, grid, preparation);
+  if (grid) return fmt::format("KV loop     {}\n", loopText(loop, masks)) + boxesText(*grid, dense, live);
   return fmt::format("KV loop     {}\n", loopText(loop, masks)) + blocksText(census, problem, masks) +
          fmt::format("FLOPs       {} dense, {}{} in live blocks ({})\n", flopsText(dense),
                      census.estimated > 0 ? "about " : "", flopsText(live), percent(live, dense)) +

@@ -18,7 +18,7 @@ namespace attnc::cli {
 struct WorkFlops {
   double dense = 0, live = 0;
 };
-WorkFlops flopsOf(const MaskCensus& census, const Preparation& preparation);
+WorkFlops flopsOf(const MaskCensus& census, const std::optional<GridCensus>& grid, const Preparation& preparation);
 
 /// What spills of so many bytes cost; empty where there are none.
 std::string spillText(int bytes);

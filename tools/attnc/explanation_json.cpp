@@ -109,7 +109,7 @@ std::string explanationJson(const Explanation& all) {
   json["kvLoop"] = loopName(loop);
   json["blocks"] = blocksJson(all.census);
   if (all.grid) json["boxes"] = boxesJson(*all.grid);
-  const WorkFlops flops = flopsOf(all.census, all.settled);
+  const WorkFlops flops = flopsOf(all.census, all.grid, all.settled);
   json["flops"] = {{"dense", flops.dense}, {"live", flops.live}};
   json["operations"] = operationsJson(all.derived.module());
   json["perScore"] = {{"full", perScore(all.inKernel, masksAllBlocks(all.inKernel, loop))},

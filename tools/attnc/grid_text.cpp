@@ -2,9 +2,10 @@
 
 #include "journey.h"
 
+#include "analysis/grid_box.h"
 #include "api/mod_impl.h"
 #include "ir/walk.h"
-#include "passes/grid_box.h"
+#include "passes/beside_grid.h"
 #include "passes/pipeline.h"
 
 #include <fmt/format.h>
@@ -79,7 +80,7 @@ std::string expressionText(const ir::Module& module, ir::Value value, const std:
   return fmt::format("{}({})", name, fmt::join(operands, ", "));
 }
 
-std::string axisText(const ir::Module& module, const passes::GridBox::Axis& axis, const std::string& extent) {
+std::string axisText(const ir::Module& module, const analysis::GridBox::Axis& axis, const std::string& extent) {
   const auto text = [&](ir::Value value) { return expressionText(module, value, extent); };
   std::string result = "all";
   if (axis.begin)
@@ -97,8 +98,8 @@ const char* besideText(passes::Beside beside) {
   return "some";
 }
 
-std::string boxText(const ir::Module& module, const passes::GridsUsed& used) {
-  const std::optional<passes::GridBox> box = passes::gridBox(module);
+std::string boxText(const ir::Module& module, const analysis::GridsUsed& used) {
+  const std::optional<analysis::GridBox> box = analysis::gridBox(module);
   if (!module.output(ir::kMask)) return "box         there is no mask_mod: a query sees all keys\n";
   if (!used.keys) return "box         mask_mod does not ask for coordinates of kv_idx on one grid\n";
   if (!box) return "box         none: mask_mod is no box of keys\n";
@@ -137,12 +138,20 @@ std::string hintText(const ir::Module& module) {
 
 } // namespace
 
-Expected<std::string> gridsText(const Mod& mod) {
-  if (tracedModule(mod).grids.empty()) return hintText(mod.module());
+/// The module with its grids and, if it has one, its box; and which of the grids are used.
+static Expected<std::pair<ir::Module, analysis::GridsUsed>> onGrids(const Mod& mod) {
   ir::Module module = tracedModule(mod);
   if (auto status = passes::runPipeline(module, {.keepsGrids = true}); !status) return status.error();
-  const passes::GridsUsed used = passes::gridsUsed(module);
+  const analysis::GridsUsed used = analysis::gridsUsed(module);
   if (auto status = passes::deriveGridBox(module, {}); !status) return status.error();
+  return std::pair(std::move(module), used);
+}
+
+Expected<std::string> gridsText(const Mod& mod) {
+  if (tracedModule(mod).grids.empty()) return hintText(mod.module());
+  auto found = onGrids(mod);
+  if (!found) return std::move(found).error();
+  const auto& [module, used] = *found;
   std::string text;
   for (unsigned i = 0; i < module.grids.size(); ++i) {
     const bool ofQueries = used.queries == i, ofKeys = used.keys == i;
@@ -150,6 +159,34 @@ Expected<std::string> gridsText(const Mod& mod) {
     text += fmt::format("{:12}{}{}\n", text.empty() ? "grid" : "", gridText(module, module.grids[i]), whose);
   }
   return text + boxText(module, used);
+}
+
+Expected<JsonReport> gridsJson(const Mod& mod) {
+  JsonReport json = JsonReport::object();
+  if (tracedModule(mod).grids.empty()) return json;
+  auto found = onGrids(mod);
+  if (!found) return std::move(found).error();
+  const auto& [module, used] = *found;
+  json["grids"] = JsonReport::array();
+  for (unsigned i = 0; i < module.grids.size(); ++i) {
+    JsonReport one{{"extents", JsonReport::array()}, {"before", numberText(module, module.grids[i].before)}};
+    for (const ir::Grid::Number& extent : module.grids[i].extents) one["extents"].push_back(numberText(module, extent));
+    one["ofQueries"] = used.queries == i;
+    one["ofKeys"] = used.keys == i;
+    json["grids"].push_back(std::move(one));
+  }
+  const std::optional<analysis::GridBox> box = used.keys ? analysis::gridBox(module) : std::nullopt;
+  if (!box) return json;
+  json["box"] = {{"isMask", box->isMask()}, {"axes", JsonReport::array()}};
+  for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
+    const analysis::GridBox::Axis& of = box->axes[axis];
+    const std::string extent = numberText(module, module.grids[box->keys].extents[axis]);
+    JsonReport one{{"axis", axisName(module, {box->keys, axis})}};
+    for (auto [name, value] : {std::pair("begin", of.begin), {"end", of.end}, {"step", of.step}, {"phase", of.phase}})
+      if (value) one[name] = expressionText(module, *value, extent);
+    json["box"]["axes"].push_back(std::move(one));
+  }
+  return json;
 }
 
 } // namespace attnc::cli

@@ -1,5 +1,7 @@
-// What a mod's grids are, and the box of keys that a query sees on them, as lines for a person.
+// What a mod's grids are, and the box of keys that a query sees on them: as lines for a person, and for programs.
 #pragma once
+
+#include "json_report.h"
 
 #include "attnc/mod.h"
 
@@ -10,5 +12,9 @@ namespace attnc::cli {
 /// Lines "grid        128 x 128: queries and keys", with the box or why there is none; of a mod that divides positions by
 /// itself, how it declares the grid. Empty where it has none of that.
 Expected<std::string> gridsText(const Mod& mod);
+
+/// {"grids": [{"extents", "before", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis", "begin", "end", "step",
+/// "phase"}]}}, expressions as text; empty of a mod without grids.
+Expected<JsonReport> gridsJson(const Mod& mod);
 
 } // namespace attnc::cli
