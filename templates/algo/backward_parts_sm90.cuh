@@ -1,5 +1,5 @@
-// What the backward kernels of Hopper share: tiles and rings of Q, dO, K and V, the producer that fills them, and gradients
-// on their way out.
+// What the backward kernels of Hopper that walk rows of Q share: the producer that fills the rings of Q, dO, K and V, and
+// gradients on their way out.
 //
 // A CTA owns kBlockN rows of K and V, which stay in shared memory, and walks Q in steps of kBlockM rows, of all query heads
 // of its KV head (and of all batches where K and V are broadcast).
@@ -9,31 +9,20 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/backward_tiles_sm90.cuh"
 #include "algo/q_walk.cuh"
 #include "algo/transposed_scores.cuh"
 #include "algo/turns.cuh"
 #include "params_sm90.cuh"
 #include "ptx/named_barrier.cuh"
-#include "ptx/stmatrix.cuh"
 #include "tile/request_tile.cuh"
-#include "tile/ring.cuh"
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
 
-using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
-using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
-using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
-using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
-using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
 using Table = RowTable<Mod, kBlockM>;
 
-struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
-struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
-struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
-struct ORing : RingParts<ORing, OTile, kStages, 0> {};
 struct Rows : SharedPart<Rows, kQStages * Table::kBytes> {};
-struct KvFull : BarrierParts<KvFull, 1> {};
 /// If kTakesTurns, turn_of() steps, of step j in slot j % 8. A ring without barriers: who adds dQ(j) has read it before step
 /// j + 5 is requested.
 struct Turns : SharedPart<Turns, kTakesTurns ? 4 * 8 : 0, 16> {};
@@ -43,18 +32,6 @@ template <class Memory> ATTNC_DEVICE unsigned turn_at(unsigned shared, int step)
 
 template <class Memory> ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {shared + Memory::template offset_of<Rows>() + slot * Table::kBytes};
-}
-template <class Memory> ATTNC_DEVICE KTile k_tile_of(unsigned shared) {
-  return {shared + Memory::template offset_of<KPart>()};
-}
-template <class Memory> ATTNC_DEVICE VTile v_tile_of(unsigned shared) {
-  return {shared + Memory::template offset_of<VPart>()};
-}
-
-/// One lane of each warp passes a slot on once the warp is done with it.
-ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
-  __syncwarp();
-  if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
 /// Which rows of K and V a CTA owns. Heads are taken in sections whose Q and dO fit into L2; in a section the first rows of
@@ -105,17 +82,6 @@ template <class Tile> ATTNC_DEVICE void clear_tail(Tile tile, int flags, int gro
   if constexpr (kIsRagged<Mod>)
     if (flags & kStepTail) [[unlikely]]
       clear_rows_behind(tile, flags / kLiveRows, group);
-}
-
-/// Writes the dS^T of a warpgroup, 64 rows, to `tile` from its row `first` on.
-ATTNC_DEVICE void write_gradients(STile tile, int first, const PackedFragment<Element, 1, kBlockM>& d_s) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const unsigned at = tile.base + (first + 16 * warp + lane % 16) * STile::kRowBytes;
-#pragma unroll
-  for (int n = 0; n < kBlockM / 8; n += 2) {
-    const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
-    ptx::stmatrix_x4(at + n / 8 * STile::kSlabBytes + chunk * 16, d_s.a[0][n / 2]);
-  }
 }
 
 /// dK or dV of a warpgroup, `Columns` of them, times `factor`: its rows lie `row_of_tile` rows from the tile's first on.

@@ -31,16 +31,11 @@ constexpr bool kReadsIntervals = Mod::kHasMaskMod && Mod::kRowsAreIntervals;
 /// which is enough unless the mod is called for each score: what it makes of 0 may be infinite or NaN.
 constexpr int kStepHasDead = kStepMasked | (Mod::Exponents::kCallsScore ? kStepTail : 0);
 
-/// What all lanes share of the rows of a step: arrays of `Rows` elements in shared memory, one behind the other.
-///   bias       float: see weight_bias(); -inf for rows past the end and those without live columns
-///   delta      float: see gradients.cuh; 0 where bias is -inf
-///   interval   int2: the row's live columns, clipped to [0, kv_len), all of these in a step without kStepMasked; where
-///              kReadsIntervals
-///   row        Mod::Row; where kReadsRows
-template <class M, int Rows> struct RowTable {
-  static constexpr int kDelta = 4 * Rows, kInterval = 8 * Rows;
-  static constexpr int kRow = kInterval + (kReadsIntervals ? 8 * Rows : 0);
-  static constexpr int kBytes = round_up(kRow + (kReadsRows ? Rows * int(sizeof(Mod::Row)) : 0), 16);
+/// What all lanes share of the rows of a step whatever rows are: arrays of `Rows` floats in shared memory, one behind the other.
+///   bias       see weight_bias(); -inf for rows past the end and those without live columns
+///   delta      see gradients.cuh; 0 where bias is -inf
+template <int Rows> struct RowValues {
+  static constexpr int kDelta = 4 * Rows, kEnd = 8 * Rows;
 
   unsigned base; ///< shared address, a multiple of 16
 
@@ -69,6 +64,22 @@ template <class M, int Rows> struct RowTable {
       values.of[n - Begin] = ptx::ld_shared_float2(array + 4 * Fragment<1, Rows>::column(n, 0));
     return values;
   }
+  ATTNC_DEVICE void fill_values(int i, float bias, float delta) const {
+    ptx::st_shared(base + 4 * i, bias);
+    ptx::st_shared(base + kDelta + 4 * i, bias == negative_infinity() ? 0.f : delta);
+  }
+};
+
+/// The same of rows that follow one another, and behind these:
+///   interval   int2: the row's live columns, clipped to [0, kv_len), all of these in a step without kStepMasked; where
+///              kReadsIntervals
+///   row        Mod::Row; where kReadsRows
+template <class M, int Rows> struct RowTable : RowValues<Rows> {
+  using RowValues<Rows>::base;
+  static constexpr int kInterval = RowValues<Rows>::kEnd;
+  static constexpr int kRow = kInterval + (kReadsIntervals ? 8 * Rows : 0);
+  static constexpr int kBytes = round_up(kRow + (kReadsRows ? Rows * int(sizeof(Mod::Row)) : 0), 16);
+
   ATTNC_DEVICE int2 interval(int row) const {
     int x[2];
     ptx::ld_shared(x, base + kInterval + 8 * row);
@@ -86,8 +97,7 @@ template <class M, int Rows> struct RowTable {
     const Mod::Row row = M::row(args, head, b, h, inside, float(inside - origin)); // SEAM(row)
     const bool exists = q_idx < p.q_len;
     const float bias = exists ? weight_bias(lse, M::row_shift(args, head, row)) : negative_infinity(); // SEAM(row_shift)
-    ptx::st_shared(base + 4 * i, bias);
-    ptx::st_shared(base + kDelta + 4 * i, bias == negative_infinity() ? 0.f : delta);
+    this->fill_values(i, bias, delta);
     if constexpr (kReadsIntervals) {
       int interval[2] = {0, p.kv_len};
       if (step.flags & kStepMasked) {
@@ -102,6 +112,7 @@ template <class M, int Rows> struct RowTable {
 
 /// What a lane knows of its KV columns, rows of a fragment, for one query head.
 template <class M, int RowGroups = 1> struct KvPlace {
+  using Hooks = M;
   static constexpr int kRows = 2 * RowGroups;
   int b, h, kv_first; ///< kv_first: of the lane's row 0 of the fragment
   int origin;         ///< what q_float and kv_float count from
@@ -123,7 +134,8 @@ template <class M, int RowGroups = 1> struct KvPlace {
   ATTNC_DEVICE int kv_idx(const ForwardParams& p, int r) const { return min(position(r), p.kv_len - 1); }
   ATTNC_DEVICE float kv_float(int r) const { return float(position(r) - origin); }
   /// `row`: of the step.
-  ATTNC_DEVICE Coord coord(const ForwardParams& p, const ModArgs& args, Step step, int row, int r) const {
+  template <class Table>
+  ATTNC_DEVICE Coord coord(const ForwardParams& p, const ModArgs& args, Table, Step step, int row, int r) const {
     if constexpr (kHasOffsets<M>)
       return {b, h, position_of<M>(args, head, min(step.start + row, p.q_len - 1)), kv_idx(p, r)};
     else
@@ -149,10 +161,10 @@ template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
 
 /// Turns products, groups [Begin, End) of 8 rows of Q, to weights and rates. Those of dead elements may be anything. Small:
 /// they are all small (TanhExponents).
-template <int Begin, int End, bool Small, class Scores, class Element, class M, int RowGroups, int Rows, class Bias>
+template <int Begin, int End, bool Small, class Scores, class Element, class Place, class Table, int RowGroups, int Rows, class Bias>
 ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGroups>& out, const ForwardParams& p,
-                             const ModArgs& args, const KvPlace<M, RowGroups>& place, RowTable<M, Rows> table, Bias bias,
-                             Step step) {
+                             const ModArgs& args, const Place& place, Table table, Bias bias, Step step) {
+  using M = typename Place::Hooks;
 #pragma unroll
   for (int n = Begin; n < End; ++n) {
     float weight[2 * RowGroups][2], rate[2 * RowGroups][2];
@@ -163,7 +175,7 @@ ATTNC_DEVICE void to_weights(const Scores& s, PackedWeights<Element, Rows, RowGr
         const float x = s.at(r, n, e), b = bias.at(n, e);
         if constexpr (Mod::Exponents::kCallsScore) {
           const int row = s.column(n, e);
-          const Coord at = place.coord(p, args, step, row, r);
+          const Coord at = place.coord(p, args, table, step, row, r);
           const Mod::Row& of_row = table.row(row);
           const float score = M::score(args, place.head, of_row, place.col[r], at, x * place.exponents.score_scale); // SEAM(score)
           const float w = ptx::ex2(place.exponents.exponent(score, b, place.kv_float(r)));
@@ -218,7 +230,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
         } else if constexpr (Mod::kHasMaskMod) {
           if (step.flags & kStepMasked)
             live[r][e] = live[r][e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
-                                               place.coord(p, args, step, row, r));
+                                               place.coord(p, args, table, step, row, r));
         }
       }
     }

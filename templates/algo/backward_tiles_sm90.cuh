@@ -1,0 +1,50 @@
+// Tiles of the backward kernels of Hopper, and the rings they lie in: kBlockN rows of K and V, which a CTA owns, and steps of
+// kBlockM rows of Q and dO, which it walks.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "ptx/stmatrix.cuh"
+#include "tile/fragment.cuh"
+#include "tile/ring.cuh"
+#include "tile/shared_tile.cuh"
+
+namespace attnc::sm90 {
+
+using QTile = SwizzledTile<Element, kBlockM, kHeadDimQk>;
+using OTile = SwizzledTile<Element, kBlockM, kHeadDimV>;
+using KTile = SwizzledTile<Element, kBlockN, kHeadDimQk>;
+using VTile = SwizzledTile<Element, kBlockN, kHeadDimV>;
+using STile = SwizzledTile<Element, kBlockN, kBlockM>; // dS^T
+
+struct KPart : SharedPart<KPart, KTile::kBytes, 1024> {};
+struct VPart : SharedPart<VPart, VTile::kBytes, 1024> {};
+struct QRing : RingParts<QRing, QTile, kQStages, 4> {};
+struct ORing : RingParts<ORing, OTile, kStages, 0> {};
+struct KvFull : BarrierParts<KvFull, 1> {};
+
+template <class Memory> ATTNC_DEVICE KTile k_tile_of(unsigned shared) {
+  return {shared + Memory::template offset_of<KPart>()};
+}
+template <class Memory> ATTNC_DEVICE VTile v_tile_of(unsigned shared) {
+  return {shared + Memory::template offset_of<VPart>()};
+}
+
+/// One lane of each warp passes a slot on once the warp is done with it.
+ATTNC_DEVICE void pass_slot(unsigned barrier, bool really = true) {
+  __syncwarp();
+  if (really && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+/// Writes the dS^T of a warpgroup, 64 rows, to `tile` from its row `first` on.
+ATTNC_DEVICE void write_gradients(STile tile, int first, const PackedFragment<Element, 1, kBlockM>& d_s) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const unsigned at = tile.base + (first + 16 * warp + lane % 16) * STile::kRowBytes;
+#pragma unroll
+  for (int n = 0; n < kBlockM / 8; n += 2) {
+    const int chunk = (n % 8 + lane / 16) ^ lane % 8; // of 16 bytes, in the 128-byte swizzle
+    ptx::stmatrix_x4(at + n / 8 * STile::kSlabBytes + chunk * 16, d_s.a[0][n / 2]);
+  }
+}
+
+} // namespace attnc::sm90
