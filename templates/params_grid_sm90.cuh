@@ -19,4 +19,19 @@ struct ForwardGridParamsSm90 {
   int q_batch_step, k_batch_step, v_batch_step, out_batch_step;
 };
 
+/// Backward pass. Maps of q, k, v and d_out as those of the forward: their boxes are kBlockM queries, kBlockN keys.
+///
+/// The gradient of q is summed in fp32 in `d_q_sums`, dense [batch, q_heads, q_len, head_dim_qk], zero before the launch; its
+/// map is 5-D, too, over 32-bit elements, box (32, 64 tokens, 1): a box of queries, or half of one along the first axis of which
+/// it has more than one coordinate.
+struct BackwardGridParamsSm90 {
+  TensorMap q, k, v, d_out, sums;
+  BackwardParams base; // q, k, v, d_out, their strides and lists are not used
+  float* d_q_sums;
+  int q_extent[3], kv_extent[3];
+  int kv_tiles[3]; // boxes of keys along each axis
+  int section;     // KV heads (of all batches) of a section: see TileOrder
+  int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
+};
+
 } // namespace attnc

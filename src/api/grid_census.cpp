@@ -77,10 +77,42 @@ void forEachToken(const Extents& origin, const std::array<int, 3>& box, const Ex
       for (int64_t x = origin[2]; x < endOf(2); ++x) function(Extents{z, y, x});
 }
 
-/// Adds the steps of a tile, as templates/forward_grid_sm90.cu walks them.
-void addTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config,
+/// Pairs of a query of the grid and a key that it sees.
+double livePairs(const Boxes& boxes, const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h) {
+  double live = 0;
+  const std::array<int, 3> all = {int(grids.queries[0]), int(grids.queries[1]), int(grids.queries[2])};
+  forEachToken({}, all, grids.queries, [&](const Extents& at) {
+    if (const KeyRange keys = boxes.of(b, h, at); !keys.isEmpty()) live += keys.keys();
+  });
+  return live;
+}
+
+/// Adds the steps of a tile of keys, as templates/backward_grid_sm90.cu walks them.
+void addKeyTile(GridCensus& census, const Boxes& boxes, const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h,
+                const Extents& origin) {
+  double steps = 1, pairs = 1;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    int64_t begin = grids.queries[axis], end = 0;
+    for (int64_t x = 0; x < grids.queries[axis]; ++x) {
+      Extents at{};
+      at[axis] = x;
+      const KeyRange keys = boxes.of(b, h, at);
+      const bool sees = keys.begin[axis] < origin[axis] + census.keyBox[axis] &&
+                        keys.end[axis] > std::max(origin[axis], keys.begin[axis]);
+      if (sees) begin = std::min(begin, x), end = x + 1;
+    }
+    steps *= double((std::max(end - begin, int64_t(0)) + census.queryBox[axis] - 1) / census.queryBox[axis]);
+    pairs *= census.keyBox[axis] * census.queryBox[axis];
+  }
+  ++census.tiles;
+  census.steps += steps;
+  census.visited += steps * pairs;
+}
+
+/// Adds the steps of a tile of queries, as templates/forward_grid_sm90.cu walks them.
+void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config,
              const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h, const Extents& origin) {
-  const size_t split = size_t(config.boxes->splitAxis);
+  const size_t split = size_t(*config.boxes->splitAxis);
   const std::array<int, 3>& queries = config.boxes->queries;
   const KeyRange nothing{{INT64_MAX, INT64_MAX, INT64_MAX}, {0, 0, 0}};
   std::vector<KeyRange> seen;
@@ -118,7 +150,10 @@ void addTile(GridCensus& census, const Boxes& boxes, const codegen::Config& conf
 
 GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
                           const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
-  GridCensus census{.queryBox = plan::queryBoxOf(config), .keyBox = config.boxes->keys};
+  const bool ownsKeys = !config.boxes->splitAxis;
+  GridCensus census{.ownsKeys = ownsKeys,
+                    .queryBox = ownsKeys ? config.boxes->queries : plan::queryBoxOf(config),
+                    .keyBox = config.boxes->keys};
   const Boxes boxes(module, bindings, grids);
   const int64_t batch = boxes.differBy(ir::ParamKind::B) ? problem.batch : 1;
   const int64_t heads = boxes.differBy(ir::ParamKind::H) ? problem.qHeads : 1;
@@ -128,11 +163,18 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   census.isEstimate = every > 1 && batch * heads > 1;
   double counted = 0;
   for (int64_t i = 0; i < batch * heads; i += every, ++counted) {
+    const int64_t b = i / heads, h = i % heads;
+    const Extents& extents = ownsKeys ? grids.keys : grids.queries;
+    const std::array<int, 3>& box = ownsKeys ? census.keyBox : census.queryBox;
     Extents at{};
-    for (at[0] = 0; at[0] < grids.queries[0]; at[0] += census.queryBox[0])
-      for (at[1] = 0; at[1] < grids.queries[1]; at[1] += census.queryBox[1])
-        for (at[2] = 0; at[2] < grids.queries[2]; at[2] += census.queryBox[2])
-          addTile(census, boxes, config, grids, i / heads, i % heads, at);
+    for (at[0] = 0; at[0] < extents[0]; at[0] += box[0])
+      for (at[1] = 0; at[1] < extents[1]; at[1] += box[1])
+        for (at[2] = 0; at[2] < extents[2]; at[2] += box[2])
+          if (ownsKeys)
+            addKeyTile(census, boxes, grids, b, h, at);
+          else
+            addQueryTile(census, boxes, config, grids, b, h, at);
+    if (ownsKeys) census.live += livePairs(boxes, grids, b, h);
   }
   const double copies = double(problem.batch) * double(problem.qHeads) / counted;
   for (double* count : {&census.tiles, &census.steps, &census.visited, &census.live}) *count *= copies;

@@ -12,9 +12,10 @@ namespace attnc {
 /// Counts over all batch entries and heads. Where the boxes of keys differ by (batch, head) and there are many of
 /// these, some speak for the others.
 struct GridCensus {
-  std::array<int, 3> queryBox{}, keyBox{}; ///< of a CTA, of a step
-  double tiles = 0;                        ///< boxes of queries
-  double steps = 0;                        ///< boxes of keys that these read
+  bool ownsKeys = false;                   ///< CTAs own boxes of keys, and step along queries (backward); else the other way round
+  std::array<int, 3> queryBox{}, keyBox{}; ///< one of a CTA, the other of a step
+  double tiles = 0;                        ///< boxes that CTAs own
+  double steps = 0;                        ///< boxes that these read
   double visited = 0;                      ///< pairs of a query and a key in steps that a warpgroup computes
   double live = 0;                         ///< of these, pairs in the box of keys that the query sees
   bool isEstimate = false;

@@ -121,16 +121,33 @@ Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() cons
 
 Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModForm form) const {
   std::lock_guard lock(mutex); // also while it is made: who comes second waits
+  return lockedKernelMod(form);
+}
+
+Expected<plan::KernelMod> Mod::Impl::kernelModOnGrid(plan::ModForm form) const {
+  auto grid = gridKernel();
+  if (!grid) return grid.error();
+  Expected<ir::Module> onGrid = module.output(ir::kDScore) ? passes::withGradient(**grid) : (*grid)->module;
+  if (!onGrid) return onGrid.error();
+  Expected<plan::KernelMod> made = plan::makeKernelMod(*onGrid, form);
+  if (!made) return made;
+  for (codegen::ArgWord& slot : made->source.slots) Renumbering{made->module, module}.apply(slot);
+  return made;
+}
+
+Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::lockedKernelMod(plan::ModForm form) const {
   std::shared_ptr<const plan::KernelMod>& mod = kernelMods[form];
   if (mod) return mod;
   auto grid = gridKernel();
   if (!grid) return grid.error();
-  Expected<plan::KernelMod> made =
-      form.onGrid ? plan::makeKernelMod((*grid)->module, form) : plan::makeKernelMod(module, form, gradients);
+  Expected<plan::KernelMod> made = form.onGrid ? kernelModOnGrid(form) : plan::makeKernelMod(module, form, gradients);
   if (!made) return made.error();
   made->grid = *grid;
-  if (form.onGrid)
-    for (codegen::ArgWord& slot : made->source.slots) Renumbering{made->module, module}.apply(slot);
+  if (made->grid && !form.onGrid && module.output(ir::kDScore)) {
+    auto onGrid = lockedKernelMod({plan::kAlgebraOnGrid, false, true});
+    if (!onGrid) return onGrid.error();
+    made->gridRowBytes = (*onGrid)->source.rowBytes;
+  }
   return mod = std::make_shared<const plan::KernelMod>(*std::move(made));
 }
 

@@ -31,6 +31,9 @@ struct Mod::Impl {
   Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(plan::ModForm form) const;
 
 private:
+  // With the lock held.
+  Expected<std::shared_ptr<const plan::KernelMod>> lockedKernelMod(plan::ModForm form) const;
+  Expected<plan::KernelMod> kernelModOnGrid(plan::ModForm form) const;
   Expected<std::shared_ptr<const passes::GridKernel>> gridKernel() const;
 
   mutable std::mutex mutex;

@@ -230,15 +230,38 @@ size_t backwardOffset(const plan::WorkspaceLayout& forward) {
   return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
 }
 
+/// Of the backward pass to a forward one, without a block mask of the workspace.
+KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic) {
+  options.tile.clear();
+  options.kind = KernelKind::Backward;
+  options.rowMax = false;
+  options.deterministic = deterministic;
+  if (const Captures* captures = training.gradients.captures)
+    for (const auto& [name, tensor] : captures->all()) options.gradients.insert(name);
+  return options;
+}
+
+/// Whether the backward pass would walk boxes of a grid. What is wrong with operands is for others to say.
+bool gradientsByBoxes(const Mod& derived, const Training& training, const KernelOptions& options) {
+  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!layout || !kernelMod || !(*kernelMod)->grid) return false;
+  if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return false;
+  const Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
+  return plan && plan->grid;
+}
+
 /// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
 Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options, Settled& settled) {
   Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
   if (!layout) return layout.error();
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
   if (!kernelMod) return kernelMod.error();
+  const BackwardOperands& operands = training.operands;
+  if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)
+    return status.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
-  const BackwardOperands& operands = training.operands;
   if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
                                               training.gradients.captures, /*launches=*/false);
       !status)
@@ -375,13 +398,21 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
                                          const PrepareOptions& options, Lookup lookup, const Training* training) {
   Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
   if (!kernel) return kernel.error();
-  if (training) kernel->byGrid = false; // backward kernels walk lists, which both passes go by
   if (kernel->fp8Kv && (training || !options.decode.value_or(true)))
     return Error::environment("k and v are e4m3, which decode kernels alone take");
   if (options.decode.value_or(kernel->fp8Kv)) {
     if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
     kernel->kind = KernelKind::Decode;
     kernel->packedRows = packedRowsFor(plan::problemOf(operands));
+  }
+  std::optional<KernelOptions> backward;
+  std::optional<Mod> gradientMod;
+  if (training) {
+    backward = backwardOptions(*kernel, *training, options.deterministic);
+    Expected<Mod> made = derived(mod, *backward);
+    if (!made) return made.error();
+    gradientMod = *std::move(made);
+    kernel->byGrid = gradientsByBoxes(*gradientMod, *training, *backward); // boxes in both passes, or lists in both
   }
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
@@ -398,16 +429,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   Expected<Settled> settled =
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
   if (!settled || !training) return settled;
-  kernel->tile.clear(); // of the forward pass
-  if (settled->preparation.blockMask) kernel->blockSparse = true; // the passes go by one mask
-  kernel->kind = KernelKind::Backward;
-  kernel->rowMax = false;
-  kernel->deterministic = options.deterministic;
-  if (const Captures* captures = training->gradients.captures)
-    for (const auto& [name, tensor] : captures->all()) kernel->gradients.insert(name);
-  Expected<Mod> gradientMod = derived(mod, *kernel);
-  if (!gradientMod) return gradientMod.error();
-  if (Status status = settleBackward(*gradientMod, *training, *kernel, *settled); !status) return status.error();
+  if (settled->preparation.blockMask) backward->blockSparse = true; // the passes go by one mask
+  if (Status status = settleBackward(*gradientMod, *training, *backward, *settled); !status) return status.error();
   return settled;
 }
 

@@ -29,10 +29,10 @@ struct Config {
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::optional<bool> takesTurns;    ///< whether it does as templates/algo/turns.cuh says, likewise
   std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask
-  /// Of kernels by boxes of a grid: queries of a consumer, keys of a step, and the axis along which consumers lie side by side.
+  /// Of kernels by boxes of a grid. Forward: queries of a consumer, keys of a step. Backward: queries of a step, keys of a CTA.
   struct Boxes {
     std::array<int, 3> queries, keys;
-    int splitAxis = 2;
+    std::optional<int> splitAxis; ///< along which boxes of consumers lie side by side; unset: the template does not ask
   };
   std::optional<Boxes> boxes;
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any

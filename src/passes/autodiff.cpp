@@ -135,7 +135,7 @@ public:
     marks(isWanted, [&](const Node& node) { return llvm::is_contained(captures, captureName(module, node)); });
   }
 
-  Expected<Gradients> run() {
+  Expected<Gradients> run(const PipelineOptions& options) {
     sweep();
     Value ofScore = module.constF32(0);
     if (module.output(ir::kScore))
@@ -147,7 +147,7 @@ public:
     module.setOutput(ir::kDScore, ofScore);
     for (const std::string& capture : captures)
       if (Status ok = addCapture(capture); !ok) return ok.error();
-    if (Status ok = removeGradientStops(module); !ok) return ok.error();
+    if (Status ok = removeGradientStops(module, options); !ok) return ok.error();
     return Gradients{std::move(module), std::move(places)};
   }
 
@@ -284,8 +284,9 @@ std::vector<std::string> floatCaptures(const ir::Module& module) {
   return names;
 }
 
-Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures) {
-  return Differentiation(module, captures).run();
+Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures,
+                                  const PipelineOptions& options) {
+  return Differentiation(module, captures).run(options);
 }
 
 bool hasScoreGradient(const ir::Module& module) {

@@ -17,6 +17,7 @@
 #include "attnc/error.h"
 #include "ir/capture_gradient.h"
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <string>
 #include <vector>
@@ -35,8 +36,9 @@ std::vector<std::string> floatCaptures(const ir::Module& module);
 
 /// The module with d_score and, for each capture of `captures`, an output for each place where a gradient arrives. A
 /// capture without a place has the gradient 0. Errors: those of runPipeline(); Blame::Mod for a place that is read in
-/// 2^31 rounds or more.
-Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures = {});
+/// 2^31 rounds or more. `options`: of the passes that run afterwards.
+Expected<Gradients> differentiate(const ir::Module& module, llvm::ArrayRef<std::string> captures = {},
+                                  const PipelineOptions& options = {});
 
 /// Whether d_score is anything but 0, in a module that differentiate() made.
 bool hasScoreGradient(const ir::Module& module);

@@ -72,9 +72,9 @@ Status gradientStops(ir::Module& module, const PassContext&) {
   return {};
 }
 
-Status removeGradientStops(ir::Module& module) {
+Status removeGradientStops(ir::Module& module, const PipelineOptions& options) {
   dropStops(module, [](uint32_t) { return false; });
-  return runPipeline(module);
+  return runPipeline(module, options);
 }
 
 } // namespace attnc::passes

@@ -3,6 +3,7 @@
 #include "analysis/grid_box.h"
 #include "ir/bindings.h"
 #include "ir/walk.h"
+#include "passes/autodiff.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
 #include "passes/place_writer.h"
@@ -105,6 +106,19 @@ Status lowerOthers(ir::Module& module, const GridsUsed& grids) {
   return runPasses(module, order, {});
 }
 
+/// Whether values ask for no more of the query than its coordinate along an axis.
+bool dependOnAxis(const ir::Module& module, llvm::ArrayRef<Value> values, unsigned axis) {
+  const auto isCoordinate = [&](Value value) { return module[value].op == Op::Coord; };
+  return llvm::all_of(values, [&](Value value) {
+    const std::vector<bool> needed = ir::neededBy(module, value, isCoordinate);
+    for (uint32_t id = 0; id < needed.size(); ++id) {
+      if (!needed[id]) continue;
+      if (isCoordinate({id}) ? ir::GridAxis::of(module[{id}]).axis != axis : module.isParam({id}, ParamKind::QIdx)) return false;
+    }
+    return true;
+  });
+}
+
 bool beginsAtZero(const ir::Grid& grid) {
   return grid.before.kind == ir::Grid::Number::Kind::Constant && grid.before.value == 0;
 }
@@ -114,7 +128,7 @@ bool beginsAtZero(const ir::Grid& grid) {
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   static const std::optional<GridKernel> kNone;
   if (traced.grids.empty()) return kNone;
-  GridKernel kernel{traced, {}, {}, {}};
+  GridKernel kernel{.module = traced};
   ir::Module& module = kernel.module;
   if (Status status = runPipeline(module, {.keepsGrids = true}); !status) return status.error();
   const GridsUsed grids = gridsUsed(module);
@@ -126,13 +140,22 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   if (Status status = lowerOthers(module, grids); !status) return status.error();
   const std::optional<GridBox> box = gridBox(module);
   if (!box || llvm::none_of(box->axes, [](const GridBox::Axis& axis) { return axis.begin.has_value(); })) return kNone;
+  kernel.boxIsMask = box->isMask();
+  kernel.isSeparable = true;
   for (const GridBox::Axis& axis : box->axes) {
     BoxAxis& known = kernel.axes.emplace_back();
     if (!axis.begin) continue;
+    kernel.isSeparable &= dependOnAxis(module, {*axis.begin, *axis.end}, unsigned(kernel.axes.size()) - 1);
     known.span = spanOf(module, *axis.begin, *axis.end);
     known.stride = strideOf(module, {*axis.begin, *axis.end});
   }
   return std::optional(std::move(kernel));
+}
+
+Expected<ir::Module> withGradient(const GridKernel& kernel) {
+  Expected<Gradients> gradients = differentiate(kernel.module, {}, {.keepsGrids = true});
+  if (!gradients) return gradients.error();
+  return std::move(gradients->module);
 }
 
 } // namespace attnc::passes

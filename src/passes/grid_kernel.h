@@ -19,11 +19,18 @@ struct GridKernel {
   ir::Grid ofQueries;    ///< the grid of q_idx
   ir::Grid ofKeys;       ///< that of kv_idx, of as many axes
   llvm::SmallVector<BoxAxis, 3> axes;
+  /// Along each axis the box depends on the coordinate of the query along that axis alone, beside b and h: the queries that see
+  /// some of a box of keys lie in a box, too.
+  bool isSeparable = false;
+  bool boxIsMask = false; ///< a query sees the keys of its box, and no others
 };
 
 /// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
 /// without a box that bounds keys, where masks ask for no coordinates of queries, with tokens before a grid. That all tokens
 /// lie on the grids is for a launch to see: plan/grid_plan.h.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
+
+/// Its module with d_score (passes/autodiff.h), for kernels that compute gradients.
+Expected<ir::Module> withGradient(const GridKernel& kernel);
 
 } // namespace attnc::passes

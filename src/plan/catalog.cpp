@@ -13,7 +13,7 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardGridSm90, &kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardSm90,
+const FamilyRow* const kFamilies[] = {&kForwardGridSm90, &kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardGridSm90, &kBackwardSm90,
                                       &kBackwardSm80, &kBackwardNaive, &kDecodeSm90,   &kDecodeSm80,   &kBlockMask};
 
 /// Of a plan as a family makes it: that of the kernel that its other stages prepare or finish.

@@ -43,7 +43,7 @@ struct FamilyRow {
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
-extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kDecodeSm80,
+extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kBackwardGridSm90, kDecodeSm80,
     kDecodeSm90, kBlockMask;
 
 /// All of them. Of a kind, the one that is faster where it serves comes first.

@@ -19,7 +19,7 @@ std::string unservedByGrid(const Request& request) {
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
   if (options.blockSparse) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
-  if (!isAsked && !options.byGrid) return "serves no training: backward kernels walk lists, which both passes go by";
+  if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
     return "takes no sequences of their own length, offset or place";
@@ -106,7 +106,7 @@ Plan planGrid(const Request& request) {
   plan.stages.push_back({.templateName = "forward_grid_sm90.cu",
                          .entry = "attnc_forward",
                          .config = std::move(config),
-                         .algebra = {.scale = true, .kvBounds = false},
+                         .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 128 + 128 * kConsumers,
                          .grid = Grid::PersistentBoxes,

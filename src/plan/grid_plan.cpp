@@ -1,5 +1,7 @@
 #include "plan/grid_plan.h"
 
+#include "plan/grid_windows.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,32 +14,6 @@ namespace {
 using Extents = std::array<int, 3>;
 
 int tokensOf(const Extents& box) { return box[0] * box[1] * box[2]; }
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// A window of which nothing is known is taken to be long.
-constexpr int64_t kLongWindow = 64;
-
-struct Windows {
-  std::array<int64_t, 3> span = {1, 1, 1};   ///< of the keys that a query sees
-  std::array<int64_t, 3> stride = {1, 1, 1}; ///< queries that see the same
-  int axes;
-
-  explicit Windows(const passes::GridKernel& grid) : axes(int(grid.axes.size())) {
-    for (int i = 0; i < axes; ++i) {
-      const ir::Grid::Number& extent = grid.ofKeys.extents[size_t(i)];
-      const bool isKnown = extent.kind == ir::Grid::Number::Kind::Constant;
-      span[size_t(3 - axes + i)] =
-          std::min(grid.axes[size_t(i)].span.value_or(kLongWindow), isKnown ? extent.value : ir::kMaxExtent);
-      stride[size_t(3 - axes + i)] = grid.axes[size_t(i)].stride;
-    }
-  }
-  /// Keys that queries from a coordinate of a multiple of `queries` on see.
-  int64_t seenBy(size_t axis, int64_t queries) const {
-    const int64_t moves = stride[axis] % queries == 0 ? 0 : ceilDiv(queries, stride[axis]) * stride[axis];
-    return span[axis] + (moves ? moves - stride[axis] : 0);
-  }
-};
 
 /// Whether ColumnAxis of templates/algo/grid_box.cuh takes the box.
 bool isColumnBox(const Extents& box) {
@@ -56,7 +32,7 @@ double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int
   int64_t loaded = 1, computed = 0, inner = 1;
   for (size_t axis = 0; axis < 3; ++axis) {
     const int64_t key = boxes.keys[axis], queries = boxes.queries[axis];
-    if (int(axis) != boxes.splitAxis) {
+    if (int(axis) != *boxes.splitAxis) {
       const int64_t count = ceilDiv(windows.seenBy(axis, queries), key);
       inner *= count, loaded *= count;
       continue;
@@ -105,7 +81,8 @@ private:
 } // namespace
 
 std::string boxesText(const codegen::Config::Boxes& boxes) {
-  return fmt::format("q{} kv{} split{}", fmt::join(boxes.queries, "x"), fmt::join(boxes.keys, "x"), boxes.splitAxis);
+  std::string text = fmt::format("q{} kv{}", fmt::join(boxes.queries, "x"), fmt::join(boxes.keys, "x"));
+  return boxes.splitAxis ? fmt::format("{} split{}", text, *boxes.splitAxis) : text;
 }
 
 std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
@@ -136,7 +113,7 @@ std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, in
 
 std::array<int, 3> queryBoxOf(const codegen::Config& config) {
   std::array<int, 3> box = config.boxes->queries;
-  box[size_t(config.boxes->splitAxis)] *= config.warps / 4;
+  box[size_t(*config.boxes->splitAxis)] *= config.warps / 4;
   return box;
 }
 
@@ -150,6 +127,18 @@ std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands&
 int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands) {
   if (operands.problem.qLen == 0) return 0;
   const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);
+  return along[0] * along[1] * along[2];
+}
+
+std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands) {
+  std::array<int64_t, 3> along;
+  for (size_t axis = 0; axis < 3; ++axis) along[axis] = ceilDiv(operands.grids->keys[axis], stage.config.boxes->keys[axis]);
+  return along;
+}
+
+int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands) {
+  if (operands.problem.kvLen == 0) return 0;
+  const std::array<int64_t, 3> along = keyBoxesAlong(stage, operands);
   return along[0] * along[1] * along[2];
 }
 

@@ -15,7 +15,7 @@ namespace attnc::plan {
 std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
                                               size_t count);
 
-/// "q1x8x8 kv1x20x4 split1"
+/// "q1x8x8 kv1x20x4 split1"; "q1x4x16 kv1x8x16" without an axis along which consumers lie
 std::string boxesText(const codegen::Config::Boxes& boxes);
 
 /// Extents of a box of queries of a CTA.
@@ -23,6 +23,10 @@ std::array<int, 3> queryBoxOf(const codegen::Config& config);
 /// How many of them a grid of queries takes along each axis, and in all. Precondition: operands.grids.
 std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands& operands);
 int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands);
+
+/// Boxes of keys of a CTA that the grid of keys takes, likewise.
+std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands);
+int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands);
 
 /// The extents of a launch. `bindings`: of the module that the numbers of the grids belong to.
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings);

@@ -37,6 +37,7 @@ struct KernelMod {
   codegen::ModSource source;
   std::vector<CaptureAccess> captures; ///< in the order of the hooks' kCapture
   std::shared_ptr<const passes::GridKernel> grid; ///< what kernels by boxes are written from; null: there are none
+  int gridRowBytes = 0; ///< of mods with gradients: what kernels by boxes keep of a query
 };
 
 /// `module`: after runPipeline(); `gradients` are outputs of it. Errors: those of deriveForKernels().
@@ -48,6 +49,9 @@ int kernelModsMade();
 /// The algebra of kernels that go through templates/algo/apply_mod.cuh. The form of soft caps errs by 6e-7 of the cap,
 /// more than the products of f32 do.
 constexpr passes::Algebra algebraFor(DType dtype) { return {.scale = dtype != DType::F32, .rowShift = true}; }
+
+/// The algebra of kernels by boxes, which take bf16 and fp16.
+constexpr passes::Algebra kAlgebraOnGrid = {.scale = true, .kvBounds = false};
 
 /// The algebra of the kernels that options ask for. Plans are chosen by the KernelMod of this algebra.
 passes::Algebra algebraFor(const KernelOptions& options);

@@ -12,6 +12,12 @@ bool sumsDiagonals(const Plan& plan) {
                      [](const Stage& stage) { return stage.config.sumsDiagonals.value_or(false); });
 }
 
+const Stage& walkingStage(const Plan& plan) {
+  const auto walks = [](const Stage& stage) { return stage.config.blockN > 0; };
+  const auto found = std::find_if(plan.stages.begin(), plan.stages.end(), walks);
+  return found == plan.stages.end() ? plan.stages.front() : *found;
+}
+
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device) {
   const auto tiles = [&] {
     return operands.problem.qHeads * qTilesOf(operands, stage.config.blockM);
@@ -23,6 +29,7 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   if (!operands.wantsOperands && !stage.forCaptures) return 0;
   switch (stage.grid) {
   case Grid::KvTiles: return kvTiles;
+  case Grid::KvBoxes: return operands.k.shape[0] * problem.kvHeads * keyBoxesOf(stage, operands);
   case Grid::KvTilesTwice: return 2 * kvTiles;
   case Grid::QRows: return ceilDiv(operands.q.shape[0] * problem.qHeads * rowsOfQ(operands), stage.config.warps);
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);

@@ -33,6 +33,7 @@ enum class Grid {
   Parts,      ///< those that run at once and find work, which they divide along KV
   PersistentBoxes, ///< one for each CTA's box of queries of each (batch, head), but no more than the device has multiprocessors
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
+  KvBoxes,    ///< one for each box of keys of each (kv batch, kv head)
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
   KvTilesTwice, ///< two for each
   QRows,      ///< one for each `warps` rows of q
@@ -49,7 +50,7 @@ enum class Grid {
 using ParameterBlock =
     std::variant<ForwardParams, ForwardGridParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
-                 BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
+                 BackwardGridParamsSm90,                 BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 
 struct Stage;
@@ -100,5 +101,8 @@ struct Plan {
 
 /// Whether a stage adds gradients up along diagonals, which those of all captures then come of.
 bool sumsDiagonals(const Plan& plan);
+
+/// The stage that computes scores: of a backward plan, the one that makes dK and dV.
+const Stage& walkingStage(const Plan& plan);
 
 } // namespace attnc::plan

@@ -91,7 +91,7 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
                     uint64_t((batch - 1) * batchStep + heads)};
   request.strideBytes = {step(strides.row), step(strides.row * extents[2]), step(strides.row * extents[2] * extents[1]),
                          step(headStride)};
-  request.box = {64, uint32_t(box[2]), uint32_t(box[1]), uint32_t(box[0]), 1};
+  request.box = {uint32_t(128 / bytes), uint32_t(box[2]), uint32_t(box[1]), uint32_t(box[0]), 1};
   return mapped(name, request, int(batchStep));
 }
 

@@ -41,6 +41,13 @@ ATTNC_DEVICE void tma_store_5d(const TensorMap& map, unsigned shared, int c0, in
                "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
                : "memory");
 }
+/// Adds a box of floats in shared memory to that of the tensor, each atomically; otherwise as tma_store_5d().
+ATTNC_DEVICE void tma_add_5d(const TensorMap& map, unsigned shared, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
 ATTNC_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /// Adds floats in shared memory to as many in global memory, each atomically. `bytes`, and both addresses: multiples of 16.
 /// One thread; part of its next bulk group; as tma_store_4d().

@@ -169,11 +169,23 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     operands.out = operands.dOut = *c.outputs.out;
     c.outputs.lse = operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
     const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
-    auto both = Compiler().settleTraining(mod(kNeighborhood), operands, c.outputs, gradients, c.options);
-    if (!both) FAIL(both.error().message);
-    CHECK(both->options.family == Family::Sm90);
-    CHECK(both->passedOver == "grid serves no training: backward kernels walk lists, which both passes go by");
-    CHECK(both->blockMask);
+    const auto both = [&] {
+      auto settled = Compiler().settleTraining(mod(kNeighborhood), operands, c.outputs, gradients, c.options);
+      if (!settled) FAIL(settled.error().message);
+      return *std::move(settled);
+    };
+    const Preparation byBoxes = both();
+    CHECK(byBoxes.options.family == Family::Grid);
+    CHECK(byBoxes.backward->options.family == Family::Grid);
+    CHECK(byBoxes.backward->tile == "q1x4x32 kv1x16x8");
+    CHECK(!byBoxes.blockMask);
+    c.options.deterministic = true;
+    const Preparation byLists = both();
+    CHECK(byLists.options.family == Family::Sm90);
+    CHECK(byLists.passedOver == "grid goes by no lists, which the backward pass of this training walks");
+    CHECK(byLists.backward->options.family == Family::Sm90);
+    CHECK(byLists.backward->passedOver == "grid adds up the gradient of q in any order");
+    CHECK(byLists.blockMask);
   }
 }
 

@@ -1,88 +1,16 @@
 // Kernels that walk boxes of a grid against the fp64 reference.
-#include "gpu.h"
+#include "grid_cases.h"
 
 #include "ir/printer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <functional>
 #include <random>
 
 using namespace attnc;
 using namespace attnc::gputest;
 
 namespace {
-
-using Extents = std::vector<int64_t>; ///< the slowest axis first
-
-int64_t tokensOf(const Extents& extents) {
-  int64_t product = 1;
-  for (int64_t extent : extents) product *= extent;
-  return product;
-}
-
-constexpr const char* kAxes[] = {"z", "y", "x"};
-
-/// A mod of coordinates qz, qy, qx and kz, ky, kx, the last ones of these as many as there are axes. Extents are
-/// numbers of the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx.
-Mod gridMod(int axes, const std::string& mask, const std::string& score = "", const std::string& captures = "") {
-  std::string text = "import torch\nfrom attnc import grid\n" + captures;
-  std::string unpacked[2], extents[2];
-  for (int side = 0; side < 2; ++side)
-    for (int axis = 3 - axes; axis < 3; ++axis) {
-      const std::string extent = fmt::format("{}E{}", "QK"[side], kAxes[axis]);
-      text += extent + ": int\n";
-      extents[side] += extent + ", ";
-      unpacked[side] += fmt::format("{}{}, ", "qk"[side], kAxes[axis]);
-    }
-  text += "queries = grid(" + extents[0] + ")\nkeys = grid(" + extents[1] + ")\n";
-  const std::string coordinates =
-      fmt::format("  {}= queries.coords(q_idx)\n  {}= keys.coords(kv_idx)\n", unpacked[0], unpacked[1]);
-  text += "def mask_mod(b, h, q_idx, kv_idx):\n" + coordinates + "  return " + mask + "\n";
-  if (!score.empty()) text += "def score_mod(score, b, h, q_idx, kv_idx):\n" + coordinates + "  return " + score + "\n";
-  return take(Mod::parse(text));
-}
-
-struct Case {
-  Mod mod;
-  Problem problem;
-  std::map<std::string, int64_t> scalars;
-  std::function<void(HostOperands&)> edit; ///< of what was drawn
-};
-
-/// Of a gridMod().
-Case caseOf(const Mod& mod, const Extents& queries, const Extents& keys, Problem problem = {{1, 2, 2, 0, 0}}) {
-  problem.shape.qLen = tokensOf(queries);
-  problem.shape.kvLen = tokensOf(keys);
-  problem.seed = uint64_t(problem.shape.qLen * 7 + problem.shape.kvLen);
-  Case c{mod, problem, {}, {}};
-  for (auto [side, extents] : {std::pair('Q', &queries), {'K', &keys}})
-    for (size_t i = 0; i < extents->size(); ++i)
-      c.scalars[fmt::format("{}E{}", side, kAxes[3 - extents->size() + i])] = (*extents)[i];
-  return c;
-}
-
-/// Of a mod of the library with constant extents.
-Case libraryCase(const std::string& name, const std::map<std::string, std::string>& defines, int64_t tokens,
-                 Problem problem = {}) {
-  problem.shape = {1, 2, 2, tokens, tokens};
-  return {libraryMod(name, defines), problem, {}, {}};
-}
-
-bool hasGridKernels() {
-  const Mod mod = gridMod(1, "abs(kx - qx) <= 2");
-  return bool(gpu()->compiler.source(mod, {.family = Family::Grid, .arch = gpu()->context.info().arch}));
-}
-
-#define ATTNC_NEED_GRID_KERNELS()                                                                                      \
-  ATTNC_NEED_GPU();                                                                                                    \
-  if (!hasGridKernels()) {                                                                                             \
-    WARN("SKIPPED: kernels by boxes of a grid need sm_90a");                                                           \
-    return;                                                                                                            \
-  }
 
 void checkAll(const std::vector<Case>& cases, const RunOptions& asked = {.family = Family::Grid}) {
   std::vector<std::pair<Mod, KernelOptions>> jobs;
@@ -95,20 +23,6 @@ void checkAll(const std::vector<Case>& cases, const RunOptions& asked = {.family
     checkClose(runKernel(c.mod, c.problem, operands, asked), runReference(c.mod, c.problem, operands, asked.scale),
                c.problem);
   }
-}
-
-const Mod& near2d() {
-  static const Mod mod = gridMod(2, "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)");
-  return mod;
-}
-
-/// Fills an i32 capture.
-void fill(HostOperands& operands, const std::string& name, const std::function<int32_t()>& draw) {
-  cli::HostTensor& tensor = operands.tensors.at(name);
-  std::vector<int32_t> values(size_t(tensor.elements()));
-  std::generate(values.begin(), values.end(), draw);
-  REQUIRE(tensor.bytes.size() == values.size() * 4);
-  std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
 }
 
 } // namespace

@@ -134,7 +134,7 @@ Expected<std::string> explain(const Mod& mod, const ExplainOptions& options, con
   if (!compiled) return compiled.error();
   auto plan = choosePlan(*derived, kernel);
   if (!plan) return std::move(plan).error();
-  auto inKernel = kernelModOf(*derived, {plan->stages.front().algebra, false, plan->stages.front().onGrid});
+  auto inKernel = kernelModOf(*derived, formOf(plan::walkingStage(*plan)));
   if (!inKernel) return std::move(inKernel).error();
   auto counted = countedModule(mod, kernel);
   if (!counted) return std::move(counted).error();

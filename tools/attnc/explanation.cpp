@@ -66,9 +66,11 @@ std::string extentsText(const std::array<int, 3>& box) {
 std::string boxesText(const GridCensus& census, double dense, double computed) {
   const double inBoxes = census.visited > 0 ? computed * census.live / census.visited : 0;
   const auto count = [&](double number) { return countText(number, census.isEstimate); };
-  return fmt::format("boxes       {} of {} queries; {} of {} keys are read, {:.1f} for one of queries\n", count(census.tiles),
-                     extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
-                     census.tiles > 0 ? census.steps / census.tiles : 0) +
+  std::string own[] = {extentsText(census.queryBox), "queries"}, read[] = {extentsText(census.keyBox), "keys"};
+  if (census.ownsKeys) std::swap(own, read);
+  return fmt::format("boxes       {} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", count(census.tiles), own[0],
+                     own[1], count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
+                     own[1]) +
          fmt::format("            {} of the pairs computed are of a query and a key that lies in its box\n",
                      percent(census.live, census.visited)) +
          fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries\n", flopsText(dense),

@@ -78,16 +78,20 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     if (options.blockSparse && kernel.kind != KernelKind::Decode) kernel.blockSparse = true;
     // Gradients and block masks may need another one than what was settled without them.
     if (kernel.kind != KernelKind::BlockMask) kernel.family = prepare.family;
-    if (kernel.kind == KernelKind::Forward) kernel.byGrid = false;
+    kernel.byGrid = false;
   }
-  // Launches whose tokens all lie on the grids of the mod take another kernel than others do; a pack is to serve both.
-  KernelOptions onGrid = kernels.front();
-  onGrid.family = Family::Grid;
-  onGrid.blockSparse = false;
-  onGrid.byGrid = true;
-  const bool mayBeOnGrid =
-      !isBackward && onGrid.kind == KernelKind::Forward && prepare.family == Family::Auto && !options.blockSparse;
-  if (mayBeOnGrid && compiler.source(mod, onGrid)) kernels.push_back(onGrid);
+  if (prepare.family != Family::Auto || options.blockSparse) return kernels;
+  // Launches whose tokens all lie on the grids of the mod take other kernels than others do; a pack is to serve both.
+  std::vector<KernelOptions> onGrid;
+  for (KernelOptions kernel : kernels) {
+    if (kernel.kind != KernelKind::Forward && kernel.kind != KernelKind::Backward) continue;
+    kernel.family = Family::Grid;
+    kernel.blockSparse = false;
+    kernel.byGrid = true;
+    if (!compiler.source(mod, kernel)) return kernels; // training goes by boxes in both passes, or in none
+    onGrid.push_back(kernel);
+  }
+  kernels.insert(kernels.end(), onGrid.begin(), onGrid.end());
   return kernels;
 }
 

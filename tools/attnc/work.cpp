@@ -26,7 +26,7 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
   if (!ofMod) return std::move(ofMod).error();
   if (!ofKernel) return std::move(ofKernel).error();
   const Progress progress("counting boxes");
-  return std::optional(takeGridCensus(plan.grid->module, *ofKernel, plan.stages.front().config,
+  return std::optional(takeGridCensus(plan.grid->module, *ofKernel, plan::walkingStage(plan).config,
                                       plan::gridsOf(*plan.grid, *ofMod), problem));
 }
 

@@ -1,0 +1,210 @@
+// Gradients by wgmma and TMA on Hopper, by boxes of a grid.
+#include "plan/backward_delta.h"
+
+#include "plan/grid_plan.h"
+#include "plan/grid_windows.h"
+#include "plan/tensor_maps.h"
+
+#include <llvm/Support/MathExtras.h>
+
+#include <algorithm>
+
+namespace attnc::plan {
+namespace {
+
+using Boxes = codegen::Config::Boxes;
+
+constexpr int kKeys = 128; // that a CTA owns
+
+/// Steps of 128 queries at head dim 64, unless score() is called for each score, or mask(): that takes registers.
+int queriesOf(const Request& request) {
+  const bool takesRegisters = request.mod.facts.form == analysis::ScoreForm::General || !request.mod.grid->boxIsMask;
+  return request.options.headDim <= 64 && !takesRegisters ? 128 : 64;
+}
+
+/// As `Memory` of templates/backward_grid_sm90.cu.
+int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod) {
+  const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
+  const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
+  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * ((config.headDimQk + 63) / 64);
+  const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
+                    2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * 128 * ((columns + 31) / 32);
+  const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16, places = 8 * 16;
+  const bool readsQueries = mod.facts.form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
+  const int ofQuery = 12 + (readsQueries ? 4 + mod.gridRowBytes : 0);
+  return int(llvm::alignTo(tiles + control, 16)) + places + config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
+}
+
+codegen::Config backwardGridConfig(const Request& request) {
+  const KernelOptions& options = request.options;
+  codegen::Config config = configOf(options, {queriesOf(request), kKeys, 8});
+  config.kvStages = 2;
+  config.qStages = 3;
+  const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
+  config.wgmmaShapes = {config.blockM, qk, v, 32, 64};
+  return config;
+}
+
+std::string unservedByBackwardGrid(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
+  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
+  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
+    return "takes head dims up to 128, and no wider v beside head dims up to 64";
+  if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
+  if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
+  if (options.deterministic) return "adds up the gradient of q in any order";
+  if (options.blockSparse) return "takes no block masks";
+  const bool isAsked = options.family == Family::Grid;
+  if (!isAsked && !options.byGrid) return "is not asked for";
+  if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
+  if (options.lengths || options.offsets != QueryOffsets::None || options.ragged)
+    return "takes no sequences of their own length, offset or place";
+  if (backwardGridSharedBytes(backwardGridConfig(request), request.mod) > request.arch.sharedBytesPerCta())
+    return "has no shared memory for what the mod knows of its rows";
+  return {};
+}
+
+/// The shapes of boxes that make the fewest steps, the best first: steps of a CTA, times what boxes of keys reach beyond the
+/// grid. Of equal ones the one that is longest along the fastest axis.
+std::vector<Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries, size_t count) {
+  const Windows windows(grid);
+  const auto shapesOf = [&](int tokens) {
+    std::vector<std::array<int, 3>> shapes;
+    for (int a = 1; a <= tokens; a *= 2)
+      for (int b = 1; a * b <= tokens; b *= 2)
+        if ((windows.axes > 2 || a == 1) && (windows.axes > 1 || b == 1)) shapes.push_back({a, b, tokens / (a * b)});
+    return shapes;
+  };
+  std::vector<std::pair<double, Boxes>> ranked;
+  for (const std::array<int, 3>& keys : shapesOf(kKeys)) {
+    if (keys[0] + keys[1] + keys[2] > 32) continue; // as KeyBits of templates/algo/grid_queries.cuh
+    for (const std::array<int, 3>& box : shapesOf(queries)) {
+      double steps = 1;
+      for (size_t axis = 0; axis < 3; ++axis) {
+        steps *= double(ceilDiv(windows.seeing(axis, keys[axis]), box[axis]));
+        if (const int64_t extent = windows.keys[axis]) steps *= double(ceilDiv(extent, keys[axis]) * keys[axis]) / double(extent);
+      }
+      ranked.push_back({steps, Boxes{box, keys, {}}});
+    }
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Boxes> boxes;
+  for (const auto& [steps, shape] : ranked)
+    if (boxes.size() < count) boxes.push_back(shape);
+  return boxes;
+}
+
+std::vector<Boxes> backwardBoxes(const Request& request) {
+  return rankBackwardBoxes(*request.mod.grid, queriesOf(request), 12);
+}
+
+std::vector<std::string> backwardGridCandidates(const Request& request) { return spelledAll(backwardBoxes(request), boxesText); }
+
+/// The gradient of q in f32, dense.
+size_t gridSumBytes(const LaunchOperands& operands) {
+  const auto& shape = operands.q.shape;
+  return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) * size_t(shape[3]);
+}
+
+/// What tensor maps ask for; gradients are stored 16 bytes at a time.
+Status checkBackwardGridLayout(const LaunchOperands& operands) {
+  if (Status status = checkGrids(operands); !status) return status;
+  for (auto [name, tensor] :
+       {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"d_out", &operands.dOut}})
+    if (Status status = checkMappableOnGrid(name, *tensor); !status) return status;
+  for (auto [name, tensor] :
+       {std::pair("out", &operands.out), {"d_q", &operands.dQ}, {"d_k", &operands.dK}, {"d_v", &operands.dV}})
+    if (Status status = checkMappable(name, *tensor); !status) return status;
+  return {};
+}
+
+/// A box of the sums of dQ: 64 tokens.
+std::array<int, 3> sumsBoxOf(const codegen::Config& config) {
+  std::array<int, 3> box = config.boxes->queries;
+  if (config.blockM == 128) *std::find_if(box.begin(), box.end() - 1, [](int extent) { return extent > 1; }) /= 2;
+  return box;
+}
+
+Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
+                                                const WorkspaceView& workspace) {
+  if (Status status = checkBackwardGridLayout(operands); !status) return status.error();
+  const codegen::Config& config = stage.config;
+  const LaunchOperands::Grids& grids = *operands.grids;
+  BackwardGridParamsSm90 params{};
+  params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
+  const auto& shape = operands.q.shape;
+  const TensorView sums = TensorView::contiguous(params.d_q_sums, DType::F32, {shape[0], shape[1], shape[2], shape[3]});
+  const std::array<int, 3> sumsBox = sumsBoxOf(config);
+  int sumsStep = 0; // heads follow one another
+  void* const somewhere = operands.q.data;
+  for (auto [name, tensor, extents, box, map, step] :
+       {std::tuple("q", &operands.q, &grids.queries, &config.boxes->queries, &params.q, &params.q_batch_step),
+        {"k", &operands.k, &grids.keys, &config.boxes->keys, &params.k, &params.k_batch_step},
+        {"v", &operands.v, &grids.keys, &config.boxes->keys, &params.v, &params.v_batch_step},
+        {"d_out", &operands.dOut, &grids.queries, &config.boxes->queries, &params.d_out, &params.d_out_batch_step},
+        {"the gradient of q", &sums, &grids.queries, &sumsBox, &params.sums, &sumsStep}}) {
+    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere);
+    if (!mapped) return mapped.error();
+    *map = mapped->map, *step = mapped->batchStep;
+  }
+  const std::array<int64_t, 3> along = keyBoxesAlong(stage, operands);
+  for (size_t axis = 0; axis < 3; ++axis) {
+    params.q_extent[axis] = int(grids.queries[axis]);
+    params.kv_extent[axis] = int(grids.keys[axis]);
+    params.kv_tiles[axis] = int(along[axis]);
+  }
+  // Q, dO and the sums of dQ of all query heads that a KV head serves.
+  const ForwardParams& forward = params.base.forward;
+  const int64_t rowBytes = int64_t(config.headDimQk + config.headDimV) * dtypeBytes(config.dtype) + 4 * int64_t(config.headDimQk);
+  params.section = int(sectionOf(operands.k.shape[0] * forward.kv_heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
+  return ParameterBlock(params);
+}
+
+Plan planBackwardGrid(const Request& request) {
+  const KernelOptions& options = request.options;
+  codegen::Config config = backwardGridConfig(request);
+  config.boxes = chosenOf(backwardBoxes(request), options, boxesText);
+  config.sharedBytes = backwardGridSharedBytes(config, request.mod);
+  Plan plan;
+  plan.grid = request.mod.grid;
+  plan.tile = boxesText(*config.boxes);
+  addDelta(plan, request);
+  plan.stages.push_back({.templateName = "backward_grid_sm90.cu",
+                         .entry = "attnc_backward",
+                         .config = config,
+                         .algebra = kAlgebraOnGrid,
+                         .onGrid = true,
+                         .threads = 384,
+                         .grid = Grid::KvBoxes,
+                         .parameters = backwardGridParameters});
+  config.sharedBytes = 0;
+  plan.stages.push_back({.templateName = "backward_grid_finish_sm90.cu",
+                         .entry = "attnc_backward_finish",
+                         .config = config,
+                         .algebra = kAlgebraOnGrid,
+                         .onGrid = true,
+                         .threads = 256,
+                         .grid = Grid::QTiles,
+                         .parameters = backwardGridParameters});
+  plan.workspace.push_back({.use = Use::DqSums, .bytes = gridSumBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});
+  return plan;
+}
+
+} // namespace
+
+const FamilyRow kBackwardGridSm90{
+    .kind = KernelKind::Backward,
+    .family = Family::Grid,
+    .arch = "sm_90a",
+    .madeFor = 90,
+    .walksBoxes = true,
+    .unserved = unservedByBackwardGrid,
+    .plan = planBackwardGrid,
+    .candidates = backwardGridCandidates,
+    .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
+    .checkLayout = checkBackwardGridLayout};
+
+} // namespace attnc::plan

@@ -1,0 +1,526 @@
+// Backward attention over tokens on grids with wgmma and TMA, for sm_90a: dK and dV, and sums of dQ; tiles are boxes in space.
+//
+//   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
+//   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
+//
+// As backward_sm90.cu, but a CTA owns the keys of a box, kBlockN = 128 of them, and walks boxes of kBlockM queries, from the
+// first query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ where it
+// belongs: nothing is permuted. The producer asks the mod what each query sees; consumers test a word for each
+// (algo/grid_queries.cuh).
+//
+//   role          threads                        registers   what
+//   producer      warp 0                         24 or 40    walks boxes of queries, requests Q, dO; fills the table of queries
+//   storer i      a thread of warp 1, 2          24 or 40    brings dQ of consumer i to the sums, by the copy engine
+//   consumer i    a warpgroup, 64 keys           240 or 232  products, mod, gradients; its loop: see backward_sm90.cu
+//
+//   shared memory   bytes                                      lifetime
+//   KPart, VPart    kBlockN rows of K, of V                    whole kernel
+//   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
+//   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
+//   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
+//   DqPart          64 rows of 32 floats, a slab, for each 32  a consumer's half: until the copy engine has read it
+//                   columns of a consumer's dQ
+//   Places          where 8 steps lie                          until dQ of the step is added
+//   Queries         kQStages QueryTables                       as the slot of Q
+//   control words   messages and barriers
+//
+//   barrier           completed by                                          arrivals     waited for by
+//   kv_full           producer: K and V requested; their bytes              1            consumers
+//   q.full            producer: Q requested, message told, table written;   1            consumers
+//                     its bytes
+//   q.empty           consumers: dK of the step is there                    kWarps       producer
+//   o.full            producer: dO requested; its bytes                     1            consumers
+//   o.empty           consumers: dV of the step is there                    kWarps       producer
+//   s.full            consumers: dS is written                              kWarps       consumers
+//   dq_full[i]        consumer i: dQ is written, message told               4            storer i
+//   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
+//
+// No one waits for a slot of SRing to fall free, as in backward_sm90.cu. Places is a ring without barriers: who adds dQ(j) has
+// read its place before step j + 5 is requested.
+//
+// Messages: with Q flags, b, h; b < 0: no more steps. With dQ: whether there is some.
+//
+// The host provides: tensor maps, sums zeroed; grid boxes of keys * kv_heads * kv_batch, 384 threads, kSharedBytes of dynamic
+// shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_grid_finish_sm90.cu runs
+// after. All tokens lie on the grids.
+//
+// Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2;
+//   kQueryBox    a step's box of queries, kBlockM tokens
+//   kKeyBox      a CTA's box of keys
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/backward_tiles_sm90.cuh"
+#include "algo/grid_queries.cuh"
+#include "params_grid_sm90.cuh"
+#include "ptx/setmaxnreg.cuh"
+#include "ptx/tma.cuh"
+#include "tile/gemm_wgmma.cuh"
+#include "tile/store_wgmma.cuh"
+
+namespace attnc::sm90 {
+
+using QueryBox = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>;
+using OwnBox = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>; // of keys
+static_assert(kWarps == 8 && kBlockN == 128 && OwnBox::kTokens == kBlockN, "two warpgroups own 64 keys each");
+static_assert(QueryBox::kTokens == kBlockM && (kBlockM == 64 || kBlockM == 128), "a step is a box");
+constexpr int kThreads = 32 * (4 + kWarps);
+// See backward_sm90.cu.
+constexpr bool kTight = kHasRates || kReadsQueries;
+constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
+constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
+
+using Table = QueryTable<Mod, kBlockM>;
+using Place = KeyPlace<Mod, OwnBox>;
+
+/// Deltas in registers, if there are some to spare.
+template <bool Late> struct DeltaOf {
+  using Type = Table::Values<>;
+};
+template <> struct DeltaOf<true> {
+  using Type = Table::LateValues;
+};
+
+/// A consumer's part of dQ of a step: 64 rows of all columns, or all rows of half of them; in slabs of 32 columns, with the
+/// 128-byte swizzle.
+struct DqTile {
+  static constexpr bool kByRows = kBlockM == 128;
+  static_assert(!kByRows || kHeadDimQk <= 64, "a warpgroup holds 64 columns");
+  static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : 32 * ((kHeadDimQk + 63) / 64);
+  using Part = Fragment<1, kColumns>;
+  static constexpr int kSlabs = (kColumns + 31) / 32, kSlabBytes = 64 * 128, kPartBytes = kSlabs * kSlabBytes;
+  /// The axis along which the rows of the consumers lie side by side.
+  static constexpr int kRowsAxis = QueryBox::extent(0) > 1 ? 0 : QueryBox::extent(1) > 1 ? 1 : 2;
+  static_assert(!kByRows || QueryBox::extent(kRowsAxis) % 2 == 0, "half of the rows are a box, too");
+
+  unsigned base;
+
+  ATTNC_DEVICE void write(const Part& x) const {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n) {
+      const int chunk = (n % 4 * 2 + lane % 4 / 2) ^ lane / 4; // of 16 bytes; rows lane / 4 and + 8 are swizzled alike
+      const unsigned at = base + n / 4 * kSlabBytes + (16 * warp + lane / 4) * 128 + chunk * 16 + lane % 2 * 8;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float pair[2] = {x.at(r, n, 0), x.at(r, n, 1)};
+        ptx::st_shared(at + r * 8 * 128, pair);
+      }
+    }
+  }
+};
+
+struct SRing : RingParts<SRing, STile, 2, 0> {};
+struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
+struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more
+struct DqFull : BarrierParts<DqFull, 2> {};
+struct DqEmpty : BarrierParts<DqEmpty, 2> {};
+/// Of step j in slot j % 8: coordinates of its box, those of the fastest axis first, and which head of all it is of.
+struct Places : SharedPart<Places, 8 * 16> {};
+struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
+using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
+                            SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, Places, Queries>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+ATTNC_DEVICE unsigned place_at(unsigned shared, int step) { return shared + Memory::offset_of<Places>() + step % 8 * 16; }
+ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
+  return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
+}
+
+/// Which keys a CTA owns. Heads are taken in sections whose Q and dO fit into L2.
+struct OwnPlace {
+  int b, head, origin[3];
+
+  // NOTE: formed anew wherever it is called, since registers are scarce between.
+  ATTNC_DEVICE explicit OwnPlace(const BackwardGridParamsSm90& p) {
+    const ForwardParams& f = p.base.forward;
+    const int index = ptx::opaque(blockIdx.x), heads = f.kv_heads * p.base.kv_batch;
+    const int per_section = p.kv_tiles[0] * p.kv_tiles[1] * p.kv_tiles[2] * p.section;
+    const int first = index / per_section * p.section, within = index % per_section;
+    const int section = min(p.section, heads - first), at = first + within % section;
+    b = at / f.kv_heads;
+    head = at % f.kv_heads;
+    int rest = within / section;
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      origin[axis] = rest % p.kv_tiles[axis] * OwnBox::extent(axis);
+      rest /= p.kv_tiles[axis];
+    }
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- producer
+
+/// A warp that requests K and V, then Q and dO of each step, and fills the table of queries.
+struct Producer {
+  const BackwardGridParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  const bool leads = threadIdx.x == 0;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+  int steps = 0;
+
+  template <class Tile>
+  ATTNC_DEVICE static void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
+#pragma unroll
+    for (int slab = 0; slab < Tile::kSlabs; ++slab)
+      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
+  }
+
+  ATTNC_DEVICE void request_kv(const OwnPlace& own) {
+    if (!leads) return;
+    const unsigned full = Barriers<Memory, KvFull>{shared}[0];
+    ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
+    request(k_tile_of<Memory>(shared), p.k, full, own.origin, own.head + own.b * p.k_batch_step);
+    request(v_tile_of<Memory>(shared), p.v, full, own.origin, own.head + own.b * p.v_batch_step);
+  }
+
+  ATTNC_DEVICE void request_step(const Mod::Head& head, int b, int h, const int (&at)[3], const int (&own)[3]) {
+    const ForwardParams& f = p.base.forward;
+    q.wait_empty();
+    if (leads) {
+      ptx::st_shared(place_at(shared, steps), {at[2], at[1], at[0], b * f.q_heads + h});
+      ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
+      request(q.tile(), p.q, q.full(), at, h + b * p.q_batch_step);
+    }
+    o.wait_empty();
+    if (leads) {
+      ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
+      request(o.tile(), p.d_out, o.full(), at, h + b * p.d_out_batch_step);
+    }
+    const Table table = table_of(shared, q.slot);
+    bool all = Mod::kBoxIsMask;
+#pragma unroll
+    for (int i = threadIdx.x; i < kBlockM; i += 32) {
+      int x[3];
+      bool exists = true;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        x[axis] = at[axis] + QueryBox::coordinate(i, axis);
+        exists &= x[axis] < p.q_extent[axis];
+        x[axis] = min(x[axis], p.q_extent[axis] - 1);
+      }
+      const Token token = token_at(x, p.q_extent);
+      const long long index = row_of_all(f, b, h, token.index);
+      const GridRange keys = keys_of(args, head, b, h, token, p.kv_extent);
+      const unsigned seen = exists ? KeyBits<OwnBox>::within(keys, own) : 0;
+      all &= seen == KeyBits<OwnBox>::kAll;
+      table.fill(args, head, b, h, token, i, exists, seen, f.lse[index], p.base.delta[index]);
+    }
+    all = __all_sync(0xffffffffu, all); // and the warp has written
+    if (leads) {
+      q.tell({all ? 0 : kStepMasked, b, h, 0});
+      ptx::mbarrier_arrive(q.full());
+    }
+    q.advance();
+    o.advance();
+    ++steps;
+  }
+
+  ATTNC_DEVICE void run() {
+    const ForwardParams& f = p.base.forward;
+    const OwnPlace own(p);
+    request_kv(own);
+    const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+#pragma unroll 1
+    for (int i = 0; i < heads; ++i) {
+      const int b = own.b + i / f.group, h = own.head * f.group + i % f.group;
+      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+      const GridRange queries = queries_of(OwnBox(), args, head, b, h, own.origin, p.q_extent, p.kv_extent);
+      int at[3];
+#pragma unroll 1
+      for (at[0] = queries.begin[0]; at[0] < queries.end[0]; at[0] += QueryBox::extent(0))
+#pragma unroll 1
+        for (at[1] = queries.begin[1]; at[1] < queries.end[1]; at[1] += QueryBox::extent(1))
+#pragma unroll 1
+          for (at[2] = queries.begin[2]; at[2] < queries.end[2]; at[2] += QueryBox::extent(2))
+            request_step(head, b, h, at, own.origin);
+    }
+    q.wait_empty();
+    if (leads) {
+      q.tell({0, -1, 0, 0});
+      ptx::mbarrier_arrive(q.full());
+    }
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------- consumer
+
+struct Consumer {
+  const BackwardGridParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  int group; // which consumer warpgroup, uniform over the warp
+
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, ORing> o = {shared};
+  Ring<Memory, SRing> s_ring = {shared};
+  unsigned d_q_parity = 0;
+
+  using Scores = Fragment<1, kBlockM>;
+
+  ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
+  ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
+
+  /// dQ = dS K of this warpgroup's part of the tile.
+  ATTNC_DEVICE void start_d_q(DqTile::Part& d_q, STile s) {
+    if constexpr (DqTile::kByRows) {
+      wgmma::start_gemm(d_q, transposed(SwizzledTile<Element, kBlockN, 64>{s.slab(group)}), k_tile(), 0);
+    } else {
+      // Columns of K: a slab, or half of one.
+      using Part = SwizzledTile<Element, kBlockN, DqTile::kColumns>;
+      const unsigned base = DqTile::kColumns == 64 ? k_tile().slab(group) : k_tile().base + 64 * group;
+      wgmma::start_gemm(d_q, transposed(s), Part{base}, 0);
+    }
+  }
+
+  /// dQ of a step to shared memory, for the storer. message < 0: no more steps.
+  ATTNC_DEVICE void write_d_q(const DqTile::Part& d_q, int message) {
+    ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
+    DqTile{shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes}.write(d_q);
+    if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqMessage>() + 8 * group, message);
+  }
+  /// The rest of it, later: the fence waits until all is written.
+  ATTNC_DEVICE void hand_over(bool really) {
+    ptx::fence_proxy_async();
+    pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
+    d_q_parity ^= really;
+  }
+
+  /// Of soft caps: whether they may take the way of small scores.
+  template <class AnyPlace> ATTNC_DEVICE static bool small_scores(const AnyPlace& place, const Scores& s) {
+    if constexpr (kHasSmall)
+      return place.exponents.are_small(s);
+    else
+      return false;
+  }
+
+  /// Weights of groups [Begin, End) of 8 queries.
+  // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
+  template <int Begin, int End, class Bias>
+  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table, Bias bias,
+                          bool masked, bool small) const {
+    const ForwardParams& f = p.base.forward;
+    constexpr Step kAny = {0, 0};
+    if constexpr (kHasSmall) {
+      if (small)
+        to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, kAny);
+      else
+        to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
+      if (masked) drop_dead<Begin, End>(weights, args, place, table);
+    } else if (masked) {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
+      drop_dead<Begin, End>(weights, args, place, table);
+    } else {
+      to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
+    }
+  }
+
+  /// S^T = K Q^T of the step whose Q comes next in the ring.
+  ATTNC_DEVICE void start_scores(Scores& s) {
+    wgmma::touch(s);
+    ptx::wgmma_fence();
+    wgmma::start_gemm(s, k_tile().from_row(64 * group), transposed(q.tile()), 0);
+    ptx::wgmma_commit_group();
+  }
+
+  /// dK or dV times `factor` to its place.
+  template <int Columns, class Out>
+  ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const OwnPlace& own) const {
+    Element* const base = (Element*)to + own.b * stride.batch + own.head * stride.head;
+    const int first = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      int at[3];
+      bool exists = true;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        at[axis] = own.origin[axis] + OwnBox::coordinate(first + 8 * r, axis);
+        exists &= at[axis] < p.kv_extent[axis];
+      }
+      wgmma::store_row<Columns>(base + token_at(at, p.kv_extent).index * stride.row, x, r, factor, exists);
+    }
+  }
+
+  ATTNC_DEVICE void run() {
+    Fragment<1, KTile::kColumns> d_k;
+    Fragment<1, VTile::kColumns> d_v;
+    Scores s, d_p;
+    PackedWeights<Element, kBlockM> weights;
+    PackedFragment<Element, 1, kBlockM> d_s;
+    d_k.fill(0.f);
+    d_v.fill(0.f);
+    Place place;
+    DeltaOf<kTight>::Type delta; // of the last step
+    bool has_older = false;      // steps before the last one
+    bool has_last = false, masked = false;
+    table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
+    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+#pragma unroll 1
+    while (true) {
+      // Under way: dP and dV of the last step.
+      constexpr int kGroups = kBlockM / 8, kFirst = kGroups / kSplit;
+      // Groups whose weights are formed beside dQ, the others beside dP.
+      constexpr int kEarly = kBlockM == 64 ? kGroups / 4 : kGroups / 2;
+      DqTile::Part d_q;
+      ptx::wgmma_wait_group<1>(); // dP is there
+      wgmma::touch(d_p);
+      if (masked) {
+        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+        drop_dead<0, kFirst>(d_s, weights.rates());
+      } else {
+        to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
+      }
+      ptx::wgmma_wait_group<0>(); // dV is there
+      wgmma::touch(d_v);
+      pass_slot(o.empty_before(), has_last);
+      q.wait_full();
+      int message[4];
+      q.hear(message);
+      const Table table = table_of(shared, q.slot);
+      const auto bias = table.template bias<0, kEarly>();
+      if constexpr (kSplit == 1) {
+        write_gradients(s_ring.tile(), 64 * group, d_s); // ahead of products that it would wait for
+        ptx::fence_proxy_async();
+        pass_slot(s_ring.full());
+      }
+      start_scores(s); // of the next step; garbage where there is none
+      if (masked) {
+        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+        drop_dead<kFirst, kGroups>(d_s, weights.rates());
+      } else {
+        to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
+      }
+      if constexpr (kSplit > 1) write_gradients(s_ring.tile(), 64 * group, d_s);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_k, d_s, q.tile_of(q.slot_before()), has_older); // dK += dS^T Q
+      ptx::wgmma_commit_group();
+      if constexpr (kSplit > 1) {
+        ptx::fence_proxy_async();
+        pass_slot(s_ring.full());
+      }
+      s_ring.wait_full();
+      ptx::wgmma_fence();
+      start_d_q(d_q, s_ring.tile());
+      ptx::wgmma_commit_group();
+
+      const bool ends = message[1] < 0;
+      if (!ends && (message[1] != place.b || message[2] != place.h || !has_last)) [[unlikely]] {
+        const OwnPlace own(p);
+        const int first = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
+        place = Place(p.base.forward, args, message[1], message[2], own.origin, first, p.kv_extent);
+      }
+      masked = message[0] & kStepMasked;
+      ptx::wgmma_wait_group<2>(); // S is there
+      wgmma::touch(s);
+      const bool small = small_scores(place, s);
+      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
+        ;
+      else
+        weigh<0, kEarly>(s, weights, place, table, bias, masked, small);
+
+      ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
+      wgmma::touch(d_k);
+      wgmma::touch(d_q);
+      const auto late_bias = table.template bias<kEarly, kGroups>();
+      pass_slot(q.empty_before(), has_last);
+      s_ring.advance();
+      write_d_q(d_q, 0);
+      if (ends) break;
+      o.wait_full();
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
+      ptx::wgmma_commit_group();
+      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, small);
+      hand_over(has_last);
+      table.load_delta(delta);
+      ptx::wgmma_fence();
+      wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
+      ptx::wgmma_commit_group();
+      q.advance();
+      o.advance();
+      has_older = has_last;
+      has_last = true;
+    }
+    hand_over(has_last);
+    write_d_q({}, -1);
+    hand_over(true);
+    if (!has_last) {
+      d_k.fill(0.f);
+      d_v.fill(0.f);
+    }
+    const OwnPlace own(p);
+    store<kHeadDimQk>(d_k, p.base.forward.scale, p.base.d_k, p.base.d_k_stride, own);
+    store<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, own);
+  }
+};
+
+// ------------------------------------------------------------------------------------------------------------- storer
+
+/// One thread for each consumer: adds the dQ that it hands over to the sums.
+struct Storer {
+  const BackwardGridParamsSm90& p;
+  unsigned shared;
+  int group;
+
+  ATTNC_DEVICE void run() {
+    const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes;
+    constexpr int kRowsAxis = DqTile::kRowsAxis;
+    unsigned parity = 0;
+    int step = 0;
+    while (true) {
+      ptx::mbarrier_wait(Barriers<Memory, DqFull>{shared}[group], parity);
+      parity ^= 1;
+      if (ptx::ld_shared_int(shared + Memory::offset_of<DqMessage>() + 8 * group) < 0) break;
+      int x[4];
+      ptx::ld_shared(x, place_at(shared, step++));
+      if (DqTile::kByRows) x[2 - kRowsAxis] += group * (QueryBox::extent(kRowsAxis) / 2);
+      const int column = DqTile::kByRows ? 0 : DqTile::kColumns * group;
+#pragma unroll
+      for (int slab = 0; slab < DqTile::kSlabs; ++slab)
+        ptx::tma_add_5d(p.sums, from + slab * DqTile::kSlabBytes, column + 32 * slab, x[0], x[1], x[2], x[3]);
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_read();
+      ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
+    }
+    ptx::bulk_wait();
+  }
+};
+
+ATTNC_DEVICE void initialise(const BackwardGridParamsSm90& p, unsigned shared) {
+  if (threadIdx.x == 0) {
+    Ring<Memory, QRing>{shared}.initialise(1, kWarps);
+    Ring<Memory, ORing>{shared}.initialise(1, kWarps);
+    Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
+    Barriers<Memory, KvFull>{shared}.initialise(1);
+    Barriers<Memory, DqFull>{shared}.initialise(4);
+    Barriers<Memory, DqEmpty>{shared}.initialise(1);
+    for (const TensorMap* map : {&p.q, &p.k, &p.v, &p.d_out, &p.sums}) ptx::prefetch_tensor_map(*map);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attnc_backward(const __grid_constant__ BackwardGridParamsSm90 p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
+  const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);
+  initialise(p, shared);
+  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (group == 0) {
+    ptx::setmaxnreg_dec<kProducerRegisters>();
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp == 0)
+      Producer{p, args, shared}.run();
+    else if (warp < 3 && threadIdx.x % 32 == 0)
+      Storer{p, shared, warp - 1}.run();
+  } else {
+    ptx::setmaxnreg_inc<kConsumerRegisters>();
+    Consumer{p, args, shared, group - 1}.run();
+  }
+}
+
+} // namespace attnc::sm90

@@ -1,0 +1,201 @@
+// Gradients by boxes of a grid against the fp64 reference.
+#include "grid_cases.h"
+
+#include <random>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+KernelOptions backwardOptions(const Case& c) {
+  return {.kind = KernelKind::Backward,
+          .family = Family::Grid,
+          .arch = gpu()->context.info().arch,
+          .dtype = c.problem.dtype,
+          .headDim = c.problem.headDim,
+          .headDimV = c.problem.headDimV};
+}
+
+void checkAll(const std::vector<Case>& cases, bool withLse = false, Family family = Family::Grid) {
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (const Case& c : cases) {
+    KernelOptions options = backwardOptions(c);
+    jobs.emplace_back(c.mod, options);
+    options.kind = KernelKind::Forward;
+    jobs.emplace_back(c.mod, options);
+  }
+  compileAhead(jobs);
+  for (const Case& c : cases) {
+    INFO(c.problem.text() << "\n" << c.mod.irText());
+    HostOperands operands = draw(c.mod, c.problem, c.scalars);
+    if (c.edit) c.edit(operands);
+    const ResultGradients given = drawGradients(c.problem, withLse);
+    checkGradients(runBackward(c.mod, c.problem, operands, given, family), runReferenceBackward(c.mod, operands, given),
+                   c.problem);
+  }
+}
+
+} // namespace
+
+TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  const Mod even = gridMod(2, "(ky >= qy - 2) & (ky < qy + 2) & (kx >= qx - 8) & (kx < qx + 8)");
+  const Mod causal = gridMod(2, "(ky <= qy) & (ky > qy - 9) & (abs(kx - qx) <= 9)");
+  const Mod rows = gridMod(2, "abs(ky - qy) <= 1");
+  for (const Mod& mod : {near2d(), even, causal, rows})
+    for (const Extents& extents : {Extents{31, 37}, {3, 5}, {1, 1}, {1, 300}, {300, 1}, {16, 64}, {9, 17}})
+      for (int headDim : {64, 128}) cases.push_back(caseOf(mod, extents, extents, {{1, 2, 2, 0, 0}, headDim, headDim}));
+  const Mod near = gridMod(3, "(abs(kz - qz) <= 1) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod frames = gridMod(3, "abs(kz - qz) <= 1");
+  for (const Mod& mod : {near, frames})
+    for (const Extents& extents : {Extents{7, 11, 13}, {2, 2, 2}, {1, 7, 1}, {1, 1, 130}, {13, 1, 11}})
+      for (int headDim : {64, 128}) cases.push_back(caseOf(mod, extents, extents, {{1, 2, 2, 0, 0}, headDim, headDim}));
+  checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stride and causal axes", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride,
+                         const char* causal) {
+    for (int headDim : {64, 128})
+      cases.push_back(libraryCase("neighborhood2d",
+                                  {{"HEIGHT", std::to_string(height)},
+                                   {"WIDTH", std::to_string(width)},
+                                   {"WINDOW", window},
+                                   {"DILATION", dilation},
+                                   {"STRIDE", stride},
+                                   {"CAUSAL", causal}},
+                                  height * width, {{}, headDim, headDim}));
+  };
+  image(31, 29, "(13, 13)", "(1, 1)", "(1, 1)", "(False, False)");
+  image(24, 40, "(4, 6)", "(1, 1)", "(1, 1)", "(False, False)");
+  image(24, 40, "(5, 7)", "(2, 3)", "(1, 1)", "(False, False)");
+  image(32, 32, "(8, 12)", "(1, 1)", "(4, 8)", "(False, False)");
+  image(24, 40, "(5, 7)", "(1, 1)", "(1, 1)", "(True, False)");
+  const auto video = [&](const char* window, const char* stride, const char* causal) {
+    cases.push_back(libraryCase("neighborhood3d",
+                                {{"FRAMES", "6"},
+                                 {"HEIGHT", "10"},
+                                 {"WIDTH", "14"},
+                                 {"WINDOW", window},
+                                 {"STRIDE", stride},
+                                 {"CAUSAL", causal}},
+                                6 * 10 * 14, {{}, 128, 128}));
+  };
+  video("(3, 5, 7)", "(1, 1, 1)", "(False, False, False)");
+  video("(3, 6, 6)", "(2, 2, 3)", "(False, False, False)");
+  video("(4, 5, 5)", "(1, 1, 1)", "(True, False, False)");
+  cases.push_back(libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "4"}},
+                              24 * 32, {{}, 32, 32}));
+  checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  for (DType dtype : {DType::BF16, DType::F16})
+    for (auto [qk, v] : {std::pair(8, 8), {24, 24}, {40, 64}, {72, 16}, {96, 96}, {128, 128}, {104, 72}})
+      cases.push_back(caseOf(near2d(), {21, 19}, {21, 19}, {{1, 2, 2, 0, 0}, qk, v, dtype}));
+  for (const ProblemShape& shape : {ProblemShape{2, 8, 2, 0, 0}, {3, 6, 1, 0, 0}, {3, 1, 1, 0, 0}})
+    for (bool kvBatchOne : {false, true})
+      for (int64_t padding : {0, 8})
+        for (int headDim : {64, 128})
+          cases.push_back(
+              caseOf(near2d(), {17, 13}, {17, 13}, {shape, headDim, headDim, DType::BF16, kvBatchOne, false, padding}));
+  checkAll(cases);
+  checkAll({cases.front(), cases.back()}, /*withLse=*/true);
+}
+
+TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  const Mod half = gridMod(2, "(abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)");
+  cases.push_back(caseOf(half, {32, 40}, {16, 20}));
+  cases.push_back(caseOf(half, {31, 37}, {4, 4})); // most queries see no key
+  const Mod twice = gridMod(2, "(abs(ky - qy * 2) <= 2) & (abs(kx - qx * 2) <= 3)");
+  cases.push_back(caseOf(twice, {16, 19}, {31, 37}));
+  cases.push_back(caseOf(twice, {4, 4}, {31, 37}, {{1, 2, 2, 0, 0}, 128, 128})); // most keys are seen by no query
+  std::mt19937 random{11};
+  const Mod table =
+      gridMod(2, "(abs(ky - qy) <= radius[b, h]) & (abs(kx - qx) <= radius[b, h] // 2)", "", "radius: i32[B, H]\n");
+  for (int headDim : {64, 128}) {
+    cases.push_back(caseOf(table, {23, 29}, {23, 29}, {{2, 6, 3, 0, 0}, headDim, headDim}));
+    cases.back().edit = [&](HostOperands& operands) {
+      fill(operands, "radius", [&] { return std::uniform_int_distribution<int32_t>(-1, 12)(random); });
+    };
+  }
+  checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: any bounds of an axis, empty ones too", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    std::mt19937 random{seed};
+    const Mod mod = gridMod(3,
+                            "(kz >= lo[b, h, 0, qz]) & (kz < hi[b, h, 0, qz]) & (ky >= qy + lo[b, h, 1, qy]) &"
+                            " (ky < qy + hi[b, h, 1, qy]) & (kx >= lo[b, h, 2, qx]) & (kx < hi[b, h, 2, qx])",
+                            "", "lo: i32[B, H, 3, 40]\nhi: i32[B, H, 3, 40]\n");
+    std::vector<Case> cases;
+    for (int headDim : {64, 128}) {
+      cases.push_back(caseOf(mod, {3, 13, 17}, {5, 7, 19}, {{2, 2, 1, 0, 0}, headDim, headDim}));
+      cases.back().edit = [&random](HostOperands& operands) {
+        fill(operands, "lo", [&] { return std::uniform_int_distribution<int32_t>(-6, 4)(random); });
+        fill(operands, "hi", [&] { return std::uniform_int_distribution<int32_t>(0, 12)(random); });
+      };
+    }
+    cases.push_back(cases.back()); // all are empty
+    cases.back().edit = [](HostOperands& operands) {
+      fill(operands, "lo", [] { return 5; });
+      fill(operands, "hi", [] { return 5; });
+    };
+    checkAll(cases);
+  }
+}
+
+TEST_CASE("gradients on grids: scores by coordinates, and masks that are more than a box", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  const std::string window = "(abs(ky - qy) <= 5) & (abs(kx - qx) <= 4)";
+  std::vector<Case> cases;
+  const auto add = [&](const Mod& mod) {
+    for (int headDim : {64, 128})
+      for (const Extents& extents : {Extents{19, 23}, {3, 5}})
+        cases.push_back(caseOf(mod, extents, extents, {{2, 4, 2, 0, 0}, headDim, headDim}));
+  };
+  add(gridMod(2, window, "score + bias[h, ky - qy + 5, kx - qx + 4]", "bias: f32[H, 11, 9]\n"));
+  add(gridMod(2, window, "score - 0.25 * (abs(ky - qy) + abs(kx - qx)).to(torch.float32)"));
+  add(gridMod(2, window, "8.0 * torch.tanh(score / 8.0)"));
+  add(gridMod(2, window, "torch.where(kx == qx, score * 2.0, score - 1.0)"));
+  add(gridMod(2, window, "score * slope[h] + key[b, kv_idx]", "slope: f32[H]\nkey: f32[B, KV_LEN]\n"));
+  add(gridMod(2, window, "torch.where(score == 0.0, 1.0 / score, score)"));
+  add(gridMod(2, window, "score.detach() * score"));
+  add(gridMod(2, window + " & ((kx + qx * 2 + ky) % 5 != 0)"));
+  add(gridMod(2, window + " & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n"));
+  checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in both", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS();
+  const auto settledFor = [&](const Case& c, bool deterministic) {
+    const HostOperands operands = draw(c.mod, c.problem, c.scalars);
+    BackwardOperands inputs{{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .captures = &operands.captures}};
+    inputs.out = inputs.q;
+    inputs.dOut = inputs.q;
+    const ProblemShape& s = c.problem.shape;
+    inputs.lse = TensorView::contiguous(nullptr, DType::F32, {s.batch, s.qHeads, s.qLen});
+    return take(gpu()->compiler.settleTraining(c.mod, inputs, {.out = inputs.q, .lse = inputs.lse},
+                                               {.dQ = inputs.q, .dK = inputs.k, .dV = inputs.v},
+                                               {.arch = gpu()->context.info().arch, .deterministic = deterministic}));
+  };
+  const Case c = caseOf(near2d(), {21, 19}, {21, 19});
+  const Preparation byBoxes = settledFor(c, false), byLists = settledFor(c, true);
+  CHECK(byBoxes.options.family == Family::Grid);
+  CHECK(byBoxes.backward->options.family == Family::Grid);
+  CHECK(!byBoxes.blockMask);
+  CHECK(byLists.options.family == Family::Sm90);
+  CHECK(byLists.backward->options.family == Family::Sm90);
+  CHECK(byLists.blockMask);
+  checkAll({c}, false, Family::Auto);
+}
