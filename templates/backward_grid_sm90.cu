@@ -3,18 +3,18 @@
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// As backward_sm90.cu, but a CTA owns the keys of a box, kBlockN = 128 of them, and walks boxes of kBlockM queries, from the
-// first query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ where it
-// belongs: nothing is permuted. The producer asks the mod what each query sees; consumers test a word for each
-// (algo/grid_queries.cuh).
+// As backward_sm90.cu, but a CTA takes box after box of kBlockN = 128 keys, and walks boxes of kBlockM queries, from the first
+// query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ where it belongs:
+// nothing is permuted. The planner asks the mod what each query sees; consumers test a word for each (algo/grid_queries.cuh).
 //
 //   role          threads                        registers   what
-//   producer      warp 0                         24 or 40    walks boxes of queries, requests Q, dO; fills the table of queries
+//   producer      warp 0                         24 or 40    walks boxes of queries, requests K, V, Q, dO
+//   planner       warp 3                         24 or 40    walks the same, fills the table of queries
 //   storer i      a thread of warp 1, 2          24 or 40    brings dQ of consumer i to the sums, by the copy engine
 //   consumer i    a warpgroup, 64 keys           240 or 232  products, mod, gradients; its loop: see backward_sm90.cu
 //
 //   shared memory   bytes                                      lifetime
-//   KPart, VPart    kBlockN rows of K, of V                    whole kernel
+//   KPart, VPart    kBlockN rows of K, of V                    a box of keys: until its last products are there
 //   QRing           kQStages tiles of kBlockM x kHeadDimQk     a slot: until dK of its step is there
 //   ORing           kStages tiles of kBlockM x kHeadDimV       a slot: until dV of its step is there (dO)
 //   SRing           2 tiles of kBlockN x kBlockM, dS^T         a slot: until dQ of its step is there
@@ -25,10 +25,13 @@
 //   control words   messages and barriers
 //
 //   barrier           completed by                                          arrivals     waited for by
+//   box.full          planner: it has told which box of keys comes next     1            producer
+//   box.empty         producer: it has heard it                             1            planner
 //   kv_full           producer: K and V requested; their bytes              1            consumers
-//   q.full            producer: Q requested, message told, table written;   1            consumers
-//                     its bytes
-//   q.empty           consumers: dK of the step is there                    kWarps       producer
+//   kv_empty          consumers: the last products of the box are there     kWarps       producer
+//   q.full            producer: Q requested; its bytes. Planner: message    2            consumers
+//                     told, table written
+//   q.empty           consumers: dK of the step is there                    kWarps       producer, planner
 //   o.full            producer: dO requested; its bytes                     1            consumers
 //   o.empty           consumers: dV of the step is there                    kWarps       producer
 //   s.full            consumers: dS is written                              kWarps       consumers
@@ -38,10 +41,11 @@
 // No one waits for a slot of SRing to fall free, as in backward_sm90.cu. Places is a ring without barriers: who adds dQ(j) has
 // read its place before step j + 5 is requested.
 //
-// Messages: with Q flags, b, h; b < 0: no more steps. With dQ: whether there is some.
+// Messages: with Q flags, b, h, and which box of keys; b < 0: it has no more steps, Q is not there, and h says whether another box
+// comes. With dQ: whether there is some.
 //
-// The host provides: tensor maps, sums zeroed; grid boxes of keys * kv_heads * kv_batch, 384 threads, kSharedBytes of dynamic
-// shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_grid_finish_sm90.cu runs
+// The host provides: tensor maps, sums and counters zeroed; grid min(boxes of keys * kv_heads * kv_batch, SMs), 384 threads,
+// kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_grid_finish_sm90.cu runs
 // after. All tokens lie on the grids.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2;
@@ -53,6 +57,7 @@
 
 #include "algo/backward_tiles_sm90.cuh"
 #include "algo/grid_queries.cuh"
+#include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
@@ -111,6 +116,8 @@ struct DqTile {
   }
 };
 
+struct BoxRing : RingParts<BoxRing, KTile, 2, 2, 0> {}; // messages alone: the box, < 0: no more
+struct KvEmpty : BarrierParts<KvEmpty, 1> {};
 struct SRing : RingParts<SRing, STile, 2, 0> {};
 struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
 struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more
@@ -120,7 +127,7 @@ struct DqEmpty : BarrierParts<DqEmpty, 2> {};
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
 using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
-                            SRing::Control, KvFull, DqMessage, DqFull, DqEmpty, Places, Queries>;
+                            SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Queries>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
 ATTNC_DEVICE unsigned place_at(unsigned shared, int step) { return shared + Memory::offset_of<Places>() + step % 8 * 16; }
@@ -128,20 +135,16 @@ ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
 }
 
-/// Which keys a CTA owns. Heads are taken in sections whose Q and dO fit into L2.
+/// Where a box of keys lies, by its index in the order of all.
 struct OwnPlace {
   int b, head, origin[3];
 
   // NOTE: formed anew wherever it is called, since registers are scarce between.
-  ATTNC_DEVICE explicit OwnPlace(const BackwardGridParamsSm90& p) {
-    const ForwardParams& f = p.base.forward;
-    const int index = ptx::opaque(blockIdx.x), heads = f.kv_heads * p.base.kv_batch;
-    const int per_section = p.kv_tiles[0] * p.kv_tiles[1] * p.kv_tiles[2] * p.section;
-    const int first = index / per_section * p.section, within = index % per_section;
-    const int section = min(p.section, heads - first), at = first + within % section;
-    b = at / f.kv_heads;
-    head = at % f.kv_heads;
-    int rest = within / section;
+  ATTNC_DEVICE OwnPlace(const BackwardGridParamsSm90& p, int index) {
+    const TilePlace tile = tile_at(p.order, index);
+    b = tile.head / p.base.forward.kv_heads;
+    head = tile.head % p.base.forward.kv_heads;
+    int rest = tile.q_tile;
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis) {
       origin[axis] = rest % p.kv_tiles[axis] * OwnBox::extent(axis);
@@ -150,9 +153,29 @@ struct OwnPlace {
   }
 };
 
-// ---------------------------------------------------------------------------------------------------------- producer
+// ----------------------------------------------------------------------------------------------- producer and planner
 
-/// A warp that requests K and V, then Q and dO of each step, and fills the table of queries.
+/// Calls step(head, b, h, at) for each box of queries of which some see keys of the box `own`. All lanes of a warp.
+template <class Function>
+ATTNC_DEVICE void for_each_step(const BackwardGridParamsSm90& p, const ModArgs& args, const OwnPlace& own, Function step) {
+  const ForwardParams& f = p.base.forward;
+  const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+#pragma unroll 1
+  for (int i = 0; i < heads; ++i) {
+    const int b = own.b + i / f.group, h = own.head * f.group + i % f.group;
+    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    const GridRange queries = queries_of(OwnBox(), args, head, b, h, own.origin, p.q_extent, p.kv_extent);
+    int at[3];
+#pragma unroll 1
+    for (at[0] = queries.begin[0]; at[0] < queries.end[0]; at[0] += QueryBox::extent(0))
+#pragma unroll 1
+      for (at[1] = queries.begin[1]; at[1] < queries.end[1]; at[1] += QueryBox::extent(1))
+#pragma unroll 1
+        for (at[2] = queries.begin[2]; at[2] < queries.end[2]; at[2] += QueryBox::extent(2)) step(head, b, h, at);
+  }
+}
+
+/// A warp that requests K and V of each box of keys, and Q and dO of its steps.
 struct Producer {
   const BackwardGridParamsSm90& p;
   const ModArgs& args;
@@ -160,6 +183,8 @@ struct Producer {
   const bool leads = threadIdx.x == 0;
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
+  Ring<Memory, BoxRing> boxes = {shared};
+  unsigned kv_parity = 0;
   int steps = 0;
 
   template <class Tile>
@@ -170,6 +195,8 @@ struct Producer {
   }
 
   ATTNC_DEVICE void request_kv(const OwnPlace& own) {
+    ptx::mbarrier_wait(Barriers<Memory, KvEmpty>{shared}[0], kv_parity ^ 1);
+    kv_parity ^= 1;
     if (!leads) return;
     const unsigned full = Barriers<Memory, KvFull>{shared}[0];
     ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
@@ -177,12 +204,11 @@ struct Producer {
     request(v_tile_of<Memory>(shared), p.v, full, own.origin, own.head + own.b * p.v_batch_step);
   }
 
-  ATTNC_DEVICE void request_step(const Mod::Head& head, int b, int h, const int (&at)[3], const int (&own)[3]) {
-    const ForwardParams& f = p.base.forward;
+  ATTNC_DEVICE void request_step(int b, int h, const int (&at)[3]) {
     q.wait_empty();
     if (leads) {
-      ptx::st_shared(place_at(shared, steps), {at[2], at[1], at[0], b * f.q_heads + h});
-      ptx::mbarrier_expect_tx(q.full(), QTile::kBytes);
+      ptx::st_shared(place_at(shared, steps), {at[2], at[1], at[0], b * p.base.forward.q_heads + h});
+      ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
       request(q.tile(), p.q, q.full(), at, h + b * p.q_batch_step);
     }
     o.wait_empty();
@@ -190,59 +216,113 @@ struct Producer {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
       request(o.tile(), p.d_out, o.full(), at, h + b * p.d_out_batch_step);
     }
-    const Table table = table_of(shared, q.slot);
-    bool all = Mod::kBoxIsMask;
-#pragma unroll
-    for (int i = threadIdx.x; i < kBlockM; i += 32) {
-      int x[3];
-      bool exists = true;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        x[axis] = at[axis] + QueryBox::coordinate(i, axis);
-        exists &= x[axis] < p.q_extent[axis];
-        x[axis] = min(x[axis], p.q_extent[axis] - 1);
-      }
-      const Token token = token_at(x, p.q_extent);
-      const long long index = row_of_all(f, b, h, token.index);
-      const GridRange keys = keys_of(args, head, b, h, token, p.kv_extent);
-      const unsigned seen = exists ? KeyBits<OwnBox>::within(keys, own) : 0;
-      all &= seen == KeyBits<OwnBox>::kAll;
-      table.fill(args, head, b, h, token, i, exists, seen, f.lse[index], p.base.delta[index]);
-    }
-    all = __all_sync(0xffffffffu, all); // and the warp has written
-    if (leads) {
-      q.tell({all ? 0 : kStepMasked, b, h, 0});
-      ptx::mbarrier_arrive(q.full());
-    }
     q.advance();
     o.advance();
     ++steps;
   }
 
+  ATTNC_DEVICE int next_box() {
+    boxes.wait_full();
+    int message[2];
+    boxes.hear(message);
+    __syncwarp();
+    if (leads) ptx::mbarrier_arrive(boxes.empty());
+    boxes.advance();
+    return message[0];
+  }
+
   ATTNC_DEVICE void run() {
-    const ForwardParams& f = p.base.forward;
-    const OwnPlace own(p);
-    request_kv(own);
-    const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
 #pragma unroll 1
-    for (int i = 0; i < heads; ++i) {
-      const int b = own.b + i / f.group, h = own.head * f.group + i % f.group;
-      const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-      const GridRange queries = queries_of(OwnBox(), args, head, b, h, own.origin, p.q_extent, p.kv_extent);
-      int at[3];
-#pragma unroll 1
-      for (at[0] = queries.begin[0]; at[0] < queries.end[0]; at[0] += QueryBox::extent(0))
-#pragma unroll 1
-        for (at[1] = queries.begin[1]; at[1] < queries.end[1]; at[1] += QueryBox::extent(1))
-#pragma unroll 1
-          for (at[2] = queries.begin[2]; at[2] < queries.end[2]; at[2] += QueryBox::extent(2))
-            request_step(head, b, h, at, own.origin);
+    for (int box = next_box(); box >= 0; box = next_box()) {
+      const OwnPlace own(p, box);
+      bool has_kv = false; // the first step comes ahead of them, while those of the last box are still needed
+      for_each_step(p, args, own, [&](const Mod::Head&, int b, int h, const int (&at)[3]) {
+        request_step(b, h, at);
+        if (!has_kv) request_kv(own);
+        has_kv = true;
+      });
+      if (!has_kv) request_kv(own);
+      q.wait_empty();
+      if (leads) ptx::mbarrier_arrive(q.full());
+      q.advance();
     }
-    q.wait_empty();
-    if (leads) {
-      q.tell({0, -1, 0, 0});
+  }
+};
+
+/// A warp that asks the mod what queries see, and tells consumers where they stand.
+struct Planner {
+  const BackwardGridParamsSm90& p;
+  const ModArgs& args;
+  unsigned shared;
+  Ring<Memory, QRing> q = {shared};
+  Ring<Memory, BoxRing> boxes = {shared};
+
+  ATTNC_DEVICE void tell_box(int box) {
+    boxes.wait_empty();
+    if (threadIdx.x % 32 == 0) {
+      boxes.tell({box, 0});
+      ptx::mbarrier_arrive(boxes.full());
+    }
+    boxes.advance();
+  }
+  ATTNC_DEVICE void tell(const int (&message)[4]) {
+    if (threadIdx.x % 32 == 0) {
+      q.tell(message);
       ptx::mbarrier_arrive(q.full());
     }
+    q.advance();
+  }
+
+  ATTNC_DEVICE void plan_step(const Mod::Head& head, int b, int h, const int (&at)[3], const int (&own)[3], int box) {
+    constexpr int kEach = kBlockM / 32; // queries of a lane
+    const int lane = threadIdx.x % 32;
+    Token token[kEach];
+    bool exists[kEach];
+    unsigned seen[kEach];
+    float lse[kEach], delta[kEach];
+    bool all = Mod::kBoxIsMask;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      int x[3];
+      exists[i] = true;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        x[axis] = at[axis] + QueryBox::coordinate(lane + 32 * i, axis);
+        exists[i] &= x[axis] < p.q_extent[axis];
+        x[axis] = min(x[axis], p.q_extent[axis] - 1);
+      }
+      token[i] = token_at(x, p.q_extent);
+      const long long index = row_of_all(p.base.forward, b, h, token[i].index);
+      lse[i] = p.base.forward.lse[index];
+      delta[i] = p.base.delta[index];
+      const GridRange keys = keys_of(args, head, b, h, token[i], p.kv_extent);
+      seen[i] = exists[i] ? KeyBits<OwnBox>::within(keys, own) : 0;
+      all &= seen[i] == KeyBits<OwnBox>::kAll;
+    }
+    q.wait_empty();
+    const Table table = table_of(shared, q.slot);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], seen[i], lse[i], delta[i]);
+    all = __all_sync(0xffffffffu, all); // and the warp has written
+    tell({all ? 0 : kStepMasked, b, h, box});
+  }
+
+  ATTNC_DEVICE void run() {
+    TileDealer dealer{p.order};
+#pragma unroll 1
+    while (dealer.valid()) {
+      const int box = dealer.index;
+      tell_box(box);
+      dealer.advance<32>();
+      const OwnPlace own(p, box);
+      for_each_step(p, args, own, [&](const Mod::Head& head, int b, int h, const int (&at)[3]) {
+        plan_step(head, b, h, at, own.origin, box);
+      });
+      q.wait_empty();
+      tell({0, -1, dealer.valid(), box});
+    }
+    tell_box(-1);
   }
 };
 
@@ -257,7 +337,7 @@ struct Consumer {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
   Ring<Memory, SRing> s_ring = {shared};
-  unsigned d_q_parity = 0;
+  unsigned d_q_parity = 0, kv_parity = 0;
 
   using Scores = Fragment<1, kBlockM>;
 
@@ -326,9 +406,10 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// dK or dV times `factor` to its place.
+  /// dK or dV times `factor`, or 0 unless `really`, to its place.
   template <int Columns, class Out>
-  ATTNC_DEVICE void store(const Out& x, float factor, void* to, const Strides& stride, const OwnPlace& own) const {
+  ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride, const OwnPlace& own) const {
+    if (!really) x.fill(0.f);
     Element* const base = (Element*)to + own.b * stride.batch + own.head * stride.head;
     const int first = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
 #pragma unroll
@@ -344,20 +425,32 @@ struct Consumer {
     }
   }
 
+  /// After the last products of a box of keys.
+  template <class DK, class DV> ATTNC_DEVICE void end_box(const DK& d_k, const DV& d_v, int box, bool has_steps) {
+    pass_slot(Barriers<Memory, KvEmpty>{shared}[0]);
+    pass_slot(q.empty());
+    hand_over(has_steps);
+    const OwnPlace own(p, box);
+    store<kHeadDimQk>(d_k, has_steps, p.base.forward.scale, p.base.d_k, p.base.d_k_stride, own);
+    store<kHeadDimV>(d_v, has_steps, 1.f, p.base.d_v, p.base.d_v_stride, own);
+  }
+  ATTNC_DEVICE void await_kv() {
+    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], kv_parity);
+    kv_parity ^= 1;
+  }
+
   ATTNC_DEVICE void run() {
     Fragment<1, KTile::kColumns> d_k;
     Fragment<1, VTile::kColumns> d_v;
     Scores s, d_p;
     PackedWeights<Element, kBlockM> weights;
     PackedFragment<Element, 1, kBlockM> d_s;
-    d_k.fill(0.f);
-    d_v.fill(0.f);
     Place place;
     DeltaOf<kTight>::Type delta; // of the last step
     bool has_older = false;      // steps before the last one
     bool has_last = false, masked = false;
     table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
-    ptx::mbarrier_wait(Barriers<Memory, KvFull>{shared}[0], 0);
+    await_kv();
 #pragma unroll 1
     while (true) {
       // Under way: dP and dV of the last step.
@@ -408,7 +501,7 @@ struct Consumer {
 
       const bool ends = message[1] < 0;
       if (!ends && (message[1] != place.b || message[2] != place.h || !has_last)) [[unlikely]] {
-        const OwnPlace own(p);
+        const OwnPlace own(p, message[3]);
         const int first = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
         place = Place(p.base.forward, args, message[1], message[2], own.origin, first, p.kv_extent);
       }
@@ -428,32 +521,33 @@ struct Consumer {
       pass_slot(q.empty_before(), has_last);
       s_ring.advance();
       write_d_q(d_q, 0);
-      if (ends) break;
-      o.wait_full();
+      if (ends) [[unlikely]] {
+        end_box(d_k, d_v, message[3], has_last);
+        if (!message[2]) break;
+        await_kv();
+        has_last = false;
+      } else {
+        o.wait_full();
+      }
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, small);
+      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
+        ;
+      else
+        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, small);
       hand_over(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
       wgmma::start_gemm(d_v, weights.weights, o.tile(), has_last); // dV += P^T dO
       ptx::wgmma_commit_group();
       q.advance();
-      o.advance();
+      o.advance(!ends);
       has_older = has_last;
-      has_last = true;
+      has_last = !ends;
     }
-    hand_over(has_last);
     write_d_q({}, -1);
     hand_over(true);
-    if (!has_last) {
-      d_k.fill(0.f);
-      d_v.fill(0.f);
-    }
-    const OwnPlace own(p);
-    store<kHeadDimQk>(d_k, p.base.forward.scale, p.base.d_k, p.base.d_k_stride, own);
-    store<kHeadDimV>(d_v, 1.f, p.base.d_v, p.base.d_v_stride, own);
   }
 };
 
@@ -491,10 +585,12 @@ struct Storer {
 
 ATTNC_DEVICE void initialise(const BackwardGridParamsSm90& p, unsigned shared) {
   if (threadIdx.x == 0) {
-    Ring<Memory, QRing>{shared}.initialise(1, kWarps);
+    Ring<Memory, QRing>{shared}.initialise(2, kWarps);
     Ring<Memory, ORing>{shared}.initialise(1, kWarps);
     Ring<Memory, SRing>{shared}.initialise(kWarps, kWarps);
+    Ring<Memory, BoxRing>{shared}.initialise(1, 1);
     Barriers<Memory, KvFull>{shared}.initialise(1);
+    Barriers<Memory, KvEmpty>{shared}.initialise(kWarps);
     Barriers<Memory, DqFull>{shared}.initialise(4);
     Barriers<Memory, DqEmpty>{shared}.initialise(1);
     for (const TensorMap* map : {&p.q, &p.k, &p.v, &p.d_out, &p.sums}) ptx::prefetch_tensor_map(*map);
@@ -515,7 +611,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0)
       Producer{p, args, shared}.run();
-    else if (warp < 3 && threadIdx.x % 32 == 0)
+    else if (warp == 3)
+      Planner{p, args, shared}.run();
+    else if (threadIdx.x % 32 == 0)
       Storer{p, shared, warp - 1}.run();
   } else {
     ptx::setmaxnreg_inc<kConsumerRegisters>();

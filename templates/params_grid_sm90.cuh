@@ -29,8 +29,8 @@ struct BackwardGridParamsSm90 {
   BackwardParams base; // q, k, v, d_out, their strides and lists are not used
   float* d_q_sums;
   int q_extent[3], kv_extent[3];
-  int kv_tiles[3]; // boxes of keys along each axis
-  int section;     // KV heads (of all batches) of a section: see TileOrder
+  int kv_tiles[3];  // boxes of keys along each axis
+  TileOrder order;  // of these: its heads are KV heads of all kv batches; counters, if there are any, zero before each launch
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
 };
 

@@ -29,7 +29,7 @@ int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod)
   const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * ((config.headDimQk + 63) / 64);
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * 128 * ((columns + 31) / 32);
-  const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 8 + 3 * 16, places = 8 * 16;
+  const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 48 + 2 * 8 + 3 * 16, places = 8 * 16;
   const bool readsQueries = mod.facts.form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
   const int ofQuery = 12 + (readsQueries ? 4 + mod.gridRowBytes : 0);
   return int(llvm::alignTo(tiles + control, 16)) + places + config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
@@ -102,10 +102,10 @@ std::vector<Boxes> backwardBoxes(const Request& request) {
 
 std::vector<std::string> backwardGridCandidates(const Request& request) { return spelledAll(backwardBoxes(request), boxesText); }
 
-/// The gradient of q in f32, dense.
+/// The gradient of q in f32, dense; behind it the counter by which CTAs take boxes.
 size_t gridSumBytes(const LaunchOperands& operands) {
   const auto& shape = operands.q.shape;
-  return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) * size_t(shape[3]);
+  return sizeof(float) * size_t(shape[0]) * size_t(shape[1]) * size_t(shape[2]) * size_t(shape[3]) + sizeof(unsigned);
 }
 
 /// What tensor maps ask for; gradients are stored 16 bytes at a time.
@@ -159,7 +159,11 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   // Q, dO and the sums of dQ of all query heads that a KV head serves.
   const ForwardParams& forward = params.base.forward;
   const int64_t rowBytes = int64_t(config.headDimQk + config.headDimV) * dtypeBytes(config.dtype) + 4 * int64_t(config.headDimQk);
-  params.section = int(sectionOf(operands.k.shape[0] * forward.kv_heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
+  const int64_t heads = operands.k.shape[0] * forward.kv_heads;
+  params.order.q_tiles = int(keyBoxesOf(stage, operands));
+  params.order.heads = int(heads);
+  params.order.section = int(sectionOf(heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
+  params.order.counters = reinterpret_cast<unsigned*>(params.d_q_sums + operands.q.elements());
   return ParameterBlock(params);
 }
 
@@ -178,7 +182,7 @@ Plan planBackwardGrid(const Request& request) {
                          .algebra = kAlgebraOnGrid,
                          .onGrid = true,
                          .threads = 384,
-                         .grid = Grid::KvBoxes,
+                         .grid = Grid::PersistentKvBoxes,
                          .parameters = backwardGridParameters});
   config.sharedBytes = 0;
   plan.stages.push_back({.templateName = "backward_grid_finish_sm90.cu",

@@ -29,7 +29,8 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   if (!operands.wantsOperands && !stage.forCaptures) return 0;
   switch (stage.grid) {
   case Grid::KvTiles: return kvTiles;
-  case Grid::KvBoxes: return operands.k.shape[0] * problem.kvHeads * keyBoxesOf(stage, operands);
+  case Grid::PersistentKvBoxes:
+    return std::min<int64_t>(operands.k.shape[0] * problem.kvHeads * keyBoxesOf(stage, operands), device.multiprocessors);
   case Grid::KvTilesTwice: return 2 * kvTiles;
   case Grid::QRows: return ceilDiv(operands.q.shape[0] * problem.qHeads * rowsOfQ(operands), stage.config.warps);
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);

@@ -33,7 +33,7 @@ enum class Grid {
   Parts,      ///< those that run at once and find work, which they divide along KV
   PersistentBoxes, ///< one for each CTA's box of queries of each (batch, head), but no more than the device has multiprocessors
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
-  KvBoxes,    ///< one for each box of keys of each (kv batch, kv head)
+  PersistentKvBoxes, ///< one for each box of keys of each (kv batch, kv head), but no more than the device has multiprocessors
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
   KvTilesTwice, ///< two for each
   QRows,      ///< one for each `warps` rows of q
