@@ -5,7 +5,8 @@
 //
 // As backward_sm90.cu, but a CTA takes box after box of kBlockN = 128 keys, and walks boxes of kBlockM queries, from the first
 // query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ where it belongs:
-// nothing is permuted. The planner asks the mod what each query sees; consumers test a word for each (algo/grid_queries.cuh).
+// nothing is permuted. The planner asks the mod what each query sees; consumers test bits
+// (algo/grid_queries.cuh, algo/grid_transposed_scores.cuh).
 //
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks boxes of queries, requests K, V, Q, dO
@@ -56,7 +57,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/backward_tiles_sm90.cuh"
-#include "algo/grid_queries.cuh"
+#include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
 #include "ptx/setmaxnreg.cuh"
@@ -76,7 +77,7 @@ constexpr bool kTight = kHasRates || kReadsQueries;
 constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
-using Table = QueryTable<Mod, kBlockM>;
+using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;
 
 /// Deltas in registers, if there are some to spare.
@@ -303,8 +304,10 @@ struct Planner {
     const Table table = table_of(shared, q.slot);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], seen[i], lse[i], delta[i]);
-    all = __all_sync(0xffffffffu, all); // and the warp has written
+      table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], lse[i], delta[i]);
+    all = __all_sync(0xffffffffu, all);
+    if (!all) table.fill_live(seen);
+    __syncwarp();
     tell({all ? 0 : kStepMasked, b, h, box});
   }
 
@@ -314,11 +317,11 @@ struct Planner {
     while (dealer.valid()) {
       const int box = dealer.index;
       tell_box(box);
-      dealer.advance<32>();
       const OwnPlace own(p, box);
       for_each_step(p, args, own, [&](const Mod::Head& head, int b, int h, const int (&at)[3]) {
         plan_step(head, b, h, at, own.origin, box);
       });
+      dealer.advance<32>(); // not before, so that the last boxes go to who is done first
       q.wait_empty();
       tell({0, -1, dealer.valid(), box});
     }
@@ -340,6 +343,9 @@ struct Consumer {
   unsigned d_q_parity = 0, kv_parity = 0;
 
   using Scores = Fragment<1, kBlockM>;
+
+  /// The lane's row 0 among the keys of the box.
+  ATTNC_DEVICE int first_key() const { return 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0); }
 
   ATTNC_DEVICE KTile k_tile() const { return k_tile_of<Memory>(shared); }
   ATTNC_DEVICE VTile v_tile() const { return v_tile_of<Memory>(shared); }
@@ -389,10 +395,10 @@ struct Consumer {
         to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, kAny);
       else
         to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      if (masked) drop_dead<Begin, End>(weights, args, place, table);
+      if (masked) drop_dead<Begin, End>(weights, args, place, table, first_key());
     } else if (masked) {
       to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      drop_dead<Begin, End>(weights, args, place, table);
+      drop_dead<Begin, End>(weights, args, place, table, first_key());
     } else {
       to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
     }
@@ -411,7 +417,7 @@ struct Consumer {
   ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride, const OwnPlace& own) const {
     if (!really) x.fill(0.f);
     Element* const base = (Element*)to + own.b * stride.batch + own.head * stride.head;
-    const int first = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
+    const int first = first_key();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       int at[3];
@@ -460,9 +466,10 @@ struct Consumer {
       DqTile::Part d_q;
       ptx::wgmma_wait_group<1>(); // dP is there
       wgmma::touch(d_p);
+      const Table last_table = table_of(shared, q.slot_before());
       if (masked) {
         to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
-        drop_dead<0, kFirst>(d_s, weights.rates());
+        drop_dead<0, kFirst>(d_s, weights.rates(), last_table, first_key());
       } else {
         to_gradients<0, kFirst>(d_p, weights.rates(), d_s, delta);
       }
@@ -482,7 +489,7 @@ struct Consumer {
       start_scores(s); // of the next step; garbage where there is none
       if (masked) {
         to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
-        drop_dead<kFirst, kGroups>(d_s, weights.rates());
+        drop_dead<kFirst, kGroups>(d_s, weights.rates(), last_table, first_key());
       } else {
         to_gradients<kFirst, kGroups>(d_p, weights.rates(), d_s, delta);
       }
@@ -502,8 +509,7 @@ struct Consumer {
       const bool ends = message[1] < 0;
       if (!ends && (message[1] != place.b || message[2] != place.h || !has_last)) [[unlikely]] {
         const OwnPlace own(p, message[3]);
-        const int first = 64 * group + ptx::opaque(threadIdx.x) / 32 % 4 * 16 + Scores::row(0);
-        place = Place(p.base.forward, args, message[1], message[2], own.origin, first, p.kv_extent);
+        place = Place(p.base.forward, args, message[1], message[2], own.origin, first_key(), p.kv_extent);
       }
       masked = message[0] & kStepMasked;
       ptx::wgmma_wait_group<2>(); // S is there

@@ -31,7 +31,7 @@ int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod)
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * 128 * ((columns + 31) / 32);
   const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 48 + 2 * 8 + 3 * 16, places = 8 * 16;
   const bool readsQueries = mod.facts.form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
-  const int ofQuery = 12 + (readsQueries ? 4 + mod.gridRowBytes : 0);
+  const int ofQuery = 8 + config.blockN / 8 + (readsQueries ? 4 + mod.gridRowBytes : 0);
   return int(llvm::alignTo(tiles + control, 16)) + places + config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
 }
 

@@ -3,13 +3,13 @@
 //
 // Bounds of axis a depend on the coordinate of the query along that axis alone (src/passes/grid_kernel.h says so of the mod).
 // So the queries that see some of a box lie in a box, too; and what a query sees of a box is a bit for each coordinate along
-// each axis: 8 + 16 bits for 8 x 16 keys. A key is seen where its bit of each axis is set.
+// each axis: 8 + 16 bits for 8 x 16 keys. A key is seen where its bit of each axis is set: which queries of a step see it is
+// put together once for all lanes, a bit for each.
 #pragma once
 
 #include "attnc_mod.cuh"
 
 #include "algo/grid_box.cuh"
-#include "algo/transposed_scores.cuh"
 
 namespace attnc {
 
@@ -32,12 +32,31 @@ template <class Box> struct KeyBits {
     }
     return word;
   }
-  /// What must be set where key `token` of the box is seen.
-  ATTNC_DEVICE static unsigned of(int token) {
-    unsigned word = 0;
+};
+
+/// Of 32 Words queries, of which a lane of a warp has `seen`, KeyBits, of lane + 32 i: which of them see a key. All lanes.
+template <class Box, int Axes, int Words> struct SeenBy {
+  unsigned of_bit[Words]; // which queries have bit `lane`
+
+  ATTNC_DEVICE explicit SeenBy(const unsigned (&seen)[Words]) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int axis = 0; axis < 3; ++axis) word |= 1u << (first(axis) + Box::coordinate(token, axis));
-    return word;
+    for (int bit = 0; bit < KeyBits<Box>::kCount; ++bit)
+#pragma unroll
+      for (int i = 0; i < Words; ++i) {
+        const unsigned queries = __ballot_sync(0xffffffffu, seen[i] >> bit & 1);
+        of_bit[i] = bit == 0 || lane == bit ? queries : of_bit[i];
+      }
+  }
+  /// A bit for each query. Lanes may ask for different keys.
+  ATTNC_DEVICE void find(int (&words)[Words], int key) const {
+#pragma unroll
+    for (int i = 0; i < Words; ++i) words[i] = ~0;
+#pragma unroll
+    for (int axis = 3 - Axes; axis < 3; ++axis)
+#pragma unroll
+      for (int i = 0; i < Words; ++i)
+        words[i] &= int(__shfl_sync(0xffffffffu, of_bit[i], KeyBits<Box>::first(axis) + Box::coordinate(key, axis)));
   }
 };
 
@@ -60,100 +79,6 @@ ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& 
     queries.end[axis] = __reduce_max_sync(0xffffffffu, end);
   }
   return queries;
-}
-
-/// What all lanes share of a box of queries: RowValues, and behind these
-///   seen    unsigned: KeyBits of the keys that the query sees, 0 for queries beyond the grid
-///   index   int: the query's position; where kReadsQueries
-///   row     Mod::Row; likewise
-constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || !Mod::kBoxIsMask;
-template <class M, int Rows> struct QueryTable : RowValues<Rows> {
-  using RowValues<Rows>::base;
-  static constexpr int kSeen = RowValues<Rows>::kEnd, kIndex = kSeen + 4 * Rows;
-  static constexpr int kRow = kIndex + (kReadsQueries ? 4 * Rows : 0);
-  static constexpr int kBytes = round_up(kRow + (kReadsQueries ? Rows * int(sizeof(Mod::Row)) : 0), 16);
-
-  /// Of the two rows (n, 0) and (n, 1) of a lane.
-  ATTNC_DEVICE uint2 seen(int n) const {
-    int x[2];
-    ptx::ld_shared(x, base + kSeen + 4 * Fragment<1, Rows>::column(n, 0));
-    return {unsigned(x[0]), unsigned(x[1])};
-  }
-  ATTNC_DEVICE int index(int row) const { return ptx::ld_shared_int(base + kIndex + 4 * row); }
-  ATTNC_DEVICE Mod::Row& row(int row) const { return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row]; }
-
-  ATTNC_DEVICE void fill(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, int i, bool exists, unsigned seen,
-                         float lse, float delta) const {
-    this->fill_values(i, exists ? weight_bias(lse, 0.f) : negative_infinity(), delta);
-    ptx::st_shared(base + kSeen + 4 * i, int(seen));
-    if constexpr (kReadsQueries) {
-      ptx::st_shared(base + kIndex + 4 * i, q.index);
-      row(i) = M::row(args, head, b, h, q, float(q.index)); // SEAM(row)
-    }
-  }
-};
-
-/// What a lane knows of its two keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a box.
-template <class M, class Box> struct KeyPlace {
-  using Hooks = M;
-  int b, h;
-  int index[2];     ///< of the keys, inside the grid
-  unsigned bits[2]; ///< KeyBits
-  Mod::Head head;
-  Mod::Col col[2];
-  typename M::Exponents exponents;
-
-  KeyPlace() = default;
-  /// `first`: the lane's row 0 among the box's tokens.
-  ATTNC_DEVICE KeyPlace(const ForwardParams& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first,
-                        const int (&extent)[3])
-      : b(b), h(h), head(M::head(args, b, h)), exponents(p.scale, M::factors(args, head)) { // SEAM(head) SEAM(factors)
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int token = first + 8 * r;
-      const int x[3] = {min(origin[0] + Box::coordinate(token, 0), extent[0] - 1),
-                        min(origin[1] + Box::coordinate(token, 1), extent[1] - 1),
-                        min(origin[2] + Box::coordinate(token, 2), extent[2] - 1)};
-      const Token kv = token_at(x, extent);
-      index[r] = kv.index;
-      bits[r] = KeyBits<Box>::of(token);
-      col[r] = M::col(args, head, b, h, kv, float(kv.index), 0.f); // SEAM(col)
-    }
-  }
-
-  ATTNC_DEVICE float kv_float(int r) const { return float(index[r]); }
-  template <class Table> ATTNC_DEVICE Coord coord(const ForwardParams&, const ModArgs&, Table table, Step, int row, int r) const {
-    return {b, h, table.index(row), index[r]};
-  }
-};
-
-/// Sets weights and rates of dead elements to 0, those of queries and keys beyond their grids included.
-template <int Begin, int End, class Element, class M, class Box, int Rows>
-ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs& args, const KeyPlace<M, Box>& place,
-                            QueryTable<M, Rows> table) {
-#pragma unroll
-  for (int n = Begin; n < End; ++n) {
-    const uint2 seen = table.seen(n);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      bool live[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        live[e] = ((e ? seen.y : seen.x) & place.bits[r]) == place.bits[r];
-        if constexpr (!M::kBoxIsMask) {
-          const int row = Fragment<1, Rows>::column(n, e);
-          live[e] = live[e] && M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
-                                       Coord{place.b, place.h, table.index(row), place.index[r]});
-        }
-      }
-      unsigned& weight = packed.weights.a[0][n / 2][n % 2 * 2 + r];
-      weight = keep_halves(weight, live[0], live[1]);
-      if constexpr (kHasRates) {
-        unsigned& rate = packed.own_rates.a[0][n / 2][n % 2 * 2 + r];
-        rate = keep_halves(rate, live[0], live[1]);
-      }
-    }
-  }
 }
 
 } // namespace attnc

@@ -92,7 +92,7 @@
 //               algo/decode_work.cuh                       1
 //               algo/grid_box.cuh                          1
 //               algo/grid_tiles.cuh                        1
-//               algo/grid_queries.cuh                      1
+//               algo/grid_transposed_scores.cuh            1
 //               backward_grid_sm90.cu                      1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
@@ -106,7 +106,7 @@
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
-//               algo/grid_queries.cuh                      1
+//               algo/grid_transposed_scores.cuh            1
 //   col         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
@@ -120,7 +120,7 @@
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
-//               algo/grid_queries.cuh                      1
+//               algo/grid_transposed_scores.cuh            1
 //   score       algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
@@ -139,13 +139,13 @@
 //               backward_captures_naive.cu                 1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
-//               algo/grid_queries.cuh                      1
+//               algo/grid_transposed_scores.cuh            1
 //   factors     algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
-//               algo/grid_queries.cuh                      1
+//               algo/grid_transposed_scores.cuh            1
 //   row_shift   algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1

@@ -65,6 +65,14 @@ ATTNC_DEVICE unsigned cvt_rn_f16x2(float high, float low) {
   return result;
 }
 
+/// Four bytes out of the eight of x (0 to 3) and y (4 to 7): a nibble of `which` for each, whose bit 3 asks for the byte's
+/// highest bit in all bits.
+ATTNC_DEVICE unsigned prmt(unsigned x, unsigned y, unsigned which) {
+  unsigned result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(which));
+  return result;
+}
+
 /// x, of which the compiler knows nothing: no instruction, but no induction variable is derived from it either.
 ATTNC_DEVICE int opaque(int x) {
   asm volatile("" : "+r"(x));

@@ -440,6 +440,28 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly spill", "[kernels][grid]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, int spillBytes) {
+    for (int dim : {32, 64, 96, 128})
+      jobs.push_back({fmt::format("{} d{}", name, dim), mod,
+                      {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim}, spillBytes});
+  };
+  int onGrids = 0;
+  for (bool everywhere : {false, true})
+    for (const auto& [name, mod] : library(everywhere)) {
+      if (!compiler().source(mod, {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a"})) continue;
+      add(name, mod, 80); // beside dK and dV of 96 columns and more
+      ++onGrids;
+    }
+  CHECK(onGrids >= 3);
+  auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = {{"DILATION", "(2, 3)"}}});
+  if (!mod) FAIL(mod.error().message);
+  add("neighborhood2d DILATION", *mod, 80);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("long sums and angles of scores compile without spills or advisories in every family", "[kernels]") {
   ATTNC_NEED_NVRTC();
   const auto row = [](int dims) { return fmt::format("q: bf16[B, H, Q_LEN, {0}]\nk: bf16[B, KV_LEN, {0}]\n", dims); };

@@ -56,6 +56,21 @@ inline float __shfl_sync(unsigned, float x, int lane) { return HostCta::cta().sh
 inline float __shfl_xor_sync(unsigned, float x, int lanes) {
   return HostCta::cta().shuffle(x, (threadIdx.x ^ unsigned(lanes)) % 32);
 }
+inline unsigned __shfl_sync(unsigned mask, unsigned x, int lane) {
+  return std::bit_cast<unsigned>(__shfl_sync(mask, std::bit_cast<float>(x), lane));
+}
+inline int __shfl_sync(unsigned mask, int x, int lane) { return int(__shfl_sync(mask, unsigned(x), lane)); }
+inline unsigned __ballot_sync(unsigned mask, bool holds) {
+  unsigned word = 0;
+  for (int lane = 0; lane < 32; ++lane) word |= (__shfl_sync(mask, unsigned(holds), lane)) << lane;
+  return word;
+}
+inline int __reduce_min_sync(unsigned mask, int x) {
+  int least = x;
+  for (int lane = 0; lane < 32; ++lane) least = std::min(least, int(__shfl_sync(mask, unsigned(x), lane)));
+  return least;
+}
+inline int __reduce_max_sync(unsigned mask, int x) { return -__reduce_min_sync(mask, -x); }
 /// Of numbers that a float holds.
 inline int __reduce_add_sync(unsigned mask, int x) {
   float sum = float(x);
@@ -82,8 +97,6 @@ inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
 bool __any_sync(unsigned, bool);
 bool __all_sync(unsigned, bool);
 float __fdividef(float, float);
-int __reduce_max_sync(unsigned, int);
-int __reduce_min_sync(unsigned, int);
 using std::max;
 using std::min;
 

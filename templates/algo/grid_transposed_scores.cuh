@@ -1,0 +1,149 @@
+// Where a mod meets transposed fragments, as in algo/transposed_scores.cuh, of boxes on a grid: a lane's rows are keys of a box
+// that the CTA owns, its columns queries of a step.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/grid_queries.cuh"
+#include "algo/transposed_scores.cuh"
+
+namespace attnc {
+
+/// What all lanes share of a box of queries: RowValues, and behind these
+///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not there for
+///           steps in which all see all
+///   index   int: the query's position; where kReadsQueries
+///   row     Mod::Row; likewise
+constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || !Mod::kBoxIsMask;
+template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
+  using RowValues<Rows>::base;
+  static constexpr int kWords = Rows / 32;
+  static_assert(kWords == 2 || kWords == 4, "what a load takes");
+  static constexpr int kLive = RowValues<Rows>::kEnd, kIndex = kLive + 4 * kWords * Box::kTokens;
+  static constexpr int kRow = kIndex + (kReadsQueries ? 4 * Rows : 0);
+  static constexpr int kBytes = round_up(kRow + (kReadsQueries ? Rows * int(sizeof(Mod::Row)) : 0), 16);
+
+  ATTNC_DEVICE void load_live(int (&words)[kWords], int key) const {
+    ptx::ld_shared(words, base + kLive + 4 * kWords * key);
+  }
+  ATTNC_DEVICE int index(int row) const { return ptx::ld_shared_int(base + kIndex + 4 * row); }
+  ATTNC_DEVICE Mod::Row& row(int row) const { return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row]; }
+
+  ATTNC_DEVICE void fill(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, int i, bool exists, float lse,
+                         float delta) const {
+    this->fill_values(i, exists ? weight_bias(lse, 0.f) : negative_infinity(), delta);
+    if constexpr (kReadsQueries) {
+      ptx::st_shared(base + kIndex + 4 * i, q.index);
+      row(i) = M::row(args, head, b, h, q, float(q.index)); // SEAM(row)
+    }
+  }
+  /// `seen`: KeyBits of the lane's queries, lane + 32 i. All lanes of a warp.
+  ATTNC_DEVICE void fill_live(const unsigned (&seen)[kWords]) const {
+    const SeenBy<Box, M::kGridAxes, kWords> by(seen);
+#pragma unroll
+    for (int key = threadIdx.x % 32; key < Box::kTokens; key += 32) {
+      int words[kWords];
+      by.find(words, key);
+      ptx::st_shared(base + kLive + 4 * kWords * key, words);
+    }
+  }
+};
+
+/// What a lane knows of its two keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a box.
+template <class M, class Box> struct KeyPlace {
+  using Hooks = M;
+  int b, h;
+  int index[2]; ///< of the keys, inside the grid
+  Mod::Head head;
+  Mod::Col col[2];
+  typename M::Exponents exponents;
+
+  KeyPlace() = default;
+  /// `first`: the lane's row 0 among the box's tokens.
+  ATTNC_DEVICE KeyPlace(const ForwardParams& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first,
+                        const int (&extent)[3])
+      : b(b), h(h), head(M::head(args, b, h)), exponents(p.scale, M::factors(args, head)) { // SEAM(head) SEAM(factors)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int token = first + 8 * r;
+      const int x[3] = {min(origin[0] + Box::coordinate(token, 0), extent[0] - 1),
+                        min(origin[1] + Box::coordinate(token, 1), extent[1] - 1),
+                        min(origin[2] + Box::coordinate(token, 2), extent[2] - 1)};
+      const Token kv = token_at(x, extent);
+      index[r] = kv.index;
+      col[r] = M::col(args, head, b, h, kv, float(kv.index), 0.f); // SEAM(col)
+    }
+  }
+
+  ATTNC_DEVICE float kv_float(int r) const { return float(index[r]); }
+  template <class Table> ATTNC_DEVICE Coord coord(const ForwardParams&, const ModArgs&, Table table, Step, int row, int r) const {
+    return {b, h, table.index(row), index[r]};
+  }
+};
+
+/// Which of a lane's elements live, groups of 8 queries at a time: masks of pairs of 16 bits.
+template <class Table> struct LivePairs {
+  unsigned even[2][Table::kWords], odd[2][Table::kWords]; // by row; the bit of group n is the highest of its byte
+
+  /// `first`: the key of the lane's row 0, among those of the box.
+  ATTNC_DEVICE LivePairs(Table table, int first) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      int words[Table::kWords];
+      table.load_live(words, first + 8 * r);
+#pragma unroll
+      for (int i = 0; i < Table::kWords; ++i) {
+        const int column = Fragment<1, 8>::first_column();
+        even[r][i] = unsigned(words[i]) << (7 - column);
+        odd[r][i] = unsigned(words[i]) << (6 - column);
+      }
+    }
+  }
+  /// Of elements (r, n, 0) and (r, n, 1).
+  ATTNC_DEVICE unsigned mask(int r, int n) const {
+    const unsigned low = n % 4 | 8, high = n % 4 | 12;
+    return ptx::prmt(even[r][n / 4], odd[r][n / 4], low | low << 4 | high << 8 | high << 12);
+  }
+};
+
+/// Sets weights and rates of dead elements to 0, those of queries and keys beyond their grids included.
+template <int Begin, int End, class Element, class M, class Box, int Rows>
+ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs& args, const KeyPlace<M, Box>& place,
+                            QueryTable<M, Box, Rows> table, int first) {
+  const LivePairs live(table, first);
+#pragma unroll
+  for (int n = Begin; n < End; ++n)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      unsigned keep = live.mask(r, n);
+      if constexpr (!M::kBoxIsMask) {
+        bool sees[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int row = Fragment<1, Rows>::column(n, e);
+          sees[e] = M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
+                            Coord{place.b, place.h, table.index(row), place.index[r]});
+        }
+        keep = keep_halves(keep, sees[0], sees[1]);
+      }
+      packed.weights.a[0][n / 2][n % 2 * 2 + r] &= keep;
+      if constexpr (kHasRates) packed.own_rates.a[0][n / 2][n % 2 * 2 + r] &= keep;
+    }
+}
+
+/// Sets gradients of dead elements to 0, whatever V is there. `table`, if kBoxIsMask: of their step.
+template <int Begin, int End, class Element, class M, class Box, int Rows>
+ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& gradients, const PackedFragment<Element, 1, Rows>& rates,
+                            QueryTable<M, Box, Rows> table, int first) {
+  if constexpr (M::kBoxIsMask) {
+    const LivePairs live(table, first);
+#pragma unroll
+    for (int n = Begin; n < End; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) gradients.a[0][n / 2][n % 2 * 2 + r] &= live.mask(r, n);
+  } else {
+    drop_dead<Begin, End>(gradients, rates);
+  }
+}
+
+} // namespace attnc
