@@ -100,6 +100,7 @@ void Intervals::knowGrids() {
 Range Intervals::numberOf(const ir::Grid::Number& number) const {
   switch (number.kind) {
   case ir::Grid::Number::Kind::Constant: break;
+  case ir::Grid::Number::Kind::Rest: return Range::integers(Type::I32, 0, ir::kMaxExtent);
   case ir::Grid::Number::Kind::Scalar: return scalars[size_t(number.value)];
   case ir::Grid::Number::Kind::Dim:
     return Range::integers(Type::I32, dims[size_t(number.value)].lo, dims[size_t(number.value)].hi);

@@ -19,6 +19,7 @@ struct GridKernel {
   ir::Grid ofQueries;    ///< the grid of q_idx
   ir::Grid ofKeys;       ///< that of kv_idx, of as many axes
   llvm::SmallVector<BoxAxis, 3> axes;
+  bool isFound = false; ///< the mod declares no grids: lengths that the found ones do not divide are as good
 };
 
 /// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
