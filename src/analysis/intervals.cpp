@@ -70,7 +70,10 @@ Intervals::Intervals(const ir::Module& module, const ir::Pins& pins) : module(mo
   for (const ir::ScalarCapture& scalar : module.scalars) {
     auto pinned = pins.find(scalar.name);
     const bool isKnown = pinned != pins.end() && scalar.type != Type::F32;
-    scalars.push_back(isKnown ? Range::integers(scalar.type, pinned->second, pinned->second) : Range::full(scalar.type));
+    const bool isNear = module.hasNearScalars && scalar.type == Type::I32;
+    scalars.push_back(isKnown  ? Range::integers(scalar.type, pinned->second, pinned->second)
+                      : isNear ? Range::integers(scalar.type, -ir::kMaxExtent, ir::kMaxExtent)
+                               : Range::full(scalar.type));
   }
   knowGrids();
 }

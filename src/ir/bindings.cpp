@@ -272,6 +272,12 @@ llvm::SmallVector<int64_t, 3> Bindings::extentsOf(const Grid& grid) const {
   return extents;
 }
 
+std::optional<int64_t> Bindings::farScalar() const {
+  for (const ScalarValue& scalar : scalars)
+    if (scalar.integer < -kMaxExtent || scalar.integer > kMaxExtent) return scalar.integer;
+  return std::nullopt;
+}
+
 ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
   const auto longest = [](int64_t told, int64_t extent) { return std::min(told ? told : extent, kMaxExtent); };
   rows.batch = ragged.cuSeqlensQ.shape[0] - 1;
@@ -299,6 +305,8 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
       return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
   for (const Grid& grid : module.grids)
     if (Status ok = checkGrid(module, grid, bindings); !ok) return std::move(ok).error();
+  if (const std::optional<int64_t> far = bindings.farScalar(); far && module.hasNearScalars)
+    return Error::environment(fmt::format("{} is given, the module takes numbers from -{} to {}", *far, kMaxExtent, kMaxExtent));
   if (captures.all().size() != captured) return undeclared(module, captures);
   if (Status ok = checkConditions(module, bindings); !ok) return std::move(ok).error();
   return bindings;

@@ -37,6 +37,8 @@ struct Bindings {
   int64_t of(const Grid::Number& number) const;
   /// All extents of a grid. A Rest is rounded down.
   llvm::SmallVector<int64_t, 3> extentsOf(const Grid& grid) const;
+  /// A scalar beyond kMaxExtent or below -kMaxExtent; nothing where there is none.
+  std::optional<int64_t> farScalar() const;
 };
 
 /// What a launch tells of the sequences of its batch: the tensors that the pass `sequences` declared. Null: not given.

@@ -33,6 +33,7 @@ Module Module::declarations() const {
   result.sourceName = sourceName;
   result.liftsMasks = liftsMasks;
   result.offsetsQueries = offsetsQueries;
+  result.hasNearScalars = hasNearScalars;
   result.dims = dims;
   result.tensors = tensors;
   result.scalars = scalars;

@@ -142,6 +142,8 @@ public:
   bool liftsMasks = false;
   /// There is an output q_offset, also while a pass is still writing the module: q_idx counts from there.
   bool offsetsQueries = false;
+  /// Launches give i32 scalars from -kMaxExtent to kMaxExtent alone (bindings.h), others have another module.
+  bool hasNearScalars = false;
 
   /// The same declarations, without nodes and outputs.
   Module declarations() const;

@@ -7,17 +7,16 @@
 //
 // Nobody wrote how many slices of 64 tokens there are: it is what the length leaves. Where positions are compared with
 // the number of all tokens (q_idx < 32 * 64), or the first coordinate is a remainder, too (q_idx // 64 % 32), the grid
-// has an extent for it. The module means the same for tokens on its grids, whose extents are all at least 1.
+// has an extent for it. The module means the same for tokens on its grids, whose extents are all at least 1, and for
+// scalars that are near.
 //
-// A quotient of a remainder of a quotient ... of a position is a slice of its digits: floor(position / lo) mod (hi / lo),
-// without the modulo where hi is unset. A grid cuts the digits at the hi of some slices. What begins or ends elsewhere is
-// computed of a coordinate: the tile of a column, q_idx % 64 // 8.
-#include "ir/bindings.h"
+// A grid cuts the digits of positions (analysis/position_slices.h) at the hi of some slices. What begins or ends
+// elsewhere is computed of a coordinate: the tile of a column, q_idx % 64 // 8.
+#include "analysis/position_slices.h"
 #include "ir/walk.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
 
-#include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/Sequence.h>
 #include <llvm/ADT/SmallVector.h>
@@ -28,6 +27,12 @@
 namespace attnc::passes {
 namespace {
 
+using analysis::divides;
+using analysis::over;
+using analysis::PositionBound;
+using analysis::PositionSlice;
+using analysis::PositionSlices;
+using analysis::TokenCount;
 using ir::Node;
 using ir::Op;
 using ir::ParamKind;
@@ -35,56 +40,6 @@ using ir::Type;
 using ir::Value;
 
 constexpr size_t kMostCuts = 6; // that are tried, in all their combinations
-
-/// A constant, scalars and extents of the launch, multiplied. The launch sees to it that all are at least 1.
-struct TokenCount {
-  int64_t constant = 1;
-  llvm::SmallVector<uint32_t, 2> factors = {}; ///< Value::id, in order
-  friend bool operator==(const TokenCount& a, const TokenCount& b) {
-    return a.constant == b.constant && a.factors == b.factors;
-  }
-  bool isConstant() const { return factors.empty(); }
-};
-
-/// Nothing where the constant is more than there can be tokens.
-std::optional<TokenCount> times(const TokenCount& a, const TokenCount& b) {
-  if (a.constant * b.constant > ir::kMaxExtent) return std::nullopt;
-  TokenCount result{a.constant * b.constant, a.factors};
-  result.factors.append(b.factors.begin(), b.factors.end());
-  llvm::sort(result.factors);
-  return result;
-}
-
-/// a / b, where that is a product whatever the factors are.
-std::optional<TokenCount> over(const TokenCount& a, const TokenCount& b) {
-  if (a.constant % b.constant != 0) return std::nullopt;
-  TokenCount result{a.constant / b.constant, a.factors};
-  for (uint32_t factor : b.factors) {
-    const auto found = llvm::find(result.factors, factor);
-    if (found == result.factors.end()) return std::nullopt;
-    result.factors.erase(found);
-  }
-  return result;
-}
-
-bool divides(const TokenCount& a, const TokenCount& b) { return over(b, a).has_value(); }
-
-/// Digits of a position.
-struct Slice {
-  ParamKind of = ParamKind::QIdx;
-  TokenCount lo;
-  std::optional<TokenCount> hi;
-  Value operand;                       ///< the slice that it is taken of; of a position itself, that
-  llvm::SmallVector<TokenCount, 2> asked; ///< what the two divide by
-  bool isPosition() const { return lo == TokenCount() && !hi; }
-};
-
-/// A comparison of a position with a number of tokens.
-struct Bound {
-  ParamKind of;
-  TokenCount tokens;
-  bool isBelow; ///< position < tokens, else position >= tokens
-};
 
 /// Where digits are cut: axis i has those from edges[i + 1] to edges[i]. The first is unset where the length gives it.
 struct Cut {
@@ -94,13 +49,16 @@ struct Cut {
   /// The tokens that the extents make up that somebody wrote.
   const TokenCount& known() const { return edges[0] ? *edges[0] : *edges[1]; }
   /// The axis that has all digits of the slice.
-  std::optional<size_t> axisOf(const Slice& slice) const {
+  std::optional<size_t> axisOf(const PositionSlice& slice) const {
     for (size_t axis = 0; axis < axes(); ++axis)
-      if (divides(*edges[axis + 1], slice.lo) && (axis == 0 || (slice.hi && divides(*slice.hi, *edges[axis])))) return axis;
+      if (divides(*edges[axis + 1], slice.lo) && (axis == 0 || (slice.hi && divides(*slice.hi, *edges[axis]))))
+        return axis;
     return std::nullopt;
   }
   /// Whether the slice has the last digits of its axis, so that it is a quotient of the coordinate.
-  bool isQuotient(const Slice& slice, size_t axis) const { return axis == 0 ? !slice.hi || slice.hi == edges[0] : slice.hi == edges[axis]; }
+  bool isQuotient(const PositionSlice& slice, size_t axis) const {
+    return axis == 0 ? !slice.hi || slice.hi == edges[0] : slice.hi == edges[axis];
+  }
 };
 
 /// A slice as it follows from a coordinate: the coordinate // quotient % remainder.
@@ -111,16 +69,8 @@ struct Place {
 
 class GridFinder {
 public:
-  explicit GridFinder(const ir::Module& module)
-      : module(module), needed(ir::neededByOutputs(module)),
-        isOfMask(ir::neededBy(module, *module.output(ir::kMask))), slices(module.size()), isMultiple(module.size(), false) {
-    for (uint32_t id = 0; id < module.size(); ++id) {
-      if (!needed[id]) continue;
-      slices[id] = sliceOf({id});
-      if (std::optional<Bound> bound = boundOf({id})) bounds.try_emplace(id, *std::move(bound));
-    }
-    collectEnds();
-  }
+  GridFinder(const ir::Module& module, const PositionSlices& slices)
+      : module(module), slices(slices), isOfMask(ir::neededBy(module, *module.output(ir::kMask))) {}
 
   /// The cuts of q_idx and of kv_idx: one for both, unless that breaks slices of one of them.
   std::pair<std::optional<Cut>, std::optional<Cut>> cuts() const {
@@ -129,23 +79,18 @@ public:
     return {bestCut({ParamKind::QIdx}), bestCut({ParamKind::KvIdx})};
   }
 
-  const std::optional<Slice>& slice(Value value) const { return slices[value.id]; }
-  const Bound* bound(Value value) const {
-    const auto found = bounds.find(value.id);
-    return found == bounds.end() ? nullptr : &found->second;
-  }
-
   ir::Grid gridOf(const Cut& cut, ParamKind of) const {
     ir::Grid grid;
     for (size_t axis = 0; axis < cut.axes(); ++axis)
-      grid.extents.push_back(cut.edges[axis] ? *numberOf(*over(*cut.edges[axis], *cut.edges[axis + 1]))
-                                             : ir::Grid::Number{ir::Grid::Number::Kind::Rest, int64_t(*ir::extentOf(of))});
+      grid.extents.push_back(cut.edges[axis]
+                                 ? *numberOf(*over(*cut.edges[axis], *cut.edges[axis + 1]))
+                                 : ir::Grid::Number{ir::Grid::Number::Kind::Rest, int64_t(*ir::extentOf(of))});
     return grid;
   }
 
-  /// How a slice follows from a coordinate without what it is taken of. Numbers of the launch that are no extents of the
-  /// grid may be anything, so nothing is concluded from these.
-  std::optional<Place> placeOf(const Slice& slice, const Cut& cut) const {
+  /// How a slice follows from a coordinate without what it is taken of. Numbers of the launch that are no extents of
+  /// the grid may be anything, so nothing is concluded from these.
+  std::optional<Place> placeOf(const PositionSlice& slice, const Cut& cut) const {
     const std::optional<size_t> axis = cut.axisOf(slice);
     const auto isKnown = [&](const TokenCount& number) { return number.isConstant() || divides(number, cut.known()); };
     if (!axis || !llvm::all_of(slice.asked, isKnown)) return std::nullopt;
@@ -156,96 +101,12 @@ public:
   }
 
 private:
-  std::optional<TokenCount> productOf(Value value) const {
-    const Node& node = module[value];
-    if (node.type != Type::I32) return std::nullopt;
-    if (module.isConst(value)) {
-      if (module.integer(value) < 1 || module.integer(value) > ir::kMaxExtent) return std::nullopt;
-      return TokenCount{module.integer(value)};
-    }
-    if (node.op == Op::Scalar || node.op == Op::Dim) return TokenCount{1, {value.id}};
-    if (node.op != Op::Mul) return std::nullopt;
-    const std::optional<TokenCount> a = productOf(node.operands[0]), b = a ? productOf(node.operands[1]) : std::nullopt;
-    return b ? times(*a, *b) : std::nullopt;
-  }
-
   std::optional<ir::Grid::Number> numberOf(const TokenCount& product) const {
     if (product.isConstant()) return ir::Grid::Number{ir::Grid::Number::Kind::Constant, product.constant};
     if (product.constant != 1 || product.factors.size() != 1) return std::nullopt;
     const Node& node = module[{product.factors[0]}];
-    return ir::Grid::Number{node.op == Op::Dim ? ir::Grid::Number::Kind::Dim : ir::Grid::Number::Kind::Scalar, node.attr};
-  }
-
-  /// What x - x // divisor * divisor divides by; the product is told apart, whose quotient is then no end.
-  std::optional<TokenCount> divisorOfRest(const Node& node) {
-    if (node.op != Op::Sub || module[node.operands[1]].op != Op::Mul) return std::nullopt;
-    const Node& multiple = module[node.operands[1]];
-    for (unsigned i : {0u, 1u}) {
-      const Node& quotient = module[multiple.operands[i]];
-      if (quotient.op != Op::FloorDiv || quotient.operands[0] != node.operands[0]) continue;
-      const std::optional<TokenCount> a = productOf(quotient.operands[1]), b = productOf(multiple.operands[1 - i]);
-      if (!a || !b || !(*a == *b)) continue;
-      isMultiple[node.operands[1].id] = true;
-      return a;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Slice> sliceOf(Value value) {
-    const Node& node = module[value];
-    if (module.isParam(value, ParamKind::QIdx) || module.isParam(value, ParamKind::KvIdx))
-      return Slice{ParamKind(node.attr), {}, {}, value, {}};
-    const bool isSubtraction = node.op == Op::Sub, isQuotient = node.op == Op::FloorDiv;
-    if (node.type != Type::I32 || !(isSubtraction || isQuotient || node.op == Op::Mod) || !slices[node.operands[0].id])
-      return std::nullopt;
-    Slice slice = *slices[node.operands[0].id];
-    const std::optional<TokenCount> divisor = isSubtraction ? divisorOfRest(node) : productOf(node.operands[1]);
-    const std::optional<TokenCount> cut = divisor ? times(slice.lo, *divisor) : std::nullopt;
-    if (!cut || (slice.hi && !divides(*cut, *slice.hi))) return std::nullopt;
-    slice.operand = node.operands[0];
-    slice.asked.push_back(*divisor);
-    if (!isQuotient)
-      slice.hi = cut;
-    else if (slice.hi == cut) // 0
-      return std::nullopt;
-    else
-      slice.lo = *cut;
-    return slice;
-  }
-
-  std::optional<Bound> boundOf(Value value) const {
-    const Node& node = module[value];
-    if (node.op != Op::Lt && node.op != Op::Le) return std::nullopt;
-    for (unsigned i : {0u, 1u}) {
-      const std::optional<Slice>& slice = slices[node.operands[i].id];
-      if (!slice || !slice->isPosition()) continue;
-      std::optional<TokenCount> tokens = productOf(node.operands[1 - i]);
-      const bool isBelow = i == 0, isOneMore = isBelow == (node.op == Op::Le);
-      if (!tokens || (isOneMore && !tokens->isConstant())) return std::nullopt;
-      tokens->constant += isOneMore;
-      return Bound{slice->of, *tokens, isBelow};
-    }
-    return std::nullopt;
-  }
-
-  /// Slices that something else is computed of.
-  void collectEnds() {
-    std::vector<bool> isEnd(module.size(), false);
-    for (const ir::Output& output : module.outputs()) isEnd[output.value.id] = true;
-    for (uint32_t id = 0; id < module.size(); ++id) {
-      if (!needed[id] || slices[id] || isRestAlone({id})) continue;
-      for (Value operand : module[{id}].operands) isEnd[operand.id] = true;
-    }
-    for (uint32_t id = 0; id < module.size(); ++id)
-      if (isEnd[id] && slices[id] && !slices[id]->isPosition()) ends.push_back({id});
-  }
-
-  /// Whether a product is there for remainders alone, x - x // w * w.
-  bool isRestAlone(Value product) const {
-    if (!isMultiple[product.id]) return false;
-    for (uint32_t id = product.id + 1; id < module.size(); ++id)
-      if (needed[id] && llvm::is_contained(module[{id}].operands, product) && !slices[id]) return false;
-    return true;
+    return ir::Grid::Number{node.op == Op::Dim ? ir::Grid::Number::Kind::Dim : ir::Grid::Number::Kind::Scalar,
+                            node.attr};
   }
 
   struct Judgement {
@@ -255,19 +116,20 @@ private:
 
   Judgement judge(const Cut& cut, llvm::ArrayRef<ParamKind> of) const {
     Judgement result;
-    for (Value end : ends) {
-      if (!llvm::is_contained(of, slices[end.id]->of)) continue;
+    for (Value end : slices.ends()) {
+      const PositionSlice& slice = *slices.of(end);
+      if (!llvm::is_contained(of, slice.of)) continue;
       if (!isOfCoordinates(end, cut))
         ++result.broken;
-      else if (const std::optional<size_t> axis = cut.axisOf(*slices[end.id]); isOfMask[end.id] && axis)
-        result.quotients += cut.isQuotient(*slices[end.id], *axis);
+      else if (const std::optional<size_t> axis = cut.axisOf(slice); isOfMask[end.id] && axis)
+        result.quotients += cut.isQuotient(slice, *axis);
     }
     return result;
   }
 
   bool isOfCoordinates(Value value, const Cut& cut) const {
-    for (; !slices[value.id]->isPosition(); value = slices[value.id]->operand)
-      if (placeOf(*slices[value.id], cut)) return true;
+    for (; !slices.of(value)->isPosition(); value = slices.of(value)->operand)
+      if (placeOf(*slices.of(value), cut)) return true;
     return false;
   }
 
@@ -289,22 +151,23 @@ private:
     };
     std::optional<Cut> least;
     for (uint32_t id = 0; id < module.size(); ++id) {
-      const Bound* const limit = bound({id});
+      const PositionBound* const limit = slices.bound({id});
       if (!limit || !isAsked(limit->of) || !divides(at[0], limit->tokens)) continue;
       std::optional<Cut> cut = make(limit->tokens);
       if (cut && (!least || divides(*cut->edges[0], *least->edges[0]))) least = std::move(cut);
     }
     if (least) return least;
-    const bool asksBeyond = llvm::any_of(ends, [&](Value end) { return isAsked(slices[end.id]->of) && !slices[end.id]->hi; });
+    const bool asksBeyond =
+        llvm::any_of(slices.ends(), [&](Value end) { return isAsked(slices.of(end)->of) && !slices.of(end)->hi; });
     return make(asksBeyond || at.size() == 1 ? std::nullopt : std::optional(at[0]));
   }
 
-  /// The cut that leaves the fewest divisions of positions, then of which the most ends are quotients, then of the fewest
-  /// axes. Nothing where there are no remainders: quotients by one number are no grid.
+  /// The cut that leaves the fewest divisions of positions, then of which the most ends are quotients, then of the
+  /// fewest axes. Nothing where there are no remainders: quotients by one number are no grid.
   std::optional<Cut> bestCut(llvm::ArrayRef<ParamKind> of) const {
     llvm::SmallVector<TokenCount, 8> his;
-    for (Value end : ends) {
-      const Slice& slice = *slices[end.id];
+    for (Value end : slices.ends()) {
+      const PositionSlice& slice = *slices.of(end);
       if (slice.hi && llvm::is_contained(of, slice.of) && !llvm::is_contained(his, *slice.hi)) his.push_back(*slice.hi);
     }
     if (his.size() > kMostCuts) return std::nullopt;
@@ -328,22 +191,21 @@ private:
   }
 
   const ir::Module& module;
-  const std::vector<bool> needed, isOfMask; ///< by Value::id, as all here
-  std::vector<std::optional<Slice>> slices;
-  std::vector<bool> isMultiple; ///< x // w * w of a remainder
-  llvm::DenseMap<uint32_t, Bound> bounds;
-  std::vector<Value> ends;
+  const PositionSlices& slices;
+  const std::vector<bool> isOfMask; ///< by Value::id
 };
 
 } // namespace
 
 Status findGrids(ir::Module& module, const PassContext&) {
-  const bool divides = ir::uses(module, Op::FloorDiv) || ir::uses(module, Op::Mod);
-  if (!module.grids.empty() || !divides || !module.output(ir::kMask)) return {};
-  const GridFinder finder(module);
+  const bool hasQuotients = ir::uses(module, Op::FloorDiv) || ir::uses(module, Op::Mod);
+  if (!module.grids.empty() || !hasQuotients || !module.output(ir::kMask)) return {};
+  const PositionSlices slices(module);
+  const GridFinder finder(module, slices);
   const auto [ofQueries, ofKeys] = finder.cuts();
   if (!ofQueries && !ofKeys) return {};
   ir::Module declared = module;
+  declared.hasNearScalars = true; // or nothing could be said of height - 1 - 6, with which a row is compared
   const auto declare = [&](const std::optional<Cut>& cut, ParamKind of) {
     if (!cut) return 0u;
     ir::Grid grid = finder.gridOf(*cut, of);
@@ -358,8 +220,8 @@ Status findGrids(ir::Module& module, const PassContext&) {
   module = rebuild(declared, [&](ir::Module& out, const Node& node) {
     while (!needed[at]) ++at;
     const Value value{at++};
-    const std::optional<Slice>& slice = finder.slice(value);
-    const Bound* const bound = finder.bound(value);
+    const std::optional<PositionSlice>& slice = slices.of(value);
+    const PositionBound* const bound = slices.bound(value);
     if (!bound && (!slice || slice->isPosition())) return keep(out, node);
     const ParamKind of = bound ? bound->of : slice->of;
     const std::optional<Cut>& cut = of == ParamKind::QIdx ? ofQueries : ofKeys;
@@ -375,7 +237,8 @@ Status findGrids(ir::Module& module, const PassContext&) {
     const auto with = [&](Op op, Value a, int64_t b) {
       return out.make(op, Type::I32, {a, out.constInt(Type::I32, b)}, 0, node.line);
     };
-    Value result = out.make(Op::Coord, Type::I32, {out.param(of)}, ir::GridAxis{grid, unsigned(place->axis)}.attr(), node.line);
+    Value result =
+        out.make(Op::Coord, Type::I32, {out.param(of)}, ir::GridAxis{grid, unsigned(place->axis)}.attr(), node.line);
     if (place->quotient > 1) result = with(Op::FloorDiv, result, place->quotient);
     return place->remainder ? with(Op::Mod, result, place->remainder) : result;
   });

@@ -165,7 +165,8 @@ LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings
     const llvm::SmallVector<int64_t, 3> extents = bindings.extentsOf(of);
     return std::accumulate(extents.begin() + 1, extents.end(), int64_t(1), std::multiplies<>());
   };
-  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries), sliceOf(grid.ofKeys)};
+  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries), sliceOf(grid.ofKeys),
+          grid.module.hasNearScalars ? bindings.farScalar() : std::nullopt};
 }
 
 std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, const ProblemShape& problem) {
@@ -198,6 +199,11 @@ Status checkGrids(const LaunchOperands& operands) {
     return Error::environment("which tokens lie on the grid is not known without captures",
                               "give the operands the extents of the grid as captures");
   const LaunchOperands::Grids& grids = *operands.grids;
+  if (grids.farScalar)
+    return Error::environment(
+        fmt::format("a capture is {}; with grids that the mod does not declare they lie in -{}..{}", *grids.farScalar,
+                    ir::kMaxExtent, ir::kMaxExtent),
+        "family sm90 takes others");
   for (auto [name, extents, rows, slice] :
        {std::tuple("Q_LEN", grids.queries, operands.problem.qLen, grids.sliceOfQueries),
         {"KV_LEN", grids.keys, operands.problem.kvLen, grids.sliceOfKeys}})

@@ -44,7 +44,8 @@ ir::Bindings boundTo(const ir::Module& module, const Scalars& scalars, const Pro
 }
 
 /// Fails where the kernel's module, or the box that its kernel goes by, says other than the mod. Returns how many live.
-int checkMeaning(const ir::Module& mod, const GridKernel& kernel, int64_t qLen, int64_t kvLen, const Scalars& scalars = {}) {
+int checkMeaning(const ir::Module& mod, const GridKernel& kernel, int64_t qLen, int64_t kvLen,
+                 const Scalars& scalars = {}) {
   INFO(ir::print(kernel.module));
   const ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = qLen, .kvLen = kvLen};
   const ir::Bindings ofMod = boundTo(mod, scalars, problem), bindings = boundTo(kernel.module, scalars, problem);
@@ -107,44 +108,37 @@ std::string maskText(const std::string& queries, const std::string& keys, const 
          "\n  " + keys + "\n  return " + expression + "\n";
 }
 
-/// attention-gym's neighborhood, with a name for the height that is none of ours.
-const char* const kNatten = R"(
-canvas_w: int
-canvas_h: int
-def get_x_y(idx):
-    return idx // canvas_w, idx % canvas_w
+/// A neighborhood whose centers stay inside of the image.
+const char* const kNeighborhood = R"(
+width: int
+height: int
+rows, columns = 5, 3
+def place(index):
+    return index // width, index % width
 def mask_mod(b, h, q_idx, kv_idx):
-    kernel_w, kernel_h = 5, 3
-    q_x, q_y = get_x_y(q_idx)
-    kv_x, kv_y = get_x_y(kv_idx)
-    kernel_center_x = q_x.clamp(kernel_w // 2, (canvas_w - 1) - kernel_w // 2)
-    kernel_center_y = q_y.clamp(kernel_h // 2, (canvas_h - 1) - kernel_h // 2)
-    hori_mask = (kernel_center_x - kv_x).abs() <= kernel_w // 2
-    vert_mask = (kernel_center_y - kv_y).abs() <= kernel_h // 2
-    return hori_mask & vert_mask
+    (q_row, q_column), (kv_row, kv_column) = place(q_idx), place(kv_idx)
+    row = q_row.clamp(rows // 2, (height - 1) - rows // 2)
+    column = q_column.clamp(columns // 2, (width - 1) - columns // 2)
+    return ((row - kv_row).abs() <= rows // 2) & ((column - kv_column).abs() <= columns // 2)
 )";
 
-/// Its sliding tiles, with 0 tokens of text.
-const char* const kSta = R"(
-canvas_h, canvas_w, tile_h, tile_w, text = 6, 8, 2, 2, 0
-tiles_h, tiles_w, seen_h, seen_w = canvas_h // tile_h, canvas_w // tile_w, 2, 3
-image = canvas_h * canvas_w
-def place(idx):
-    tile = idx // (tile_h * tile_w)
-    return tile // tiles_w, tile % tiles_w
-def border(size):
-    return size // 2, size // 2 + (size % 2 - 1)
+/// Tiles of an image that lie one behind the other, as published: with 0 tokens of text behind the image.
+const char* const kTiles = R"(
+height, width, tile, text = 6, 8, 4, 0
+rows, columns, window = 3, 4, (2, 3)
+image = height * width
+def near(q, kv, count, size):
+    before, behind = size // 2, size // 2 + (size % 2 - 1)
+    center = q.clamp(before, (count - 1) - behind)
+    return (kv >= center - before) & (kv <= center + behind)
 def mask_mod(b, h, q_idx, kv_idx):
-    (q_h, q_w), (kv_h, kv_w) = place(q_idx), place(kv_idx)
-    (left_h, right_h), (left_w, right_w) = border(seen_h), border(seen_w)
-    center_h = q_h.clamp(left_h, (tiles_h - 1) - right_h)
-    center_w = q_w.clamp(left_w, (tiles_w - 1) - right_w)
-    h_mask = (kv_h >= center_h - left_h) & (kv_h <= center_h + right_h)
-    w_mask = (kv_w >= center_w - left_w) & (kv_w <= center_w + right_w)
-    vision = (q_idx < image) & (kv_idx < image)
+    q_tile, kv_tile = q_idx // tile, kv_idx // tile
+    in_rows = near(q_tile // columns, kv_tile // columns, rows, window[0])
+    in_columns = near(q_tile % columns, kv_tile % columns, columns, window[1])
+    of_image = (q_idx < image) & (kv_idx < image)
     to_text = (q_idx < image) & (kv_idx >= image) & (kv_idx < image + text)
-    text_to_all = (q_idx >= image) & (kv_idx < image + text)
-    return (vision & h_mask & w_mask) | to_text | text_to_all
+    of_text = (q_idx >= image) & (kv_idx < image + text)
+    return (of_image & in_rows & in_columns) | to_text | of_text
 )";
 
 struct Case {
@@ -168,16 +162,17 @@ TEST_CASE("a grid is found however its coordinates are spelled", "[find_grids]")
       {"qy = q // 6; qx = q - 6 * qy", "ky, kx = k // 6, (k % 24) % 6", kNear, rest6, keys6, 48, 48},
       {"qy, qx = torch.div(q, 6, rounding_mode='floor'), torch.remainder(q, 6)", "ky, kx = k // 6, k % 6", kNear, rest6,
        keys6, 48, 36},
-      {"qy, qx = q // w, q % w", "ky, kx = k // w, k - k // w * w", kNear, "[rest #Q_LEN, @w]", "[rest #KV_LEN, @w]", 35, 21},
-      {"qz, qy, qx = q // (4 * 6), q // 6 % 4, q % 6", "kz, ky, kx = k // 24, (k % 24) // 6, k % 6", kNear3, video, keys3,
-       72, 48},
+      {"qy, qx = q // w, q % w", "ky, kx = k // w, k - k // w * w", kNear, "[rest #Q_LEN, @w]", "[rest #KV_LEN, @w]",
+       35, 21},
+      {"qz, qy, qx = q // (4 * 6), q // 6 % 4, q % 6", "kz, ky, kx = k // 24, (k % 24) // 6, k % 6", kNear3, video,
+       keys3, 72, 48},
       {"qz, qy, qx = q // 24, q % 24 // 6, q % 24 % 6", "kz, ky, kx = k // 6 // 4, k // 6 % 4, k % 6", kNear3, video,
        keys3, 72, 48},
       {"qz, qy, qx = q // (w * v), q // v % w, q % v", "kz, ky, kx = k // (v * w), (k % (w * v)) // v, k % v", kNear3,
        "[rest #Q_LEN, @w, @v]", "[rest #KV_LEN, @w, @v]", 42, 63},
       // What divides a coordinate is no extent.
-      {"qy, qx = q // 8 // 2, q % 8 // 4", "ky, kx = k // 16, k % 8 // 4", "(qy == ky) & (qx == kx)", "[rest #Q_LEN, 8]",
-       "[rest #KV_LEN, 8]", 64, 48},
+      {"qy, qx = q // 8 // 2, q % 8 // 4", "ky, kx = k // 16, k % 8 // 4", "(qy == ky) & (qx == kx)",
+       "[rest #Q_LEN, 8]", "[rest #KV_LEN, 8]", 64, 48},
       {"qy, qx = q // 8, q % 8", "ky, kx = k // 8, k % 8", kNear + " & (qx % 2 == kx % 2)", "[rest #Q_LEN, 8]",
        "[rest #KV_LEN, 8]", 64, 48},
       // Keys at half the resolution.
@@ -185,7 +180,8 @@ TEST_CASE("a grid is found however its coordinates are spelled", "[find_grids]")
        "[rest #Q_LEN, 8]", "[rest #KV_LEN, 4]", 64, 16},
       // Rows have a last one where a remainder says so, or a comparison does.
       {"qy, qx = q // 6 % 5, q % 6", "ky, kx = k // 6 % 5, k % 6", kNear, "[5, 6]", "[5, 6]", 30, 30},
-      {"qy, qx = q // 6, q % 6", "ky, kx = k // 6, k % 6", "(q < 30) & (k <= 29) & " + kNear, "[5, 6]", "[5, 6]", 30, 30},
+      {"qy, qx = q // 6, q % 6", "ky, kx = k // 6, k % 6", "(q < 30) & (k <= 29) & " + kNear, "[5, 6]", "[5, 6]", 30,
+       30},
       // All rows, a window of columns.
       {"qx = q % 6", "kx = k % 6", "abs(qx - kx) <= 1", rest6, keys6, 48, 36},
       // The position itself stays what it is.
@@ -204,26 +200,30 @@ TEST_CASE("a grid is found however its coordinates are spelled", "[find_grids]")
 }
 
 TEST_CASE("grids of published mods are found", "[find_grids]") {
-  const ir::Module natten = traced(kNatten);
-  const std::optional<GridKernel> kernel = kernelOf(natten);
+  const ir::Module neighborhood = traced(kNeighborhood);
+  const std::optional<GridKernel> kernel = kernelOf(neighborhood);
   REQUIRE(kernel);
+  const std::optional<analysis::GridBox> box = analysis::gridBox(kernel->module);
+  CHECK(box->isMask());
+  for (const analysis::GridBox::Axis& axis : box->axes) CHECK(axis.begin);
   for (auto [width, height] : {std::pair(6, 6), {5, 9}, {9, 5}, {1, 4}, {4, 1}}) {
     INFO(width << " x " << height);
-    checkMeaning(natten, *kernel, width * height, width * height, {{"canvas_w", width}, {"canvas_h", height}});
+    checkMeaning(neighborhood, *kernel, width * height, width * height, {{"width", width}, {"height", height}});
   }
-  const ir::Module sta = traced(kSta);
-  const std::optional<GridKernel> tiles = kernelOf(sta);
+  const ir::Module sliding = traced(kTiles);
+  const std::optional<GridKernel> tiles = kernelOf(sliding);
   REQUIRE(tiles);
   CHECK(textOf(tiles->ofKeys, tiles->module) == "[3, 16]");
   CHECK(analysis::gridBox(tiles->module)->isMask());
-  CHECK(checkMeaning(sta, *tiles, 48, 48) > 0);
+  CHECK(checkMeaning(sliding, *tiles, 48, 48) > 0);
 }
 
 TEST_CASE("a score_mod takes coordinates and positions beside a grid that is found", "[find_grids]") {
-  const std::string swin = "W = 8\nbias: f32[H, 7, 7]\ndef score_mod(s, b, h, q, k):\n"
-                           "  return s + bias[h, q // W % 4 - k // W % 4 + 3, q % W % 4 - k % W % 4 + 3] + (q - k) * 0.5\n"
-                           "def mask_mod(b, h, q, k):\n"
-                           "  return (q // (W * 4) == k // (W * 4)) & (q % W // 4 == k % W // 4)\n";
+  const std::string swin =
+      "W = 8\nbias: f32[H, 7, 7]\ndef score_mod(s, b, h, q, k):\n"
+      "  return s + bias[h, q // W % 4 - k // W % 4 + 3, q % W % 4 - k % W % 4 + 3] + (q - k) * 0.5\n"
+      "def mask_mod(b, h, q, k):\n"
+      "  return (q // (W * 4) == k // (W * 4)) & (q % W // 4 == k % W // 4)\n";
   const ir::Module mod = traced(swin);
   const std::optional<GridKernel> kernel = kernelOf(mod);
   REQUIRE(kernel);
@@ -254,11 +254,11 @@ TEST_CASE("random windows over random spellings of coordinates mean what the mod
     };
     const auto window = [&](const std::string& axis) {
       const int size = draw(0, 3);
-      return fmt::format(
-          fmt::runtime(pick({"(abs(q{0} - k{0}) <= {1})", "(k{0} >= q{0} - {1}) & (k{0} <= q{0} + {1})",
-                             "((q{0}.clamp({1}, 5 - {1}) - k{0}).abs() <= {1})", "(q{0} // ({1} + 1) == k{0} // ({1} + 1))",
-                             "(k{0} <= q{0})", "((q{0} - k{0}) % 2 == 0)", "((q{0} + k{0}) % ({1} + 2) != 1)"})),
-          axis, size);
+      return fmt::format(fmt::runtime(pick({"(abs(q{0} - k{0}) <= {1})", "(k{0} >= q{0} - {1}) & (k{0} <= q{0} + {1})",
+                                            "((q{0}.clamp({1}, 5 - {1}) - k{0}).abs() <= {1})",
+                                            "(q{0} // ({1} + 1) == k{0} // ({1} + 1))", "(k{0} <= q{0})",
+                                            "((q{0} - k{0}) % 2 == 0)", "((q{0} + k{0}) % ({1} + 2) != 1)"})),
+                         axis, size);
     };
     std::string mask = window("x") + " & " + window("y");
     if (axes == 3) mask += " & " + window("z");
@@ -282,11 +282,11 @@ TEST_CASE("what is no grid, or gains nothing from one, stays as it is", "[find_g
     return !kernelOf(traced("import torch\n" + declared + "def mask_mod(b, h, q, k):\n  return " + expression + "\n"));
   };
   CHECK_FALSE(isNone("(abs(q // 8 - k // 8) <= 1) & (abs(q % 8 - k % 8) <= 1)"));
-  CHECK(isNone("q // 64 == k // 64"));                                  // an interval
-  CHECK(isNone("(q // 64 >= k // 64) & (q // 128 == k // 128)"));       // no remainder
-  CHECK(isNone("(q // 8 == k // 8) | (q % 8 == k % 8)"));               // no box
-  CHECK(isNone("(q >= k) & (k % 8 <= 2)"));                             // of keys alone
-  CHECK(isNone("(q - k) % 8 == 0"));                                    // of a distance
+  CHECK(isNone("q // 64 == k // 64"));                            // an interval
+  CHECK(isNone("(q // 64 >= k // 64) & (q // 128 == k // 128)")); // no remainder
+  CHECK(isNone("(q // 8 == k // 8) | (q % 8 == k % 8)"));         // no box
+  CHECK(isNone("(q >= k) & (k % 8 <= 2)"));                       // of keys alone
+  CHECK(isNone("(q - k) % 8 == 0"));                              // of a distance
   CHECK(isNone("abs(q % 8 // 2 % 2 - k % 8 // 2 % 2 + q // 4 * (k % 4)) <= 1"));
   // The divisor is of the row, or is no number of the launch that has to be at least 1.
   CHECK(isNone("(q // (h + 8) == k // (h + 8)) & (q % (h + 8) == k % (h + 8))"));
@@ -298,14 +298,15 @@ TEST_CASE("what is no grid, or gains nothing from one, stays as it is", "[find_g
 
 TEST_CASE("nothing is concluded from numbers of the launch that are no extents", "[find_grids]") {
   // v divides rows; were it -2, floor(q / (8 v)) would not be floor(floor(q / 8) / v).
-  for (const char* text : {"def mask_mod(b, h, q, k):\n  return (q // (8 * v) == k // (8 * v)) & (abs(q % 8 - k % 8) <= 1)\n",
-                           "def mask_mod(b, h, q, k):\n  return (q % (8 * v) % 8 == k % (8 * v) % 8) & (q // 8 == k // 8)\n",
-                           "def mask_mod(b, h, q, k):\n  return (q // 8 // v == k // 8 // v) & (abs(q % 8 - k % 8) <= 1)\n"}) {
+  for (const char* text :
+       {"def mask_mod(b, h, q, k):\n  return (q // (8 * v) == k // (8 * v)) & (abs(q % 8 - k % 8) <= 1)\n",
+        "def mask_mod(b, h, q, k):\n  return (q % (8 * v) % 8 == k % (8 * v) % 8) & (q // 8 == k // 8)\n",
+        "def mask_mod(b, h, q, k):\n  return (q // 8 // v == k // 8 // v) & (abs(q % 8 - k % 8) <= 1)\n"}) {
     INFO(text);
     const ir::Module mod = traced(std::string("v: int\n") + text);
     const std::optional<GridKernel> kernel = kernelOf(mod);
     if (!kernel) continue;
-    for (int64_t v : {-3, -2, -1, 1, 2, 5, 1 << 28, 1 << 29}) {
+    for (int64_t v : {-3, -2, -1, 1, 2, 5, 1 << 24, -(1 << 24)}) {
       INFO(v);
       checkMeaning(mod, *kernel, 48, 48, {{"v", v}});
     }
@@ -333,5 +334,6 @@ TEST_CASE("a grid with a rest binds to lengths that its slices divide", "[find_g
   CHECK(errorOf(7, 28, 30) == "KV_LEN is 30, no multiple of the 7 tokens of a slice of a grid");
   CHECK(errorOf(0, 28, 28) == "an extent of a grid is w, which is 0; it must lie in 1..16777216");
   CHECK(errorOf(-4, 28, 28) == "an extent of a grid is w, which is -4; it must lie in 1..16777216");
+  CHECK(errorOf((1 << 24) + 1, 28, 28) == "an extent of a grid is w, which is 16777217; it must lie in 1..16777216");
   CHECK(errorOf(64, 32, 64) == "Q_LEN is 32, no multiple of the 64 tokens of a slice of a grid");
 }
