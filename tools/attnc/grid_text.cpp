@@ -6,7 +6,6 @@
 #include "api/mod_impl.h"
 #include "ir/walk.h"
 #include "passes/beside_grid.h"
-#include "passes/grid_kernel.h"
 #include "passes/pipeline.h"
 
 #include <fmt/format.h>
@@ -148,21 +147,23 @@ std::string foundText(const ir::Module& module, const analysis::GridsUsed& used,
   return fmt::format("            found in // and %: kernels by boxes (family grid) serve {}\n", text);
 }
 
-/// The line for a mod that unravels positions by `// W` and `% W`; empty for others.
+/// The line for a mod that unravels positions by `// W` and `% W` of the launch, where no grid is found; empty for others.
 std::string hintText(const ir::Module& module) {
   const std::vector<bool> needed = ir::neededByOutputs(module);
+  const std::vector<ir::Level> levels = ir::levels(module);
   const auto isPosition = [&](ir::Value value) {
     return module.isParam(value, ir::ParamKind::QIdx) || module.isParam(value, ir::ParamKind::KvIdx);
   };
   for (uint32_t id = 0; id < module.size(); ++id) {
     const ir::Node& row = module[{id}];
     if (!needed[id] || row.op != Op::FloorDiv || !isPosition(row.operands[0])) continue;
+    if (levels[row.operands[1].id] > ir::Level::Launch) continue;
     for (uint32_t other = 0; other < module.size(); ++other) {
       const ir::Node& column = module[{other}];
       if (!needed[other] || column.op != Op::Mod || column.operands != row.operands) continue;
-      const std::string width = expressionText(module, row.operands[1], "KV_LEN");
-      return fmt::format("grid        none is declared, but positions are taken apart by // {0} and % {0}: with\n"
-                         "            image = grid(HEIGHT, {0}) and y, x = image.coords(q_idx) attnc sees boxes\n",
+      const std::string width = expressionText(module, row.operands[1], "KV_LEN", kDepth, false);
+      return fmt::format("grid        none is found, though positions are taken apart by // and % {}: of one number,\n"
+                         "            WIDTH: int, with image = grid(HEIGHT, WIDTH), y, x = image.coords(q_idx), attnc sees boxes\n",
                          width);
     }
   }
@@ -195,9 +196,9 @@ Expected<std::string> gridsText(const Mod& mod) {
     text += fmt::format("{:12}{}{}\n", text.empty() ? "grid" : "", gridText(module, module.grids[i]), whose);
   }
   if (isDeclared(mod)) return text + boxText(module, used);
-  auto kernel = passes::gridKernel(tracedModule(mod));
-  if (!kernel) return std::move(kernel).error();
-  return text + foundText(module, used, kernel->has_value()) + boxText(module, used);
+  auto kernelMod = kernelModOf(mod, {});
+  if (!kernelMod) return std::move(kernelMod).error();
+  return text + foundText(module, used, (*kernelMod)->grid != nullptr) + boxText(module, used);
 }
 
 Expected<JsonReport> gridsJson(const Mod& mod) {
