@@ -297,7 +297,7 @@ TEST_CASE("what is no grid, or gains nothing from one, stays as it is", "[find_g
 }
 
 TEST_CASE("nothing is concluded from numbers of the launch that are no extents", "[find_grids]") {
-  // v divides rows; were it -2, floor(q / (8 v)) would not be floor(floor(q / 8) / v).
+  // v divides rows; were it -2, floor(q / (8 v)) would not be floor(floor(q / 8) / v), and were it 0, q % 0 not q.
   for (const char* text :
        {"def mask_mod(b, h, q, k):\n  return (q // (8 * v) == k // (8 * v)) & (abs(q % 8 - k % 8) <= 1)\n",
         "def mask_mod(b, h, q, k):\n  return (q % (8 * v) % 8 == k % (8 * v) % 8) & (q // 8 == k // 8)\n",
@@ -306,7 +306,7 @@ TEST_CASE("nothing is concluded from numbers of the launch that are no extents",
     const ir::Module mod = traced(std::string("v: int\n") + text);
     const std::optional<GridKernel> kernel = kernelOf(mod);
     if (!kernel) continue;
-    for (int64_t v : {-3, -2, -1, 1, 2, 5, 1 << 24, -(1 << 24)}) {
+    for (int64_t v : {-3, -2, -1, 0, 1, 2, 5, 1 << 24, -(1 << 24)}) {
       INFO(v);
       checkMeaning(mod, *kernel, 48, 48, {{"v", v}});
     }
