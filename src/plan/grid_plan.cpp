@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace attnc::plan {
@@ -182,8 +183,7 @@ std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, con
 static Status checkTokens(const char* length, const std::array<int64_t, 3>& extents, int64_t rows,
                           std::optional<int64_t> slice) {
   const int64_t tokens = extents[0] * extents[1] * extents[2];
-  const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
-  if (tokens == rows && (isGrid || rows == 0)) return {};
+  if (tokens == rows) return {};
   const char* const hint = "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it";
   if (slice)
     return Error::environment(
