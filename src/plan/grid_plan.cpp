@@ -183,15 +183,17 @@ std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, con
 static Status checkTokens(const char* length, const std::array<int64_t, 3>& extents, int64_t rows,
                           std::optional<int64_t> slice) {
   const int64_t tokens = extents[0] * extents[1] * extents[2];
-  if (tokens == rows) return {};
+  const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
+  if (tokens == rows && (isGrid || rows == 0)) return {}; // bind() sees to extents of declared grids alone
   const char* const hint = "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it";
   if (slice)
     return Error::environment(
         fmt::format("{} is {}, no multiple of {}, by which the mod takes positions apart", length, rows, *slice), hint);
   const auto first = std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; });
-  return Error::environment(fmt::format("a grid of {} has {} token{}, {} is {}", fmt::join(first, extents.end(), " x "),
-                                        tokens, tokens == 1 ? "" : "s", length, rows),
-                            hint);
+  const std::string grid = fmt::format("a grid of {}", fmt::join(first, extents.end(), " x "));
+  if (!isGrid) return Error::environment(grid + " has an extent below 1", hint);
+  return Error::environment(
+      fmt::format("{} has {} token{}, {} is {}", grid, tokens, tokens == 1 ? "" : "s", length, rows), hint);
 }
 
 Status checkGrids(const LaunchOperands& operands) {

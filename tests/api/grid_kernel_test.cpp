@@ -247,6 +247,14 @@ TEST_CASE("a mod that declares no grid has one where its lengths say so, and no 
         "a capture is 33554432; with grids that the mod does not declare they lie in -16777216..16777216");
   captures.set("height", int64_t(20));
   CHECK(settled(clamped, c).options.family == Family::Grid);
+  captures = Captures();
+  c.operands.k = tensor(2, 2, 1000, 64), c.operands.v = tensor(2, 2, 1000, 32);
+  const Mod whole = mod("w: int\nv: int\ndef mask_mod(b, h, q, k):\n"
+                        "  return (abs(q // w % v - k // w % v) <= 3) & (abs(q % w - k % w) <= 3)\n");
+  captures.set("w", int64_t(50)).set("v", int64_t(20));
+  CHECK(settled(whole, c).options.family == Family::Grid);
+  captures.set("w", int64_t(-50)).set("v", int64_t(-20)); // 1000 as well
+  CHECK(settled(whole, c).passedOver == "a grid of -20 x -50 has an extent below 1");
   c.operands.captures = nullptr;
   CHECK(settled(m, c).passedOver == "which tokens lie on the grid is not known without captures");
   c.options.family = Family::Grid;
