@@ -80,6 +80,19 @@ TEST_CASE("mask lays the keys of a query out in space") {
         "······██████\n"
         "············\n"
         "············\n");
+  // A grid that is found is one, too. What lies behind a last row is as the mod says.
+  const std::string found = test::attnc("mask --expr '(abs(q_idx // 6 % 5 - kv_idx // 6 % 5) <= 1) & "
+                                        "(abs(q_idx % 6 - kv_idx % 6) <= 1)' --shape 36 --query 2,3 --query 1,0").out;
+  CHECK_THAT(found, Contains("query (2, 3): sees 9 of 30 keys, and 0 of 6 beside the grid\n"
+                             "············\n"
+                             "····██████··\n"
+                             "····██▓▓██··\n"
+                             "····██████··\n"
+                             "············\n"
+                             "\n"
+                             "query (1, 0): sees 6 of 30 keys, and 2 of 6 beside the grid\n"));
+  CHECK_THAT(test::attnc("mask --expr '(q_idx // 6 == kv_idx // 6) & (kv_idx % 6 <= q_idx % 6)' --shape 12 --query 1,2").out,
+             Contains("query (1, 2): sees 3 of 12 keys\n············\n████▓▓······\n"));
   const std::string video = "mask " + mods +
                             "neighborhood3d.py --capture 'FRAMES: int' --set FRAMES=2 -D HEIGHT=1 -D WIDTH=3 "
                             "-D 'WINDOW=(1, 1, 2)' --shape 6 --query 1,0,1";
