@@ -70,7 +70,10 @@ Intervals::Intervals(const ir::Module& module, const ir::Pins& pins) : module(mo
   for (const ir::ScalarCapture& scalar : module.scalars) {
     auto pinned = pins.find(scalar.name);
     const bool isKnown = pinned != pins.end() && scalar.type != Type::F32;
-    scalars.push_back(isKnown ? Range::integers(scalar.type, pinned->second, pinned->second) : Range::full(scalar.type));
+    const bool isNear = module.hasNearScalars && scalar.type == Type::I32;
+    scalars.push_back(isKnown  ? Range::integers(scalar.type, pinned->second, pinned->second)
+                      : isNear ? Range::integers(scalar.type, -ir::kMaxExtent, ir::kMaxExtent)
+                               : Range::full(scalar.type));
   }
   knowGrids();
 }
@@ -100,6 +103,7 @@ void Intervals::knowGrids() {
 Range Intervals::numberOf(const ir::Grid::Number& number) const {
   switch (number.kind) {
   case ir::Grid::Number::Kind::Constant: break;
+  case ir::Grid::Number::Kind::Rest: return Range::integers(Type::I32, 0, ir::kMaxExtent);
   case ir::Grid::Number::Kind::Scalar: return scalars[size_t(number.value)];
   case ir::Grid::Number::Kind::Dim:
     return Range::integers(Type::I32, dims[size_t(number.value)].lo, dims[size_t(number.value)].hi);

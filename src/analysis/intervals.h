@@ -3,7 +3,8 @@
 // Known beforehand: 0 <= b < B, 0 <= h < H, 0 <= q_idx < Q_LEN, 0 <= kv_idx < KV_LEN; extents up to ir::kMaxExtent; B,
 // H, HKV, Q_LEN >= 1, since otherwise no coordinate exists; KV_LEN >= 1 for whatever depends on kv_idx or score, since
 // the kernels evaluate head and row values even where there is no column; H is a multiple of HKV. Run-time scalars and
-// captured data are anything their types hold, but for the numbers of grids, which bind() holds to ir::Grid. Where queries have offsets (ir::kQOffset), of q_idx no more is known
+// captured data are anything their types hold, but for the numbers of grids, which bind() holds to ir::Grid, and for
+// scalars of a module that has near ones. Where queries have offsets (ir::kQOffset), of q_idx no more is known
 // than -kMaxExtent <= q_idx < kMaxExtent.
 //
 // What the conditions of a launch (ir::Output) say of extents helps to prove gathers, and nothing else: a comparison

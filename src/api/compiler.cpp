@@ -284,7 +284,7 @@ Expected<LayoutChoice> Compiler::forLayout(const Mod& mod, const KernelOptions& 
   Expected<plan::Plan> plan = plan::choosePlan(*chosen->kernelMod, *complete, &*layout);
   if (!plan) return plan.error();
   LayoutChoice choice{options, plan->misfit};
-  if (!plan->misfit.empty()) choice.options.family = plan->options.family;
+  if (plan->options.family != chosen->plan.options.family) choice.options.family = plan->options.family;
   return choice;
 }
 

@@ -126,7 +126,7 @@ Status bindCaptures(const Mod& mod, const Captures* captures, const passes::Grid
                     const std::map<std::string, int64_t>& pins) {
   static const Captures kNone;
   if (!captures && !(grid && mod.captures().empty())) {
-    if (grid) operands.grids = plan::gridsOf(*grid);
+    if (grid) operands.grids = plan::gridsOf(*grid, operands.problem);
     return {};
   }
   auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, plan::sequencesOf(operands));

@@ -35,6 +35,8 @@ attnc_kernel_options OptionsHolder::view() const {
   all.page_size = held.pageSize;
   all.appends = held.appends;
   all.ragged = held.ragged;
+  all.no_boxes = !held.byGrid;
+  all.tile = held.tile.c_str();
   return all;
 }
 

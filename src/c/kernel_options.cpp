@@ -34,7 +34,8 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   options.pageSize = all.page_size;
   options.appends = readFlag(arguments, all.appends, at("appends"));
   options.ragged = readFlag(arguments, all.ragged, at("ragged"));
-  readReserved(arguments, all.reserved, at("reserved"));
+  options.byGrid = !readFlag(arguments, all.no_boxes, at("no_boxes"));
+  if (all.tile) options.tile = all.tile;
   return options;
 }
 
@@ -51,6 +52,7 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
   options.buildBlockMask = !readFlag(arguments, all.no_block_mask, at("no_block_mask"));
   options.decode = readDecode(arguments, all.decode, at("decode"));
+  if (all.tile) options.tile = all.tile;
   return options;
 }
 

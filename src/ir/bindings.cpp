@@ -222,7 +222,8 @@ Error undeclared(const Module& module, const Captures& captures) {
 Status checkGrid(const Module& module, const Grid& grid, const Bindings& bindings) {
   const auto nameOf = [&](const Grid::Number& number) {
     switch (number.kind) {
-    case Grid::Number::Kind::Constant: break;
+    case Grid::Number::Kind::Constant:
+    case Grid::Number::Kind::Rest: break;
     case Grid::Number::Kind::Scalar: return fmt::format("{}, which is ", module.scalars[size_t(number.value)].name);
     case Grid::Number::Kind::Dim: return fmt::format("{}, which is ", module.dims[size_t(number.value)]);
     }
@@ -233,12 +234,17 @@ Status checkGrid(const Module& module, const Grid& grid, const Bindings& binding
     return Error::environment(
         fmt::format("a grid begins at {}{}; it must lie in 0..{}", nameOf(grid.before), before, kMaxExtent - 1));
   int64_t tokens = 1;
-  for (const Grid::Number& number : grid.extents) {
+  for (const Grid::Number& number : llvm::ArrayRef<Grid::Number>(grid.extents).drop_front(grid.hasRest())) {
     const int64_t extent = bindings.of(number);
     if (extent < 1 || extent > kMaxExtent)
       return Error::environment(
           fmt::format("an extent of a grid is {}{}; it must lie in 1..{}", nameOf(number), extent, kMaxExtent));
     tokens = std::min(tokens * extent, kMaxExtent + 1); // no overflow: both are at most 2^24 + 1
+  }
+  if (const int64_t index = grid.extents[0].value; grid.hasRest()) {
+    if (bindings.dims[size_t(index)] % tokens == 0) return {};
+    return Error::environment(fmt::format("{} is {}, no multiple of the {} tokens of a slice of a grid",
+                                          module.dims[size_t(index)], bindings.dims[size_t(index)], tokens));
   }
   if (before + tokens <= kMaxExtent) return {};
   return Error::environment(fmt::format("a grid ends behind {} tokens, more than there can be", kMaxExtent));
@@ -248,11 +254,28 @@ Status checkGrid(const Module& module, const Grid& grid, const Bindings& binding
 
 int64_t Bindings::of(const Grid::Number& number) const {
   switch (number.kind) {
-  case Grid::Number::Kind::Constant: break;
+  case Grid::Number::Kind::Constant:
+  case Grid::Number::Kind::Rest: break;
   case Grid::Number::Kind::Scalar: return scalars[size_t(number.value)].integer;
   case Grid::Number::Kind::Dim: return dims[size_t(number.value)];
   }
   return number.value;
+}
+
+llvm::SmallVector<int64_t, 3> Bindings::extentsOf(const Grid& grid) const {
+  llvm::SmallVector<int64_t, 3> extents;
+  for (const Grid::Number& number : grid.extents) extents.push_back(of(number));
+  if (!grid.hasRest()) return extents;
+  const int64_t length = dims[size_t(grid.extents[0].value)];
+  extents[0] = length;
+  for (int64_t extent : llvm::ArrayRef<int64_t>(extents).drop_front()) extents[0] = extent < 1 ? 0 : extents[0] / extent;
+  return extents;
+}
+
+std::optional<int64_t> Bindings::farScalar() const {
+  for (const ScalarValue& scalar : scalars)
+    if (scalar.integer < -kMaxExtent || scalar.integer > kMaxExtent) return scalar.integer;
+  return std::nullopt;
 }
 
 ProblemShape problemOf(ProblemShape rows, const RaggedBatch& ragged) {
@@ -282,6 +305,8 @@ Expected<Bindings> bind(const Module& module, const Captures& captures, const Pr
       return Error::internal(fmt::format("bind: no tensor gives the extent {}", module.dims[dim]));
   for (const Grid& grid : module.grids)
     if (Status ok = checkGrid(module, grid, bindings); !ok) return std::move(ok).error();
+  if (const std::optional<int64_t> far = bindings.farScalar(); far && module.hasNearScalars)
+    return Error::environment(fmt::format("{} is given, the module takes numbers from -{} to {}", *far, kMaxExtent, kMaxExtent));
   if (captures.all().size() != captured) return undeclared(module, captures);
   if (Status ok = checkConditions(module, bindings); !ok) return std::move(ok).error();
   return bindings;

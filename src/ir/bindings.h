@@ -33,8 +33,12 @@ struct Bindings {
   llvm::SmallVector<ScalarValue, 8> scalars; ///< in the order of Module::scalars
   llvm::SmallVector<int64_t, 16> dims;       ///< in the order of Module::dims
 
-  /// A number of a grid of the module.
+  /// A number of a grid of the module. It is no Rest.
   int64_t of(const Grid::Number& number) const;
+  /// All extents of a grid. A Rest is rounded down.
+  llvm::SmallVector<int64_t, 3> extentsOf(const Grid& grid) const;
+  /// A scalar beyond kMaxExtent or below -kMaxExtent; nothing where there is none.
+  std::optional<int64_t> farScalar() const;
 };
 
 /// What a launch tells of the sequences of its batch: the tensors that the pass `sequences` declared. Null: not given.

@@ -33,6 +33,7 @@ Module Module::declarations() const {
   result.sourceName = sourceName;
   result.liftsMasks = liftsMasks;
   result.offsetsQueries = offsetsQueries;
+  result.hasNearScalars = hasNearScalars;
   result.dims = dims;
   result.tensors = tensors;
   result.scalars = scalars;
@@ -92,7 +93,8 @@ Value Module::constF32(float value) { return constant(Type::F32, std::bit_cast<u
 
 Value Module::numberOf(const Grid::Number& number) {
   switch (number.kind) {
-  case Grid::Number::Kind::Constant: break;
+  case Grid::Number::Kind::Constant:
+  case Grid::Number::Kind::Rest: break;
   case Grid::Number::Kind::Scalar: return scalar(unsigned(number.value));
   case Grid::Number::Kind::Dim: return dim(unsigned(number.value));
   }

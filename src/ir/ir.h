@@ -75,14 +75,16 @@ struct ScalarCapture {
 /// axis fastest; the others lie beside it. bind() sees to it that `before` is at least 0, each extent at least 1, and
 /// that the tokens up to the grid's end are no more than kMaxExtent (bindings.h); the passes rely on it.
 struct Grid {
-  /// What is known at launch at the latest: a constant, or an i32 scalar or a dim of the module by its index.
+  /// What is known at launch at the latest: a constant, or an i32 scalar or a dim of the module by its index. Rest, of
+  /// extents[0] alone: what the other extents leave of a length, Q_LEN or KV_LEN by its index, which they divide.
   struct Number {
-    enum class Kind : uint8_t { Constant, Scalar, Dim } kind = Kind::Constant;
+    enum class Kind : uint8_t { Constant, Scalar, Dim, Rest } kind = Kind::Constant;
     int64_t value = 0;
     friend bool operator==(const Number& a, const Number& b) { return a.kind == b.kind && a.value == b.value; }
   };
   llvm::SmallVector<Number, 3> extents; ///< 1 to kMaxGridAxes, the slowest axis first
   Number before;
+  bool hasRest() const { return !extents.empty() && extents[0].kind == Number::Kind::Rest; }
   friend bool operator==(const Grid& a, const Grid& b) { return a.extents == b.extents && a.before == b.before; }
 };
 constexpr unsigned kMaxGridAxes = 3;
@@ -93,7 +95,7 @@ constexpr unsigned kMaxGrids = 16; ///< of a module
 ///     floor_mod(floor_div(position - before, product of the extents behind axis), extent of axis)
 ///
 /// without the modulo of axis 0, which so lies outside its extent exactly for tokens beside the grid. InGrid asks whether
-/// before <= position < before + product of all extents; its axis is 0.
+/// before <= position < before + product of all extents; its axis is 0, and its grid has no Rest.
 struct GridAxis {
   unsigned grid = 0, axis = 0;
   int64_t attr() const { return int64_t(grid) * kMaxGridAxes + axis; }
@@ -140,6 +142,8 @@ public:
   bool liftsMasks = false;
   /// There is an output q_offset, also while a pass is still writing the module: q_idx counts from there.
   bool offsetsQueries = false;
+  /// Launches give i32 scalars from -kMaxExtent to kMaxExtent alone (bindings.h), others have another module.
+  bool hasNearScalars = false;
 
   /// The same declarations, without nodes and outputs.
   Module declarations() const;
@@ -168,7 +172,7 @@ public:
   Value param(ParamKind param) { return make(Op::Param, typeOf(param), {}, int64_t(param)); }
   Value dim(unsigned index) { return make(Op::Dim, Type::I32, {}, index); }
   Value scalar(unsigned index) { return make(Op::Scalar, scalars[index].type, {}, index); }
-  /// A number of a grid as an i32.
+  /// A number of a grid as an i32. It is no Rest.
   Value numberOf(const Grid::Number& number);
   Value iter(Loop loop) { return make(Op::Iter, Type::I32, {}, loop.attr()); }
 

@@ -90,6 +90,7 @@ private:
     case Grid::Number::Kind::Constant: break;
     case Grid::Number::Kind::Scalar: return "@" + module.scalars[size_t(number.value)].name;
     case Grid::Number::Kind::Dim: return "#" + module.dims[size_t(number.value)];
+    case Grid::Number::Kind::Rest: return "rest #" + module.dims[size_t(number.value)];
     }
     return fmt::format("{}", number.value);
   }

@@ -320,6 +320,12 @@ private:
     skipBlanks();
     const size_t start = at;
     StringRef token = word();
+    if (token == "rest") {
+      if (!gridNumber(result)) return false;
+      if (result.kind != Grid::Number::Kind::Dim) return at = start, fail("expected #Q_LEN or #KV_LEN behind rest");
+      result.kind = Grid::Number::Kind::Rest;
+      return true;
+    }
     const bool isScalar = token.consume_front("@");
     if (isScalar || token.consume_front("#")) {
       const llvm::StringMap<unsigned>& known = isScalar ? scalars : dims;

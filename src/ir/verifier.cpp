@@ -81,6 +81,7 @@ std::string checkCoord(const Module& module, const Node& node) {
   if (at.axis >= axes) return fmt::format("{} is of axis {} of a grid of {}", text, at.axis, axes);
   const Type result = node.op == Op::Coord ? Type::I32 : Type::Bool;
   if (node.type != result) return fmt::format("{} has type {}, not {}", text, name(node.type), name(result));
+  if (node.op == Op::InGrid && module.grids[at.grid].hasRest()) return "in_grid is asked of a grid with a rest";
   const Type position = module[node.operands[0]].type;
   return position == Type::I32 ? "" : fmt::format("{} of a position of type {}", text, name(position));
 }
@@ -151,6 +152,10 @@ std::string checkNumber(const Module& module, const Grid::Number& number, int64_
     return "";
   case Grid::Number::Kind::Dim:
     return isInRange && number.value < int64_t(module.dims.size()) ? "" : "a grid has an extent that is not declared";
+  case Grid::Number::Kind::Rest:
+    return number.value == int64_t(BuiltinDim::QLen) || number.value == int64_t(BuiltinDim::KvLen)
+               ? ""
+               : "a grid has a rest of something else than Q_LEN and KV_LEN";
   }
   return "a number of a grid is of no kind";
 }
@@ -163,6 +168,9 @@ std::string checkGrids(const Module& module) {
       return fmt::format("a grid has {} axes", grid.extents.size());
     for (const Grid::Number& extent : grid.extents)
       if (std::string finding = checkNumber(module, extent, 1); !finding.empty()) return finding;
+    const auto isRest = [](const Grid::Number& number) { return number.kind == Grid::Number::Kind::Rest; };
+    if (isRest(grid.before) || std::any_of(grid.extents.begin() + 1, grid.extents.end(), isRest))
+      return "a number of a grid other than its first extent is a rest";
     if (std::string finding = checkNumber(module, grid.before, 0); !finding.empty()) return finding;
     if (std::find(module.grids.begin(), module.grids.begin() + int64_t(i), grid) != module.grids.begin() + int64_t(i))
       return "a grid is declared twice";

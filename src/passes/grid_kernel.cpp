@@ -119,6 +119,13 @@ bool dependOnAxis(const ir::Module& module, llvm::ArrayRef<Value> values, unsign
   });
 }
 
+/// Whether windows along the last axis are whole blocks of a block mask: tokens that lie tile by tile. Lists of blocks then say
+/// all of the mask, so that boxes have nothing to gain.
+bool isOfBlocks(const BoxAxis& last) {
+  constexpr int64_t kBlock = 128;
+  return last.stride % kBlock == 0 && last.span && *last.span % kBlock == 0;
+}
+
 bool beginsAtZero(const ir::Grid& grid) {
   return grid.before.kind == ir::Grid::Number::Kind::Constant && grid.before.value == 0;
 }
@@ -127,8 +134,8 @@ bool beginsAtZero(const ir::Grid& grid) {
 
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   static const std::optional<GridKernel> kNone;
-  if (traced.grids.empty()) return kNone;
-  GridKernel kernel{.module = traced};
+  if (traced.grids.empty() && !ir::uses(traced, Op::FloorDiv) && !ir::uses(traced, Op::Mod)) return kNone;
+  GridKernel kernel{.module = traced, .isFound = traced.grids.empty()};
   ir::Module& module = kernel.module;
   if (Status status = runPipeline(module, {.keepsGrids = true}); !status) return status.error();
   const GridsUsed grids = gridsUsed(module);
@@ -149,6 +156,7 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
     known.span = spanOf(module, *axis.begin, *axis.end);
     known.stride = strideOf(module, {*axis.begin, *axis.end});
   }
+  if (kernel.isFound && box->isMask() && isOfBlocks(kernel.axes.back())) return kNone;
   return std::optional(std::move(kernel));
 }
 

@@ -23,6 +23,7 @@ struct GridKernel {
   /// some of a box of keys lie in a box, too.
   bool isSeparable = false;
   bool boxIsMask = false; ///< a query sees the keys of its box, and no others
+  bool isFound = false; ///< the mod declares no grids: lengths that the found ones do not divide are as good
 };
 
 /// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:

@@ -32,7 +32,7 @@ static Status checkPin(const ir::Module& module, const std::string& name, int64_
 }
 
 static void pinNumber(const ir::Module& module, ir::Grid::Number& number, const Pins& pins) {
-  if (number.kind == ir::Grid::Number::Kind::Constant) return;
+  if (number.kind == ir::Grid::Number::Kind::Constant || number.kind == ir::Grid::Number::Kind::Rest) return;
   const bool isDim = number.kind == ir::Grid::Number::Kind::Dim;
   const auto pinned =
       pins.find(isDim ? module.dims[size_t(number.value)] : module.scalars[size_t(number.value)].name);

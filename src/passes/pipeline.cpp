@@ -70,6 +70,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
            "lift-masks",     // before all that makes the mask simple
            "simplify",       //
            "cse",            // operands in one order: levels sees each value once, and counts its uses right
+           "find-grids",     // numbers are folded, and no division has become something else
            "levels",         // may leave constants side by side
            "gradient-stops", // simplify may have made some of them useless
            "simplify",       // keeps what levels made: no rule moves a term across a comparison or a cast
@@ -77,7 +78,7 @@ Status runPipeline(ir::Module& module, const PipelineOptions& options) {
            "dce",            // the arena holds what the outputs need and nothing else
            "order-captures", // declarations in canonical order: the hash does not depend on the mod's text
        })
-    if (!options.keepsGrids || llvm::StringRef(name) != "lower-grids") order.push_back(*findPass(name));
+    if (llvm::StringRef(name) != (options.keepsGrids ? "lower-grids" : "find-grids")) order.push_back(*findPass(name));
   return runPasses(module, order, options);
 }
 

@@ -20,7 +20,7 @@ struct PipelineOptions {
   bool time = false;                          ///< a line of time and size per pass goes to `sink`
   std::string printAfter;                     ///< "all", or the name of a pass: the IR after it goes to `sink`
   std::function<void(std::string_view)> sink; ///< gets whole lines of text; called on the calling thread
-  bool keepsGrids = false; ///< coordinates stay values of their own, which most kernels cannot be written from
+  bool keepsGrids = false; ///< coordinates are values of their own, which most kernels cannot be written from; grids are found
   Pins pins;
   SequenceForm sequences = {};
 };

@@ -169,6 +169,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     if (row->kind != options.kind) continue;
     if (row->family == options.family) return planAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
+    if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // it serves some lengths alone
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
     if (std::string why = row->unserved(request); !why.empty()) {
       if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", familyName(row->family), why);

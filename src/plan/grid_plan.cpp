@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace attnc::plan {
@@ -145,33 +146,59 @@ int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands) {
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings) {
   const auto extentsOf = [&](const ir::Grid& of) {
     std::array<int64_t, 3> extents = {1, 1, 1};
-    for (size_t i = 0; i < of.extents.size(); ++i) extents[3 - of.extents.size() + i] = bindings.of(of.extents[i]);
+    const llvm::SmallVector<int64_t, 3> given = bindings.extentsOf(of);
+    std::copy(given.begin(), given.end(), extents.end() - int64_t(given.size()));
     return extents;
   };
-  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys)};
+  const auto sliceOf = [&](const ir::Grid& of) -> std::optional<int64_t> {
+    if (!of.hasRest()) return std::nullopt;
+    const llvm::SmallVector<int64_t, 3> extents = bindings.extentsOf(of);
+    return std::accumulate(extents.begin() + 1, extents.end(), int64_t(1), std::multiplies<>());
+  };
+  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries), sliceOf(grid.ofKeys),
+          grid.module.hasNearScalars ? bindings.farScalar() : std::nullopt};
 }
 
-std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid) {
+std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, const ProblemShape& problem) {
+  using Kind = ir::Grid::Number::Kind;
   for (const ir::Grid* of : {&grid.ofQueries, &grid.ofKeys})
     for (const ir::Grid::Number& extent : of->extents)
-      if (extent.kind != ir::Grid::Number::Kind::Constant) return std::nullopt;
-  return gridsOf(grid, {});
+      if (extent.kind != Kind::Constant && extent.kind != Kind::Rest) return std::nullopt;
+  ir::Bindings bindings;
+  bindings.dims = {problem.batch, problem.qHeads, problem.kvHeads, problem.qLen, problem.kvLen};
+  return gridsOf(grid, bindings);
+}
+
+static Status checkTokens(const char* length, const std::array<int64_t, 3>& extents, int64_t rows,
+                          std::optional<int64_t> slice) {
+  const int64_t tokens = extents[0] * extents[1] * extents[2];
+  const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
+  if (tokens == rows && (isGrid || rows == 0)) return {}; // bind() sees to extents of declared grids alone
+  const char* const hint = "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it";
+  if (slice)
+    return Error::environment(
+        fmt::format("{} is {}, no multiple of {}, by which the mod takes positions apart", length, rows, *slice), hint);
+  const auto first = std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; });
+  const std::string grid = fmt::format("a grid of {}", fmt::join(first, extents.end(), " x "));
+  if (!isGrid) return Error::environment(grid + " has an extent below 1", hint);
+  return Error::environment(
+      fmt::format("{} has {} token{}, {} is {}", grid, tokens, tokens == 1 ? "" : "s", length, rows), hint);
 }
 
 Status checkGrids(const LaunchOperands& operands) {
   if (!operands.grids)
     return Error::environment("which tokens lie on the grid is not known without captures",
                               "give the operands the extents of the grid as captures");
-  const auto tokens = [](const std::array<int64_t, 3>& extents) { return extents[0] * extents[1] * extents[2]; };
-  for (auto [name, extents, rows] : {std::tuple("Q_LEN", operands.grids->queries, operands.problem.qLen),
-                                     {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})
-    if (tokens(extents) != rows)
-      return Error::environment(
-          fmt::format("a grid of {} has {} token{}, {} is {}",
-                      fmt::join(std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; }),
-                                extents.end(), " x "),
-                      tokens(extents), tokens(extents) == 1 ? "" : "s", name, rows),
-          "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it");
+  const LaunchOperands::Grids& grids = *operands.grids;
+  if (grids.farScalar)
+    return Error::environment(
+        fmt::format("a capture is {}; with grids that the mod does not declare they lie in -{}..{}", *grids.farScalar,
+                    ir::kMaxExtent, ir::kMaxExtent),
+        "family sm90 takes others");
+  for (auto [name, extents, rows, slice] :
+       {std::tuple("Q_LEN", grids.queries, operands.problem.qLen, grids.sliceOfQueries),
+        {"KV_LEN", grids.keys, operands.problem.kvLen, grids.sliceOfKeys}})
+    if (Status status = checkTokens(name, extents, rows, slice); !status) return status;
   return {};
 }
 

@@ -30,8 +30,8 @@ int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands);
 
 /// The extents of a launch. `bindings`: of the module that the numbers of the grids belong to.
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings);
-/// Those that no launch changes; nothing where one may.
-std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid);
+/// Those of launches without captures; nothing where the extents ask for some.
+std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, const ProblemShape& problem);
 
 /// Whether all tokens lie on the grids. Environment: they do not, or nothing is known of it.
 Status checkGrids(const LaunchOperands& operands);

@@ -46,6 +46,9 @@ struct LaunchOperands {
   /// Of kernels by boxes: extents of the grids, three axes, the slowest first. Unset where captures are not known.
   struct Grids {
     std::array<int64_t, 3> queries, keys;
+    /// Where the first extent is what the others leave of the length: the tokens that it counts.
+    std::optional<int64_t> sliceOfQueries = {}, sliceOfKeys = {};
+    std::optional<int64_t> farScalar = {}; ///< of a module that takes none
   };
   std::optional<Grids> grids;
   std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills

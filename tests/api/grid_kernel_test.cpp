@@ -217,6 +217,81 @@ TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
   CHECK(settled(constant, Case()).options.family == Family::Grid);
 }
 
+TEST_CASE("a mod that declares no grid has one where its lengths say so, and no slower kernel elsewhere", "[api][grid]") {
+  const auto neighborhood = [](const std::string& declared, const std::string& more) {
+    return mod((declared + "w: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                           "  qy, qx, ky, kx = q_idx // w, q_idx % w, kv_idx // w, kv_idx % w\n"
+                           "  return (abs(qy - ky) <= 3) & (abs(qx - kx) <= 3)" + more + "\n").c_str());
+  };
+  const Mod m = neighborhood("", "");
+  Case c; // 1000 queries, 3000 keys
+  Captures captures;
+  c.operands.captures = &captures;
+  captures.set("w", int64_t(50));
+  const Preparation p = settled(m, c);
+  CHECK(p.options.family == Family::Grid);
+  CHECK(p.kvLoop == KvLoop::Boxes);
+  CHECK(p.passedOver.empty());
+  CHECK_FALSE(p.blockMask);
+  const KernelOptions any{.arch = "sm_90a", .headDim = 64, .headDimV = 32};
+  auto choice = Compiler().forLayout(m, any, c.operands, c.outputs);
+  REQUIRE(choice);
+  CHECK(choice->options.family == Family::Grid);
+  CHECK_FALSE(*Compiler().wantsBlockMask(m, choice->options));
+
+  const auto passedOverAt = [&](int64_t w) {
+    captures.set("w", w);
+    const Preparation beside = settled(m, c);
+    CHECK(beside.options.family == Family::Sm90);
+    CHECK(beside.blockMask);
+    return beside.passedOver;
+  };
+  const std::string rule = ", by which the mod takes positions apart";
+  CHECK(passedOverAt(49) == "Q_LEN is 1000, no multiple of 49" + rule);
+  CHECK(passedOverAt(2000) == "Q_LEN is 1000, no multiple of 2000" + rule);
+  CHECK(passedOverAt(0) == "Q_LEN is 1000, no multiple of 0" + rule);
+  CHECK(passedOverAt(-50) == "Q_LEN is 1000, no multiple of -50" + rule);
+  CHECK(passedOverAt(-1) == "Q_LEN is 1000, no multiple of -1" + rule);
+  // What boxes are computed of does not wrap around.
+  const Mod clamped = neighborhood("height: int\n", " & (ky <= height - 1)");
+  captures.set("w", int64_t(50)).set("height", int64_t(1) << 25);
+  CHECK(settled(clamped, c).passedOver ==
+        "a capture is 33554432; with grids that the mod does not declare they lie in -16777216..16777216");
+  captures.set("height", int64_t(20));
+  CHECK(settled(clamped, c).options.family == Family::Grid);
+  captures = Captures();
+  c.operands.k = tensor(2, 2, 1000, 64), c.operands.v = tensor(2, 2, 1000, 32);
+  const Mod whole = mod("w: int\nv: int\ndef mask_mod(b, h, q, k):\n"
+                        "  return (abs(q // w % v - k // w % v) <= 3) & (abs(q % w - k % w) <= 3)\n");
+  captures.set("w", int64_t(50)).set("v", int64_t(20));
+  CHECK(settled(whole, c).options.family == Family::Grid);
+  captures.set("w", int64_t(-50)).set("v", int64_t(-20)); // 1000 as well
+  CHECK(settled(whole, c).passedOver == "a grid of -20 x -50 has an extent below 1");
+  c.operands.captures = nullptr;
+  CHECK(settled(m, c).passedOver == "which tokens lie on the grid is not known without captures");
+  c.options.family = Family::Grid;
+  CHECK(errorOf(m, c) == "which tokens lie on the grid is not known without captures");
+
+  // Where no length is known, a kernel is for all of them; asked for, it is one by boxes.
+  CHECK(choosePlan(m, any)->options.family == Family::Sm90);
+  KernelOptions asked = any;
+  asked.family = Family::Grid;
+  CHECK(choosePlan(m, asked)->options.family == Family::Grid);
+  // A declared grid has these tokens and no others.
+  CHECK(choosePlan(mod(kNeighborhood), any)->options.family == Family::Grid);
+}
+
+TEST_CASE("lengths that leave no rest of a found grid are known without captures", "[api][grid]") {
+  const char* const text = "bias: f32[H]\ndef score_mod(s, b, h, q, k):\n  return s + bias[h]\n"
+                           "def mask_mod(b, h, q, k):\n  return (abs(q // 50 - k // 50) <= 3) & (abs(q % 50 - k % 50) <= 3)\n";
+  Case c;
+  CHECK(settled(mod(text), c).options.family == Family::Grid);
+  c.operands.k = tensor(2, 2, 3020, 64), c.operands.v = tensor(2, 2, 3020, 32);
+  CHECK(settled(mod(text), c).passedOver == "KV_LEN is 3020, no multiple of 50, by which the mod takes positions apart");
+  // Intervals of positions are walked by their bounds, as ever.
+  CHECK(settled(mod("q_idx // 50 == kv_idx // 50"), Case()).kvLoop == KvLoop::Bounds);
+}
+
 TEST_CASE("a kernel by boxes is told the captures of its launch by their names", "[api][grid]") {
   // Its module asks for them in another order than that of other kernels.
   const Mod m = gridMod(2, "(abs(ky - qy) <= radius[h]) & (abs(kx - qx) <= r1) & (kx >= low[b, qy])",

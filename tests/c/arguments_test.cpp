@@ -15,6 +15,7 @@ template <class T> constexpr size_t kFirst = sizeof(T);
 template <> constexpr size_t kFirst<attnc_operands> = 80;
 template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
 template <> constexpr size_t kFirst<attnc_kernel_options> = 104;
+template <> constexpr size_t kFirst<attnc_prepare_options> = 56;
 template <> constexpr size_t kFirst<attnc_preparation_info> = 144;
 
 /// The struct at the beginning of memory that is larger by this.
@@ -78,13 +79,13 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_block_mask_info) == 32);
   CHECK(sizeof(attnc_compiler_options) == 64);
   CHECK(kFirst<attnc_compiler_options> == 48);
-  CHECK(sizeof(attnc_kernel_options) == 128);
+  CHECK(sizeof(attnc_kernel_options) == 136);
   CHECK(sizeof(attnc_pack_item) == 24);
   CHECK(sizeof(attnc_layout_choice) == 272);
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 32);
-  CHECK(sizeof(attnc_prepare_options) == 56);
+  CHECK(sizeof(attnc_prepare_options) == 64);
   CHECK(sizeof(attnc_preparation_info) == 152);
   // Those that do not change.
   CHECK(sizeof(attnc_pin) == 16);

@@ -70,6 +70,42 @@ TEST_CASE("options reach what is settled", "[c]") {
   CHECK(options.row_max == 1);
 }
 
+TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
+  Case c;
+  c.options.tile = "192x96x12";
+  Owned<attnc_preparation> preparation;
+  TAKE(c.settle(parse("q_idx >= kv_idx").get(), &preparation));
+  auto options = sized<attnc_kernel_options>();
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_FORWARD, &options));
+  CHECK(std::string(options.tile) == "192x96x12");
+  CHECK(options.no_boxes == 0);
+  CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 192x96x12\n"));
+  c.options.tile = "7x7";
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "has no tile `7x7`", c.settle(parse("q_idx >= kv_idx").get()));
+
+  const Owned<attnc_mod> image = parse("image = grid(20, 50)\n"
+                                       "def mask_mod(b, h, q_idx, kv_idx):\n"
+                                       "    q, k = image.coords(q_idx), image.coords(kv_idx)\n"
+                                       "    return (abs(q[0] - k[0]) <= 2) & (abs(q[1] - k[1]) <= 2)\n");
+  auto asked = sized<attnc_kernel_options>();
+  asked.arch = "sm_90a";
+  asked.head_dim = 64;
+  const auto templateOf = [&] {
+    attnc_source* text = nullptr;
+    TAKE(attnc_source_create(compiler().get(), image.get(), &asked, &text));
+    const Owned<attnc_source> source(text);
+    auto stage = sized<attnc_source_stage>();
+    TAKE(attnc_source_get_stage(source.get(), 0, &stage));
+    return std::string(stage.template_name);
+  };
+  CHECK(templateOf() == "forward_grid_sm90.cu");
+  asked.no_boxes = 1;
+  CHECK(templateOf() == "forward_sm90.cu");
+  asked.no_boxes = 2;
+  attnc_source* refused = nullptr;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "no_boxes", attnc_source_create(compiler().get(), image.get(), &asked, &refused));
+}
+
 TEST_CASE("a cache in pages, new rows and scales reach what is settled", "[c]") {
   Case c;
   c.q = tensor(ATTNC_DTYPE_BF16, {2, 8, 1, 64});

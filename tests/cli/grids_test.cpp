@@ -80,6 +80,19 @@ TEST_CASE("mask lays the keys of a query out in space") {
         "······██████\n"
         "············\n"
         "············\n");
+  // A grid that is found is one, too. What lies behind a last row is as the mod says.
+  const std::string found = test::attnc("mask --expr '(abs(q_idx // 6 % 5 - kv_idx // 6 % 5) <= 1) & "
+                                        "(abs(q_idx % 6 - kv_idx % 6) <= 1)' --shape 36 --query 2,3 --query 1,0").out;
+  CHECK_THAT(found, Contains("query (2, 3): sees 9 of 30 keys, and 0 of 6 beside the grid\n"
+                             "············\n"
+                             "····██████··\n"
+                             "····██▓▓██··\n"
+                             "····██████··\n"
+                             "············\n"
+                             "\n"
+                             "query (1, 0): sees 6 of 30 keys, and 2 of 6 beside the grid\n"));
+  CHECK_THAT(test::attnc("mask --expr '(q_idx // 6 == kv_idx // 6) & (kv_idx % 6 <= q_idx % 6)' --shape 12 --query 1,2").out,
+             Contains("query (1, 2): sees 3 of 12 keys\n············\n████▓▓······\n"));
   const std::string video = "mask " + mods +
                             "neighborhood3d.py --capture 'FRAMES: int' --set FRAMES=2 -D HEIGHT=1 -D WIDTH=3 "
                             "-D 'WINDOW=(1, 1, 2)' --shape 6 --query 1,0,1";
@@ -120,9 +133,37 @@ TEST_CASE("the neighborhood in README is what attnc mask draws") {
   CHECK((drawn.out == test::readFile(root + "dsl/neighborhood.svg"))); // not printed
 }
 
-TEST_CASE("check tells mods that take positions apart how to declare the grid") {
-  const std::string text = check("--expr '(q_idx // 64 >= kv_idx // 64) & (q_idx % 64 >= kv_idx % 64)'");
-  CHECK_THAT(text, Contains("image = grid(HEIGHT, 64) and y, x = image.coords(q_idx) attnc sees boxes\n"));
+TEST_CASE("check tells which grid it finds in mods that take positions apart, and who serves it") {
+  CHECK_THAT(check("--expr '(q_idx // 64 >= kv_idx // 64) & (q_idx % 64 >= kv_idx % 64)'"),
+             Contains("grid        (KV_LEN / 64) x 64: keys\n"
+                      "            (Q_LEN / 64) x 64: queries\n"
+                      "            found in // and %: kernels by boxes (family grid) serve Q_LEN a multiple of 64, "
+                      "KV_LEN a multiple of 64\n"
+                      "box         mask_mod is a box of keys per query\n"
+                      "            ky: 0 to before qy + 1\n"
+                      "            kx: 0 to before qx + 1\n"));
+  CHECK_THAT(check("--capture 'w: int' --expr '(q_idx // w // 8 == kv_idx // w // 8) & "
+                   "(q_idx // w % 8 <= kv_idx // w % 8) & (q_idx % w // 4 == kv_idx % w // 4)'"),
+             Contains("grid        (Q_LEN / (8 * w)) x 8 x w: queries\n"));
+  CHECK_THAT(check("--expr '(q_idx // 8 % 6 == kv_idx // 8 % 6) & (q_idx % 8 >= kv_idx % 8)'"),
+             Contains("grid        6 x 8: queries and keys\n") && Contains(" serve Q_LEN of 6 * 8, KV_LEN of 6 * 8\n"));
+  CHECK_THAT(checkMod("axial"), Contains("            found in // and %; no kernel by boxes gains from it\n"
+                                         "box         none: mask_mod is no box of keys\n"));
   CHECK_THAT(checkMod("causal"), !Contains("grid"));
   CHECK_THAT(check("--expr 'q_idx // 64 >= kv_idx // 64'"), !Contains("grid"));
+  CHECK_THAT(check("--expr '(q_idx >= kv_idx) & (kv_idx % 64 <= 8)'"), !Contains("grid"));
+  // What it cannot find may be declared.
+  CHECK_THAT(check("--expr '(q_idx // (KV_LEN // 8) == kv_idx // 9) & (q_idx % (KV_LEN // 8) >= 4)'"),
+             Contains("grid        none is found, though positions are taken apart by // and % (KV_LEN // 8): of one number,\n"
+                      "            WIDTH: int, with image = grid(HEIGHT, WIDTH)"));
+  CHECK_THAT(check("--expr '(q_idx // (h + 8) == kv_idx) & (q_idx % (h + 8) >= 4)'"), !Contains("grid"));
+}
+
+TEST_CASE("explain names the family of a grid that is found, or why it is passed over") {
+  const std::string near = "explain --arch sm_90a --head-dim 64 --expr '(abs(q_idx // 64 - kv_idx // 64) <= 3) & "
+                           "(abs(q_idx % 64 - kv_idx % 64) <= 3)' --shape 1,1,1,";
+  const std::string served = test::attnc(near + "4096,4096").out, other = test::attnc(near + "4100,4096").out;
+  CHECK_THAT(served, Contains("family grid for sm_90a") && Contains("KV loop     boxes of keys"));
+  CHECK_THAT(other, Contains("family sm90 for sm_90a") &&
+                        Contains("Q_LEN is 4100, no multiple of 64, by which the mod takes positions apart"));
 }

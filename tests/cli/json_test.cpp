@@ -75,7 +75,7 @@ TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leave
 TEST_CASE("check gives JSON of grids and of the box of keys") {
   const Json json = Json::parse(attnc::test::printed("check --json " + kLibrary + "neighborhood2d.py -D 'DILATION=(1, 2)'"));
   REQUIRE(json["grids"].size() == 1);
-  CHECK(json["grids"][0] == Json::parse(R"({"extents": ["128", "128"], "before": "0", "ofQueries": true, "ofKeys": true})"));
+  CHECK(json["grids"][0] == Json::parse(R"({"extents": ["128", "128"], "before": "0", "isDeclared": true, "ofQueries": true, "ofKeys": true})"));
   CHECK(json["box"]["isMask"] == false);
   REQUIRE(json["box"]["axes"].size() == 2);
   const Json &y = json["box"]["axes"][0], &x = json["box"]["axes"][1];

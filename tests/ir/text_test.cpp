@@ -234,6 +234,7 @@ TEST_CASE("grids and coordinates read and print back unchanged, and count in the
 scalar TEXT: i32
 grid [128, @WIDTH]
 grid [#KV_LEN, 3, 4] before @TEXT
+grid [rest #KV_LEN, @WIDTH]
 %0 = coord i32 grid0.1, %q_idx !4
 %1 = coord i32 grid1.2, %kv_idx
 %2 = in_grid bool grid1, %kv_idx
@@ -244,10 +245,13 @@ output mask(b, h, q_idx, kv_idx) -> %4
   auto module = read(kText);
   REQUIRE(module);
   CHECK(print(*module) == kText);
-  REQUIRE(module->grids.size() == 2);
+  REQUIRE(module->grids.size() == 3);
+  CHECK(module->grids[2].hasRest());
+  CHECK_FALSE(module->grids[1].hasRest());
   CHECK(module->grids[1].extents[0] == Grid::Number{Grid::Number::Kind::Dim, int64_t(BuiltinDim::KvLen)});
   for (auto [from, to] : {std::pair("[128,", "[127,"), std::pair("before @TEXT", "before 7"), std::pair("grid1.2", "grid1.1"),
-                          std::pair("grid0.1", "grid0.0")}) {
+                          std::pair("grid0.1", "grid0.0"), std::pair("rest #KV_LEN", "rest #Q_LEN"),
+                          std::pair("rest #KV_LEN", "#KV_LEN")}) {
     std::string other = kText;
     other.replace(other.find(from), std::string(from).size(), to);
     auto changed = read(other);
@@ -264,6 +268,11 @@ TEST_CASE("grids that are wrong are refused") {
         std::pair("grid [0]\n", "a grid has the number 0"), std::pair("grid [4] before -1\n", "a grid has the number -1"),
         std::pair("scalar x: f32\ngrid [@x]\n", "a grid has a number of type f32"),
         std::pair("grid [4]\ngrid [4]\n", "a grid is declared twice"),
+        std::pair("grid [rest 4]\n", "expected #Q_LEN or #KV_LEN behind rest"),
+        std::pair("grid [rest #H, 4]\n", "a grid has a rest of something else than Q_LEN and KV_LEN"),
+        std::pair("grid [4, rest #Q_LEN]\n", "a number of a grid other than its first extent is a rest"),
+        std::pair("grid [4] before rest #Q_LEN\n", "a number of a grid other than its first extent is a rest"),
+        std::pair("grid [rest #Q_LEN, 4]\n%0 = in_grid bool grid0, %q_idx\n", "in_grid is asked of a grid with a rest"),
         std::pair("grid [4]\n%0 = coord i32 grid1.0, %q_idx\n", "expected an axis of a grid declared above: grid0.1"),
         std::pair("grid [4]\n%0 = coord i32 grid0.1, %q_idx\n", "coord is of axis 1 of a grid of 1"),
         std::pair("grid [4]\n%0 = coord i32 grid0, %q_idx\n", "expected an axis of a grid declared above: grid0.1"),

@@ -8,7 +8,9 @@ Prints SKIPPED where torch or safetensors are not installed. Needs no GPU: attnc
 
 import concurrent.futures
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -86,6 +88,53 @@ class TranslationTest(unittest.TestCase):
                 with self.subTest(job.name):
                     self.assertFalse(wrong, wrong)
         print(f"{len(jobs)} mods")
+
+
+def neighborhood(width, height, columns, rows):
+    """A mod as they are written for images: a window around each pixel, moved inside at the border."""
+
+    def place(index):
+        return index // width, index % width
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        (q_row, q_column), (kv_row, kv_column) = place(q_idx), place(kv_idx)
+        row = q_row.clamp(rows // 2, (height - 1) - rows // 2)
+        column = q_column.clamp(columns // 2, (width - 1) - columns // 2)
+        return ((row - kv_row).abs() <= rows // 2) & ((column - kv_column).abs() <= columns // 2)
+
+    return mask_mod
+
+
+def windows(area, width, size):
+    """Of a video, by remainders of remainders."""
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        same_frame = q_idx // area == kv_idx // area
+        same_rows = q_idx % area // width // size == kv_idx % area // width // size
+        return same_frame & same_rows & (q_idx % width // size == kv_idx % width // size)
+
+    return mask_mod
+
+
+class GridTest(unittest.TestCase):
+    def explained(self, mask_mod, length):
+        translation = translate(None, mask_mod, problem=(1, 2, 2, length, length))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "mod.ir")
+            path.write_text(translation.text, encoding="utf-8")
+            command = [ATTNC, "explain", path, "--arch", "sm_90a", "--head-dim", "64", "--shape", f"1,2,2,{length},{length}"]
+            return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+
+    def test_images_and_videos_have_kernels_by_boxes(self):
+        for mask_mod, length in ((neighborhood(24, 16, 5, 3), 384), (windows(96, 12, 4), 960)):
+            text = self.explained(mask_mod, length)
+            self.assertIn("family grid for sm_90a", text)
+            self.assertIn("boxes of keys", text)
+
+    def test_lengths_that_are_no_images_go_by_lists(self):
+        text = self.explained(neighborhood(24, 16, 5, 3), 390)
+        self.assertIn("family sm90 for sm_90a", text)
+        self.assertIn("Q_LEN is 390, no multiple of 24, by which the mod takes positions apart", text)
 
 
 if __name__ == "__main__":

@@ -18,20 +18,40 @@ using ir::Type;
 
 constexpr int kDepth = 10; // of an expression that is written out
 
+/// Not of a rest.
 std::string numberText(const ir::Module& module, const ir::Grid::Number& number) {
   switch (number.kind) {
-  case ir::Grid::Number::Kind::Constant: break;
+  case ir::Grid::Number::Kind::Constant:
+  case ir::Grid::Number::Kind::Rest: break;
   case ir::Grid::Number::Kind::Scalar: return module.scalars[size_t(number.value)].name;
   case ir::Grid::Number::Kind::Dim: return module.dims[size_t(number.value)];
   }
   return fmt::to_string(number.value);
 }
 
+/// The extents from an axis on: "HEIGHT x 64", with `by` between them.
+std::string extentsText(const ir::Module& module, const ir::Grid& grid, size_t axis, const char* by) {
+  std::string text;
+  for (; axis < grid.extents.size(); ++axis) text += (text.empty() ? "" : by) + numberText(module, grid.extents[axis]);
+  return text;
+}
+
+/// "128", "KV_LEN / (HEIGHT * 64)"
+std::string extentText(const ir::Module& module, const ir::Grid& grid, size_t axis) {
+  const ir::Grid::Number& extent = grid.extents[axis];
+  if (extent.kind != ir::Grid::Number::Kind::Rest) return numberText(module, extent);
+  const std::string slice = extentsText(module, grid, 1, " * ");
+  return fmt::format("{} / {}", module.dims[size_t(extent.value)], grid.extents.size() == 2 ? slice : "(" + slice + ")");
+}
+
 /// "128 x WIDTH behind 77 tokens"
 std::string gridText(const ir::Module& module, const ir::Grid& grid) {
   std::string text;
-  for (const ir::Grid::Number& extent : grid.extents)
-    text += fmt::format("{}{}", text.empty() ? "" : " x ", numberText(module, extent));
+  for (size_t axis = 0; axis < grid.extents.size(); ++axis) {
+    const std::string extent = extentText(module, grid, axis);
+    text += text.empty() ? "" : " x ";
+    text += axis == 0 && grid.hasRest() ? "(" + extent + ")" : extent;
+  }
   if (grid.before == ir::Grid::Number()) return text;
   return text + fmt::format(" behind {} tokens", numberText(module, grid.before));
 }
@@ -107,7 +127,7 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used) {
                                : "box         mask_mod is a box of keys per query\n";
   for (unsigned axis = 0; axis < box->axes.size(); ++axis)
     text += fmt::format("            k{}: {}\n", axisName(module, {box->keys, axis}),
-                        axisText(module, box->axes[axis], numberText(module, module.grids[box->keys].extents[axis])));
+                        axisText(module, box->axes[axis], extentText(module, module.grids[box->keys], axis)));
   const bool asksBeside = ir::uses(module, Op::InGrid) || !(module.grids[box->keys].before == ir::Grid::Number());
   if (!asksBeside) return text;
   const passes::BesideGrid beside = passes::besideGrid(module);
@@ -115,21 +135,35 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used) {
                             besideText(beside.key), besideText(beside.query), besideText(beside.both));
 }
 
-/// The line for a mod that unravels positions by `// W` and `% W`; empty for others.
+/// Which lengths kernels by boxes serve of a mod that declares no grid.
+std::string foundText(const ir::Module& module, const analysis::GridsUsed& used, bool hasKernel) {
+  if (!hasKernel) return "            found in // and %; no kernel by boxes gains from it\n";
+  std::string text;
+  for (auto [name, grid] : {std::pair("Q_LEN", *used.queries), {"KV_LEN", *used.keys}}) {
+    const ir::Grid& of = module.grids[grid];
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name, of.hasRest() ? "a multiple of " : "of ",
+                        extentsText(module, of, of.hasRest(), " * "));
+  }
+  return fmt::format("            found in // and %: kernels by boxes (family grid) serve {}\n", text);
+}
+
+/// The line for a mod that unravels positions by `// W` and `% W` of the launch, where no grid is found; empty for others.
 std::string hintText(const ir::Module& module) {
   const std::vector<bool> needed = ir::neededByOutputs(module);
+  const std::vector<ir::Level> levels = ir::levels(module);
   const auto isPosition = [&](ir::Value value) {
     return module.isParam(value, ir::ParamKind::QIdx) || module.isParam(value, ir::ParamKind::KvIdx);
   };
   for (uint32_t id = 0; id < module.size(); ++id) {
     const ir::Node& row = module[{id}];
     if (!needed[id] || row.op != Op::FloorDiv || !isPosition(row.operands[0])) continue;
+    if (levels[row.operands[1].id] > ir::Level::Launch) continue;
     for (uint32_t other = 0; other < module.size(); ++other) {
       const ir::Node& column = module[{other}];
       if (!needed[other] || column.op != Op::Mod || column.operands != row.operands) continue;
-      const std::string width = expressionText(module, row.operands[1], "KV_LEN");
-      return fmt::format("grid        none is declared, but positions are taken apart by // {0} and % {0}: with\n"
-                         "            image = grid(HEIGHT, {0}) and y, x = image.coords(q_idx) attnc sees boxes\n",
+      const std::string width = expressionText(module, row.operands[1], "KV_LEN", kDepth, false);
+      return fmt::format("grid        none is found, though positions are taken apart by // and % {}: of one number,\n"
+                         "            WIDTH: int, with image = grid(HEIGHT, WIDTH), y, x = image.coords(q_idx), attnc sees boxes\n",
                          width);
     }
   }
@@ -147,30 +181,38 @@ static Expected<std::pair<ir::Module, analysis::GridsUsed>> onGrids(const Mod& m
   return std::pair(std::move(module), used);
 }
 
+static bool isDeclared(const Mod& mod) { return !tracedModule(mod).grids.empty(); }
+
 Expected<std::string> gridsText(const Mod& mod) {
-  if (tracedModule(mod).grids.empty()) return hintText(mod.module());
   auto found = onGrids(mod);
   if (!found) return std::move(found).error();
   const auto& [module, used] = *found;
+  if (module.grids.empty()) return hintText(mod.module());
+  if (!isDeclared(mod) && !(used.queries && used.keys)) return std::string();
   std::string text;
   for (unsigned i = 0; i < module.grids.size(); ++i) {
     const bool ofQueries = used.queries == i, ofKeys = used.keys == i;
     const char* whose = ofQueries && ofKeys ? ": queries and keys" : ofQueries ? ": queries" : ofKeys ? ": keys" : "";
     text += fmt::format("{:12}{}{}\n", text.empty() ? "grid" : "", gridText(module, module.grids[i]), whose);
   }
-  return text + boxText(module, used);
+  if (isDeclared(mod)) return text + boxText(module, used);
+  auto kernelMod = kernelModOf(mod, {});
+  if (!kernelMod) return std::move(kernelMod).error();
+  return text + foundText(module, used, (*kernelMod)->grid != nullptr) + boxText(module, used);
 }
 
 Expected<JsonReport> gridsJson(const Mod& mod) {
   JsonReport json = JsonReport::object();
-  if (tracedModule(mod).grids.empty()) return json;
   auto found = onGrids(mod);
   if (!found) return std::move(found).error();
   const auto& [module, used] = *found;
+  if (module.grids.empty() || !(isDeclared(mod) || (used.queries && used.keys))) return json;
   json["grids"] = JsonReport::array();
   for (unsigned i = 0; i < module.grids.size(); ++i) {
     JsonReport one{{"extents", JsonReport::array()}, {"before", numberText(module, module.grids[i].before)}};
-    for (const ir::Grid::Number& extent : module.grids[i].extents) one["extents"].push_back(numberText(module, extent));
+    for (size_t axis = 0; axis < module.grids[i].extents.size(); ++axis)
+      one["extents"].push_back(extentText(module, module.grids[i], axis));
+    one["isDeclared"] = isDeclared(mod);
     one["ofQueries"] = used.queries == i;
     one["ofKeys"] = used.keys == i;
     json["grids"].push_back(std::move(one));
@@ -180,7 +222,7 @@ Expected<JsonReport> gridsJson(const Mod& mod) {
   json["box"] = {{"isMask", box->isMask()}, {"axes", JsonReport::array()}};
   for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
     const analysis::GridBox::Axis& of = box->axes[axis];
-    const std::string extent = numberText(module, module.grids[box->keys].extents[axis]);
+    const std::string extent = extentText(module, module.grids[box->keys], axis);
     JsonReport one{{"axis", axisName(module, {box->keys, axis})}};
     for (auto [name, value] : {std::pair("begin", of.begin), {"end", of.end}, {"step", of.step}, {"phase", of.phase}})
       if (value) one[name] = expressionText(module, *value, extent);

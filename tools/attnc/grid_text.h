@@ -9,11 +9,11 @@
 
 namespace attnc::cli {
 
-/// Lines "grid        128 x 128: queries and keys", with the box or why there is none; of a mod that divides positions by
-/// itself, how it declares the grid. Empty where it has none of that.
+/// Lines "grid        128 x 128: queries and keys", with the box or why there is none; of a grid that no line declares, which
+/// kernels take it; of a mod whose divisions of positions are no grid, how it declares one. Empty where it has none of that.
 Expected<std::string> gridsText(const Mod& mod);
 
-/// {"grids": [{"extents", "before", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis", "begin", "end", "step",
+/// {"grids": [{"extents", "before", "isDeclared", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis", "begin", "end", "step",
 /// "phase"}]}}, expressions as text; empty of a mod without grids.
 Expected<JsonReport> gridsJson(const Mod& mod);
 

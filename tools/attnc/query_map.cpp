@@ -24,7 +24,7 @@ struct Place {
   int64_t before = 0;
 
   Place(const ir::Grid& grid, const ir::Bindings& bindings) {
-    for (const ir::Grid::Number& extent : grid.extents) extents.push_back(bindings.of(extent));
+    for (int64_t extent : bindings.extentsOf(grid)) extents.push_back(extent);
     before = bindings.of(grid.before);
   }
 
@@ -93,8 +93,9 @@ Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captur
   if (!used.keys)
     return Error::environment("the mod takes coordinates of kv_idx on no grid, or on several",
                               "declare it, image = grid(HEIGHT, WIDTH), and ask for image.coords(kv_idx)");
-  auto bindings = ir::bind(module, captures, problem);
+  auto bindings = ir::bind(module, captures, problem), ofMod = ir::bind(mod.module(), captures, problem);
   if (!bindings) return std::move(bindings).error();
+  if (!ofMod) return std::move(ofMod).error();
   const Place keys(module.grids[*used.keys], *bindings);
   std::optional<Place> ofQueries;
   if (used.queries) ofQueries.emplace(module.grids[*used.queries], *bindings);
@@ -106,7 +107,8 @@ Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captur
     return Error::environment(fmt::format("a grid of {} is more than a map shows: {} keys, {} along an axis",
                                           fmt::join(keys.extents, " x "), kMostKeys, kLongestSide),
                               "draw a smaller one, by -D or --set of its extents");
-  const ir::Interpreter interpreter(module, *bindings);
+  const ir::Interpreter interpreter(mod.module(), *ofMod); // `module` may know of tokens on grids alone
+  const bool isOneGrid = ofQueries && ofQueries->extents == keys.extents && ofQueries->before == keys.before;
   std::vector<QueryMap> maps;
   for (const std::vector<int64_t>& query : queries) {
     auto position = positionOf(query, ofQueries, problem.qLen);
@@ -115,7 +117,7 @@ Expected<std::vector<QueryMap>> queryMaps(const Mod& mod, const Captures& captur
     map.heading =
         query.size() > 1 ? fmt::format("query ({})", fmt::join(query, ", ")) : fmt::format("query {}", *position);
     const int64_t token = *position - keys.before;
-    if (used.queries == used.keys && token >= 0 && token < keys.tokens()) map.cells[size_t(token)] = KeyCell::Query;
+    if (isOneGrid && token >= 0 && token < keys.tokens()) map.cells[size_t(token)] = KeyCell::Query;
     maps.push_back(std::move(map));
   }
   return maps;

@@ -27,6 +27,7 @@ typedef struct attnc_prepare_options {
   int32_t deterministic; ///< of a backward pass
   int32_t no_block_mask; ///< build none, even where the kernel gains from one
   attnc_decode decode;
+  const char* tile; ///< of the forward or decode kernel; NULL or "": one that was measured, or else the catalogue's
 } attnc_prepare_options;
 
 /// What is settled for given operands, and why.

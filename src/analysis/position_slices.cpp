@@ -1,0 +1,134 @@
+#include "analysis/position_slices.h"
+
+#include "ir/bindings.h"
+#include "ir/walk.h"
+
+#include <llvm/ADT/STLExtras.h>
+
+namespace attnc::analysis {
+
+using ir::Node;
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+std::optional<TokenCount> times(const TokenCount& a, const TokenCount& b) {
+  if (a.constant * b.constant > ir::kMaxExtent) return std::nullopt;
+  TokenCount result{a.constant * b.constant, a.factors};
+  result.factors.append(b.factors.begin(), b.factors.end());
+  llvm::sort(result.factors);
+  return result;
+}
+
+std::optional<TokenCount> over(const TokenCount& a, const TokenCount& b) {
+  if (a.constant % b.constant != 0) return std::nullopt;
+  TokenCount result{a.constant / b.constant, a.factors};
+  for (uint32_t factor : b.factors) {
+    const auto found = llvm::find(result.factors, factor);
+    if (found == result.factors.end()) return std::nullopt;
+    result.factors.erase(found);
+  }
+  return result;
+}
+
+PositionSlices::PositionSlices(const ir::Module& module)
+    : module(module), needed(ir::neededByOutputs(module)), slices(module.size()), isMultiple(module.size(), false) {
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (!needed[id]) continue;
+    slices[id] = sliceOf({id});
+    if (std::optional<PositionBound> found = boundOf({id})) bounds.try_emplace(id, *std::move(found));
+  }
+  collectEnds();
+}
+
+const PositionBound* PositionSlices::bound(Value value) const {
+  const auto found = bounds.find(value.id);
+  return found == bounds.end() ? nullptr : &found->second;
+}
+
+std::optional<TokenCount> PositionSlices::countOf(Value value) const {
+  const Node& node = module[value];
+  if (node.type != Type::I32) return std::nullopt;
+  if (module.isConst(value)) {
+    if (module.integer(value) < 1 || module.integer(value) > ir::kMaxExtent) return std::nullopt;
+    return TokenCount{module.integer(value)};
+  }
+  if (node.op == Op::Scalar || node.op == Op::Dim) return TokenCount{1, {value.id}};
+  if (node.op != Op::Mul) return std::nullopt;
+  const std::optional<TokenCount> a = countOf(node.operands[0]), b = a ? countOf(node.operands[1]) : std::nullopt;
+  return b ? times(*a, *b) : std::nullopt;
+}
+
+/// What x - x // divisor * divisor divides by; the product is told apart, whose quotient is then no end.
+std::optional<TokenCount> PositionSlices::divisorOfRest(const Node& node) {
+  if (node.op != Op::Sub || module[node.operands[1]].op != Op::Mul) return std::nullopt;
+  const Node& multiple = module[node.operands[1]];
+  for (unsigned i : {0u, 1u}) {
+    const Node& quotient = module[multiple.operands[i]];
+    if (quotient.op != Op::FloorDiv || quotient.operands[0] != node.operands[0]) continue;
+    const std::optional<TokenCount> a = countOf(quotient.operands[1]), b = countOf(multiple.operands[1 - i]);
+    if (!a || !b || !(*a == *b)) continue;
+    isMultiple[node.operands[1].id] = true;
+    return a;
+  }
+  return std::nullopt;
+}
+
+std::optional<PositionSlice> PositionSlices::sliceOf(Value value) {
+  const Node& node = module[value];
+  if (module.isParam(value, ParamKind::QIdx) || module.isParam(value, ParamKind::KvIdx))
+    return PositionSlice{ParamKind(node.attr), {}, {}, value, {}};
+  const bool isSubtraction = node.op == Op::Sub, isQuotient = node.op == Op::FloorDiv;
+  if (node.type != Type::I32 || !(isSubtraction || isQuotient || node.op == Op::Mod) || !slices[node.operands[0].id])
+    return std::nullopt;
+  PositionSlice slice = *slices[node.operands[0].id];
+  const std::optional<TokenCount> divisor = isSubtraction ? divisorOfRest(node) : countOf(node.operands[1]);
+  const std::optional<TokenCount> cut = divisor ? times(slice.lo, *divisor) : std::nullopt;
+  if (!cut || (slice.hi && !divides(*cut, *slice.hi))) return std::nullopt;
+  slice.operand = node.operands[0];
+  slice.asked.push_back(*divisor);
+  if (!isQuotient)
+    slice.hi = cut;
+  else if (slice.hi == cut) // 0
+    return std::nullopt;
+  else
+    slice.lo = *cut;
+  return slice;
+}
+
+std::optional<PositionBound> PositionSlices::boundOf(Value value) const {
+  const Node& node = module[value];
+  if (node.op != Op::Lt && node.op != Op::Le) return std::nullopt;
+  for (unsigned i : {0u, 1u}) {
+    const std::optional<PositionSlice>& slice = slices[node.operands[i].id];
+    if (!slice || !slice->isPosition()) continue;
+    std::optional<TokenCount> tokens = countOf(node.operands[1 - i]);
+    const bool isBelow = i == 0, isOneMore = isBelow == (node.op == Op::Le);
+    if (!tokens || (isOneMore && !tokens->isConstant())) return std::nullopt;
+    tokens->constant += isOneMore;
+    return PositionBound{slice->of, *tokens, isBelow};
+  }
+  return std::nullopt;
+}
+
+/// Whether a product is there for remainders alone, x - x // w * w.
+bool PositionSlices::isRestAlone(Value product) const {
+  if (!isMultiple[product.id]) return false;
+  for (uint32_t id = product.id + 1; id < module.size(); ++id)
+    if (needed[id] && llvm::is_contained(module[{id}].operands, product) && !slices[id]) return false;
+  return true;
+}
+
+void PositionSlices::collectEnds() {
+  std::vector<bool> isEnd(module.size(), false);
+  for (const ir::Output& output : module.outputs()) isEnd[output.value.id] = true;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    if (!needed[id] || slices[id] || isRestAlone({id})) continue;
+    for (Value operand : module[{id}].operands) isEnd[operand.id] = true;
+  }
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (isEnd[id] && slices[id] && !slices[id]->isPosition()) allEnds.push_back({id});
+}
+
+} // namespace attnc::analysis

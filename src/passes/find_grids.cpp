@@ -1,0 +1,248 @@
+// In: a module that declares no grids. Out: where q_idx and kv_idx are taken apart by quotients and remainders, the
+// grids that these are coordinates on, and the coordinates.
+//
+//   %0 = floor_div i32 %q_idx, 64     =>   grid [rest #Q_LEN, 64]
+//   %1 = mod i32 %q_idx, 64                %0 = coord i32 grid0.0, %q_idx
+//                                          %1 = coord i32 grid0.1, %q_idx
+//
+// Nobody wrote how many slices of 64 tokens there are: it is what the length leaves. Where positions are compared with
+// the number of all tokens (q_idx < 32 * 64), or the first coordinate is a remainder, too (q_idx // 64 % 32), the grid
+// has an extent for it. The module means the same for tokens on its grids, whose extents are all at least 1, and for
+// scalars that are near.
+//
+// A grid cuts the digits of positions (analysis/position_slices.h) at the hi of some slices. What begins or ends
+// elsewhere is computed of a coordinate: the tile of a column, q_idx % 64 // 8.
+#include "analysis/position_slices.h"
+#include "ir/walk.h"
+#include "passes/pass.h"
+#include "passes/rebuild.h"
+
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/Sequence.h>
+#include <llvm/ADT/SmallVector.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace attnc::passes {
+namespace {
+
+using analysis::divides;
+using analysis::over;
+using analysis::PositionBound;
+using analysis::PositionSlice;
+using analysis::PositionSlices;
+using analysis::TokenCount;
+using ir::Node;
+using ir::Op;
+using ir::ParamKind;
+using ir::Type;
+using ir::Value;
+
+constexpr size_t kMostCuts = 6; // that are tried, in all their combinations
+
+/// Where digits are cut: axis i has those from edges[i + 1] to edges[i]. The first is unset where the length gives it.
+struct Cut {
+  llvm::SmallVector<std::optional<TokenCount>, 4> edges;
+
+  size_t axes() const { return edges.size() - 1; }
+  /// The tokens that the extents make up that somebody wrote.
+  const TokenCount& known() const { return edges[0] ? *edges[0] : *edges[1]; }
+  /// The axis that has all digits of the slice.
+  std::optional<size_t> axisOf(const PositionSlice& slice) const {
+    for (size_t axis = 0; axis < axes(); ++axis)
+      if (divides(*edges[axis + 1], slice.lo) && (axis == 0 || (slice.hi && divides(*slice.hi, *edges[axis]))))
+        return axis;
+    return std::nullopt;
+  }
+  /// Whether the slice has the last digits of its axis, so that it is a quotient of the coordinate.
+  bool isQuotient(const PositionSlice& slice, size_t axis) const {
+    return axis == 0 ? !slice.hi || slice.hi == edges[0] : slice.hi == edges[axis];
+  }
+};
+
+/// A slice as it follows from a coordinate: the coordinate // quotient % remainder.
+struct Place {
+  size_t axis;
+  int64_t quotient = 1, remainder = 0; ///< 0: none
+};
+
+class GridFinder {
+public:
+  GridFinder(const ir::Module& module, const PositionSlices& slices)
+      : module(module), slices(slices), isOfMask(ir::neededBy(module, *module.output(ir::kMask))) {}
+
+  /// The cuts of q_idx and of kv_idx: one for both, unless that breaks slices of one of them.
+  std::pair<std::optional<Cut>, std::optional<Cut>> cuts() const {
+    const std::optional<Cut> both = bestCut({ParamKind::QIdx, ParamKind::KvIdx});
+    if (both && judge(*both, {ParamKind::QIdx, ParamKind::KvIdx}).broken == 0) return {both, both};
+    return {bestCut({ParamKind::QIdx}), bestCut({ParamKind::KvIdx})};
+  }
+
+  ir::Grid gridOf(const Cut& cut, ParamKind of) const {
+    ir::Grid grid;
+    for (size_t axis = 0; axis < cut.axes(); ++axis)
+      grid.extents.push_back(cut.edges[axis]
+                                 ? *numberOf(*over(*cut.edges[axis], *cut.edges[axis + 1]))
+                                 : ir::Grid::Number{ir::Grid::Number::Kind::Rest, int64_t(*ir::extentOf(of))});
+    return grid;
+  }
+
+  /// How a slice follows from a coordinate without what it is taken of. Numbers of the launch that are no extents of
+  /// the grid may be anything, so nothing is concluded from these.
+  std::optional<Place> placeOf(const PositionSlice& slice, const Cut& cut) const {
+    const std::optional<size_t> axis = cut.axisOf(slice);
+    const auto isKnown = [&](const TokenCount& number) { return number.isConstant() || divides(number, cut.known()); };
+    if (!axis || !llvm::all_of(slice.asked, isKnown)) return std::nullopt;
+    const TokenCount quotient = *over(slice.lo, *cut.edges[*axis + 1]);
+    const std::optional<TokenCount> remainder = cut.isQuotient(slice, *axis) ? std::nullopt : over(*slice.hi, slice.lo);
+    if (!quotient.isConstant() || (remainder && !remainder->isConstant())) return std::nullopt;
+    return Place{*axis, quotient.constant, remainder ? remainder->constant : 0};
+  }
+
+private:
+  std::optional<ir::Grid::Number> numberOf(const TokenCount& product) const {
+    if (product.isConstant()) return ir::Grid::Number{ir::Grid::Number::Kind::Constant, product.constant};
+    if (product.constant != 1 || product.factors.size() != 1) return std::nullopt;
+    const Node& node = module[{product.factors[0]}];
+    return ir::Grid::Number{node.op == Op::Dim ? ir::Grid::Number::Kind::Dim : ir::Grid::Number::Kind::Scalar,
+                            node.attr};
+  }
+
+  struct Judgement {
+    int broken = 0;    ///< ends that stay divisions of a position
+    int quotients = 0; ///< ends of mask_mod that are quotients of one coordinate: what boxes are made of
+  };
+
+  Judgement judge(const Cut& cut, llvm::ArrayRef<ParamKind> of) const {
+    Judgement result;
+    for (Value end : slices.ends()) {
+      const PositionSlice& slice = *slices.of(end);
+      if (!llvm::is_contained(of, slice.of)) continue;
+      if (!isOfCoordinates(end, cut))
+        ++result.broken;
+      else if (const std::optional<size_t> axis = cut.axisOf(slice); isOfMask[end.id] && axis)
+        result.quotients += cut.isQuotient(slice, *axis);
+    }
+    return result;
+  }
+
+  bool isOfCoordinates(Value value, const Cut& cut) const {
+    for (; !slices.of(value)->isPosition(); value = slices.of(value)->operand)
+      if (placeOf(*slices.of(value), cut)) return true;
+    return false;
+  }
+
+  /// A grid whose axes these numbers end, the largest first; nothing where it is none.
+  std::optional<Cut> cutAt(llvm::ArrayRef<TokenCount> at, llvm::ArrayRef<ParamKind> of) const {
+    const auto isAsked = [&](ParamKind param) { return llvm::is_contained(of, param); };
+    const auto make = [&](std::optional<TokenCount> first) {
+      Cut cut;
+      if (!first || !(*first == at[0])) cut.edges.push_back(std::move(first));
+      cut.edges.append(at.begin(), at.end());
+      cut.edges.push_back(TokenCount());
+      bool isGrid = cut.axes() >= 2 && cut.axes() <= ir::kMaxGridAxes;
+      for (size_t axis = 0; isGrid && axis < cut.axes(); ++axis) {
+        if (!cut.edges[axis]) continue;
+        const std::optional<TokenCount> extent = over(*cut.edges[axis], *cut.edges[axis + 1]);
+        isGrid = extent && numberOf(*extent);
+      }
+      return isGrid ? std::optional(std::move(cut)) : std::nullopt;
+    };
+    std::optional<Cut> least;
+    for (uint32_t id = 0; id < module.size(); ++id) {
+      const PositionBound* const limit = slices.bound({id});
+      if (!limit || !isAsked(limit->of) || !divides(at[0], limit->tokens)) continue;
+      std::optional<Cut> cut = make(limit->tokens);
+      if (cut && (!least || divides(*cut->edges[0], *least->edges[0]))) least = std::move(cut);
+    }
+    if (least) return least;
+    const bool asksBeyond =
+        llvm::any_of(slices.ends(), [&](Value end) { return isAsked(slices.of(end)->of) && !slices.of(end)->hi; });
+    return make(asksBeyond || at.size() == 1 ? std::nullopt : std::optional(at[0]));
+  }
+
+  /// The cut that leaves the fewest divisions of positions, then of which the most ends are quotients, then of the
+  /// fewest axes. Nothing where there are no remainders: quotients by one number are no grid.
+  std::optional<Cut> bestCut(llvm::ArrayRef<ParamKind> of) const {
+    llvm::SmallVector<TokenCount, 8> his;
+    for (Value end : slices.ends()) {
+      const PositionSlice& slice = *slices.of(end);
+      if (slice.hi && llvm::is_contained(of, slice.of) && !llvm::is_contained(his, *slice.hi)) his.push_back(*slice.hi);
+    }
+    if (his.size() > kMostCuts) return std::nullopt;
+    std::optional<Cut> best;
+    std::tuple<int, int, size_t> bestRank;
+    for (uint32_t subset = 1; subset < 1u << his.size(); ++subset) {
+      llvm::SmallVector<TokenCount, 8> at;
+      for (size_t i = 0; i < his.size(); ++i)
+        if (subset & 1u << i) at.push_back(his[i]);
+      const auto size = [](const TokenCount& product) { return std::pair(product.factors.size(), product.constant); };
+      llvm::stable_sort(at, [&](const TokenCount& a, const TokenCount& b) { return size(a) > size(b); });
+      const auto isOrdered = [&](size_t i) { return divides(at[i], at[i - 1]); };
+      if (at.size() > ir::kMaxGridAxes || !llvm::all_of(llvm::seq(size_t(1), at.size()), isOrdered)) continue;
+      const std::optional<Cut> cut = cutAt(at, of);
+      if (!cut) continue;
+      const Judgement judged = judge(*cut, of);
+      const std::tuple rank{judged.broken, -judged.quotients, cut->axes()};
+      if (judged.quotients > 0 && (!best || rank < bestRank)) best = cut, bestRank = rank;
+    }
+    return best;
+  }
+
+  const ir::Module& module;
+  const PositionSlices& slices;
+  const std::vector<bool> isOfMask; ///< by Value::id
+};
+
+} // namespace
+
+Status findGrids(ir::Module& module, const PassContext&) {
+  const bool hasQuotients = ir::uses(module, Op::FloorDiv) || ir::uses(module, Op::Mod);
+  if (!module.grids.empty() || !hasQuotients || !module.output(ir::kMask)) return {};
+  const PositionSlices slices(module);
+  const GridFinder finder(module, slices);
+  const auto [ofQueries, ofKeys] = finder.cuts();
+  if (!ofQueries && !ofKeys) return {};
+  ir::Module declared = module;
+  declared.hasNearScalars = true; // or nothing could be said of height - 1 - 6, with which a row is compared
+  const auto declare = [&](const std::optional<Cut>& cut, ParamKind of) {
+    if (!cut) return 0u;
+    ir::Grid grid = finder.gridOf(*cut, of);
+    const auto found = llvm::find(declared.grids, grid);
+    const unsigned index = unsigned(found - declared.grids.begin());
+    if (found == declared.grids.end()) declared.grids.push_back(std::move(grid));
+    return index;
+  };
+  const unsigned gridOfQueries = declare(ofQueries, ParamKind::QIdx), gridOfKeys = declare(ofKeys, ParamKind::KvIdx);
+  uint32_t at = 0;
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  module = rebuild(declared, [&](ir::Module& out, const Node& node) {
+    while (!needed[at]) ++at;
+    const Value value{at++};
+    const std::optional<PositionSlice>& slice = slices.of(value);
+    const PositionBound* const bound = slices.bound(value);
+    if (!bound && (!slice || slice->isPosition())) return keep(out, node);
+    const ParamKind of = bound ? bound->of : slice->of;
+    const std::optional<Cut>& cut = of == ParamKind::QIdx ? ofQueries : ofKeys;
+    const unsigned grid = of == ParamKind::QIdx ? gridOfQueries : gridOfKeys;
+    if (!cut) return keep(out, node);
+    if (bound) {
+      if (!(cut->edges[0] && bound->tokens == *cut->edges[0])) return keep(out, node);
+      const Value isIn = out.make(Op::InGrid, Type::Bool, {out.param(of)}, ir::GridAxis{grid, 0}.attr(), node.line);
+      return bound->isBelow ? isIn : out.make(Op::Not, Type::Bool, {isIn}, 0, node.line);
+    }
+    const std::optional<Place> place = finder.placeOf(*slice, *cut);
+    if (!place) return keep(out, node);
+    const auto with = [&](Op op, Value a, int64_t b) {
+      return out.make(op, Type::I32, {a, out.constInt(Type::I32, b)}, 0, node.line);
+    };
+    Value result =
+        out.make(Op::Coord, Type::I32, {out.param(of)}, ir::GridAxis{grid, unsigned(place->axis)}.attr(), node.line);
+    if (place->quotient > 1) result = with(Op::FloorDiv, result, place->quotient);
+    return place->remainder ? with(Op::Mod, result, place->remainder) : result;
+  });
+  return {};
+}
+
+} // namespace attnc::passes
