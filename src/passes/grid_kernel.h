@@ -3,6 +3,7 @@
 
 #include "attnc/error.h"
 #include "ir/ir.h"
+#include "passes/beside_grid.h"
 
 #include <optional>
 
@@ -19,11 +20,13 @@ struct GridKernel {
   ir::Grid ofQueries;    ///< the grid of q_idx
   ir::Grid ofKeys;       ///< that of kv_idx, of as many axes
   llvm::SmallVector<BoxAxis, 3> axes;
+  std::optional<BesideGrid> beside; ///< unset: all tokens of a launch have to lie on the grids
 };
 
 /// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
-/// without a box that bounds keys, where masks ask for no coordinates of queries, with tokens before a grid. That all tokens
-/// lie on the grids is for a launch to see: plan/grid_plan.h.
+/// without a box that bounds keys, where masks ask for no coordinates of queries. Tokens may lie beside the grids of a
+/// mod that says so: that has some before one, or asks which are on it. Whether those of a launch lie as they may is
+/// for the launch to see: plan/grid_plan.h.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
 
 } // namespace attnc::passes

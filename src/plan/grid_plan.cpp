@@ -147,10 +147,27 @@ std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands&
   return along;
 }
 
+static std::array<int64_t, 2> tokensBeside(const std::array<int64_t, 3>& extents, std::optional<int64_t> before,
+                                           int64_t rows) {
+  if (!before) return {0, 0};
+  return {*before, rows - *before - extents[0] * extents[1] * extents[2]};
+}
+
+std::array<int64_t, 2> queriesBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem) {
+  return tokensBeside(grids.queries, grids.before ? std::optional(grids.before->queries) : std::nullopt, problem.qLen);
+}
+
+std::array<int64_t, 2> keysBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem) {
+  return tokensBeside(grids.keys, grids.before ? std::optional(grids.before->keys) : std::nullopt, problem.kvLen);
+}
+
 int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands) {
   if (operands.problem.qLen == 0) return 0;
   const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);
-  return along[0] * along[1] * along[2];
+  int64_t tiles = along[0] * along[1] * along[2];
+  for (int64_t tokens : queriesBeside(*operands.grids, operands.problem))
+    tiles += ceilDiv(tokens, tokensOf(queryBoxOf(stage.config)));
+  return tiles;
 }
 
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings) {
@@ -159,30 +176,41 @@ LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings
     for (size_t i = 0; i < of.extents.size(); ++i) extents[3 - of.extents.size() + i] = bindings.of(of.extents[i]);
     return extents;
   };
-  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys)};
+  LaunchOperands::Grids grids{extentsOf(grid.ofQueries), extentsOf(grid.ofKeys)};
+  if (grid.beside) grids.before = {bindings.of(grid.ofQueries.before), bindings.of(grid.ofKeys.before)};
+  return grids;
 }
 
 std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid) {
+  const auto isKnown = [](const ir::Grid::Number& number) { return number.kind == ir::Grid::Number::Kind::Constant; };
   for (const ir::Grid* of : {&grid.ofQueries, &grid.ofKeys})
-    for (const ir::Grid::Number& extent : of->extents)
-      if (extent.kind != ir::Grid::Number::Kind::Constant) return std::nullopt;
+    if (!std::all_of(of->extents.begin(), of->extents.end(), isKnown) || !isKnown(of->before)) return std::nullopt;
   return gridsOf(grid, {});
 }
 
-Status checkGrids(const LaunchOperands& operands) {
+Status checkGrids(const LaunchOperands& operands, bool takesBeside) {
   if (!operands.grids)
     return Error::environment("which tokens lie on the grid is not known without captures",
                               "give the operands the extents of the grid as captures");
-  const auto tokens = [](const std::array<int64_t, 3>& extents) { return extents[0] * extents[1] * extents[2]; };
-  for (auto [name, extents, rows] : {std::tuple("Q_LEN", operands.grids->queries, operands.problem.qLen),
-                                     {"KV_LEN", operands.grids->keys, operands.problem.kvLen}})
-    if (tokens(extents) != rows)
-      return Error::environment(
-          fmt::format("a grid of {} has {} token{}, {} is {}",
-                      fmt::join(std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; }),
-                                extents.end(), " x "),
-                      tokens(extents), tokens(extents) == 1 ? "" : "s", name, rows),
-          "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it");
+  const LaunchOperands::Grids& grids = *operands.grids;
+  const auto before = grids.before.value_or(LaunchOperands::Grids::Before{0, 0});
+  takesBeside = takesBeside && grids.before;
+  for (auto [name, extents, first, rows] : {std::tuple("Q_LEN", grids.queries, before.queries, operands.problem.qLen),
+                                            {"KV_LEN", grids.keys, before.keys, operands.problem.kvLen}}) {
+    const int64_t tokens = extents[0] * extents[1] * extents[2];
+    if (takesBeside ? first + tokens <= rows : first == 0 && tokens == rows) continue;
+    const std::string behind = first ? fmt::format(", the first behind {} others", first) : "";
+    return Error::environment(
+        fmt::format(
+            "a grid of {} has {} token{}{}, {} is {}",
+            fmt::join(std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; }),
+                      extents.end(), " x "),
+            tokens, tokens == 1 ? "" : "s", behind, name, rows),
+        takesBeside
+            ? "give rows for all tokens of the grid; family sm90 takes less"
+            : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are on it or has some "
+              "before it; family sm90 takes others beside it");
+  }
   return {};
 }
 

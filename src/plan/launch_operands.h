@@ -46,6 +46,11 @@ struct LaunchOperands {
   /// Of kernels by boxes: extents of the grids, three axes, the slowest first. Unset where captures are not known.
   struct Grids {
     std::array<int64_t, 3> queries, keys;
+    /// Tokens before each, of mods that mean some beside their grids; unset of others.
+    struct Before {
+      int64_t queries, keys;
+    };
+    std::optional<Before> before = {};
   };
   std::optional<Grids> grids;
   std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills

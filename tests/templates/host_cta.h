@@ -15,6 +15,7 @@
 namespace attnc {
 
 inline thread_local struct { unsigned x; } threadIdx;
+[[maybe_unused]] inline thread_local struct { unsigned x; } blockIdx, gridDim;
 
 class HostCta {
 public:
@@ -82,8 +83,11 @@ inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
 bool __any_sync(unsigned, bool);
 bool __all_sync(unsigned, bool);
 float __fdividef(float, float);
-int __reduce_max_sync(unsigned, int);
-int __reduce_min_sync(unsigned, int);
+inline int __reduce_max_sync(unsigned mask, int x) {
+  for (int lanes = 16; lanes; lanes /= 2) x = std::max(x, int(__shfl_xor_sync(mask, float(x), lanes)));
+  return x;
+}
+inline int __reduce_min_sync(unsigned mask, int x) { return -__reduce_max_sync(mask, -x); }
 using std::max;
 using std::min;
 
