@@ -13,15 +13,17 @@ namespace attnc {
 /// these, some speak for the others.
 struct GridCensus {
   std::array<int, 3> queryBox{}, keyBox{}; ///< of a CTA, of a step
-  double tiles = 0;                        ///< boxes of queries
-  double steps = 0;                        ///< boxes of keys that these read
+  double tiles = 0;                        ///< boxes of queries, and as many queries beside their grid
+  double steps = 0;                        ///< boxes of keys that these read, and as many keys beside theirs
   double visited = 0;                      ///< pairs of a query and a key in steps that a warpgroup computes
-  double live = 0;                         ///< of these, pairs in the box of keys that the query sees
+  double live = 0; ///< of these, pairs in the box of keys that the query sees; beside a grid, pairs
+                   ///< that mask_mod may let live
   bool isEstimate = false;
+  bool mayLieBeside = false; ///< tokens beside the grids are counted, too
 };
 
 /// `module`: a verified one with the outputs of the pass derive-grid-box, as passes::GridKernel has it; `bindings` are
-/// for it, with captures in host memory; `config`: of a stage with boxes. All tokens lie on the grids.
+/// for it, with captures in host memory; `config`: of a stage with boxes. Tokens lie as plan::checkGrids() asks.
 GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
                           const plan::LaunchOperands::Grids& grids, const ProblemShape& problem);
 

@@ -66,13 +66,15 @@ std::string extentsText(const std::array<int, 3>& box) {
 std::string boxesText(const GridCensus& census, double dense, double computed) {
   const double inBoxes = census.visited > 0 ? computed * census.live / census.visited : 0;
   const auto count = [&](double number) { return countText(number, census.isEstimate); };
-  return fmt::format("boxes       {} of {} queries; {} of {} keys are read, {:.1f} for one of queries\n", count(census.tiles),
-                     extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
+  return fmt::format("boxes       {} of {} queries; {} of {} keys are read, {:.1f} for one of queries\n",
+                     count(census.tiles), extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
                      census.tiles > 0 ? census.steps / census.tiles : 0) +
-         fmt::format("            {} of the pairs computed are of a query and a key that lies in its box\n",
-                     percent(census.live, census.visited)) +
-         fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries\n", flopsText(dense),
-                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense), flopsText(inBoxes));
+         fmt::format("            {} of the pairs computed are of a query and a key that lies in its box{}\n",
+                     percent(census.live, census.visited),
+                     census.mayLieBeside ? ", or that it sees beside the grid" : "") +
+         fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries{}\n", flopsText(dense),
+                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense),
+                     flopsText(inBoxes), census.mayLieBeside ? " or beside them" : "");
 }
 
 /// What a decode kernel reads, once for all heads that share it, if the mask is the same for all of them.
