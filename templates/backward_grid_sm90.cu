@@ -292,7 +292,7 @@ struct Planner {
         exists[i] &= x[axis] < p.q_extent[axis];
         x[axis] = min(x[axis], p.q_extent[axis] - 1);
       }
-      token[i] = token_at(x, p.q_extent);
+      token[i] = token_at(x, p.q_extent, 0);
       const long long index = row_of_all(p.base.forward, b, h, token[i].index);
       lse[i] = p.base.forward.lse[index];
       delta[i] = p.base.delta[index];
@@ -427,7 +427,7 @@ struct Consumer {
         at[axis] = own.origin[axis] + OwnBox::coordinate(first + 8 * r, axis);
         exists &= at[axis] < p.kv_extent[axis];
       }
-      wgmma::store_row<Columns>(base + token_at(at, p.kv_extent).index * stride.row, x, r, factor, exists);
+      wgmma::store_row<Columns>(base + token_at(at, p.kv_extent, 0).index * stride.row, x, r, factor, exists);
     }
   }
 

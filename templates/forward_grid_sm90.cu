@@ -8,6 +8,10 @@
 // the CTA sees, from its first key on, kSplitAxis slowest. A consumer passes over steps that none of its queries sees, so
 // consumers stand at different steps, and do not take turns.
 //
+// Of mods that mean tokens beside their grids (text, registers; algo/beside_grid.cuh), tiles are boxes, or 64 queries of a run for
+// each consumer, and steps boxes of keys, or as many keys of a run: those first. What a query and a key see of each other
+// where not both are on their grids, the mod says as constants, or mask_mod is asked of each pair.
+//
 //   role          threads              registers   what
 //   producer      one thread           40          walks boxes of keys, requests Q, K, V from the copy engine
 //   storer        one thread           40          sends finished boxes of O to the copy engine
@@ -39,7 +43,7 @@
 // producer, which requests V one step behind K, would otherwise wait for a slot that it holds.
 //
 // The host provides: tensor maps, the tile order and its counters (params_grid_sm90.cuh); grid min(tiles, SMs), 128 + 32
-// kWarps threads, kSharedBytes of dynamic shared memory. All tokens lie on the grids.
+// kWarps threads, kSharedBytes of dynamic shared memory. Unless Mod::kHasBeside, all tokens lie on the grids.
 //
 // Config:
 //   kWarps = 8, kBlockM = 128, kQStages = 2, kStages
@@ -62,6 +66,8 @@
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::grid {
+
+using Params = Choose<Mod::kHasBeside, ForwardGridBesideParamsSm90, ForwardGridParamsSm90>::Type;
 
 using QueryShape = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>; // of a consumer
 using KeyShape = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>;
@@ -99,12 +105,12 @@ static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: s
 /// A tile of queries, as the producer tells it.
 struct Work {
   int head;      // b * q_heads + h; -1: no more work
-  int origin[3]; // of the CTA's box
+  int origin[3]; // of the CTA's box, or of a run's queries
 };
 
 /// A step, likewise.
 struct BoxStep {
-  int origin[3]; // of the box of keys
+  int origin[3]; // of the box of keys, or of a run's keys
   int flags;
 
   static constexpr int kTileEnd = 1; // the CTA's last step of the tile
@@ -114,6 +120,20 @@ struct BoxStep {
   static constexpr int kFirst = 8; // its first one of the tile
   static constexpr int kLast = 16; // its last one
 };
+
+/// The map of a tensor for tokens at `origin`, of the grid's own and those of runs.
+ATTNC_DEVICE const TensorMap& map_of(const TensorMap& grid, const TensorMap* runs, const int (&origin)[3]) {
+  return is_beside(origin) ? runs[run_of(origin)] : grid;
+}
+/// Where they lie on it, along an axis.
+ATTNC_DEVICE int on_map(const int (&origin)[3], int axis) { return axis == 0 && is_beside(origin) ? 0 : origin[axis]; }
+
+/// Maps of runs; without Mod::kHasBeside there are none.
+struct RunMaps {
+  const TensorMap *q, *k, *v, *out;
+};
+ATTNC_DEVICE RunMaps run_maps(const ForwardGridParamsSm90&) { return {}; }
+ATTNC_DEVICE RunMaps run_maps(const ForwardGridBesideParamsSm90& p) { return {p.q_run, p.k_run, p.v_run, p.out_run}; }
 
 // ----------------------------------------------------------------------------------------------------------- planner
 
@@ -136,7 +156,7 @@ struct PlanPlace {
 
 /// A warp.
 struct Planner {
-  const ForwardGridParamsSm90& p;
+  const Params& p;
   const ModArgs& args;
   unsigned shared;
   PlanPlace place = {shared};
@@ -169,14 +189,14 @@ struct Planner {
 
 /// One thread.
 struct Producer {
-  const ForwardGridParamsSm90& p;
+  const Params& p;
   unsigned shared;
   PlanPlace place = {shared};
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, KRing> k = {shared};
   Ring<Memory, VRing> v = {shared};
 
-  /// The box of keys whose V is to be requested next.
+  /// The keys whose V is to be requested next.
   struct At {
     int head = -1, x[3];
   };
@@ -185,7 +205,7 @@ struct Producer {
   ATTNC_DEVICE void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
 #pragma unroll
     for (int slab = 0; slab < Tile::kSlabs; ++slab)
-      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
+      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], on_map(x, 0), head);
   }
 
   ATTNC_DEVICE void request_q(const TilePlan& plan, int head) {
@@ -196,7 +216,7 @@ struct Producer {
     for (int i = 0; i < kConsumers; ++i) {
       int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
       Tiles::move_to(x, i);
-      request(q.tile().from_row(64 * i), p.q, q.full(), x, head);
+      request(q.tile().from_row(64 * i), map_of(p.q, run_maps(p).q, x), q.full(), x, head);
     }
     q.advance();
   }
@@ -205,7 +225,7 @@ struct Producer {
     k.wait_empty();
     k.tell({x[0], x[1], x[2], flags});
     ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
-    request(k.tile(), p.k, k.full(), x, head);
+    request(k.tile(), map_of(p.k, run_maps(p).k, x), k.full(), x, head);
     k.advance();
   }
 
@@ -213,8 +233,33 @@ struct Producer {
     if (at.head < 0) return;
     v.wait_empty();
     ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
-    request(v.tile(), p.v, v.full(), at.x, at.head);
+    request(v.tile(), map_of(p.v, run_maps(p).v, at.x), v.full(), at.x, at.head);
     v.advance();
+  }
+
+  ATTNC_DEVICE void free_plan() {
+    ptx::mbarrier_arrive(place.empty());
+    place.advance();
+  }
+
+  /// A tile's steps over keys beside their grid, and its Q where there are some. Returns how many.
+  ATTNC_DEVICE int request_beside(const TilePlan& plan, At& v_next) {
+    const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
+    const int steps = Tiles::steps_beside(p, plan.origin);
+    const bool are_all = plan.count[0] == 0;
+    for (int step = 0; step < steps; ++step) {
+      const bool is_first = step == 0, is_last = are_all && step + 1 == steps;
+      const int mine = BoxStep::kMine | (is_first ? BoxStep::kFirst : 0) | (is_last ? BoxStep::kLast : 0);
+      int x[3], flags = is_last ? BoxStep::kTileEnd | (is_first ? BoxStep::kFew : 0) : 0;
+      Tiles::step_beside(p, step, x);
+#pragma unroll
+      for (int c = 0; c < kConsumers; ++c) flags |= mine << 3 * c;
+      request_k(x, kv_head + b * p.k_batch_step, flags);
+      request_v(v_next);
+      if (is_first) request_q(plan, h + b * p.q_batch_step);
+      v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
+    }
+    return steps;
   }
 
   ATTNC_DEVICE void run() {
@@ -222,11 +267,13 @@ struct Producer {
     At v_next;
     while (true) {
       ptx::mbarrier_wait(place.full(), place.parity);
-      const TilePlan plan = place.plan();
-      ptx::mbarrier_arrive(place.empty());
-      place.advance();
+      // NOTE: left where it is where registers do not suffice for all of it.
+      const typename Choose<Mod::kHasBeside, const TilePlan&, TilePlan>::Type plan = place.plan();
+      if constexpr (!Mod::kHasBeside) free_plan();
       if (plan.head < 0) break;
       const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
+      int beside = 0;
+      if constexpr (Mod::kHasBeside) beside = request_beside(plan, v_next);
       const int steps = plan.count[0] * plan.count[1] * plan.count[2];
       int i[3] = {0, 0, 0}; // the box, along each axis
       for (int step = 0; step < steps; ++step) {
@@ -235,20 +282,21 @@ struct Producer {
         const bool enters = i[kSlow] == 0 && i[kFast] == 0; // a place along kSplitAxis
         if (++i[kFast] == plan.count[kFast]) i[kFast] = 0, ++i[kSlow];
         const bool leaves = i[kSlow] == plan.count[kSlow];
-        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps == 1 ? BoxStep::kFew : 0);
+        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps == 1 && beside == 0 ? BoxStep::kFew : 0);
 #pragma unroll
         for (int c = 0; c < kConsumers; ++c) {
           if (i[kSplitAxis] < plan.first[c] || i[kSplitAxis] > plan.last[c]) continue;
           flags |= BoxStep::kMine << 3 * c;
-          if (i[kSplitAxis] == plan.first[c] && enters) flags |= BoxStep::kFirst << 3 * c;
+          if (i[kSplitAxis] == plan.first[c] && enters && beside == 0) flags |= BoxStep::kFirst << 3 * c;
           if (i[kSplitAxis] == plan.last[c] && leaves) flags |= BoxStep::kLast << 3 * c;
         }
         if (leaves) i[kSlow] = 0, ++i[kSplitAxis];
         request_k(x, kv_head + b * p.k_batch_step, flags);
         request_v(v_next);
-        if (step == 0) request_q(plan, h + b * p.q_batch_step);
+        if (step == 0 && beside == 0) request_q(plan, h + b * p.q_batch_step);
         v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
       }
+      if constexpr (Mod::kHasBeside) free_plan();
     }
     request_v(v_next);
     q.wait_empty();
@@ -261,7 +309,7 @@ struct Producer {
 
 /// One thread: sends the O that the consumers leave in a slot of Q on its way, and then frees the slot.
 struct Storer {
-  const ForwardGridParamsSm90& p;
+  const Params& p;
   unsigned shared;
   Ring<Memory, QRing> q = {shared};
   Barriers<Memory, OutFull> out_full = {shared};
@@ -279,9 +327,10 @@ struct Storer {
         int x[3] = {work[1], work[2], work[3]};
         Tiles::move_to(x, i);
         const OutTile out = OutTile{q.tile().base}.from_row(64 * i);
+        const TensorMap& map = map_of(p.out, run_maps(p).out, x);
 #pragma unroll
         for (int slab = 0; slab < OutTile::kSlabs; ++slab)
-          ptx::tma_store_5d(p.out, out.slab(slab), slab * 64, x[2], x[1], x[0], head);
+          ptx::tma_store_5d(map, out.slab(slab), slab * 64, x[2], x[1], on_map(x, 0), head);
         ptx::bulk_commit_group();
       }
       ptx::bulk_wait_read();
@@ -294,7 +343,7 @@ struct Storer {
 // ---------------------------------------------------------------------------------------------------------- consumer
 
 struct Consumer {
-  const ForwardGridParamsSm90& p;
+  const Params& p;
   const ModArgs& args;
   unsigned shared;
   int group; // which consumer warpgroup, uniform over the warp
@@ -452,7 +501,10 @@ struct Consumer {
       wgmma::touch(s);
       pass_slot(k.empty());
       k.advance();
-      apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias});
+      if (is_beside(step.origin))
+        apply_mod_beside_grid(s, p, args, place, step.origin, {row[0].bias, row[1].bias});
+      else
+        apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias});
       float rescale[2];
       const bool move = follow_maxima(s, row, rescale, step.flags & BoxStep::kFew);
 
@@ -482,7 +534,7 @@ struct Consumer {
   }
 };
 
-ATTNC_DEVICE void initialise(const ForwardGridParamsSm90& p, unsigned shared) {
+ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
   if (threadIdx.x == 0) {
     Ring<Memory, QRing>{shared}.initialise(1, 1);
     Ring<Memory, KRing>{shared}.initialise(1, kWarps);
@@ -495,12 +547,22 @@ ATTNC_DEVICE void initialise(const ForwardGridParamsSm90& p, unsigned shared) {
     ptx::prefetch_tensor_map(p.k);
     ptx::prefetch_tensor_map(p.v);
     ptx::prefetch_tensor_map(p.out);
+    if constexpr (Mod::kHasBeside) {
+      const RunMaps runs = run_maps(p);
+#pragma unroll
+      for (int run = 0; run < 2; ++run) {
+        ptx::prefetch_tensor_map(runs.q[run]);
+        ptx::prefetch_tensor_map(runs.k[run]);
+        ptx::prefetch_tensor_map(runs.v[run]);
+        ptx::prefetch_tensor_map(runs.out[run]);
+      }
+    }
   }
   __syncthreads();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_forward(const __grid_constant__ ForwardGridParamsSm90 p, const __grid_constant__ ModArgs args) {
+    attnc_forward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // NOTE: through a shuffle, as in forward_sm90.cu.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);

@@ -114,9 +114,10 @@ public:
   /// Enqueues. Operands and outputs may lie elsewhere than those given to prepare() and have other strides, as long as
   /// the family takes them; shapes (of a ragged batch: rows of the tensors, sequences and longest lengths) and dtypes,
   /// which outputs are asked for beside out and lse, and whether a block mask, lengths, offsets, pages and new rows are
-  /// given, are those that were prepared. Of family Grid, all tokens lie on the grids of the mod, whose extents may be
-  /// others than they were. All else as ForwardKernel::launch(); only that a workspace is needed where workspaceBytes() is
-  /// not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
+  /// given, are those that were prepared. Of family Grid, all tokens lie on the grids of the mod, or beside them if the
+  /// mod means such (it has tokens before a grid, or asks which are on it); extents may be others than they were. All
+  /// else as ForwardKernel::launch(); only that a workspace is needed where workspaceBytes() is not 0: one that
+  /// initialise() was enqueued for before, on this stream or one that it waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
   /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k,

@@ -12,6 +12,20 @@ using ir::ParamKind;
 
 std::string boxOutput(const char* what, size_t axis) { return fmt::format("box_{}_{}", what, axis); }
 
+static constexpr const char* kBesideOutputs[] = {"beside_key", "beside_query", "beside_both"};
+
+void setBeside(ir::Module& module, const BesideGrid& beside) {
+  const Beside said[] = {beside.key, beside.query, beside.both};
+  for (size_t i = 0; i < std::size(said); ++i)
+    module.setOutput(kBesideOutputs[i], {}, module.constInt(ir::Type::I32, int64_t(said[i])));
+}
+
+static std::optional<BesideGrid> besideOf(const ir::Module& module) {
+  if (!module.output(kBesideOutputs[0])) return std::nullopt;
+  const auto said = [&](size_t i) { return Beside(module.integer(*module.output(kBesideOutputs[i]))); };
+  return BesideGrid{said(0), said(1), said(2)};
+}
+
 GridsUsed gridsUsed(const ir::Module& module) {
   GridsUsed used;
   bool isOneQuery = true, isOneKey = true;
@@ -39,7 +53,7 @@ bool GridBox::isMask() const {
 std::optional<GridBox> gridBox(const ir::Module& module) {
   const GridsUsed grids = gridsUsed(module);
   if (!grids.keys) return std::nullopt;
-  GridBox box{*grids.keys, grids.queries, {}, module.output("box_rest")};
+  GridBox box{*grids.keys, grids.queries, {}, module.output("box_rest"), besideOf(module)};
   bool found = false;
   for (size_t axis = 0; axis < module.grids[*grids.keys].extents.size(); ++axis) {
     const auto get = [&](const char* what) { return module.output(boxOutput(what, axis)); };

@@ -15,6 +15,18 @@
 
 namespace attnc::analysis {
 
+/// What mask_mod says where not both tokens are on their grids.
+enum class Beside {
+  None, ///< false
+  All,  ///< true
+  Asks, ///< depends on more
+};
+
+/// What mask_mod says of a query on its grid and a key beside it, and so on.
+struct BesideGrid {
+  Beside key = Beside::Asks, query = Beside::Asks, both = Beside::Asks;
+};
+
 /// The name of an output of the box: `what` is begin, end, step or phase.
 std::string boxOutput(const char* what, size_t axis);
 
@@ -27,6 +39,7 @@ struct GridBox {
   std::optional<unsigned> queries; ///< the grid of q_idx; none where mask_mod asks for no coordinates of queries
   llvm::SmallVector<Axis, 3> axes; ///< of the grid of keys
   std::optional<ir::Value> rest;
+  std::optional<BesideGrid> beside; ///< of modules with the outputs of setBeside()
 
   /// Whether mask_mod says the box and nothing else.
   bool isMask() const;
@@ -34,6 +47,9 @@ struct GridBox {
 
 /// The box of a module with the outputs of derive-grid-box; nothing without.
 std::optional<GridBox> gridBox(const ir::Module& module);
+
+/// Adds outputs that say it: constants, for kernels whose launches may have tokens beside the grids.
+void setBeside(ir::Module& module, const BesideGrid& beside);
 
 /// The grids whose coordinates mask_mod and score_mod take of q_idx and of kv_idx, as they are; nothing where they take
 /// none, or of several grids.

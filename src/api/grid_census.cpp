@@ -39,6 +39,7 @@ public:
   Boxes(const ir::Module& module, const ir::Bindings& bindings, const plan::LaunchOperands::Grids& grids)
       : grids(grids) {
     const std::optional<analysis::GridBox> box = analysis::gridBox(module);
+    beside = box->beside;
     const size_t first = 3 - box->axes.size();
     for (size_t i = 0; i < box->axes.size(); ++i) {
       if (!box->axes[i].begin) continue;
@@ -52,7 +53,8 @@ public:
   bool differBy(ir::ParamKind kind) const { return params.contains(kind); }
 
   KeyRange of(int64_t b, int64_t h, const Extents& at) const {
-    const int64_t query = (at[0] * grids.queries[1] + at[1]) * grids.queries[2] + at[2];
+    const int64_t before = grids.before ? grids.before->queries : 0;
+    const int64_t query = before + (at[0] * grids.queries[1] + at[1]) * grids.queries[2] + at[2];
     KeyRange range{{}, grids.keys};
     for (size_t i = 0; i < 3; ++i) {
       if (!begin[i]) continue;
@@ -61,6 +63,8 @@ public:
     }
     return range;
   }
+
+  std::optional<analysis::BesideGrid> beside; ///< of modules whose tokens may lie beside the grids
 
 private:
   plan::LaunchOperands::Grids grids;
@@ -146,6 +150,40 @@ void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config&
   }
 }
 
+/// Adds, for one head, what tokens beside the grids add to tiles on them, and the tiles of queries beside theirs.
+void addBeside(GridCensus& census, const analysis::BesideGrid& beside, const codegen::Config& config,
+               const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
+  using analysis::Beside;
+  const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const std::array<int64_t, 2> queries = plan::queriesBeside(grids, problem), keys = plan::keysBeside(grids, problem);
+  const double keysOn = double(grids.keys[0] * grids.keys[1] * grids.keys[2]), keysOff = double(keys[0] + keys[1]);
+  const double queriesOn = double(grids.queries[0] * grids.queries[1] * grids.queries[2]);
+  int64_t tiles = 1, boxes = 1;
+  for (size_t i = 0; i < 3; ++i) {
+    tiles *= ceilDiv(grids.queries[i], census.queryBox[i]);
+    boxes *= ceilDiv(grids.keys[i], census.keyBox[i]);
+  }
+  const double steps = double(ceilDiv(keys[0], config.blockN) + ceilDiv(keys[1], config.blockN));
+  const auto add = [&](double ofTiles, double toSteps) {
+    census.steps += ofTiles * toSteps;
+    census.visited += ofTiles * toSteps * double(config.blockM) * double(config.blockN);
+  };
+  if (beside.key != Beside::None) {
+    add(double(tiles), steps);
+    census.live += queriesOn * keysOff;
+  }
+  const double tilesOff = double(ceilDiv(queries[0], config.blockM) + ceilDiv(queries[1], config.blockM));
+  const double queriesOff = double(queries[0] + queries[1]);
+  census.tiles += tilesOff;
+  const double toKeys = beside.both != Beside::None ? steps : 0;
+  const double toBoxes = beside.query != Beside::None ? double(boxes)
+                         : toKeys > 0                 ? 0
+                                                      : 1; // no tile goes without a step
+  add(tilesOff, toKeys + toBoxes);
+  if (beside.query != Beside::None) census.live += queriesOff * keysOn;
+  if (beside.both != Beside::None) census.live += queriesOff * keysOff;
+}
+
 } // namespace
 
 GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
@@ -161,6 +199,7 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   const double all = double(batch) * double(heads);
   const int64_t every = std::max<int64_t>(1, int64_t(all * double(problem.qLen) / kMostQueries));
   census.isEstimate = every > 1 && batch * heads > 1;
+  census.mayLieBeside = boxes.beside.has_value();
   double counted = 0;
   for (int64_t i = 0; i < batch * heads; i += every, ++counted) {
     const int64_t b = i / heads, h = i % heads;
@@ -175,6 +214,7 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
           else
             addQueryTile(census, boxes, config, grids, b, h, at);
     if (ownsKeys) census.live += livePairs(boxes, grids, b, h);
+    if (boxes.beside) addBeside(census, *boxes.beside, config, grids, problem);
   }
   const double copies = double(problem.batch) * double(problem.qHeads) / counted;
   for (double* count : {&census.tiles, &census.steps, &census.visited, &census.live}) *count *= copies;

@@ -14,15 +14,17 @@ namespace attnc {
 struct GridCensus {
   bool ownsKeys = false;                   ///< CTAs own boxes of keys, and step along queries (backward); else the other way round
   std::array<int, 3> queryBox{}, keyBox{}; ///< one of a CTA, the other of a step
-  double tiles = 0;                        ///< boxes that CTAs own
-  double steps = 0;                        ///< boxes that these read
+  double tiles = 0;                        ///< boxes that CTAs own, and as many tokens beside their grid
+  double steps = 0;                        ///< boxes that these read, and as many tokens beside theirs
   double visited = 0;                      ///< pairs of a query and a key in steps that a warpgroup computes
-  double live = 0;                         ///< of these, pairs in the box of keys that the query sees
+  double live = 0; ///< of these, pairs in the box of keys that the query sees; beside a grid, pairs
+                   ///< that mask_mod may let live
   bool isEstimate = false;
+  bool mayLieBeside = false; ///< tokens beside the grids are counted, too
 };
 
 /// `module`: a verified one with the outputs of the pass derive-grid-box, as passes::GridKernel has it; `bindings` are
-/// for it, with captures in host memory; `config`: of a stage with boxes. All tokens lie on the grids.
+/// for it, with captures in host memory; `config`: of a stage with boxes. Tokens lie as plan::checkGrids() asks.
 GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
                           const plan::LaunchOperands::Grids& grids, const ProblemShape& problem);
 

@@ -23,6 +23,8 @@ std::string shapeClassOf(const plan::LaunchOperands& operands) {
   if (operands.grids)
     text +=
         fmt::format(", grids {} and {}", fmt::join(operands.grids->queries, "x"), fmt::join(operands.grids->keys, "x"));
+  if (operands.grids && operands.grids->before)
+    text += fmt::format(" behind {} and {}", operands.grids->before->queries, operands.grids->before->keys);
   return text;
 }
 

@@ -144,16 +144,17 @@ uint32_t Lowering::lowerDiv(const Node& node) {
   return add({.text = ofScores ? "{0} * {1}" : spelling(Op::Div, false), .operands = {left, right}});
 }
 
-/// Of q_idx or kv_idx: modules that kernels are written from have no others.
+/// Of q_idx or kv_idx, or whether these are on their grids: modules that kernels are written from have no others.
 uint32_t Lowering::lowerCoordinate(const Node& node) {
   const bool isRow = module.isParam(node.operands[0], ir::ParamKind::QIdx);
+  const bool isCoordinate = node.op == Op::Coord;
   const unsigned axis = ir::GridAxis::of(node).axis;
   return add({.kind = Expr::Kind::Given,
-              .text = fmt::format("{}.at[{}]", isRow ? "q_idx" : "kv_idx", axis),
-              .type = "int",
+              .text = (isRow ? "q_idx." : "kv_idx.") + (isCoordinate ? fmt::format("at[{}]", axis) : "on_grid"),
+              .type = isCoordinate ? "int" : "bool",
               .level = isRow ? Level::Row : Level::Column,
               .prefix = isRow ? "q_" : "kv_",
-              .name = fmt::format("at{}", axis),
+              .name = isCoordinate ? fmt::format("at{}", axis) : "on_grid",
               .line = node.line});
 }
 
@@ -260,6 +261,7 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
   if (const std::optional<analysis::GridBox> box = analysis::gridBox(module)) {
     program.onGrid = true;
     program.boxIsMask = box->isMask();
+    program.beside = box->beside;
     for (const analysis::GridBox::Axis& axis : box->axes)
       program.box.push_back(axis.begin ? BoxHook{lowerRoot(*axis.begin), lowerRoot(*axis.end)} : BoxHook{});
   }

@@ -136,6 +136,29 @@ const char* exponentsOf(analysis::ScoreForm form) {
   return "ScoreExponents";
 }
 
+/// Name of an enumerator of Beside (templates/mod/contract.cuh).
+const char* nameOf(analysis::Beside beside) {
+  switch (beside) {
+  case analysis::Beside::None: return "None";
+  case analysis::Beside::All: return "All";
+  case analysis::Beside::Asks: break;
+  }
+  return "Asks";
+}
+
+/// Which keys a query on a grid sees, and who there may be beside it.
+std::string gridFlagsText(const Program& program) {
+  std::string text = fmt::format("  static constexpr int kGridAxes = {};\n"
+                                 "  static constexpr bool kBoxIsMask = {};\n"
+                                 "  static constexpr bool kHasBeside = {};\n",
+                                 program.box.size(), program.boxIsMask, program.beside.has_value());
+  const analysis::BesideGrid beside = program.beside.value_or(analysis::BesideGrid());
+  for (auto [name, said] :
+       {std::pair("kKeyBeside", beside.key), {"kQueryBeside", beside.query}, {"kBothBeside", beside.both}})
+    text += fmt::format("  static constexpr Beside {} = Beside::{};\n", name, nameOf(said));
+  return text;
+}
+
 /// The hook of this role; null if the module has no such output.
 const Hook* hookOf(const Program& program, llvm::StringRef role) {
   auto at = llvm::find_if(program.hooks, [&](const Hook& hook) { return *hook.role == role; });
@@ -301,8 +324,7 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   if (hookOf(program, ir::kKvLength)) addFlag("kHasLengths", true);
   if (hookOf(program, ir::kQOffset)) addFlag("kHasOffsets", true);
   if (hookOf(program, ir::kQStart)) addFlag("kIsRagged", true);
-  if (program.onGrid) text += fmt::format("  static constexpr int kGridAxes = {};\n", program.box.size());
-  if (program.onGrid) addFlag("kBoxIsMask", program.boxIsMask);
+  if (program.onGrid) text += gridFlagsText(program);
   const Hook* kvTerm = hookOf(program, ir::kKvTerm);
   addFlag("kAnyOrigin", kvTerm != nullptr);
   text += "\n";

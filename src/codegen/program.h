@@ -7,6 +7,7 @@
 #pragma once
 
 #include "analysis/gradient_access.h"
+#include "analysis/grid_box.h"
 #include "codegen/mod_source.h"
 #include "ir/loops.h"
 
@@ -71,6 +72,7 @@ struct Program {
   bool onGrid = false;                 ///< coordinates of q_idx and kv_idx are given: passes/grid_kernel.h
   std::vector<BoxHook> box;            ///< then: by axis
   bool boxIsMask = false;              ///< and mask_mod says no more
+  std::optional<analysis::BesideGrid> beside;         ///< and what it says of tokens beside the grids
   std::optional<std::vector<GradientHook>> gradients; ///< in the order of their places; set if any capture wants one
   std::vector<ArgWord> slots;
   std::vector<ArgField> args;

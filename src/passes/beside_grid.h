@@ -1,22 +1,14 @@
 // What mask_mod says of tokens beside a grid.
 #pragma once
 
-#include "ir/ir.h"
+#include "analysis/grid_box.h"
 
 namespace attnc::passes {
 
-/// What mask_mod says where not both tokens are on their grids.
-enum class Beside {
-  None, ///< false
-  All,  ///< true
-  Asks, ///< depends on more
-};
+using analysis::Beside;
+using analysis::BesideGrid;
 
-/// What mask_mod says of a query on its grid and a key beside it, and so on. The module is one after the passes, with
-/// grids kept.
-struct BesideGrid {
-  Beside key = Beside::Asks, query = Beside::Asks, both = Beside::Asks;
-};
+/// The module is one after the passes, with grids kept.
 BesideGrid besideGrid(const ir::Module& module);
 
 } // namespace attnc::passes

@@ -91,15 +91,30 @@ int64_t strideOf(const ir::Module& module, llvm::ArrayRef<Value> values) {
   return isCoordinate || stride < 1 ? 1 : stride;
 }
 
-/// Coordinates of other tokens than q_idx and kv_idx, or on other grids, by division. Tokens lie on their grids.
-Status lowerOthers(ir::Module& module, const GridsUsed& grids) {
+bool isOwn(const ir::Module& module, const GridsUsed& grids, const Node& node) {
+  const unsigned grid = ir::GridAxis::of(node).grid;
+  return (grid == grids.queries && module.isParam(node.operands[0], ParamKind::QIdx)) ||
+         (grid == grids.keys && module.isParam(node.operands[0], ParamKind::KvIdx));
+}
+
+/// Whether the mod means tokens beside its grids: there are some before one, or it asks which are on it.
+bool meansBeside(const ir::Module& module, const GridsUsed& grids) {
+  const ir::Grid::Number none;
+  if (module.grids[*grids.queries].before != none || module.grids[*grids.keys].before != none) return true;
+  const std::vector<bool> needed = ir::neededByOutputs(module);
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (needed[id] && module[{id}].op == Op::InGrid && isOwn(module, grids, module[{id}])) return true;
+  return false;
+}
+
+/// Coordinates of other tokens than q_idx and kv_idx, or on other grids, by division. `allOnGrids`: q_idx and kv_idx
+/// lie on theirs.
+Status lowerOthers(ir::Module& module, const GridsUsed& grids, bool allOnGrids) {
   module = rebuild(module, [&](ir::Module& out, const Node& node) {
     if (ir::info(node.op).rule != ir::TypeRule::Grid) return keep(out, node);
-    const ir::GridAxis at = ir::GridAxis::of(node);
-    const bool isOwn = (at.grid == grids.queries && out.isParam(node.operands[0], ParamKind::QIdx)) ||
-                       (at.grid == grids.keys && out.isParam(node.operands[0], ParamKind::KvIdx));
-    if (!isOwn) return node.op == Op::Coord ? PlaceWriter(out, node).coord(at.axis) : PlaceWriter(out, node).inGrid();
-    return node.op == Op::Coord ? keep(out, node) : out.constBool(true);
+    if (isOwn(out, grids, node)) return node.op == Op::InGrid && allOnGrids ? out.constBool(true) : keep(out, node);
+    if (node.op == Op::InGrid) return PlaceWriter(out, node).inGrid();
+    return PlaceWriter(out, node).coord(ir::GridAxis::of(node).axis);
   });
   std::vector<Pass> order;
   for (const char* name : {"fold-constants", "simplify", "cse", "dce"}) order.push_back(*findPass(name));
@@ -126,10 +141,6 @@ bool isOfBlocks(const BoxAxis& last) {
   return last.stride % kBlock == 0 && last.span && *last.span % kBlock == 0;
 }
 
-bool beginsAtZero(const ir::Grid& grid) {
-  return grid.before.kind == ir::Grid::Number::Kind::Constant && grid.before.value == 0;
-}
-
 } // namespace
 
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
@@ -142,9 +153,9 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   if (!grids.queries || !grids.keys) return kNone;
   kernel.ofQueries = module.grids[*grids.queries], kernel.ofKeys = module.grids[*grids.keys];
   if (kernel.ofQueries.extents.size() != kernel.ofKeys.extents.size()) return kNone;
-  if (!beginsAtZero(kernel.ofQueries) || !beginsAtZero(kernel.ofKeys)) return kNone;
+  if (meansBeside(module, grids)) kernel.beside = besideGrid(module);
   if (Status status = runPasses(module, {*findPass("derive-grid-box")}, {}); !status) return status.error();
-  if (Status status = lowerOthers(module, grids); !status) return status.error();
+  if (Status status = lowerOthers(module, grids, !kernel.beside); !status) return status.error();
   const std::optional<GridBox> box = gridBox(module);
   if (!box || llvm::none_of(box->axes, [](const GridBox::Axis& axis) { return axis.begin.has_value(); })) return kNone;
   kernel.boxIsMask = box->isMask();
@@ -157,6 +168,7 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
     known.stride = strideOf(module, {*axis.begin, *axis.end});
   }
   if (kernel.isFound && box->isMask() && isOfBlocks(kernel.axes.back())) return kNone;
+  if (kernel.beside) analysis::setBeside(module, *kernel.beside);
   return std::optional(std::move(kernel));
 }
 

@@ -3,6 +3,7 @@
 
 #include "attnc/error.h"
 #include "ir/ir.h"
+#include "passes/beside_grid.h"
 
 #include <optional>
 
@@ -24,11 +25,13 @@ struct GridKernel {
   bool isSeparable = false;
   bool boxIsMask = false; ///< a query sees the keys of its box, and no others
   bool isFound = false; ///< the mod declares no grids: lengths that the found ones do not divide are as good
+  std::optional<BesideGrid> beside; ///< unset: all tokens of a launch have to lie on the grids
 };
 
 /// `traced`: a module before the passes. Nothing where a kernel by boxes has nothing to gain or would have more to ask:
-/// without a box that bounds keys, where masks ask for no coordinates of queries, with tokens before a grid. That all tokens
-/// lie on the grids is for a launch to see: plan/grid_plan.h.
+/// without a box that bounds keys, where masks ask for no coordinates of queries. Tokens may lie beside the grids of a
+/// mod that says so: that has some before one, or asks which are on it. Whether those of a launch lie as they may is
+/// for the launch to see: plan/grid_plan.h.
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced);
 
 /// Its module with d_score (passes/autodiff.h), for kernels that compute gradients.

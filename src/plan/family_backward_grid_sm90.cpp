@@ -53,6 +53,7 @@ std::string unservedByBackwardGrid(const Request& request) {
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
     return "takes head dims up to 128, and no wider v beside head dims up to 64";
   if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
+  if (request.mod.grid->beside) return "takes mods all of whose tokens lie on grids";
   if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
   if (options.deterministic) return "adds up the gradient of q in any order";
   if (options.blockSparse) return "takes no block masks";

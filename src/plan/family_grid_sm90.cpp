@@ -42,11 +42,40 @@ int sharedBytes(const codegen::Config& config) {
 
 /// What tensor maps ask for, and that heads of all batch entries lie along one axis.
 Status checkGridLayout(const LaunchOperands& operands) {
-  if (Status status = checkGrids(operands); !status) return status;
+  if (Status status = checkGrids(operands, /*takesBeside=*/true); !status) return status;
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"out", &operands.out}})
     if (Status status = checkMappableOnGrid(name, *tensor); !status) return status;
   return {};
+}
+
+/// Adds what a launch of a mod that means tokens beside its grids has of these.
+Expected<ParameterBlock> withBeside(const ForwardGridParamsSm90& params, const codegen::Config& config,
+                                    const LaunchOperands& operands) {
+  const LaunchOperands::Grids& grids = *operands.grids;
+  const std::array<int64_t, 2> queries = queriesBeside(grids, operands.problem),
+                               keys = keysBeside(grids, operands.problem);
+  const auto rowsUpTo = [](const std::array<int64_t, 3>& extents, int64_t before) {
+    return before + extents[0] * extents[1] * extents[2];
+  };
+  const int64_t firstQueries[] = {0, rowsUpTo(grids.queries, queries[0])},
+                firstKeys[] = {0, rowsUpTo(grids.keys, keys[0])};
+  const std::array<int, 3> queriesInARow = {1, 1, 64}, keysInARow = {1, 1, config.blockN};
+  ForwardGridBesideParamsSm90 all{};
+  static_cast<ForwardGridParamsSm90&>(all) = params;
+  for (size_t run = 0; run < 2; ++run) {
+    all.q_beside[run] = int(queries[run]), all.kv_beside[run] = int(keys[run]);
+    for (auto [name, tensor, tokens, first, box, map] :
+         {std::tuple("q", &operands.q, queries[run], firstQueries[run], &queriesInARow, &all.q_run[run]),
+          {"k", &operands.k, keys[run], firstKeys[run], &keysInARow, &all.k_run[run]},
+          {"v", &operands.v, keys[run], firstKeys[run], &keysInARow, &all.v_run[run]},
+          {"out", &operands.out, queries[run], firstQueries[run], &queriesInARow, &all.out_run[run]}}) {
+      const auto mapped = mapOnGrid(name, *tensor, {1, 1, tokens}, *box, operands.q.data, first);
+      if (!mapped) return mapped.error();
+      *map = mapped->map;
+    }
+  }
+  return ParameterBlock(all);
 }
 
 Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
@@ -56,12 +85,13 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
   const LaunchOperands::Grids& grids = *operands.grids;
   void* const somewhere = operands.q.data;
   ForwardGridParamsSm90 params{};
-  for (auto [name, tensor, extents, box, map, step] :
-       {std::tuple("q", &operands.q, &grids.queries, &config.boxes->queries, &params.q, &params.q_batch_step),
-        {"k", &operands.k, &grids.keys, &config.boxes->keys, &params.k, &params.k_batch_step},
-        {"v", &operands.v, &grids.keys, &config.boxes->keys, &params.v, &params.v_batch_step},
-        {"out", &operands.out, &grids.queries, &config.boxes->queries, &params.out, &params.out_batch_step}}) {
-    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere);
+  const int64_t q0 = queriesBeside(grids, operands.problem)[0], kv0 = keysBeside(grids, operands.problem)[0];
+  for (auto [name, tensor, extents, first, box, map, step] :
+       {std::tuple("q", &operands.q, &grids.queries, q0, &config.boxes->queries, &params.q, &params.q_batch_step),
+        {"k", &operands.k, &grids.keys, kv0, &config.boxes->keys, &params.k, &params.k_batch_step},
+        {"v", &operands.v, &grids.keys, kv0, &config.boxes->keys, &params.v, &params.v_batch_step},
+        {"out", &operands.out, &grids.queries, q0, &config.boxes->queries, &params.out, &params.out_batch_step}}) {
+    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere, first);
     if (!mapped) return mapped.error();
     *map = mapped->map, *step = mapped->batchStep;
   }
@@ -78,6 +108,7 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
   params.order.heads = base.batch * base.q_heads;
   params.order.section = int(sectionOf(int64_t(base.batch) * base.kv_heads, kvBytes, device.l2Bytes) * base.group);
   params.order.counters = static_cast<unsigned*>(workspace.at(Use::Counters));
+  if (grids.before) return withBeside(params, config, operands);
   return ParameterBlock(params);
 }
 

@@ -125,10 +125,27 @@ std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands&
   return along;
 }
 
+static std::array<int64_t, 2> tokensBeside(const std::array<int64_t, 3>& extents, std::optional<int64_t> before,
+                                           int64_t rows) {
+  if (!before) return {0, 0};
+  return {*before, rows - *before - extents[0] * extents[1] * extents[2]};
+}
+
+std::array<int64_t, 2> queriesBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem) {
+  return tokensBeside(grids.queries, grids.before ? std::optional(grids.before->queries) : std::nullopt, problem.qLen);
+}
+
+std::array<int64_t, 2> keysBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem) {
+  return tokensBeside(grids.keys, grids.before ? std::optional(grids.before->keys) : std::nullopt, problem.kvLen);
+}
+
 int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands) {
   if (operands.problem.qLen == 0) return 0;
   const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);
-  return along[0] * along[1] * along[2];
+  int64_t tiles = along[0] * along[1] * along[2];
+  for (int64_t tokens : queriesBeside(*operands.grids, operands.problem))
+    tiles += ceilDiv(tokens, tokensOf(queryBoxOf(stage.config)));
+  return tiles;
 }
 
 std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands) {
@@ -155,37 +172,45 @@ LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings
     const llvm::SmallVector<int64_t, 3> extents = bindings.extentsOf(of);
     return std::accumulate(extents.begin() + 1, extents.end(), int64_t(1), std::multiplies<>());
   };
-  return {extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries), sliceOf(grid.ofKeys),
-          grid.module.hasNearScalars ? bindings.farScalar() : std::nullopt};
+  LaunchOperands::Grids grids{extentsOf(grid.ofQueries), extentsOf(grid.ofKeys), sliceOf(grid.ofQueries), sliceOf(grid.ofKeys),
+                              grid.module.hasNearScalars ? bindings.farScalar() : std::nullopt};
+  if (grid.beside) grids.before = {bindings.of(grid.ofQueries.before), bindings.of(grid.ofKeys.before)};
+  return grids;
 }
 
 std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, const ProblemShape& problem) {
   using Kind = ir::Grid::Number::Kind;
-  for (const ir::Grid* of : {&grid.ofQueries, &grid.ofKeys})
+  for (const ir::Grid* of : {&grid.ofQueries, &grid.ofKeys}) {
+    if (of->before.kind != Kind::Constant) return std::nullopt;
     for (const ir::Grid::Number& extent : of->extents)
       if (extent.kind != Kind::Constant && extent.kind != Kind::Rest) return std::nullopt;
+  }
   ir::Bindings bindings;
   bindings.dims = {problem.batch, problem.qHeads, problem.kvHeads, problem.qLen, problem.kvLen};
   return gridsOf(grid, bindings);
 }
 
-static Status checkTokens(const char* length, const std::array<int64_t, 3>& extents, int64_t rows,
-                          std::optional<int64_t> slice) {
+static Status checkTokens(const char* length, const std::array<int64_t, 3>& extents, int64_t before, int64_t rows,
+                          std::optional<int64_t> slice, bool takesBeside) {
   const int64_t tokens = extents[0] * extents[1] * extents[2];
   const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
-  if (tokens == rows && (isGrid || rows == 0)) return {}; // bind() sees to extents of declared grids alone
-  const char* const hint = "kernels of the grid family take tokens on a grid alone; family sm90 takes others beside it";
+  const bool fits = takesBeside ? before + tokens <= rows : before == 0 && tokens == rows;
+  if (fits && (isGrid || rows == 0)) return {}; // bind() sees to extents of declared grids alone
+  const char* const hint = takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
+                                       : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
+                                         "on it or has some before it; family sm90 takes others beside it";
   if (slice)
     return Error::environment(
         fmt::format("{} is {}, no multiple of {}, by which the mod takes positions apart", length, rows, *slice), hint);
   const auto first = std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; });
   const std::string grid = fmt::format("a grid of {}", fmt::join(first, extents.end(), " x "));
   if (!isGrid) return Error::environment(grid + " has an extent below 1", hint);
+  const std::string behind = before ? fmt::format(", the first behind {} others", before) : "";
   return Error::environment(
-      fmt::format("{} has {} token{}, {} is {}", grid, tokens, tokens == 1 ? "" : "s", length, rows), hint);
+      fmt::format("{} has {} token{}{}, {} is {}", grid, tokens, tokens == 1 ? "" : "s", behind, length, rows), hint);
 }
 
-Status checkGrids(const LaunchOperands& operands) {
+Status checkGrids(const LaunchOperands& operands, bool takesBeside) {
   if (!operands.grids)
     return Error::environment("which tokens lie on the grid is not known without captures",
                               "give the operands the extents of the grid as captures");
@@ -195,10 +220,11 @@ Status checkGrids(const LaunchOperands& operands) {
         fmt::format("a capture is {}; with grids that the mod does not declare they lie in -{}..{}", *grids.farScalar,
                     ir::kMaxExtent, ir::kMaxExtent),
         "family sm90 takes others");
-  for (auto [name, extents, rows, slice] :
-       {std::tuple("Q_LEN", grids.queries, operands.problem.qLen, grids.sliceOfQueries),
-        {"KV_LEN", grids.keys, operands.problem.kvLen, grids.sliceOfKeys}})
-    if (Status status = checkTokens(name, extents, rows, slice); !status) return status;
+  const auto before = grids.before.value_or(LaunchOperands::Grids::Before{0, 0});
+  for (auto [name, extents, first, rows, slice] :
+       {std::tuple("Q_LEN", grids.queries, before.queries, operands.problem.qLen, grids.sliceOfQueries),
+        {"KV_LEN", grids.keys, before.keys, operands.problem.kvLen, grids.sliceOfKeys}})
+    if (Status status = checkTokens(name, extents, first, rows, slice, takesBeside && grids.before); !status) return status;
   return {};
 }
 

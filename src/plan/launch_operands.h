@@ -49,6 +49,11 @@ struct LaunchOperands {
     /// Where the first extent is what the others leave of the length: the tokens that it counts.
     std::optional<int64_t> sliceOfQueries = {}, sliceOfKeys = {};
     std::optional<int64_t> farScalar = {}; ///< of a module that takes none
+    /// Tokens before each, of mods that mean some beside their grids; unset of others.
+    struct Before {
+      int64_t queries, keys;
+    };
+    std::optional<Before> before = {};
   };
   std::optional<Grids> grids;
   std::optional<BlockMaskView> lists; ///< that a kernel walks, or that a block-mask kernel fills

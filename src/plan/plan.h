@@ -48,7 +48,7 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, ForwardGridParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
+    std::variant<ForwardParams, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BackwardGridParamsSm90,                 BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 

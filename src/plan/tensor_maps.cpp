@@ -75,8 +75,8 @@ Status checkMappableOnGrid(std::string_view name, const TensorView& tensor) {
 }
 
 Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
-                           const std::array<int, 3>& box, void* somewhere) {
-  const bool isEmpty = tensor.elements() == 0;
+                           const std::array<int, 3>& box, void* somewhere, int64_t first) {
+  const bool isEmpty = tensor.elements() == 0 || extents[2] == 0;
   const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
   const int64_t batch = isEmpty || !strides.batch ? 1 : tensor.shape[0], heads = isEmpty ? 1 : tensor.shape[1];
@@ -84,11 +84,11 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   const int64_t headStride = heads > 1 ? strides.head : strides.batch, batchStep = batch > 1 ? strides.batch / headStride : 0;
   const auto step = [&](int64_t stride) { return stride ? uint64_t(stride) * bytes : 16; };
   jit::TensorMapRequest request;
-  request.data = isEmpty ? somewhere : tensor.data;
+  request.data = isEmpty ? somewhere : static_cast<char*>(tensor.data) + uint64_t(first * strides.row) * bytes;
   request.dtype = tensor.dtype;
   request.rank = 5;
-  request.extent = {uint64_t(tensor.shape[3]), uint64_t(extents[2]), uint64_t(extents[1]), uint64_t(extents[0]),
-                    uint64_t((batch - 1) * batchStep + heads)};
+  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : extents[2]), uint64_t(extents[1]),
+                    uint64_t(extents[0]), uint64_t((batch - 1) * batchStep + heads)};
   request.strideBytes = {step(strides.row), step(strides.row * extents[2]), step(strides.row * extents[2] * extents[1]),
                          step(headStride)};
   request.box = {uint32_t(128 / bytes), uint32_t(box[2]), uint32_t(box[1]), uint32_t(box[0]), 1};

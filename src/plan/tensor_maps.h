@@ -26,10 +26,11 @@ Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxR
 /// tensor always fits. `isPool`: of pages, where other tensors have a batch.
 Status checkMappable(std::string_view name, const TensorView& tensor, bool isPool = false);
 
-/// A map over (head_dim, axes of a grid, the fastest first, heads of all batch entries) of a tensor whose rows are the tokens of
-/// a grid; a head of the next batch entry is batchStep heads on. Precondition: checkMappableOnGrid() accepted the tensor.
+/// A map over (head_dim, axes of a grid, the fastest first, heads of all batch entries) of a tensor whose rows from
+/// `first` on are the tokens of a grid; a head of the next batch entry is batchStep heads on. One of no tokens is never
+/// asked for. Precondition: checkMappableOnGrid() accepted the tensor.
 Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
-                           const std::array<int, 3>& box, void* somewhere);
+                           const std::array<int, 3>& box, void* somewhere, int64_t first = 0);
 
 /// checkMappable(), and that the stride of the batch is a multiple of that of heads.
 Status checkMappableOnGrid(std::string_view name, const TensorView& tensor);

@@ -3,11 +3,14 @@
 // A lane has the columns 8 n + l with l = 2 (lane % 4) + e (tile/fragment.cuh). Along each axis the coordinate of a column is
 // one that n alone decides, known at compile time, plus one that l alone decides. Which elements of a row lie in a box of
 // keys is then a word for each l, a bit for each n: an element costs a select and part of a test, whatever the axes.
+//
+// Of tokens beside the grid (beside_grid.cuh), rows and columns are some in a row.
 #pragma once
 
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
+#include "algo/beside_grid.cuh"
 #include "params_grid_sm90.cuh"
 
 namespace attnc {
@@ -60,10 +63,11 @@ struct GridRange {
   ATTNC_DEVICE bool is_empty() const { return begin[0] >= end[0] || begin[1] >= end[1] || begin[2] >= end[2]; }
 };
 
-/// The token at coordinates x of a grid.
-ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3]) {
+/// The token at coordinates x of a grid, behind as many others.
+ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3], int before) {
   Token token;
-  token.index = (x[0] * extent[1] + x[1]) * extent[2] + x[2];
+  token.index = (x[0] * extent[1] + x[1]) * extent[2] + x[2] + (Mod::kHasBeside ? before : 0);
+  token.on_grid = true;
 #pragma unroll
   for (int i = 0; i < Mod::kGridAxes; ++i) token.at[i] = x[i + 3 - Mod::kGridAxes];
   return token;
@@ -131,28 +135,36 @@ struct GridPlace {
   Mod::Row row[2];
   Mod::Exponents exponents;
   Token q[2];
-  bool exists[2];    ///< the query lies on the grid
+  bool exists[2];    ///< there is the query
   GridRange keys[2]; ///< that it sees
   GridRange common;  ///< that all queries of the warp see
 
   GridPlace() = default;
-  /// `origin`: of the box; `first`: the lane's row 0 among its tokens. All lanes of the warp.
-  template <class Box>
-  ATTNC_DEVICE GridPlace(Box, const ForwardGridParamsSm90& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
+  /// `origin`: of the box, or of tokens beside the grid; `first`: the lane's row 0 among its tokens. All lanes of the warp.
+  template <class Box, class Params>
+  ATTNC_DEVICE GridPlace(Box, const Params& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
       : b(b), h(h), head(Mod::head(args, b, h)), exponents(p.base.scale, Mod::factors(args, head)) { // SEAM(head) SEAM(factors)
+    const TokensBeside beside = beside_of(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      int x[3];
-      exists[r] = true;
+      if (is_beside(origin)) {
+        const int run = run_of(origin), tokens = run ? beside.q[1] : beside.q[0], place = origin[2] + first + 8 * r;
+        exists[r] = place < tokens;
+        q[r] = token_beside(run, min(place, tokens - 1), p.q_extent, beside.q[0]);
+      } else {
+        int x[3];
+        exists[r] = true;
 #pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        x[axis] = origin[axis] + Box::coordinate(first + 8 * r, axis);
-        exists[r] &= x[axis] < p.q_extent[axis];
-        x[axis] = min(x[axis], p.q_extent[axis] - 1);
+        for (int axis = 0; axis < 3; ++axis) {
+          x[axis] = origin[axis] + Box::coordinate(first + 8 * r, axis);
+          exists[r] &= x[axis] < p.q_extent[axis];
+          x[axis] = min(x[axis], p.q_extent[axis] - 1);
+        }
+        q[r] = token_at(x, p.q_extent, beside.q[0]);
       }
-      q[r] = token_at(x, p.q_extent);
       row[r] = Mod::row(args, head, b, h, q[r], float(q[r].index)); // SEAM(row)
-      keys[r] = keys_of(args, head, b, h, q[r], p.kv_extent);
+      keys[r] = is_beside(origin) ? GridRange{{0, 0, 0}, {p.kv_extent[0], p.kv_extent[1], p.kv_extent[2]}}
+                                  : keys_of(args, head, b, h, q[r], p.kv_extent);
     }
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
@@ -160,6 +172,9 @@ struct GridPlace {
       common.end[axis] = __reduce_min_sync(0xffffffffu, min(keys[0].end[axis], keys[1].end[axis]));
     }
   }
+
+  /// Whether the queries lie beside the grid, all of the box.
+  ATTNC_DEVICE bool is_beside_grid() const { return Mod::kHasBeside && !q[0].on_grid; }
 
   /// Whether all queries of the warp see all keys of a box.
   template <class Box> ATTNC_DEVICE bool all_see(Box, const int (&at)[3]) const {
@@ -171,20 +186,33 @@ struct GridPlace {
   }
 };
 
-/// Calls function(element, row, col, coord) for each element.
-template <class Box, int Columns, class Function>
-ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args, const GridPlace& place,
+/// Keys of a run beside the grid, in place of a box of keys.
+struct KeysOfRun {};
+
+/// The key in column 8 n + l of a box; of a place behind the grid's end, one at its border.
+template <class Box, class Params>
+ATTNC_DEVICE Token key_at(Box, const Params& p, const int (&origin)[3], int n, int l) {
+  const int at[3] = {min(origin[0] + ColumnAxis<Box, 0>::of_lane(l) + ColumnAxis<Box, 0>::of_group(n), p.kv_extent[0] - 1),
+                     min(origin[1] + ColumnAxis<Box, 1>::of_lane(l) + ColumnAxis<Box, 1>::of_group(n), p.kv_extent[1] - 1),
+                     min(origin[2] + ColumnAxis<Box, 2>::of_lane(l) + ColumnAxis<Box, 2>::of_group(n), p.kv_extent[2] - 1)};
+  return token_at(at, p.kv_extent, beside_of(p).kv[0]);
+}
+/// Likewise of a run.
+template <class Params> ATTNC_DEVICE Token key_at(KeysOfRun, const Params& p, const int (&origin)[3], int n, int l) {
+  const TokensBeside beside = beside_of(p);
+  const int run = run_of(origin), tokens = run ? beside.kv[1] : beside.kv[0];
+  return token_beside(run, min(origin[2] + 8 * n + l, tokens - 1), p.kv_extent, beside.kv[0]);
+}
+
+/// Calls function(element, row, col, coord) for each element. Box: a shape, or KeysOfRun.
+template <class Box, int Columns, class Params, class Function>
+ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const GridPlace& place,
                               const int (&origin)[3], Function function) {
 #pragma unroll
   for (int n = 0; n < Columns / 8; ++n)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int l = x.first_column() + e;
-      const int at[3] = {
-          min(origin[0] + ColumnAxis<Box, 0>::of_lane(l) + ColumnAxis<Box, 0>::of_group(n), p.kv_extent[0] - 1),
-          min(origin[1] + ColumnAxis<Box, 1>::of_lane(l) + ColumnAxis<Box, 1>::of_group(n), p.kv_extent[1] - 1),
-          min(origin[2] + ColumnAxis<Box, 2>::of_lane(l) + ColumnAxis<Box, 2>::of_group(n), p.kv_extent[2] - 1)};
-      const Token kv = token_at(at, p.kv_extent);
+      const Token kv = key_at(Box(), p, origin, n, x.first_column() + e);
       const Mod::Col col = Mod::col(args, place.head, place.b, place.h, kv, float(kv.index), 0.f); // SEAM(col)
 #pragma unroll
       for (int r = 0; r < 2; ++r)
@@ -192,29 +220,57 @@ ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm
     }
 }
 
-/// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
-// NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
-template <class Box, int Columns, class Place>
-ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args,
-                                    const Place& place, LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
+/// What both below have in common. MayAsk: mask_mod may have to be asked of each key; `asks`: it has to. is_cut(): more keys are
+/// dead; keep(dead): sets their elements.
+template <class Box, bool MayAsk, int Columns, class Params, class Place, class IsCut, class Keep>
+ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place, bool asks,
+                                    const int (&origin)[3], const float (&bias)[2], IsCut is_cut, Keep keep) {
   using Exponents = Mod::Exponents;
-  const bool some_are_dead = !Mod::kBoxIsMask || !place.all_see(Box(), origin);
+  const bool some_are_dead = asks || is_cut();
   const auto mask = [&](float dead) {
-    if constexpr (!Mod::kBoxIsMask)
-      at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
-        if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
-      });
-    live.keep(x, place.keys, origin, dead);
+    if constexpr (MayAsk)
+      if (asks)
+        at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
+          if (!Mod::mask(args, place.head, row, col, at)) s = dead; // SEAM(mask)
+        });
+    keep(dead);
   };
   if constexpr (Exponents::kCallsScore)
     at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
       s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
     });
-  constexpr bool kMaskFirst = !Mod::kBoxIsMask || !Exponents::kKeepsDead;
-  constexpr bool kMaskLast = Mod::kBoxIsMask || !Exponents::kKeepsDead;
+  constexpr bool kMaskFirst = MayAsk || !Exponents::kKeepsDead;
+  constexpr bool kMaskLast = !MayAsk || !Exponents::kKeepsDead;
   if (kMaskFirst && some_are_dead) mask(place.exponents.dead());
   place.exponents.to_exponents(x, bias, 0.f);
   if (kMaskLast && some_are_dead) mask(negative_infinity());
+}
+
+/// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
+// NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
+template <class Box, int Columns, class Params, class Place>
+ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
+                                    LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
+  constexpr bool kAsksBeside = Mod::kHasBeside && Mod::kQueryBeside == Beside::Asks;
+  const bool asks = place.is_beside_grid() ? kAsksBeside : !Mod::kBoxIsMask;
+  apply_mod_to_keys<Box, !Mod::kBoxIsMask || kAsksBeside>(
+      x, p, args, place, asks, origin, bias, [&] { return !place.all_see(Box(), origin); },
+      [&](float dead) { live.keep(x, place.keys, origin, dead); });
+}
+
+/// The same of keys of a run from `origin` on.
+template <int Columns, class Params, class Place>
+ATTNC_DEVICE void apply_mod_beside_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
+                                        const int (&origin)[3], const float (&bias)[2]) {
+  const TokensBeside beside = beside_of(p);
+  const int left = (run_of(origin) ? beside.kv[1] : beside.kv[0]) - origin[2];
+  constexpr bool kKeyAsks = Mod::kKeyBeside == Beside::Asks, kBothAsk = Mod::kBothBeside == Beside::Asks;
+  apply_mod_to_keys<KeysOfRun, kKeyAsks || kBothAsk>(
+      x, p, args, place, place.is_beside_grid() ? kBothAsk : kKeyAsks, origin, bias, [&] { return left < Columns; },
+      [&](float dead) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) keep_columns(x, r, 0, columns_before(left - x.first_column()), dead);
+      });
 }
 
 } // namespace attnc

@@ -71,7 +71,7 @@ ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& 
 #pragma unroll 1
     for (int x = threadIdx.x % 32; x < q_extent[axis]; x += 32) {
       const int at[3] = {axis == 0 ? x : 0, axis == 1 ? x : 0, axis == 2 ? x : 0};
-      const GridRange keys = keys_of(args, head, b, h, token_at(at, q_extent), kv_extent);
+      const GridRange keys = keys_of(args, head, b, h, token_at(at, q_extent, 0), kv_extent);
       if (keys.begin[axis] >= origin[axis] + KeyBox::extent(axis) || keys.end[axis] <= max(origin[axis], keys.begin[axis])) continue;
       begin = min(begin, x), end = x + 1;
     }

@@ -2,6 +2,9 @@
 //
 // A CTA's box of queries is those of its consumers side by side along one axis, SplitAxis. Boxes of keys begin at the first key
 // that some query of the CTA sees; a consumer needs those alone whose places along SplitAxis its own queries see.
+//
+// A tile of queries beside their grid is as many of a run, the consumers' one behind the other. What keys beside their grid a
+// tile sees, it sees before the boxes.
 #pragma once
 
 #include "algo/grid_box.cuh"
@@ -11,24 +14,46 @@ namespace attnc {
 
 /// QueryShape: of a consumer, 64 tokens. KeyShape: of a step.
 template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct GridTiles {
-  /// A tile of queries, and what they see.
+  /// A tile of queries, and what they see on the grid of keys.
   struct Plan {
     int head;      // b * q_heads + h; -1: no more work
-    int origin[3]; // of the CTA's box of queries
+    int origin[3]; // of the CTA's box of queries, or of a tile beside the grid
     int begin[3];  // of the first box of keys
-    int count[3];  // boxes of keys along each axis, at least 1
+    int count[3];  // boxes of keys along each axis; at least 1, but for tiles that see none and have steps beside the grid
     int first[Consumers], last[Consumers]; // of these, along SplitAxis: what a consumer's queries see
   };
 
   /// From where the CTA's queries begin to where a consumer's do.
   ATTNC_DEVICE static void move_to(int (&origin)[3], int consumer) {
+    if (is_beside(origin)) {
+      origin[2] += consumer * QueryShape::kTokens;
+      return;
+    }
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis)
       if (axis == SplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
   }
 
+  /// Steps that keys of a run take.
+  ATTNC_DEVICE static int steps_of(int tokens) { return (tokens + KeyShape::kTokens - 1) / KeyShape::kTokens; }
+
+  /// Steps over keys beside their grid that a tile takes: those of the first run, then those of the second.
+  template <class Params> ATTNC_DEVICE static int steps_beside(const Params& p, const int (&origin)[3]) {
+    const Beside seen = is_beside(origin) ? Mod::kBothBeside : Mod::kKeyBeside;
+    if (!Mod::kHasBeside || seen == Beside::None) return 0;
+    const TokensBeside beside = beside_of(p);
+    return steps_of(beside.kv[0]) + steps_of(beside.kv[1]);
+  }
+
+  /// The origin of one of them.
+  template <class Params> ATTNC_DEVICE static void step_beside(const Params& p, int step, int (&origin)[3]) {
+    const int before = steps_of(beside_of(p).kv[0]), run = step >= before;
+    origin[0] = -1 - run, origin[1] = 0, origin[2] = (run ? step - before : step) * KeyShape::kTokens;
+  }
+
   /// What some query of a consumer's box sees, as far as one does. All lanes.
-  ATTNC_DEVICE static GridRange seen_by(const ForwardGridParamsSm90& p, const ModArgs& args, const Mod::Head& head, int b, int h,
+  template <class Params>
+  ATTNC_DEVICE static GridRange seen_by(const Params& p, const ModArgs& args, const Mod::Head& head, int b, int h,
                                        const int (&origin)[3]) {
     GridRange all;
 #pragma unroll
@@ -43,7 +68,7 @@ template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct
         exists &= x[axis] < p.q_extent[axis];
         x[axis] = min(x[axis], p.q_extent[axis] - 1);
       }
-      const GridRange keys = keys_of(args, head, b, h, token_at(x, p.q_extent), p.kv_extent);
+      const GridRange keys = keys_of(args, head, b, h, token_at(x, p.q_extent, beside_of(p).q[0]), p.kv_extent);
       if (!exists || keys.is_empty()) continue;
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
@@ -59,8 +84,30 @@ template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct
     return all;
   }
 
+  /// Of a tile of queries beside their grid.
+  template <class Params> ATTNC_DEVICE static Plan plan_beside(const Params& p, int head, int tile) {
+    constexpr int kRows = Consumers * QueryShape::kTokens;
+    const int before = (beside_of(p).q[0] + kRows - 1) / kRows, run = tile >= before;
+    Plan plan;
+    plan.head = head;
+    plan.origin[0] = -1 - run, plan.origin[1] = 0, plan.origin[2] = (run ? tile - before : tile) * kRows;
+    const bool none = Mod::kQueryBeside == Beside::None, others = steps_beside(p, plan.origin) > 0;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) { // all keys; without any a step behind the end, as below
+      plan.begin[axis] = none ? p.kv_extent[axis] : 0;
+      plan.count[axis] = none ? !others : (p.kv_extent[axis] + KeyShape::extent(axis) - 1) / KeyShape::extent(axis);
+    }
+#pragma unroll
+    for (int i = 0; i < Consumers; ++i) plan.first[i] = 0, plan.last[i] = plan.count[SplitAxis] - 1;
+    return plan;
+  }
+
   /// Of a tile in the order of its kind. All lanes of a warp.
-  ATTNC_DEVICE static Plan plan(const ForwardGridParamsSm90& p, const ModArgs& args, const TilePlace& tile) {
+  template <class Params> ATTNC_DEVICE static Plan plan(const Params& p, const ModArgs& args, const TilePlace& tile) {
+    if constexpr (Mod::kHasBeside) {
+      const int boxes = p.q_tiles[0] * p.q_tiles[1] * p.q_tiles[2];
+      if (tile.q_tile >= boxes) return plan_beside(p, tile.head, tile.q_tile - boxes);
+    }
     const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads;
     Plan plan;
     plan.head = tile.head;

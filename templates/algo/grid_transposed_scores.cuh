@@ -69,7 +69,7 @@ template <class M, class Box> struct KeyPlace {
       const int x[3] = {min(origin[0] + Box::coordinate(token, 0), extent[0] - 1),
                         min(origin[1] + Box::coordinate(token, 1), extent[1] - 1),
                         min(origin[2] + Box::coordinate(token, 2), extent[2] - 1)};
-      const Token kv = token_at(x, extent);
+      const Token kv = token_at(x, extent, 0);
       index[r] = kv.index;
       col[r] = M::col(args, head, b, h, kv, float(kv.index), 0.f); // SEAM(col)
     }

@@ -46,7 +46,12 @@
 // and, written for kernels by boxes of a grid, where q_idx of row() and kv_idx of col() are of type Token:
 //
 //     static constexpr int kGridAxes             of the grids of queries and keys, 1 to 3
-//     static constexpr bool kBoxIsMask           mask() is true for the keys of box() and no others: it need not be called
+//     static constexpr bool kBoxIsMask           of tokens on their grids, mask() is true for the keys of box() and no others:
+//                                                it need not be called
+//     static constexpr bool kHasBeside           tokens may lie beside the grids
+//     static constexpr Beside kKeyBeside         what mask() is then, for a query on its grid and a key beside it
+//     static constexpr Beside kQueryBeside       for a query beside its grid and a key on it
+//     static constexpr Beside kBothBeside        for a query and a key beside their grids
 //     static KeyBox box(const ModArgs&, const Head&, int b, int h, Token q_idx)
 //
 // and, written for kernels that compute gradients of captures, of each place where one is read:
@@ -196,7 +201,7 @@
 //          of attention speaks for all.
 //   row_shift   what is to be added to all scores of the row: it changes lse and row max, nothing else.
 //   bounds of the rows [q_begin, q_end), at least one.
-//   box    the keys that a query may see: mask() is false for all others. Tokens lie on their grids.
+//   box    the keys that a query may see: mask() is false for all others. Of tokens on their grids.
 //   kv_length   rows of K and V that the batch entry has, 0 to KV_LEN: columns behind them do not live, and what they hold
 //          reaches no result.
 //   q_offset    q_idx of row 0 of q, negative ones included: with it all hooks take the position of a query as q_idx, and
@@ -231,10 +236,15 @@ struct Coord {
   int b, h, q_idx, kv_idx;
 };
 
-/// A token on a grid: its position, and its coordinates, those of the slowest axis first.
+/// A token on a grid or beside it: its position, and its coordinates, those of the slowest axis first. Of a token beside the
+/// grid these are floor quotients and remainders of its distance from the first one on it.
 struct Token {
   int index, at[3];
+  bool on_grid;
 };
+
+/// What mask() is where not both tokens are on their grids: false, true, or to be asked.
+enum class Beside { None, All, Asks };
 
 /// Keys whose coordinate lies in [begin, end) along each axis, of their grid or beyond.
 struct KeyBox {

@@ -118,6 +118,52 @@ TEST_CASE("tokens of a launch lie on its grids, or others take them", "[api][gri
   CHECK(plan::checkGrids(operands).error().message == "a grid of 1 has 1 token, Q_LEN is 999");
 }
 
+TEST_CASE("tokens of a launch may lie beside its grids where the mod means such", "[api][grid]") {
+  plan::LaunchOperands operands;
+  operands.problem = {.qLen = 1007, .kvLen = 3077};
+  operands.grids = {{1, 20, 50}, {5, 20, 30}};
+  CHECK_FALSE(plan::checkGrids(operands, true)); // this one does not
+  operands.grids->before = {7, 70};
+  CHECK(plan::checkGrids(operands, true));
+  CHECK_FALSE(plan::checkGrids(operands)); // the kernel does not take them
+  CHECK(plan::queriesBeside(*operands.grids, operands.problem) == std::array<int64_t, 2>{7, 0});
+  CHECK(plan::keysBeside(*operands.grids, operands.problem) == std::array<int64_t, 2>{70, 7});
+  operands.problem.kvLen = 3069;
+  CHECK(plan::checkGrids(operands, true).error().message ==
+        "a grid of 5 x 20 x 30 has 3000 tokens, the first behind 70 others, KV_LEN is 3069");
+  operands.problem = {.qLen = 1000, .kvLen = 3000}; // all on the grids: any kernel takes them
+  operands.grids->before = {0, 0};
+  CHECK(plan::checkGrids(operands));
+  operands.grids->before = {0, 1};
+  CHECK_FALSE(plan::checkGrids(operands));
+}
+
+TEST_CASE("prepare() takes a kernel by boxes for joint attention of text and an image", "[api][grid]") {
+  const Mod m = mod("from attnc import grid\nTEXT: int\nqueries = grid(20, 50, before=TEXT)\nkeys = grid(60, 50)\n"
+                    "def mask_mod(b, h, q_idx, kv_idx):\n"
+                    "  (qy, qx), (ky, kx) = queries.coords(q_idx), keys.coords(kv_idx)\n"
+                    "  near = (abs(ky - qy) <= 3) & (abs(kx - qx) <= 3)\n"
+                    "  return near | ~queries.contains(q_idx) | ~keys.contains(kv_idx)\n");
+  Case c;
+  Captures captures;
+  c.operands.captures = &captures;
+  c.operands.q = tensor(2, 8, 1007, 64);
+  c.outputs.out = tensor(2, 8, 1007, 32);
+  c.operands.k = tensor(2, 2, 3001, 64), c.operands.v = tensor(2, 2, 3001, 32);
+  captures.set("TEXT", int64_t(7));
+  const Preparation p = settled(m, c);
+  CHECK(p.options.family == Family::Grid);
+  CHECK(p.kvLoop == KvLoop::Boxes);
+  captures.set("TEXT", int64_t(0)); // behind the image
+  CHECK(settled(m, c).options.family == Family::Grid);
+  captures.set("TEXT", int64_t(8));
+  const Preparation tooFew = settled(m, c);
+  CHECK(tooFew.options.family == Family::Sm90);
+  CHECK(tooFew.passedOver == "a grid of 20 x 50 has 1000 tokens, the first behind 8 others, Q_LEN is 1007");
+  c.operands.captures = nullptr;
+  CHECK(settled(m, c).passedOver == "which tokens lie on the grid is not known without captures");
+}
+
 TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why it does not", "[api][grid]") {
   Case c;
   const Preparation p = settled(mod(kNeighborhood), c);
@@ -331,6 +377,66 @@ TEST_CASE("a kernel by boxes asks mask_mod where the box does not say all", "[ap
   CHECK(boxIsMask("abs(kx - qx) <= 5"));
   CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 5) & (kx * qx % 3 != 1)"));
   CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)")); // a step apart
+}
+
+TEST_CASE("the census of a grid counts tokens beside it", "[api][grid]") {
+  const std::string near = "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)", on = "tokens.contains(q_idx)",
+                    keyOn = "tokens.contains(kv_idx)";
+  struct Mask {
+    std::string text;
+    bool key, query; // whether it lets keys beside the grid be seen, and queries beside it see the grid
+  };
+  for (const auto& [mask, seesText, textSees] : {Mask{near + " | ~" + on + " | ~" + keyOn, true, true},
+                                                 {near + " & " + on + " | ~" + keyOn, true, false},
+                                                 {"(" + near + " | ~" + on + ") & " + keyOn, false, true},
+                                                 {near + " & " + on + " & " + keyOn, false, false}})
+    for (auto [text, behind] : {std::pair<int64_t, int64_t>(7, 0), {0, 131}, {150, 3}}) {
+      INFO(mask << ", " << text << " before, " << behind << " behind");
+      const Mod m = mod(
+          ("from attnc import grid\nTEXT: int\ntokens = grid(13, 17, before=TEXT)\n"
+           "def mask_mod(b, h, q_idx, kv_idx):\n  (qy, qx), (ky, kx) = tokens.coords(q_idx), tokens.coords(kv_idx)\n"
+           "  return " +
+           mask + "\n")
+              .c_str());
+      const int64_t tokens = 13 * 17 + text + behind;
+      const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = tokens, .kvLen = tokens};
+      Captures captures;
+      captures.set("TEXT", text);
+      auto plan = choosePlan(m, {.family = Family::Grid, .arch = "sm_90a", .headDim = 64});
+      if (!plan) FAIL(plan.error().message);
+      auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
+      REQUIRE(bindings);
+      REQUIRE(ofMod);
+      plan::LaunchOperands operands;
+      operands.problem = problem;
+      operands.grids = plan::gridsOf(*plan->grid, *ofMod);
+      REQUIRE(plan::checkGrids(operands, true));
+      const codegen::Config& config = plan->stages.front().config;
+      const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, *operands.grids, problem);
+      const ir::Interpreter interpreter(m.module(), *ofMod);
+      double live = 0;
+      for (int64_t q = 0; q < tokens; ++q)
+        for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, 0, q, kv);
+      CHECK(census.live == 6 * live);
+      CHECK(census.tiles == 6 * double(plan::queryBoxesOf(plan->stages.front(), operands)));
+      CHECK(census.visited >= census.live);
+      CHECK(census.visited <= census.steps * config.blockM * config.blockN);
+      CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
+      // To what the image alone takes come steps over text, and the tiles of text.
+      const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+      const ProblemShape image{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = 13 * 17, .kvLen = 13 * 17};
+      captures.set("TEXT", int64_t(0));
+      auto ofImage = ir::bind(plan->grid->module, captures, image);
+      REQUIRE(ofImage);
+      plan::LaunchOperands::Grids alone = *operands.grids;
+      alone.before->queries = alone.before->keys = 0;
+      const GridCensus base = takeGridCensus(plan->grid->module, *ofImage, config, alone, image);
+      const int64_t toText = seesText ? ceilDiv(text, config.blockN) + ceilDiv(behind, config.blockN) : 0;
+      int64_t boxes = 1;
+      for (size_t axis = 0; axis < 3; ++axis) boxes *= ceilDiv(alone.keys[axis], census.keyBox[axis]);
+      const int64_t ofText = toText + (textSees ? boxes : toText > 0 ? 0 : 1);
+      CHECK(census.steps == base.steps + base.tiles * double(toText) + (census.tiles - base.tiles) * double(ofText));
+    }
 }
 
 TEST_CASE("the census of a grid counts what kernels visit, and all pairs that live", "[api][grid]") {

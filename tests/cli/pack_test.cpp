@@ -154,4 +154,19 @@ TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches w
       CHECK_THAT(outcome.out, Contains(family));
     }
   }
+  // Tokens behind the image lie beside the grid as well; too few for it do not.
+  const std::string joint = mods + "joint_image.py";
+  const Outcome packed =
+      attnc::test::attnc("pack " + joint + " --arch sm_90a --head-dim 64 --kernel forward -o " + pack);
+  INFO(packed.err);
+  REQUIRE(packed.exitCode == 0);
+  const Bare bare(pack);
+  for (auto [shape, family] : {std::pair("1,1,1,4608,4608", "family grid"),
+                               {"1,1,1,4700,4608", "family grid"},
+                               {"1,1,1,4600,4608", "family sm90"}}) {
+    const Outcome outcome = attnc::test::attnc("explain " + joint + " --arch sm_90a --head-dim 64 --shape " + shape);
+    INFO(outcome.err);
+    CHECK(outcome.exitCode == 0);
+    CHECK_THAT(outcome.out, Contains(family));
+  }
 }

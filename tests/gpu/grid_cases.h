@@ -21,8 +21,10 @@ inline int64_t tokensOf(const Extents& extents) {
 constexpr const char* kAxes[] = {"z", "y", "x"};
 
 /// A mod of coordinates qz, qy, qx and kz, ky, kx, the last ones of these as many as there are axes. Extents are
-/// numbers of the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx.
-inline Mod gridMod(int axes, const std::string& mask, const std::string& score = "", const std::string& captures = "") {
+/// numbers of the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx. With `mayLieBeside` qin and kin are
+/// whether the tokens lie on their grids, which begin behind QB and KB others.
+inline Mod gridMod(int axes, const std::string& mask, const std::string& score = "", const std::string& captures = "",
+            bool mayLieBeside = false) {
   std::string text = "import torch\nfrom attnc import grid\n" + captures;
   std::string unpacked[2], extents[2];
   for (int side = 0; side < 2; ++side)
@@ -32,9 +34,11 @@ inline Mod gridMod(int axes, const std::string& mask, const std::string& score =
       extents[side] += extent + ", ";
       unpacked[side] += fmt::format("{}{}, ", "qk"[side], kAxes[axis]);
     }
+  if (mayLieBeside) text += "QB: int\nKB: int\n", extents[0] += "before=QB", extents[1] += "before=KB";
   text += "queries = grid(" + extents[0] + ")\nkeys = grid(" + extents[1] + ")\n";
-  const std::string coordinates =
+  std::string coordinates =
       fmt::format("  {}= queries.coords(q_idx)\n  {}= keys.coords(kv_idx)\n", unpacked[0], unpacked[1]);
+  if (mayLieBeside) coordinates += "  qin, kin = queries.contains(q_idx), keys.contains(kv_idx)\n";
   text += "def mask_mod(b, h, q_idx, kv_idx):\n" + coordinates + "  return " + mask + "\n";
   if (!score.empty()) text += "def score_mod(score, b, h, q_idx, kv_idx):\n" + coordinates + "  return " + score + "\n";
   return take(Mod::parse(text));
@@ -56,6 +60,21 @@ inline Case caseOf(const Mod& mod, const Extents& queries, const Extents& keys, 
   for (auto [side, extents] : {std::pair('Q', &queries), {'K', &keys}})
     for (size_t i = 0; i < extents->size(); ++i)
       c.scalars[fmt::format("{}E{}", side, kAxes[3 - extents->size() + i])] = (*extents)[i];
+  return c;
+}
+
+/// Tokens before a grid, and behind it.
+struct BesideGrid {
+  int64_t before, behind;
+};
+
+/// Of a gridMod() with tokens beside its grids.
+inline Case besideCase(const Mod& mod, const Extents& queries, const BesideGrid& besideQueries, const Extents& keys,
+                const BesideGrid& besideKeys, Problem problem = {{1, 2, 2, 0, 0}}) {
+  Case c = caseOf(mod, queries, keys, problem);
+  c.problem.shape.qLen += besideQueries.before + besideQueries.behind;
+  c.problem.shape.kvLen += besideKeys.before + besideKeys.behind;
+  c.scalars["QB"] = besideQueries.before, c.scalars["KB"] = besideKeys.before;
   return c;
 }
 

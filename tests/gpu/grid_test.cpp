@@ -288,6 +288,162 @@ TEST_CASE("grid kernels: prepare() takes them, and others where tokens lie besid
   checkAll({c}, {.family = Family::Auto});
 }
 
+namespace {
+
+constexpr const char* kNearby = "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)";
+
+/// Text and image see all of each other, and the image itself what is near.
+const Mod& joint2d() {
+  static const Mod mod = gridMod(2, std::string("(") + kNearby + ") | ~qin | ~kin", "", "", true);
+  return mod;
+}
+
+} // namespace
+
+TEST_CASE("grid kernels: joint attention of an image with text before it, behind it, or both", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  for (int headDim : {64, 128}) {
+    const Problem problem{{1, 2, 2, 0, 0}, headDim, headDim};
+    for (int64_t text : {0, 1, 7, 77, 128, 256, 300})
+      for (const Extents& extents : {Extents{21, 19}, {3, 5}}) {
+        cases.push_back(besideCase(joint2d(), extents, {text, 0}, extents, {text, 0}, problem));
+        cases.push_back(besideCase(joint2d(), extents, {0, text}, extents, {0, text}, problem));
+      }
+    cases.push_back(besideCase(joint2d(), {21, 19}, {5, 150}, {21, 19}, {5, 150}, problem));
+    cases.push_back(besideCase(joint2d(), {1, 1}, {1, 1}, {1, 1}, {1, 1}, problem));
+  }
+  const Mod line = gridMod(1, "(abs(kx - qx) <= 6) | ~qin | ~kin", "", "", true);
+  const Mod volume = gridMod(3, "((kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)) | ~qin | ~kin", "", "", true);
+  for (int64_t text : {1, 77, 300}) {
+    cases.push_back(besideCase(line, {1009}, {text, 3}, {1009}, {text, 3}));
+    cases.push_back(besideCase(volume, {5, 7, 11}, {text, 3}, {5, 7, 11}, {text, 3}));
+  }
+  cases.push_back(
+      libraryCase("joint_image", {{"HEIGHT", "18"}, {"WIDTH", "22"}, {"TEXT", "77"}, {"WINDOW", "7"}}, 18 * 22 + 77));
+  cases.push_back(libraryCase("sparse_video", {{"FRAMES", "5"}, {"HEIGHT", "10"}, {"WIDTH", "12"}, {"TEXT", "40"}},
+                              5 * 10 * 12 + 40));
+  checkAll(cases);
+  checkAll({cases[0], cases[5]}, {.family = Family::Auto});
+  checkAll({cases[9]}, {.family = Family::Grid, .workspace = false});
+  checkAll({cases[9]}, {.family = Family::Grid, .launches = 4});
+}
+
+TEST_CASE("grid kernels: grids of queries and keys with different tokens beside them, heads and layouts",
+          "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  const Mod half = gridMod(2, "((abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)) | ~qin | ~kin", "", "", true);
+  cases.push_back(besideCase(half, {31, 37}, {7, 0}, {16, 19}, {77, 0}));
+  cases.push_back(besideCase(half, {31, 37}, {0, 0}, {16, 19}, {300, 5}));
+  cases.push_back(besideCase(half, {31, 37}, {300, 1}, {16, 19}, {0, 0}));
+  cases.push_back(besideCase(half, {31, 37}, {9, 9}, {4, 4}, {0, 0})); // most queries of the image see no key
+  for (const ProblemShape& shape : {ProblemShape{2, 8, 2, 0, 0}, {3, 6, 1, 0, 0}, {3, 1, 1, 0, 0}})
+    for (bool kvBatchOne : {false, true})
+      for (int64_t padding : {0, 8})
+        cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2},
+                                   {shape, 64, 64, DType::BF16, kvBatchOne, false, padding}));
+  for (auto [qk, v] : {std::pair(8, 8), {40, 40}, {96, 96}, {128, 64}, {32, 128}})
+    cases.push_back(besideCase(joint2d(), {17, 13}, {7, 70}, {17, 13}, {7, 70}, {{1, 2, 2, 0, 0}, qk, v, DType::F16}));
+  checkAll(cases);
+}
+
+TEST_CASE("grid kernels: what masks say of tokens beside the grid, and scores by their coordinates", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& mask, const std::string& score = "", const std::string& captures = "",
+                       Problem problem = {{1, 4, 2, 0, 0}}) {
+    const Mod mod = gridMod(2, mask, score, captures, true);
+    cases.push_back(besideCase(mod, {19, 23}, {77, 0}, {19, 23}, {77, 0}, problem));
+    cases.push_back(besideCase(mod, {16, 16}, {3, 140}, {16, 16}, {3, 140}, problem));
+    cases.push_back(besideCase(mod, {3, 5}, {0, 0}, {3, 5}, {0, 0}, problem));
+  };
+  const std::string near = std::string("(") + kNearby + ")", joint = near + " | ~qin | ~kin";
+  add("(" + near + " & qin) | ~kin");                            // text sees text alone
+  add("(" + near + " | ~qin) & kin");                            // registers see the image, and are not seen
+  add(near + " & qin & kin");                                    // what lies beside the grid sees nothing
+  add("torch.where(kin, " + near + " & qin, qin)");              // and is seen by the image alone
+  add("torch.where(qin & kin, " + near + ", kv_idx <= q_idx)");  // causal text
+  add("torch.where(qin, " + near + " | ~kin, kv_idx <= q_idx)"); // for queries of text
+  add(near);                                                     // by coordinates beside the grid
+  add(joint + " & ((kx + qx * 2 + ky) % 5 != 0)");
+  add("(" + near + " & ((kx + qx * 2 + ky) % 5 != 0)) | ~qin | ~kin");
+  add("(" + near + " & (kx % 2 == qx % 2)) | ~qin | ~kin");
+  add("(" + joint + ") & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n");
+  for (int headDim : {64, 128}) {
+    const Problem problem{{1, 4, 2, 0, 0}, headDim, headDim};
+    add(joint, "score + 0.01 * (ky * 3 - qy * 2 + kx - qx).to(torch.float32)", "", problem);
+    add(joint, "torch.where(qin & kin, score + bias[h, abs(ky - qy), abs(kx - qx)], score * 0.5)",
+        "bias: f32[H, 40, 40]\n", problem);
+    add("torch.where(qin & kin, " + near + ", kv_idx <= q_idx)", "score + 0.01 * (kx - qx).to(torch.float32)", "",
+        problem);
+    add(joint, "8.0 * torch.tanh(score / 8.0)", "", problem);
+    add(joint, "score * slope[h] + key[b, kv_idx]", "slope: f32[H]\nkey: f32[B, KV_LEN]\n", problem);
+    add(joint, "-score", "", problem);
+  }
+  checkAll(cases);
+}
+
+TEST_CASE("grid kernels: a change of the text beside an image needs no new kernel", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS();
+  Gpu& device = *gpu();
+  const Case c = besideCase(joint2d(), {13, 20}, {40, 0}, {13, 20}, {40, 0}, {{2, 4, 2, 0, 0}, 64, 64});
+  const ProblemShape& s = c.problem.shape;
+  HostOperands operands = draw(c.mod, c.problem, c.scalars);
+  const auto uploaded = [&](const cli::HostTensor& tensor) {
+    device::Buffer buffer = take(device::Buffer::allocate(tensor.bytes.size()));
+    take(buffer.upload(tensor.bytes.data(), tensor.bytes.size()));
+    return buffer;
+  };
+  const device::Buffer q = uploaded(operands.q), k = uploaded(operands.k), v = uploaded(operands.v);
+  const auto viewOf = [](const cli::HostTensor& tensor, const device::Buffer& buffer) {
+    TensorView view = tensor.view();
+    view.data = buffer.data();
+    return view;
+  };
+  Operands inputs{.q = viewOf(operands.q, q),
+                  .k = viewOf(operands.k, k),
+                  .v = viewOf(operands.v, v),
+                  .captures = &operands.captures};
+  const size_t elements = size_t(s.batch * s.qHeads * s.qLen * 64), rows = elements / 64;
+  const int64_t kAround = 1 << 16; // bytes before and behind: NaNs
+  device::Buffer out = take(device::Buffer::allocate(elements * 2 + 2 * kAround)),
+                 lse = take(device::Buffer::allocate(rows * 4));
+  const Outputs outputs{.out = TensorView::contiguous(static_cast<char*>(out.data()) + kAround, DType::BF16,
+                                                      {s.batch, s.qHeads, s.qLen, 64}),
+                        .lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen})};
+  const Prepared prepared = take(device.compiler.prepare(c.mod, inputs, outputs, {.family = Family::Grid}));
+  const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+  take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
+  // Of one length: text before the image, behind it, both, none at all.
+  for (auto [height, width, before] :
+       {std::tuple(13, 20, 40), {13, 20, 0}, {13, 20, 17}, {15, 20, 0}, {3, 7, 150}, {1, 1, 299}}) {
+    INFO(height << " x " << width << " behind " << before);
+    for (const char* side : {"Q", "K"})
+      operands.captures.set(fmt::format("{}Ey", side), int64_t(height))
+          .set(fmt::format("{}Ex", side), int64_t(width))
+          .set(fmt::format("{}B", side), int64_t(before));
+    take(out.fill(0xff));
+    take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
+    take(device.stream.synchronize());
+    std::vector<char> bytes(out.bytes());
+    take(out.download(bytes.data(), bytes.size()));
+    for (size_t i = 0; i < size_t(kAround); ++i) // nothing is written there
+      if (bytes[i] != char(0xff) || bytes[bytes.size() - 1 - i] != char(0xff)) FAIL("written outside out, byte " << i);
+    const cli::HostTensor result{.dtype = DType::BF16,
+                                 .shape = {s.batch, s.qHeads, s.qLen, 64},
+                                 .bytes = {bytes.begin() + kAround, bytes.end() - kAround}};
+    std::vector<float> lseHost(rows);
+    take(lse.download(lseHost.data(), lse.bytes()));
+    checkClose({toDoubles(result), {lseHost.begin(), lseHost.end()}, {}, {}, {}},
+               runReference(c.mod, c.problem, operands), c.problem);
+  }
+  operands.captures.set("KB", int64_t(300));
+  const Status tooFew = prepared.launch(inputs, outputs, workspace.data(), device.stream.get());
+  REQUIRE_FALSE(tooFew);
+  CHECK(tooFew.error().message == "a grid of 1 has 1 token, the first behind 300 others, KV_LEN is 300");
+}
+
 TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a launch is captured in a graph",
           "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS();

@@ -1,5 +1,5 @@
-// What kernels by boxes of a grid are written from: a module that means what the mod means to tokens on its grids, and
-// what is known of windows, held against all queries of small grids.
+// What kernels by boxes of a grid are written from: a module that means what the mod means, to tokens on its grids or
+// to all, and what is known of windows, held against all queries of small grids.
 #include "dsl/frontend.h"
 #include "ir/interpreter.h"
 #include "ir/printer.h"
@@ -46,15 +46,25 @@ std::string maskText(const std::string& queries, const std::string& keys, int ax
          " = keys.coords(kv_idx)\n  return " + expression + "\n";
 }
 
-int64_t tokensOf(const ir::Module& module, const ir::Grid& grid, const ir::Bindings& bindings) {
+int64_t tokensOf(const ir::Grid& grid, const ir::Bindings& bindings) {
   int64_t product = 1;
   for (const ir::Grid::Number& extent : grid.extents) {
     REQUIRE(extent.kind != ir::Grid::Number::Kind::Dim);
-    REQUIRE((extent.kind == ir::Grid::Number::Kind::Constant || size_t(extent.value) < module.scalars.size()));
-    product *=
-        extent.kind == ir::Grid::Number::Kind::Constant ? extent.value : bindings.scalars[size_t(extent.value)].integer;
+    REQUIRE((extent.kind == ir::Grid::Number::Kind::Constant || size_t(extent.value) < bindings.scalars.size()));
+    product *= bindings.of(extent);
   }
   return product;
+}
+
+/// Whether what is told of two kinds of tokens is what the mod says of each pair.
+void checkBeside(passes::Beside told, const ir::Interpreter& mod, const std::vector<int64_t>& queries,
+                 const std::vector<int64_t>& keys) {
+  if (told == passes::Beside::Asks) return;
+  int wrong = 0;
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t q : queries)
+      for (int64_t kv : keys) wrong += mod.mask(0, h, q, kv) != (told == passes::Beside::All);
+  CHECK(wrong == 0);
 }
 
 /// Fails where the kernel's module says other than the mod, or where a window is not as it is told.
@@ -69,8 +79,16 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
   ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = 1, .kvLen = 1};
   auto bindings = ir::bind(kernel.module, captures, problem);
   if (!bindings) FAIL(bindings.error().message);
-  problem.qLen = tokensOf(kernel.module, kernel.ofQueries, *bindings);
-  problem.kvLen = tokensOf(kernel.module, kernel.ofKeys, *bindings);
+  problem.qLen = tokensOf(kernel.ofQueries, *bindings);
+  problem.kvLen = tokensOf(kernel.ofKeys, *bindings);
+  std::vector<int64_t> queries[2], keys[2]; // beside the grid, on it
+  const auto lieBeside = [&](const ir::Grid& grid, int64_t& length, int64_t behind, std::vector<int64_t>(&by)[2]) {
+    const int64_t before = bindings->of(grid.before), tokens = length;
+    length += before + behind;
+    for (int64_t i = 0; i < length; ++i) by[i >= before && i < before + tokens].push_back(i);
+  };
+  lieBeside(kernel.ofQueries, problem.qLen, kernel.beside ? 5 : 0, queries);
+  lieBeside(kernel.ofKeys, problem.kvLen, kernel.beside ? 3 : 0, keys);
   bindings = ir::bind(kernel.module, captures, problem);
   auto ofMod = ir::bind(mod, captures, problem);
   REQUIRE(bindings);
@@ -87,6 +105,15 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
 
   const std::optional<analysis::GridBox> box = analysis::gridBox(kernel.module);
   REQUIRE(box);
+  REQUIRE(box->beside.has_value() == kernel.beside.has_value());
+  if (kernel.beside) {
+    CHECK(box->beside->key == kernel.beside->key);
+    CHECK(box->beside->query == kernel.beside->query);
+    CHECK(box->beside->both == kernel.beside->both);
+    checkBeside(kernel.beside->key, want, queries[1], keys[0]);
+    checkBeside(kernel.beside->query, want, queries[0], keys[1]);
+    checkBeside(kernel.beside->both, want, queries[0], keys[0]);
+  }
   REQUIRE(kernel.axes.size() == box->axes.size());
   ir::Module module = kernel.module;
   for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
@@ -98,7 +125,7 @@ void checkKernel(const ir::Module& mod, const GridKernel& kernel, const std::map
     const ir::Evaluator at(module, *bindings, coordinate);
     for (int64_t h = 0; h < problem.qHeads; ++h) {
       std::map<int64_t, std::pair<int64_t, int64_t>> ofQuotient;
-      for (int64_t q = 0; q < problem.qLen; ++q) {
+      for (int64_t q : queries[1]) {
         const std::pair<int64_t, int64_t> keys(begin.evaluate(0, 0, h, q, 0).integer,
                                                end.evaluate(0, 0, h, q, 0).integer);
         if (told.span && keys.second - keys.first > *told.span)
@@ -189,6 +216,7 @@ TEST_CASE("kernels by boxes: mods of the library", "[grid_kernel]") {
   check("neighborhood2d", causal, {{5, 1}, {3, 1}});
   check("neighborhood3d", {{"FRAMES", "4"}, {"HEIGHT", "6"}, {"WIDTH", "5"}, {"WINDOW", "(3, 3, 3)"}},
         {{3, 1}, {3, 1}, {3, 1}});
+  check("joint_image", {{"HEIGHT", "7"}, {"WIDTH", "8"}, {"TEXT", "5"}, {"WINDOW", "3"}}, {{3, 1}, {3, 1}});
   check("shifted_window", {{"HEIGHT", "8"}, {"WIDTH", "8"}, {"WINDOW", "4"}, {"SHIFT", "2"}}, {{4, 1}, {4, 1}});
 }
 
@@ -196,15 +224,63 @@ TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel
   const auto isNone = [](const std::string& text) { return !kernelOf(traced(text)); };
   const std::string near = "abs(kx - qx) <= 2";
   CHECK_FALSE(isNone(maskText("16", "16", 1, near)));
-  CHECK(isNone(maskText("16, before=3", "16", 1, near)));
-  CHECK(isNone(maskText("16", "16, before=3", 1, near)));
-  CHECK(isNone(maskText("16", "16, before=m", 1, near)));
   CHECK(isNone(maskText("16", "16", 1, "kx * qx % 3 == 0")));   // no box
   CHECK(isNone(maskText("16", "16", 1, "(kx + qx) % 3 == 0"))); // all keys of every third
   CHECK(isNone(maskText("16", "16", 1, "kx <= 7")));            // no coordinates of queries
   CHECK(isNone("def mask_mod(b, h, q_idx, kv_idx):\n  return q_idx >= kv_idx\n"));
   CHECK(isNone("from attnc import grid\nrows = grid(4, 4)\nline = grid(16)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
                "  return abs(line.coords(kv_idx)[0] - rows.coords(q_idx)[0]) <= 2\n")); // of other numbers of axes
+}
+
+TEST_CASE("kernels by boxes: tokens beside the grids", "[grid_kernel]") {
+  using passes::Beside;
+  const std::string near = "(abs(ky - qy) <= 1) & (abs(kx - qx) <= 2)", on = "queries.contains(q_idx)",
+                    keyOn = "keys.contains(kv_idx)";
+  struct Case {
+    std::string queries, keys, expression;
+    Beside key, query, both;
+  };
+  const Case cases[] = {
+      // Joint attention.
+      {"5, 7, before=4", "5, 7, before=4", near + " | ~" + on + " | ~" + keyOn, Beside::All, Beside::All, Beside::All},
+      {"5, 7", "5, 7", near + " | ~" + on + " | ~" + keyOn, Beside::All, Beside::All, Beside::All}, // behind the image
+      {"w, m, before=m", "m, w, before=w", near + " | ~" + on + " | ~" + keyOn, Beside::All, Beside::All, Beside::All},
+      // Text sees text alone; registers that see all, and are not seen; nothing beside the grid.
+      {"5, 7, before=4", "5, 7, before=2", "(" + near + " & " + on + ") | ~" + keyOn, Beside::All, Beside::None,
+       Beside::All},
+      {"5, 7, before=4", "5, 7, before=2", "torch.where(" + on + ", " + near + ", ~" + keyOn + ")", Beside::Asks,
+       Beside::None, Beside::All},
+      {"5, 7, before=4", "5, 7, before=4", "(" + near + " | ~" + on + ") & " + keyOn, Beside::None, Beside::All,
+       Beside::None},
+      {"5, 7", "5, 7", near + " & " + on + " & " + keyOn, Beside::None, Beside::None, Beside::None},
+      // By the coordinates of text; causal text.
+      {"5, 7, before=4", "5, 7, before=4", near, Beside::Asks, Beside::Asks, Beside::Asks},
+      {"5, 7, before=4", "5, 7, before=4", "torch.where(" + on + ", " + near + " | ~" + keyOn + ", kv_idx <= q_idx)",
+       Beside::All, Beside::Asks, Beside::Asks},
+  };
+  for (const Case& c : cases) {
+    INFO(c.queries << " / " << c.keys << ": " << c.expression);
+    const ir::Module mod =
+        traced(maskText(c.queries, c.keys, 2, c.expression) +
+               "def score_mod(score, b, h, q_idx, kv_idx):\n"
+               "  (qy, qx), (ky, kx) = queries.coords(q_idx), keys.coords(kv_idx)\n"
+               "  return score + qy * 8 + qx - ky * 5 + kx + torch.where(keys.contains(kv_idx), 1, 3)\n");
+    const std::optional<GridKernel> kernel = kernelOf(mod);
+    REQUIRE(kernel);
+    REQUIRE(kernel->beside);
+    CHECK(kernel->beside->key == c.key);
+    CHECK(kernel->beside->query == c.query);
+    CHECK(kernel->beside->both == c.both);
+    checkKernel(mod, *kernel, {{"w", 3}, {"m", 4}});
+  }
+  const auto means = [](const std::string& queries, const std::string& keys, const std::string& expression) {
+    const std::optional<GridKernel> kernel = kernelOf(traced(maskText(queries, keys, 1, expression)));
+    return kernel && kernel->beside;
+  };
+  CHECK_FALSE(means("16", "16", "abs(kx - qx) <= 2"));
+  CHECK(means("16, before=3", "16", "abs(kx - qx) <= 2"));
+  CHECK(means("16", "16, before=m", "abs(kx - qx) <= 2"));
+  CHECK(means("16", "16", "(abs(kx - qx) <= 2) & keys.contains(kv_idx)"));
 }
 
 TEST_CASE("kernels by boxes: what is no box is asked of each key", "[grid_kernel]") {

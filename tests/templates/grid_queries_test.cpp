@@ -24,7 +24,7 @@ template <class Function> void forEachToken(const int (&extent)[3], Function fun
 }
 
 GridRange seenFrom(const int (&query)[3], const Grid& grid) {
-  return keys_of({}, {}, 0, 0, token_at(query, grid.queries), grid.keys);
+  return keys_of({}, {}, 0, 0, token_at(query, grid.queries, 0), grid.keys);
 }
 
 bool sees(const int (&query)[3], const int (&key)[3], const Grid& grid) {

@@ -15,6 +15,7 @@
 namespace attnc {
 
 inline thread_local struct { unsigned x; } threadIdx;
+[[maybe_unused]] inline thread_local struct { unsigned x; } blockIdx, gridDim;
 
 class HostCta {
 public:

@@ -71,10 +71,11 @@ std::string boxesText(const GridCensus& census, double dense, double computed) {
   return fmt::format("boxes       {} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", count(census.tiles), own[0],
                      own[1], count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
                      own[1]) +
-         fmt::format("            {} of the pairs computed are of a query and a key that lies in its box\n",
-                     percent(census.live, census.visited)) +
-         fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries\n", flopsText(dense),
-                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense), flopsText(inBoxes));
+         fmt::format("            {} of the pairs computed are of a query and a key that lies in its box{}\n",
+                     percent(census.live, census.visited), census.mayLieBeside ? ", or that it sees beside the grid" : "") +
+         fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them in boxes of queries{}\n", flopsText(dense),
+                     census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense), flopsText(inBoxes),
+                     census.mayLieBeside ? " or beside them" : "");
 }
 
 /// What a decode kernel reads, once for all heads that share it, if the mask is the same for all of them.

@@ -51,22 +51,30 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
                                                 const Configuration& configuration, const ProblemShape& problem,
                                                 std::optional<bool> decode) {
   const bool isBackward = configuration.kind == "backward";
-  Shapes shapes = shapesOf(problem, configuration.target, options.sequences);
-  const auto& rows = shapes.operands.q.shape;
-  if (options.rowMax) shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
   PrepareOptions prepare = options.kernel.toOptions();
   prepare.arch = configuration.target.arch;
   prepare.offsets = options.sequences.offsets();
   prepare.deterministic = options.gradients.deterministic;
   prepare.decode = isBackward ? std::nullopt : decode;
   prepare.buildBlockMask = !options.noBlockMask && !options.blockSparse;
-  auto settled = isBackward ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
-                            : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
+  const auto settle = [&](const ProblemShape& of) {
+    Shapes shapes = shapesOf(of, configuration.target, options.sequences);
+    const auto& rows = shapes.operands.q.shape;
+    if (options.rowMax)
+      shapes.outputs.rowMax = TensorView::contiguous(nullptr, DType::F32, {rows[0], rows[1], rows[2]});
+    return isBackward ? compiler.settleTraining(mod, shapes.operands, shapes.outputs, shapes.gradients, prepare)
+                      : compiler.settle(mod, shapes.operands, shapes.outputs, prepare);
+  };
+  auto settled = settle(problem);
   if (!settled) return std::move(settled).error();
   if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with that of other launches
-    ProblemShape beside = problem;
-    ++beside.kvLen;
-    return kernelsFor(compiler, mod, options, configuration, beside, decode);
+    ProblemShape other = problem; // with a key behind the grid; where the mod means such, with too few for the grid
+    for (int64_t kvLen : {problem.kvLen + 1, int64_t(0)}) {
+      other.kvLen = kvLen;
+      settled = settle(other);
+      if (!settled) return std::move(settled).error();
+      if (settled->options.family != Family::Grid) break;
+    }
   }
   std::vector<KernelOptions> kernels = settled->kernels();
   for (KernelOptions& kernel : kernels) {
@@ -81,7 +89,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     kernel.byGrid = false;
   }
   if (prepare.family != Family::Auto || options.blockSparse) return kernels;
-  // Launches whose tokens all lie on the grids of the mod take other kernels than others do; a pack is to serve both.
+  // Launches whose tokens lie on the grids of the mod take other kernels than others do; a pack is to serve both.
   std::vector<KernelOptions> onGrid;
   for (KernelOptions kernel : kernels) {
     if (kernel.kind != KernelKind::Forward && kernel.kind != KernelKind::Backward) continue;

@@ -43,6 +43,8 @@ struct Mod {
 
   static constexpr int kGridAxes = 3;
   static constexpr bool kBoxIsMask = true;
+  static constexpr bool kHasBeside = true;
+  static constexpr Beside kKeyBeside = Beside::All, kQueryBeside = Beside::All, kBothBeside = Beside::All;
   ATTNC_DEVICE static KeyBox box(const ModArgs&, const Head&, int, int, Token q) {
     return {{q.at[0] - 1, q.at[1] - 1, q.at[2] - 1}, {q.at[0] + 2, q.at[1] + 2, q.at[2] + 2}};
   }
