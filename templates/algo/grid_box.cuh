@@ -3,12 +3,13 @@
 // A lane has the columns 8 n + l with l = 2 (lane % 4) + e (tile/fragment.cuh). Along each axis the coordinate of a column is
 // one that n alone decides, known at compile time, plus one that l alone decides. Which elements of a row lie in a box of
 // keys is then a word for each l, a bit for each n: an element costs a select and part of a test, whatever the axes.
+//
+// Params: of a kernel, with `base`, its ForwardParams, and the extents of the grids, q_extent and kv_extent.
 #pragma once
 
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
-#include "params_grid_sm90.cuh"
 
 namespace attnc {
 
@@ -137,8 +138,8 @@ struct GridPlace {
 
   GridPlace() = default;
   /// `origin`: of the box; `first`: the lane's row 0 among its tokens. All lanes of the warp.
-  template <class Box>
-  ATTNC_DEVICE GridPlace(Box, const ForwardGridParamsSm90& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
+  template <class Box, class Params>
+  ATTNC_DEVICE GridPlace(Box, const Params& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
       : b(b), h(h), head(Mod::head(args, b, h)), exponents(p.base.scale, Mod::factors(args, head)) { // SEAM(head) SEAM(factors)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -172,8 +173,8 @@ struct GridPlace {
 };
 
 /// Calls function(element, row, col, coord) for each element.
-template <class Box, int Columns, class Function>
-ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args, const GridPlace& place,
+template <class Box, int Columns, class Params, class Function>
+ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const GridPlace& place,
                               const int (&origin)[3], Function function) {
 #pragma unroll
   for (int n = 0; n < Columns / 8; ++n)
@@ -194,9 +195,9 @@ ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const ForwardGridParamsSm
 
 /// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
 // NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
-template <class Box, int Columns, class Place>
-ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const ForwardGridParamsSm90& p, const ModArgs& args,
-                                    const Place& place, LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
+template <class Box, int Columns, class Params, class Place>
+ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
+                                    LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
   using Exponents = Mod::Exponents;
   const bool some_are_dead = !Mod::kBoxIsMask || !place.all_see(Box(), origin);
   const auto mask = [&](float dead) {

@@ -9,8 +9,9 @@
 
 namespace attnc {
 
-/// QueryShape: of a consumer, 64 tokens. KeyShape: of a step.
-template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct GridTiles {
+/// QueryShape: of a consumer, a multiple of 32 tokens. KeyShape: of a step. Params as in grid_box.cuh, and q_tiles: boxes of a
+/// CTA along each axis.
+template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1> struct GridTiles {
   /// A tile of queries, and what they see.
   struct Plan {
     int head;      // b * q_heads + h; -1: no more work
@@ -28,13 +29,14 @@ template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct
   }
 
   /// What some query of a consumer's box sees, as far as one does. All lanes.
-  ATTNC_DEVICE static GridRange seen_by(const ForwardGridParamsSm90& p, const ModArgs& args, const Mod::Head& head, int b, int h,
+  template <class Params>
+  ATTNC_DEVICE static GridRange seen_by(const Params& p, const ModArgs& args, const Mod::Head& head, int b, int h,
                                        const int (&origin)[3]) {
     GridRange all;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < QueryShape::kTokens / 32; ++i) {
       int x[3];
       bool exists = true;
 #pragma unroll
@@ -60,7 +62,7 @@ template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct
   }
 
   /// Of a tile in the order of its kind. All lanes of a warp.
-  ATTNC_DEVICE static Plan plan(const ForwardGridParamsSm90& p, const ModArgs& args, const TilePlace& tile) {
+  template <class Params> ATTNC_DEVICE static Plan plan(const Params& p, const ModArgs& args, const TilePlace& tile) {
     const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads;
     Plan plan;
     plan.head = tile.head;
