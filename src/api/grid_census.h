@@ -15,7 +15,7 @@ struct GridCensus {
   std::array<int, 3> queryBox{}, keyBox{}; ///< of a CTA, of a step
   double tiles = 0;                        ///< boxes of queries
   double steps = 0;                        ///< boxes of keys that these read
-  double visited = 0;                      ///< pairs of a query and a key in steps that a warpgroup computes
+  double visited = 0; ///< pairs of a query and a key in steps that the warp or warpgroup of the query computes
   double live = 0;                         ///< of these, pairs in the box of keys that the query sees
   bool isEstimate = false;
 };

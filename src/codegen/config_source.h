@@ -29,10 +29,14 @@ struct Config {
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::optional<bool> takesTurns;    ///< whether it does as templates/algo/turns.cuh says, likewise
   std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask
-  /// Of kernels by boxes of a grid: queries of a consumer, keys of a step, and the axis along which consumers lie side by side.
+  /// Of kernels by boxes of a grid: queries of a consumer, keys of a step, and the axis along which the consumers of a
+  /// CTA lie side by side; and how many queries, one after the other in a consumer's box, pass over boxes of keys
+  /// together.
   struct Boxes {
     std::array<int, 3> queries, keys;
     int splitAxis = 2;
+    int consumers = 1;
+    int together = 64;
   };
   std::optional<Boxes> boxes;
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any

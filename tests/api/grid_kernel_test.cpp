@@ -82,7 +82,8 @@ TEST_CASE("boxes of grid kernels are ones that kernels take", "[api][grid]") {
       for (auto [headDim, mostKeys] : {std::pair(32, 128), {64, 64}, {128, 128}}) {
         INFO(window.mask << ", head dim " << headDim << ", " << consumers << " consumers");
         const std::vector<codegen::Config::Boxes> ranked =
-            plan::rankBoxes(*gridOf(gridMod(window.axes, window.mask)), headDim, headDim, consumers, mostKeys, 1);
+            plan::rankBoxes(*gridOf(gridMod(window.axes, window.mask)), headDim, headDim,
+                            {.consumers = consumers, .mostKeys = mostKeys}, 1);
         REQUIRE(ranked.size() == 1);
         const codegen::Config::Boxes& boxes = ranked[0];
         const auto tokens = [](const std::array<int, 3>& box) { return box[0] * box[1] * box[2]; };
