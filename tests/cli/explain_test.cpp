@@ -113,6 +113,12 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   auto beside = explain(neighborhood + "--shape 1,1,1,16384,16400");
   REQUIRE(beside);
   CHECK_THAT(*beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") && Contains("block mask: lists"));
+  auto elsewhere = explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --shape 2,4,2,16384,16384");
+  REQUIRE(elsewhere);
+  CHECK_THAT(*elsewhere,
+             Contains("family grid for sm_89 (forward_grid_sm80.cu), bf16") &&
+                 Contains("layouts     any strides, the last one 1\n") &&
+                 Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
   auto backward = explain(neighborhood + "--kernel backward --shape 1,1,1,16384,16384");
   REQUIRE(backward);
   CHECK_THAT(*backward, Contains("block mask: lists") && Contains("blocks      16384 of 128 x 128"));

@@ -80,20 +80,42 @@ bool hasGridKernels() {
 #define ATTNC_NEED_GRID_KERNELS()                                                                                      \
   ATTNC_NEED_GPU();                                                                                                    \
   if (!hasGridKernels()) {                                                                                             \
-    WARN("SKIPPED: kernels by boxes of a grid need sm_90a");                                                           \
+    WARN("SKIPPED: there are no kernels by boxes of a grid for this GPU");                                             \
     return;                                                                                                            \
   }
 
-void checkAll(const std::vector<Case>& cases, const RunOptions& asked = {.family = Family::Grid}) {
+/// The kernel by addresses, which runs on any GPU: the arch without what is specific to it.
+std::string plainArch() {
+  std::string arch = gpu()->context.info().arch;
+  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
+}
+
+/// That made for the GPU, and the one by addresses, if they differ.
+std::vector<std::string> gridArchs() {
+  const std::string own = gpu()->context.info().arch;
+  if (own == "sm_90a") return {own, plainArch()};
+  return {own};
+}
+
+/// `asked.arch`: empty: both kernels.
+void checkAll(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
+  const std::vector<std::string> archs = asked.arch.empty() ? gridArchs() : std::vector{asked.arch};
   std::vector<std::pair<Mod, KernelOptions>> jobs;
-  for (const Case& c : cases) jobs.emplace_back(c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid}));
+  for (const std::string& arch : archs)
+    for (const Case& c : cases)
+      jobs.emplace_back(c.mod,
+                        kernelOptions(c.mod, c.problem, {.family = Family::Grid, .arch = arch, .tile = asked.tile}));
   compileAhead(jobs);
   for (const Case& c : cases) {
     INFO(c.problem.text() << "\n" << ir::print(c.mod.module()));
     HostOperands operands = draw(c.mod, c.problem, c.scalars);
     if (c.edit) c.edit(operands);
-    checkClose(runKernel(c.mod, c.problem, operands, asked), runReference(c.mod, c.problem, operands, asked.scale),
-               c.problem);
+    const auto expected = runReference(c.mod, c.problem, operands, asked.scale);
+    for (const std::string& arch : archs) {
+      INFO(arch << " " << asked.tile);
+      asked.arch = arch;
+      checkClose(runKernel(c.mod, c.problem, operands, asked), expected, c.problem);
+    }
   }
 }
 
@@ -222,6 +244,34 @@ TEST_CASE("grid kernels: whatever the layout, a kernel is right", "[gpu][grid]")
           cases.push_back(
               caseOf(near2d(), {17, 13}, {17, 13}, {shape, 64, 64, DType::BF16, kvBatchOne, headsLast, padding}));
   checkAll(cases, {.family = Family::Auto});
+}
+
+TEST_CASE("grid kernels: by addresses, any strides will do, and any head dims up to 128", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS();
+  std::vector<Case> cases;
+  for (DType dtype : {DType::BF16, DType::F16})
+    for (auto [qk, v] : {std::pair(8, 8), {24, 16}, {40, 72}, {64, 64}, {120, 56}})
+      for (int64_t padding : {1, 3, 8})
+        cases.push_back(
+            caseOf(near2d(), {17, 13}, {17, 13}, {{2, 4, 2, 0, 0}, qk, v, dtype, padding == 3, padding == 1, padding}));
+  checkAll(cases, {.family = Family::Grid, .arch = plainArch()});
+}
+
+TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS();
+  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
+                             "score + bias[h, ky - qy + 6, kx - qx + 6]", "bias: f32[H, 13, 13]\n");
+  for (int dim : {32, 64, 128}) {
+    const Problem problem{{1, 2, 1, 0, 0}, dim, dim};
+    for (const Case& c :
+         {caseOf(near2d(), {37, 41}, {37, 41}, problem), caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem),
+          caseOf(biased, {37, 41}, {37, 41}, problem)}) {
+      const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
+      for (const std::string& tile : take(gpu()->compiler.tiles(c.mod, kernelOptions(c.mod, c.problem, asked))))
+        checkAll({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
+    }
+  }
 }
 
 TEST_CASE("grid kernels: grids of queries and keys that differ", "[gpu][grid]") {
