@@ -31,7 +31,8 @@ struct FamilyInfo {
   bool takesAnyLayout = false; ///< all that Operands and BackwardOperands allow
 };
 
-/// All but Auto. Of two that serve the same operands, the faster one comes first. Any thread may call it.
+/// All but Auto. Of two that serve the same operands, the faster one comes first. A family that is listed twice has
+/// other kernels for the architecture of its second entry. Any thread may call it.
 std::vector<FamilyInfo> forwardFamilies();
 
 /// The same of backward kernels. A pass has its families to itself: not every name has kernels of both.

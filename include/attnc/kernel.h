@@ -75,8 +75,8 @@ struct KernelOptions {
   /// 80 bytes of workspace for an element of a capture, and no element may get 2^31 contributions.
   bool deterministic = false;
   /// Which tiles a CTA computes, as the family spells them (Compiler::tiles): "192x128x12" (rows of q, columns of K and V,
-  /// warps), of boxes of a grid "q1x8x8 kv1x20x4 split1". Empty: those that the catalogue's model takes. Results of
-  /// different tiles differ by rounding alone.
+  /// warps), of boxes of a grid "q1x8x8 kv1x20x4 split1" (sm_90a) or "q1x8x16 kv1x8x8" (others). Empty: those that the
+  /// catalogue's model takes. Results of different tiles differ by rounding alone.
   std::string tile;
 };
 

@@ -1,14 +1,18 @@
 #include "attnc/family.h"
 
 #include "plan/family.h"
+#include "plan/grid_plan.h"
 
 namespace attnc {
 
 static std::vector<FamilyInfo> familiesOf(KernelKind kind) {
   std::vector<FamilyInfo> all;
-  for (const plan::FamilyRow* row : plan::families())
-    if (row->kind == kind)
-      all.push_back({row->family, row->arch, row->layouts, row->checkLayout == plan::takesAnyLayout});
+  for (const plan::FamilyRow* row : plan::families()) {
+    if (row->kind != kind) continue;
+    // Whether tokens lie on grids is no matter of layout.
+    const bool takesAny = row->checkLayout == plan::takesAnyLayout || row->checkLayout == plan::takesAnyLayoutOnGrids;
+    all.push_back({row->family, row->arch, row->layouts, takesAny});
+  }
   return all;
 }
 

@@ -113,40 +113,45 @@ void addKeyTile(GridCensus& census, const Boxes& boxes, const plan::LaunchOperan
   census.visited += steps * pairs;
 }
 
-/// Adds the steps of a tile of queries, as templates/forward_grid_sm90.cu walks them.
+/// Adds the steps of a tile of queries, as templates/forward_grid_*.cu walk them.
 void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config,
              const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h, const Extents& origin) {
-  const size_t split = size_t(*config.boxes->splitAxis);
-  const std::array<int, 3>& queries = config.boxes->queries;
+  const std::array<int, 3> together = plan::togetherOf(*config.boxes);
   const KeyRange nothing{{INT64_MAX, INT64_MAX, INT64_MAX}, {0, 0, 0}};
-  std::vector<KeyRange> seen;
+  std::vector<KeyRange> seen; // by queries that go together
   KeyRange all = nothing;
-  for (int i = 0; i < config.warps / 4; ++i) {
-    Extents first = origin;
-    first[split] += i * queries[split];
-    KeyRange own = nothing;
-    forEachToken(first, queries, grids.queries, [&](const Extents& at) {
-      const KeyRange keys = boxes.of(b, h, at);
-      if (keys.isEmpty()) return;
-      own.cover(keys);
-      census.live += keys.keys();
-    });
-    seen.push_back(own);
-    if (!own.isEmpty()) all.cover(own);
-  }
+  Extents first{};
+  const auto endOf = [&](size_t i) { return origin[i] + census.queryBox[i]; };
+  for (first[0] = origin[0]; first[0] < endOf(0); first[0] += together[0])
+    for (first[1] = origin[1]; first[1] < endOf(1); first[1] += together[1])
+      for (first[2] = origin[2]; first[2] < endOf(2); first[2] += together[2]) {
+        KeyRange own = nothing;
+        forEachToken(first, together, grids.queries, [&](const Extents& at) {
+          const KeyRange keys = boxes.of(b, h, at);
+          if (keys.isEmpty()) return;
+          own.cover(keys);
+          census.live += keys.keys();
+        });
+        seen.push_back(own);
+        if (!own.isEmpty()) all.cover(own);
+      }
   ++census.tiles;
-  double steps = 1, inner = 1;
-  for (size_t i = 0; i < 3 && !all.isEmpty(); ++i) {
-    const double count = double((all.end[i] - all.begin[i] + census.keyBox[i] - 1) / census.keyBox[i]);
-    steps *= count;
-    if (i != split) inner *= count;
-  }
+  const bool hasConsumers = config.boxes->consumers > 1;
+  const auto placeOf = [&](size_t i, int64_t key) { return (key - all.begin[i]) / census.keyBox[i]; };
+  double steps = 1;
+  for (size_t i = 0; i < 3 && !all.isEmpty(); ++i) steps *= double(placeOf(i, all.end[i] - 1) + 1);
   census.steps += steps;
-  const double pairs = 64.0 * config.blockN;
-  for (const KeyRange& own : seen) { // one that sees nothing works on the first steps all the same
-    const auto placeOf = [&](int64_t key) { return (key - all.begin[split]) / census.keyBox[split]; };
-    census.visited +=
-        pairs * inner * double(own.isEmpty() ? 1 : placeOf(own.end[split] - 1) - placeOf(own.begin[split]) + 1);
+  const double pairs = double(together[0] * together[1] * together[2]) * config.blockN;
+  for (const KeyRange& own : seen) {
+    double places = own.isEmpty() && !hasConsumers ? 0 : 1;
+    for (size_t i = 0; i < 3 && !all.isEmpty(); ++i) {
+      const bool splits = !hasConsumers || int(i) == config.boxes->splitAxis; // consumers pass over places of one axis
+      if (!splits)
+        places *= double(placeOf(i, all.end[i] - 1) + 1);
+      else if (!own.isEmpty()) // a consumer that sees nothing works on the first steps all the same
+        places *= double(placeOf(i, own.end[i] - 1) - placeOf(i, own.begin[i]) + 1);
+    }
+    census.visited += pairs * places;
   }
 }
 
@@ -188,7 +193,7 @@ void addBeside(GridCensus& census, const analysis::BesideGrid& beside, const cod
 
 GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings, const codegen::Config& config,
                           const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
-  const bool ownsKeys = !config.boxes->splitAxis;
+  const bool ownsKeys = config.boxes->ownsKeys;
   GridCensus census{.ownsKeys = ownsKeys,
                     .queryBox = ownsKeys ? config.boxes->queries : plan::queryBoxOf(config),
                     .keyBox = config.boxes->keys};

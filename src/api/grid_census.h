@@ -16,7 +16,7 @@ struct GridCensus {
   std::array<int, 3> queryBox{}, keyBox{}; ///< one of a CTA, the other of a step
   double tiles = 0;                        ///< boxes that CTAs own, and as many tokens beside their grid
   double steps = 0;                        ///< boxes that these read, and as many tokens beside theirs
-  double visited = 0;                      ///< pairs of a query and a key in steps that a warpgroup computes
+  double visited = 0;                      ///< pairs of a query and a key in steps that the warp or warpgroup of the query computes
   double live = 0; ///< of these, pairs in the box of keys that the query sees; beside a grid, pairs
                    ///< that mask_mod may let live
   bool isEstimate = false;

@@ -45,7 +45,7 @@ std::string emitConfig(const Config& config) {
     const Config::Boxes& boxes = *config.boxes;
     add("int", "kQueryBox[3]", fmt::format("{{{}}}", fmt::join(boxes.queries, ", ")));
     add("int", "kKeyBox[3]", fmt::format("{{{}}}", fmt::join(boxes.keys, ", ")));
-    if (boxes.splitAxis) add("int", "kSplitAxis", *boxes.splitAxis);
+    if (boxes.consumers > 1) add("int", "kSplitAxis", boxes.splitAxis);
   }
   text += "\n} // namespace attnc\n";
   if (config.wgmmaShapes.empty()) return text;

@@ -29,10 +29,15 @@ struct Config {
   std::optional<bool> deterministic; ///< whether the order of CTAs may not show; unset: the template does not ask
   std::optional<bool> takesTurns;    ///< whether it does as templates/algo/turns.cuh says, likewise
   std::optional<bool> sumsDiagonals; ///< gradients are added up along diagonals, too; unset: the template does not ask
-  /// Of kernels by boxes of a grid. Forward: queries of a consumer, keys of a step. Backward: queries of a step, keys of a CTA.
+  /// Of kernels by boxes of a grid: queries of a consumer, keys of a step, and the axis along which the consumers of a
+  /// CTA lie side by side; and how many queries, one after the other in a consumer's box, pass over boxes of keys
+  /// together. Or, if `ownsKeys`, keys of a CTA and queries of a step.
   struct Boxes {
     std::array<int, 3> queries, keys;
-    std::optional<int> splitAxis; ///< along which boxes of consumers lie side by side; unset: the template does not ask
+    int splitAxis = 2;
+    int consumers = 1;
+    int together = 64;
+    bool ownsKeys = false;
   };
   std::optional<Boxes> boxes;
   std::vector<int> wgmmaShapes; ///< columns of its products by wgmma, if there are any

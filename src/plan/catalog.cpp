@@ -13,8 +13,11 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardGridSm90, &kForwardSm90,  &kForwardSm80,   &kForwardNaive, &kBackwardGridSm90, &kBackwardSm90,
-                                      &kBackwardSm80, &kBackwardNaive, &kDecodeSm90,   &kDecodeSm80,   &kBlockMask};
+const FamilyRow* const kFamilies[] = {&kForwardGridSm80, &kForwardGridSm90,  &kForwardSm90,  &kForwardSm80,
+                                      &kForwardNaive,    &kBackwardGridSm90, &kBackwardSm90, &kBackwardSm80,
+                                      &kBackwardNaive,   &kDecodeSm90,       &kDecodeSm80,   &kBlockMask};
+
+bool isMadeFor(const FamilyRow& row, const Arch& arch) { return row.madeFor == arch.capability && arch.specific; }
 
 /// Of a plan as a family makes it: that of the kernel that its other stages prepare or finish.
 std::string tileOf(const Plan& plan) {
@@ -73,13 +76,19 @@ const char* kindName(KernelKind kind) {
 
 llvm::ArrayRef<const FamilyRow*> families() { return kFamilies; }
 
-const FamilyRow* findFamily(KernelKind kind, Family family) {
-  for (const FamilyRow* row : kFamilies)
-    if (row->kind == kind && row->family == family) return row;
-  return nullptr;
+const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch) {
+  const FamilyRow* first = nullptr;
+  for (const FamilyRow* row : kFamilies) {
+    if (row->kind != kind || row->family != family) continue;
+    if (isMadeFor(*row, arch)) return row;
+    if (!first) first = row;
+  }
+  return first;
 }
 
-const FamilyRow& familyOf(const Plan& plan) { return *findFamily(plan.options.kind, plan.options.family); }
+const FamilyRow& familyOf(const Plan& plan) {
+  return *findFamily(plan.options.kind, plan.options.family, *parseArch(plan.options.arch));
+}
 
 std::string tileText(const Tile& tile) { return fmt::format("{}x{}x{}", tile.blockM, tile.blockN, tile.warps); }
 
@@ -166,7 +175,7 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
   const Request request{mod, options, *arch};
   std::string unserved, misfit;
   for (const FamilyRow* row : kFamilies) {
-    if (row->kind != options.kind) continue;
+    if (row->kind != options.kind || row != findFamily(row->kind, row->family, *arch)) continue;
     if (row->family == options.family) return planAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
     if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // it serves some lengths alone

@@ -43,14 +43,15 @@ struct FamilyRow {
   Status (*checkLayout)(const LaunchOperands& operands) = nullptr;
 };
 
-extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm90, kBackwardNaive, kBackwardSm80, kBackwardSm90, kBackwardGridSm90, kDecodeSm80,
-    kDecodeSm90, kBlockMask;
+extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm80, kForwardGridSm90, kBackwardNaive,
+    kBackwardSm80, kBackwardSm90, kBackwardGridSm90, kDecodeSm80, kDecodeSm90, kBlockMask;
 
 /// All of them. Of a kind, the one that is faster where it serves comes first.
 llvm::ArrayRef<const FamilyRow*> families();
 
-/// The row of this kind and family; null: there is none, or it is Auto.
-const FamilyRow* findFamily(KernelKind kind, Family family);
+/// The row of this kind and family: of several that which is made for the arch, else the first, which runs on any.
+/// Null: there is none, or it is Auto.
+const FamilyRow* findFamily(KernelKind kind, Family family, const Arch& arch);
 
 /// The row of a plan. Precondition: it was chosen by choosePlan().
 const FamilyRow& familyOf(const Plan& plan);

@@ -87,7 +87,7 @@ std::vector<Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries
         steps *= double(ceilDiv(windows.seeing(axis, keys[axis]), box[axis]));
         if (const int64_t extent = windows.keys[axis]) steps *= double(ceilDiv(extent, keys[axis]) * keys[axis]) / double(extent);
       }
-      ranked.push_back({steps, Boxes{box, keys, {}}});
+      ranked.push_back({steps, Boxes{.queries = box, .keys = keys, .ownsKeys = true}});
     }
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -115,7 +115,8 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
 /// The model is not sure of the first few.
 std::vector<codegen::Config::Boxes> gridBoxes(const Request& request) {
   const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
-  return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, kConsumers, isHeavy ? 64 : 128, 12);
+  const BoxModel model{.consumers = kConsumers, .mostKeys = isHeavy ? 64 : 128};
+  return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, model, 12);
 }
 
 std::vector<std::string> gridCandidates(const Request& request) { return spelledAll(gridBoxes(request), boxesText); }

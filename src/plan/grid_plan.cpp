@@ -27,27 +27,33 @@ bool isColumnBox(const Extents& box) {
   return true;
 }
 
-/// Time of a tile of queries in cycles of a multiprocessor, by what it computes and what it reads. Measured: bench/NOTES.md.
-double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int headDim, int headDimV, int consumers) {
-  constexpr double kFlopsPerCycle = 4096 * 0.75, kCyclesOfStep = 120, kBytesPerCycle = 30;
-  int64_t loaded = 1, computed = 0, inner = 1;
+/// The queries of a CTA.
+Extents ofCta(const codegen::Config::Boxes& boxes) {
+  Extents box = boxes.queries;
+  box[size_t(boxes.splitAxis)] *= boxes.consumers;
+  return box;
+}
+
+/// Time of a query in cycles of a multiprocessor, by what its CTA computes and what it reads.
+double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int headDim, int headDimV,
+                const BoxModel& model) {
+  const Extents cta = ofCta(boxes), together = togetherOf(boxes);
+  int64_t loaded = 1, computed = 1; // boxes of keys; those of each part of the queries
   for (size_t axis = 0; axis < 3; ++axis) {
-    const int64_t key = boxes.keys[axis], queries = boxes.queries[axis];
-    if (int(axis) != *boxes.splitAxis) {
-      const int64_t count = ceilDiv(windows.seenBy(axis, queries), key);
-      inner *= count, loaded *= count;
-      continue;
+    const int64_t key = boxes.keys[axis], part = together[axis];
+    loaded *= ceilDiv(windows.seenBy(axis, cta[axis]), key);
+    int64_t places = 0;
+    for (int64_t first = 0; first < cta[axis]; first += part) {
+      const int64_t moved = windows.stride[axis] % cta[axis] == 0 ? 0 : first;
+      places += (moved + windows.seenBy(axis, part) - 1) / key - moved / key + 1;
     }
-    loaded *= ceilDiv(windows.seenBy(axis, queries * consumers), key);
-    for (int i = 0; i < consumers; ++i) {
-      const int64_t moved = windows.stride[axis] % (queries * consumers) == 0 ? 0 : queries * i;
-      computed += (moved + windows.seenBy(axis, queries) - 1) / key - moved / key + 1;
-    }
+    computed *= places;
   }
   const double columns = tokensOf(boxes.keys), width = headDim + headDimV;
-  const double compute = double(computed * inner) * (64 * columns * width * 2 / kFlopsPerCycle + kCyclesOfStep);
-  const double load = double(loaded) * columns * width * 2 / kBytesPerCycle;
-  return std::max(compute, load) + 0.25 * std::min(compute, load);
+  const double compute =
+      double(computed) * (tokensOf(together) * columns * width * 2 / model.flopsPerCycle + model.cyclesOfStep);
+  const double load = double(loaded) * columns * width * 2 / model.bytesPerCycle;
+  return (std::max(compute, load) + 0.25 * std::min(compute, load)) / tokensOf(cta);
 }
 
 /// The least of what is added, in order; of equal ones the first. Boxes that differ in the axis that is split alone count once.
@@ -82,41 +88,46 @@ private:
 } // namespace
 
 std::string boxesText(const codegen::Config::Boxes& boxes) {
-  std::string text = fmt::format("q{} kv{}", fmt::join(boxes.queries, "x"), fmt::join(boxes.keys, "x"));
-  return boxes.splitAxis ? fmt::format("{} split{}", text, *boxes.splitAxis) : text;
+  const std::string text = fmt::format("q{} kv{}", fmt::join(boxes.queries, "x"), fmt::join(boxes.keys, "x"));
+  return boxes.consumers > 1 ? fmt::format("{} split{}", text, boxes.splitAxis) : text;
 }
 
-std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
-                                              size_t count) {
+std::array<int, 3> togetherOf(const codegen::Config::Boxes& boxes) {
+  Extents part;
+  int rest = boxes.together;
+  for (size_t axis = 3; axis-- > 0; rest /= part[axis]) part[axis] = std::min(boxes.queries[axis], rest);
+  return part;
+}
+
+std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV,
+                                              const BoxModel& model, size_t count) {
   const Windows windows(grid);
   const auto isUsed = [&](int axis, int extent) { return axis >= 3 - windows.axes || extent == 1; };
   LeastBoxes best(count);
   std::vector<Extents> keyBoxes;
-  for (int a = 1; a <= mostKeys; ++a)
-    for (int b = 1; a * b <= mostKeys; ++b)
-      for (int c = 1; a * b * c <= mostKeys; ++c) {
+  for (int a = 1; a <= model.mostKeys; ++a)
+    for (int b = 1; a * b <= model.mostKeys; ++b)
+      for (int c = 1; a * b * c <= model.mostKeys; ++c) {
         const Extents box = {a, b, c};
-        if (tokensOf(box) < 64 || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
+        if (tokensOf(box) < model.leastKeys || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
         if (isUsed(0, a) && isUsed(1, b) && isUsed(2, c)) keyBoxes.push_back(box);
       }
-  for (int a = 1; a <= 64; a *= 2)
-    for (int b = 1; a * b <= 64; b *= 2) {
-      const Extents queries = {a, b, 64 / (a * b)};
-      if (!isUsed(0, a) || !isUsed(1, b)) continue;
-      for (int split = 3 - windows.axes; split < 3; ++split)
-        for (const Extents& keys : keyBoxes) {
-          const codegen::Config::Boxes boxes{queries, keys, split};
-          best.add(cyclesOf(windows, boxes, headDim, headDimV, consumers), boxes);
-        }
-    }
+  for (int tokens : model.queries)
+    for (int a = 1; a <= tokens; a *= 2)
+      for (int b = 1; a * b <= tokens; b *= 2) {
+        const Extents queries = {a, b, tokens / (a * b)};
+        if (!isUsed(0, a) || !isUsed(1, b)) continue;
+        for (int split = model.consumers > 1 ? 3 - windows.axes : 2; split < 3; ++split)
+          for (const Extents& keys : keyBoxes) {
+            const codegen::Config::Boxes boxes{queries, keys, split, model.consumers, model.together};
+            const double burden = model.burden ? model.burden(boxes) : 1;
+            if (burden > 0) best.add(burden * cyclesOf(windows, boxes, headDim, headDimV, model), boxes);
+          }
+      }
   return best.boxes();
 }
 
-std::array<int, 3> queryBoxOf(const codegen::Config& config) {
-  std::array<int, 3> box = config.boxes->queries;
-  box[size_t(*config.boxes->splitAxis)] *= config.warps / 4;
-  return box;
-}
+std::array<int, 3> queryBoxOf(const codegen::Config& config) { return ofCta(*config.boxes); }
 
 std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands& operands) {
   const std::array<int, 3> box = queryBoxOf(stage.config);
@@ -227,5 +238,7 @@ Status checkGrids(const LaunchOperands& operands, bool takesBeside) {
     if (Status status = checkTokens(name, extents, first, rows, slice, takesBeside && grids.before); !status) return status;
   return {};
 }
+
+Status takesAnyLayoutOnGrids(const LaunchOperands& operands) { return checkGrids(operands); }
 
 } // namespace attnc::plan

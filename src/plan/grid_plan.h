@@ -4,19 +4,35 @@
 #include "passes/grid_kernel.h"
 #include "plan/plan.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace attnc::plan {
 
-/// The shapes of boxes that a model of the kernel's time finds best, at most `count`, the best first: what is computed, what
-/// is read from L2, and how much of both the windows of the mod leave over. `consumers`: warpgroups of a CTA. `mostKeys`: of a
-/// box, at least 64.
-std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV, int consumers, int mostKeys,
-                                              size_t count);
+/// A kernel, as the model of its time knows it. The numbers are those of Hopper's: bench/NOTES.md.
+struct BoxModel {
+  int consumers = 1;                  ///< of a CTA
+  std::vector<int> queries = {64};    ///< of a consumer, powers of two: one of these
+  int leastKeys = 64, mostKeys = 128; ///< of a box
+  int together = 64;                  ///< as Boxes has it, a power of two
+  double flopsPerCycle = 4096 * 0.75; ///< of a multiprocessor, in products
+  double cyclesOfStep = 120;          ///< of queries that go together, beside products
+  double bytesPerCycle = 30;          ///< of a multiprocessor, from L2
+  std::function<double(const codegen::Config::Boxes&)>
+      burden; ///< a factor of the time; 0: boxes that do not fit. Unset: 1
+};
 
-/// "q1x8x8 kv1x20x4 split1"; "q1x4x16 kv1x8x16" without an axis along which consumers lie
+/// The shapes of boxes that a model of the kernel's time finds best, at most `count`, the best first: what is computed,
+/// what is read from L2, and how much of both the windows of the mod leave over.
+std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV,
+                                              const BoxModel& model, size_t count);
+
+/// "q1x8x8 kv1x20x4 split1"; of kernels without consumers side by side "q1x8x8 kv1x20x4".
 std::string boxesText(const codegen::Config::Boxes& boxes);
+
+/// The queries of a consumer that pass over boxes of keys together: a box of which its own is made.
+std::array<int, 3> togetherOf(const codegen::Config::Boxes& boxes);
 
 /// Extents of a box of queries of a CTA.
 std::array<int, 3> queryBoxOf(const codegen::Config& config);
@@ -40,5 +56,7 @@ std::optional<LaunchOperands::Grids> gridsOf(const passes::GridKernel& grid, con
 /// Whether all tokens lie on the grids, or, where `takesBeside` and the mod means such, beside them. Environment: they
 /// do not, or nothing is known of it.
 Status checkGrids(const LaunchOperands& operands, bool takesBeside = false);
+/// Of families that take every layout of such tokens.
+Status takesAnyLayoutOnGrids(const LaunchOperands& operands);
 
 } // namespace attnc::plan

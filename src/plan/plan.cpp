@@ -48,6 +48,7 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
     return packedTiles(operands, stage.config.blockM) * stepWords(operands, stage.config.blockN);
   case Grid::Parts:
     return std::min<int64_t>(mostParts(operands, stage.config.blockM), int64_t(device.multiprocessors) * stage.ctasAtOnce);
+  case Grid::Boxes: return problem.batch * problem.qHeads * queryBoxesOf(stage, operands);
   case Grid::PersistentBoxes:
     return std::min<int64_t>(problem.batch * problem.qHeads * queryBoxesOf(stage, operands), device.multiprocessors);
   case Grid::Persistent: return std::min<int64_t>(tiles(), device.multiprocessors);

@@ -11,6 +11,7 @@
 #include "plan/workspace.h"
 #include "templates/params_backward_sm80.cuh"
 #include "templates/params_decode.cuh"
+#include "templates/params_grid_sm80.cuh"
 #include "templates/params_grid_sm90.cuh"
 #include "templates/params_sm90.cuh"
 
@@ -31,7 +32,8 @@ enum class Grid {
   QTiles,     ///< one for each tile of q rows of each (batch, head)
   StepWords,  ///< one for each 32 steps along KV of each tile of packed rows
   Parts,      ///< those that run at once and find work, which they divide along KV
-  PersistentBoxes, ///< one for each CTA's box of queries of each (batch, head), but no more than the device has multiprocessors
+  Boxes,      ///< one for each CTA's box of queries of each (batch, head)
+  PersistentBoxes, ///< as many, but no more than the device has multiprocessors
   Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
   PersistentKvBoxes, ///< one for each box of keys of each (kv batch, kv head), but no more than the device has multiprocessors
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
@@ -48,7 +50,7 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
+    std::variant<ForwardParams, ForwardGridParamsSm80, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
                  BackwardGridParamsSm90,                 BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 

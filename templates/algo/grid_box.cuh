@@ -5,13 +5,13 @@
 // keys is then a word for each l, a bit for each n: an element costs a select and part of a test, whatever the axes.
 //
 // Of tokens beside the grid (beside_grid.cuh), rows and columns are some in a row.
+// Params: of a kernel, with `base`, its ForwardParams, and the extents of the grids, q_extent and kv_extent.
 #pragma once
 
 #include "attnc_mod.cuh"
 
 #include "algo/apply_mod.cuh"
 #include "algo/beside_grid.cuh"
-#include "params_grid_sm90.cuh"
 
 namespace attnc {
 

@@ -12,8 +12,9 @@
 
 namespace attnc {
 
-/// QueryShape: of a consumer, 64 tokens. KeyShape: of a step.
-template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct GridTiles {
+/// QueryShape: of a consumer, a multiple of 32 tokens. KeyShape: of a step. Params as in grid_box.cuh, and q_tiles: boxes of a
+/// CTA along each axis.
+template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1> struct GridTiles {
   /// A tile of queries, and what they see on the grid of keys.
   struct Plan {
     int head;      // b * q_heads + h; -1: no more work
@@ -59,7 +60,7 @@ template <class QueryShape, class KeyShape, int SplitAxis, int Consumers> struct
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) all.begin[axis] = kMaxExtent, all.end[axis] = 0;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < QueryShape::kTokens / 32; ++i) {
       int x[3];
       bool exists = true;
 #pragma unroll

@@ -124,8 +124,8 @@ TEST_CASE("boxes are ranked by the model, and no two of them are alike", "[tiles
   auto kernelMod = kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{}));
   REQUIRE(kernelMod);
   REQUIRE((*kernelMod)->grid);
-  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 100),
-             one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, 2, 128, 1);
+  const auto all = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, {.consumers = 2}, 100),
+             one = plan::rankBoxes(*(*kernelMod)->grid, 128, 128, {.consumers = 2}, 1);
   REQUIRE(all.size() == 100);
   REQUIRE(one.size() == 1);
   CHECK(plan::boxesText(one[0]) == plan::boxesText(all[0]));

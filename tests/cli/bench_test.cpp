@@ -136,6 +136,7 @@ TEST_CASE("bench refuses what cannot be measured") {
   refused("--expr score --shape 9999,99,99,99999,99999", 2, "more than 2^34 elements");
   refused("--expr score --shape 1,1,1,8,8 --head-dim 12", 2, "head dim '12'");
   refused("--expr score --shape 1,1,1,8,8 --kernel fordward", 2, "did you mean forward?");
+  refused("--expr score --shape 1,1,1,8,8 --arch sm_91", 2, "'sm_91' is no architecture");
   refused("--expr score --shape 1,1,1,8,8 --gradients none", 2, "--gradients");
   refused("--expr score --shape 1,1,1,8,8 -o roofline.pdf", 2, "neither in .svg nor in .png");
   refused("--expr 'score +' --shape 1,1,1,8,8", 1, "error");

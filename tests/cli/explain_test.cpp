@@ -120,6 +120,12 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
                          Contains("a key that lies in its box, or that it sees beside the grid") &&
                          Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
                                               4 * (512 * 4608 + 4096 * (512 + 289)) * 256e-9)));
+  auto elsewhere = explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --shape 2,4,2,16384,16384");
+  REQUIRE(elsewhere);
+  CHECK_THAT(*elsewhere,
+             Contains("family grid for sm_89 (forward_grid_sm80.cu), bf16") &&
+                 Contains("layouts     any strides, the last one 1\n") &&
+                 Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
   auto backward = explain(neighborhood + "--kernel backward --shape 1,1,1,16384,16384");
   REQUIRE(backward);
   CHECK_THAT(*backward, Contains("backward_grid_sm90.cu") && Contains("partial blocks: 0 + a select by the box of its row"));

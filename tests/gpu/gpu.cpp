@@ -202,6 +202,8 @@ DeviceCaptures uploadCaptures(const Captures& host) {
 KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOptions& options) {
   KernelOptions result;
   result.family = options.family;
+  result.arch = options.arch;
+  result.tile = options.tile;
   result.dtype = problem.dtype;
   result.headDim = problem.headDim;
   result.headDimV = problem.headDimV;
@@ -257,10 +259,14 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
   }
-  const Prepared prepared = take(device.compiler.prepare(
-      mod, inputs, outputs,
-      {.family = options.family, .tf32 = options.tf32, .offsets = options.offsets, .decode = options.decode,
-       .buildBlockMask = false}));
+  const Prepared prepared = take(device.compiler.prepare(mod, inputs, outputs,
+                                                         {.family = options.family,
+                                                          .arch = options.arch,
+                                                          .tf32 = options.tf32,
+                                                          .offsets = options.offsets,
+                                                          .decode = options.decode,
+                                                          .buildBlockMask = false,
+                                                          .tile = options.tile}));
   const device::Buffer workspace = poisoned(prepared.workspaceBytes());
   take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
   if (options.workspace)
@@ -466,7 +472,7 @@ void compileAhead(const std::vector<std::pair<Mod, KernelOptions>>& jobs) {
     pool.emplace_back([&] {
       for (size_t job; (job = next++) < jobs.size();) {
         KernelOptions options = jobs[job].second;
-        options.arch = arch;
+        if (options.arch.empty()) options.arch = arch;
         (void)bool(device.compiler.compile(jobs[job].first, options)); // an error shows again where it is needed
       }
     });

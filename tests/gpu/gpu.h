@@ -90,6 +90,8 @@ struct RunOptions {
   std::optional<QueryOffsets> offsets; ///< as PrepareOptions::offsets
   std::optional<bool> decode;          ///< as PrepareOptions::decode
   int launches = 1;                    ///< in one workspace, one behind the other
+  std::string arch = {};               ///< that kernels are compiled for; empty: that of the GPU
+  std::string tile = {};               ///< as PrepareOptions::tile
 };
 
 /// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.

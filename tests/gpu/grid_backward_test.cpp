@@ -39,7 +39,7 @@ void checkAll(const std::vector<Case>& cases, bool withLse = false, Family famil
 } // namespace
 
 TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;
   const Mod even = gridMod(2, "(ky >= qy - 2) & (ky < qy + 2) & (kx >= qx - 8) & (kx < qx + 8)");
   const Mod causal = gridMod(2, "(ky <= qy) & (ky > qy - 9) & (abs(kx - qx) <= 9)");
@@ -56,7 +56,7 @@ TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box"
 }
 
 TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stride and causal axes", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;
   const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride,
                          const char* causal) {
@@ -94,7 +94,7 @@ TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stri
 }
 
 TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;
   for (DType dtype : {DType::BF16, DType::F16})
     for (auto [qk, v] : {std::pair(8, 8), {24, 24}, {40, 64}, {72, 16}, {96, 96}, {128, 128}, {104, 72}})
@@ -110,7 +110,7 @@ TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid]
 }
 
 TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;
   const Mod half = gridMod(2, "(abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)");
   cases.push_back(caseOf(half, {32, 40}, {16, 20}));
@@ -131,7 +131,7 @@ TEST_CASE("gradients on grids: grids of queries and keys that differ, windows th
 }
 
 TEST_CASE("gradients on grids: any bounds of an axis, empty ones too", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   for (uint32_t seed = 0; seed < 4; ++seed) {
     std::mt19937 random{seed};
     const Mod mod = gridMod(3,
@@ -156,7 +156,7 @@ TEST_CASE("gradients on grids: any bounds of an axis, empty ones too", "[gpu][gr
 }
 
 TEST_CASE("gradients on grids: scores by coordinates, and masks that are more than a box", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   const std::string window = "(abs(ky - qy) <= 5) & (abs(kx - qx) <= 4)";
   std::vector<Case> cases;
   const auto add = [&](const Mod& mod) {
@@ -177,7 +177,7 @@ TEST_CASE("gradients on grids: scores by coordinates, and masks that are more th
 }
 
 TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in both", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   const auto settledFor = [&](const Case& c, bool deterministic) {
     const HostOperands operands = draw(c.mod, c.problem, c.scalars);
     BackwardOperands inputs{{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .captures = &operands.captures}};

@@ -85,15 +85,15 @@ inline Case libraryCase(const std::string& name, const std::map<std::string, std
   return {libraryMod(name, defines), problem, {}, {}};
 }
 
-inline bool hasGridKernels() {
-  const Mod mod = gridMod(1, "abs(kx - qx) <= 2");
-  return bool(gpu()->compiler.source(mod, {.family = Family::Grid, .arch = gpu()->context.info().arch}));
+inline bool hasGridKernels(KernelKind kind) {
+  const Mod mod = gridMod(2, "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 2)");
+  return bool(gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = gpu()->context.info().arch}));
 }
 
-#define ATTNC_NEED_GRID_KERNELS()                                                                                      \
+#define ATTNC_NEED_GRID_KERNELS(kind)                                                                                  \
   ATTNC_NEED_GPU();                                                                                                    \
-  if (!hasGridKernels()) {                                                                                             \
-    WARN("SKIPPED: kernels by boxes of a grid need sm_90a");                                                           \
+  if (!hasGridKernels(kind)) {                                                                                         \
+    WARN("SKIPPED: there are no kernels by boxes of a grid for this GPU");                                             \
     return;                                                                                                            \
   }
 

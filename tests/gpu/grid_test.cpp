@@ -12,23 +12,45 @@ using namespace attnc::gputest;
 
 namespace {
 
-void checkAll(const std::vector<Case>& cases, const RunOptions& asked = {.family = Family::Grid}) {
+/// The kernel by addresses, which runs on any GPU: the arch without what is specific to it.
+std::string plainArch() {
+  std::string arch = gpu()->context.info().arch;
+  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
+}
+
+/// That made for the GPU, and the one by addresses, if they differ.
+std::vector<std::string> gridArchs() {
+  const std::string own = gpu()->context.info().arch;
+  if (own == "sm_90a") return {own, plainArch()};
+  return {own};
+}
+
+/// `asked.arch`: empty: both kernels.
+void checkAll(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
+  const std::vector<std::string> archs = asked.arch.empty() ? gridArchs() : std::vector{asked.arch};
   std::vector<std::pair<Mod, KernelOptions>> jobs;
-  for (const Case& c : cases) jobs.emplace_back(c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid}));
+  for (const std::string& arch : archs)
+    for (const Case& c : cases)
+      jobs.emplace_back(c.mod,
+                        kernelOptions(c.mod, c.problem, {.family = Family::Grid, .arch = arch, .tile = asked.tile}));
   compileAhead(jobs);
   for (const Case& c : cases) {
     INFO(c.problem.text() << "\n" << ir::print(c.mod.module()));
     HostOperands operands = draw(c.mod, c.problem, c.scalars);
     if (c.edit) c.edit(operands);
-    checkClose(runKernel(c.mod, c.problem, operands, asked), runReference(c.mod, c.problem, operands, asked.scale),
-               c.problem);
+    const auto expected = runReference(c.mod, c.problem, operands, asked.scale);
+    for (const std::string& arch : archs) {
+      INFO(arch << " " << asked.tile);
+      asked.arch = arch;
+      checkClose(runKernel(c.mod, c.problem, operands, asked), expected, c.problem);
+    }
   }
 }
 
 } // namespace
 
 TEST_CASE("grid kernels: lines of tokens", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   for (const char* mask : {"abs(kx - qx) <= 6", "(kx >= qx - 4) & (kx < qx + 4)", "(kx <= qx) & (kx > qx - 100)",
                            "kx // 50 == qx // 50", "kx <= qx", "abs(kx - qx) <= 2000"}) {
@@ -39,7 +61,7 @@ TEST_CASE("grid kernels: lines of tokens", "[gpu][grid]") {
 }
 
 TEST_CASE("grid kernels: images, with windows even and odd, and grids smaller than a box", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const Mod even = gridMod(2, "(ky >= qy - 2) & (ky < qy + 2) & (kx >= qx - 8) & (kx < qx + 8)");
   const Mod causal = gridMod(2, "(ky <= qy) & (ky > qy - 9) & (abs(kx - qx) <= 9)");
@@ -52,7 +74,7 @@ TEST_CASE("grid kernels: images, with windows even and odd, and grids smaller th
 }
 
 TEST_CASE("grid kernels: volumes", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const Mod near = gridMod(3, "(abs(kz - qz) <= 1) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
   const Mod causal = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 4) & (abs(kx - qx) <= 4)");
@@ -65,7 +87,7 @@ TEST_CASE("grid kernels: volumes", "[gpu][grid]") {
 }
 
 TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and causal axes", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride,
                          const char* causal, Problem problem = {}) {
@@ -113,7 +135,7 @@ TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and
 }
 
 TEST_CASE("grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   for (DType dtype : {DType::BF16, DType::F16})
     for (auto [qk, v] :
@@ -127,7 +149,7 @@ TEST_CASE("grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
 }
 
 TEST_CASE("grid kernels: whatever the layout, a kernel is right", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   for (const ProblemShape& shape : {ProblemShape{2, 4, 2, 0, 0}, {3, 1, 1, 0, 0}})
     for (bool headsLast : {false, true})
@@ -138,8 +160,36 @@ TEST_CASE("grid kernels: whatever the layout, a kernel is right", "[gpu][grid]")
   checkAll(cases, {.family = Family::Auto});
 }
 
+TEST_CASE("grid kernels: by addresses, any strides will do, and any head dims up to 128", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+  std::vector<Case> cases;
+  for (DType dtype : {DType::BF16, DType::F16})
+    for (auto [qk, v] : {std::pair(8, 8), {24, 16}, {40, 72}, {64, 64}, {120, 56}})
+      for (int64_t padding : {1, 3, 8})
+        cases.push_back(
+            caseOf(near2d(), {17, 13}, {17, 13}, {{2, 4, 2, 0, 0}, qk, v, dtype, padding == 3, padding == 1, padding}));
+  checkAll(cases, {.family = Family::Grid, .arch = plainArch()});
+}
+
+TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
+                             "score + bias[h, ky - qy + 6, kx - qx + 6]", "bias: f32[H, 13, 13]\n");
+  for (int dim : {32, 64, 128}) {
+    const Problem problem{{1, 2, 1, 0, 0}, dim, dim};
+    for (const Case& c :
+         {caseOf(near2d(), {37, 41}, {37, 41}, problem), caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem),
+          caseOf(biased, {37, 41}, {37, 41}, problem)}) {
+      const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
+      for (const std::string& tile : take(gpu()->compiler.tiles(c.mod, kernelOptions(c.mod, c.problem, asked))))
+        checkAll({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
+    }
+  }
+}
+
 TEST_CASE("grid kernels: grids of queries and keys that differ", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const Mod half = gridMod(2, "(abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)");
   cases.push_back(caseOf(half, {32, 40}, {16, 20}));
@@ -153,7 +203,7 @@ TEST_CASE("grid kernels: grids of queries and keys that differ", "[gpu][grid]") 
 }
 
 TEST_CASE("grid kernels: windows that differ by head and batch entry", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::mt19937 random{11};
   const auto small = [&] { return std::uniform_int_distribution<int32_t>(-1, 12)(random); };
   std::vector<Case> cases;
@@ -167,7 +217,7 @@ TEST_CASE("grid kernels: windows that differ by head and batch entry", "[gpu][gr
 }
 
 TEST_CASE("grid kernels: random boxes, empty ones too", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   for (uint32_t seed = 0; seed < 6; ++seed) {
     std::mt19937 random{seed};
     const bool areWild = seed % 2; // far from their queries, many of them empty
@@ -198,7 +248,7 @@ TEST_CASE("grid kernels: random boxes, empty ones too", "[gpu][grid]") {
 }
 
 TEST_CASE("grid kernels: queries that see nothing have 0 and minus infinity", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   const Mod mod = gridMod(2, "(abs(ky - qy) <= 1) & (kx >= 10) & (kx < qx)");
   const Case c = caseOf(mod, {20, 30}, {20, 30});
   const HostOperands operands = draw(c.mod, c.problem, c.scalars);
@@ -212,7 +262,7 @@ TEST_CASE("grid kernels: queries that see nothing have 0 and minus infinity", "[
 }
 
 TEST_CASE("grid kernels: scores by coordinates, and masks that are more than a box", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   const std::string window = "(abs(ky - qy) <= 5) & (abs(kx - qx) <= 4)";
   std::vector<Case> cases;
   const auto add = [&](const Mod& mod, Problem problem = {{2, 4, 2, 0, 0}}) {
@@ -234,7 +284,7 @@ TEST_CASE("grid kernels: scores by coordinates, and masks that are more than a b
 }
 
 TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const auto add = [&](const std::string& text, int64_t qLen, int64_t kvLen, std::map<std::string, int64_t> scalars = {}) {
     Problem problem{{2, 4, 2, qLen, kvLen}};
@@ -271,7 +321,7 @@ TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]")
 }
 
 TEST_CASE("grid kernels: scale, row max left out, no workspace, several launches", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   const Case c = caseOf(near2d(), {29, 31}, {29, 31}, {{4, 24, 6, 0, 0}});
   checkAll({c}, {.family = Family::Grid, .scale = 0.7f});
   checkAll({c}, {.family = Family::Grid, .rowMax = false});
@@ -280,7 +330,7 @@ TEST_CASE("grid kernels: scale, row max left out, no workspace, several launches
 }
 
 TEST_CASE("grid kernels: prepare() takes them, and others where tokens lie beside the grid", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   Case c = caseOf(near2d(), {20, 20}, {20, 20});
   checkAll({c}, {.family = Family::Auto});
   c.problem.shape.qLen += 37; // text behind the image
@@ -301,7 +351,7 @@ const Mod& joint2d() {
 } // namespace
 
 TEST_CASE("grid kernels: joint attention of an image with text before it, behind it, or both", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   for (int headDim : {64, 128}) {
     const Problem problem{{1, 2, 2, 0, 0}, headDim, headDim};
@@ -331,7 +381,7 @@ TEST_CASE("grid kernels: joint attention of an image with text before it, behind
 
 TEST_CASE("grid kernels: grids of queries and keys with different tokens beside them, heads and layouts",
           "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const Mod half = gridMod(2, "((abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)) | ~qin | ~kin", "", "", true);
   cases.push_back(besideCase(half, {31, 37}, {7, 0}, {16, 19}, {77, 0}));
@@ -349,7 +399,7 @@ TEST_CASE("grid kernels: grids of queries and keys with different tokens beside 
 }
 
 TEST_CASE("grid kernels: what masks say of tokens beside the grid, and scores by their coordinates", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
   const auto add = [&](const std::string& mask, const std::string& score = "", const std::string& captures = "",
                        Problem problem = {{1, 4, 2, 0, 0}}) {
@@ -385,7 +435,7 @@ TEST_CASE("grid kernels: what masks say of tokens beside the grid, and scores by
 }
 
 TEST_CASE("grid kernels: a change of the text beside an image needs no new kernel", "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   Gpu& device = *gpu();
   const Case c = besideCase(joint2d(), {13, 20}, {40, 0}, {13, 20}, {40, 0}, {{2, 4, 2, 0, 0}, 64, 64});
   const ProblemShape& s = c.problem.shape;
@@ -446,7 +496,7 @@ TEST_CASE("grid kernels: a change of the text beside an image needs no new kerne
 
 TEST_CASE("grid kernels: what lies around tensors in memory does not matter; a launch is captured in a graph",
           "[gpu][grid]") {
-  ATTNC_NEED_GRID_KERNELS();
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   Gpu& device = *gpu();
   const Case c = caseOf(near2d(), {13, 21}, {13, 21}, {{2, 4, 2, 0, 0}, 72, 72});
   const ProblemShape& s = c.problem.shape;

@@ -414,12 +414,20 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
 
 TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[kernels][grid]") {
   ATTNC_NEED_NVRTC();
+  const std::vector<int> archs = supported();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, const std::vector<int>& dims, int spillBytes = 0) {
     for (DType dtype : {DType::BF16, DType::F16})
       for (int dim : dims)
         jobs.push_back({fmt::format("{} d{} {}", name, dim, dtypeName(dtype)), mod,
                         {.family = Family::Grid, .arch = "sm_90a", .dtype = dtype, .headDim = dim}, spillBytes});
+    for (auto [capability, arch] :
+         {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "sm_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
+      if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
+      for (int dim : dims)
+        jobs.push_back(
+            {fmt::format("{} d{} {}", name, dim, arch), mod, {.family = Family::Grid, .arch = arch, .headDim = dim}});
+    }
   };
   int onGrids = 0;
   for (bool everywhere : {false, true})

@@ -3,6 +3,7 @@
 #include "templates/host_cta.h"
 
 #include "algo/grid_box.cuh"
+#include "tile/copy_box.cuh"
 
 #include <catch2/catch.hpp>
 
@@ -140,4 +141,48 @@ TEST_CASE("elements outside their rows' boxes of keys are dead, and no others, s
   check(BoxShape<1, 10, 8>());
   check(BoxShape<16, 4, 1>());
   check(BoxShape<40, 2, 1>());
+}
+
+TEST_CASE("threads copy each token of a box once, those of its grid alone", "[grid]") {
+  std::mt19937 random{5};
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  const auto check = [&](auto box, auto tokensOf, int first, int count, int threads, int side) {
+    using Box = decltype(box);
+    for (int round = 0; round < 20; ++round) {
+      int origin[3], extent[3];
+      for (int axis = 0; axis < 3; ++axis) {
+        extent[axis] = draw(1, 2 * Box::extent(axis));
+        origin[axis] = draw(0, extent[axis]);
+      }
+      std::vector<int> seen(size_t(count), 0), copies(size_t(count), 0);
+      for (int thread = 0; thread < threads; ++thread) {
+        threadIdx.x = unsigned(thread);
+        auto tokens = tokensOf;
+        tokens.look(first, origin, extent);
+        for (int i = 0; i < tokens.kOwn; ++i) {
+          if (tokens.row(i) >= count) {
+            CHECK(tokens.index[i] == -1);
+            continue;
+          }
+          seen[size_t(tokens.row(i))] = tokens.index[i];
+          ++copies[size_t(tokens.row(i))];
+        }
+      }
+      for (int row = 0; row < count; ++row) {
+        int x[3];
+        bool exists = true;
+        for (int axis = 0; axis < 3; ++axis) {
+          x[axis] = origin[axis] + Box::coordinate(first + row, axis);
+          exists = exists && x[axis] < extent[axis];
+        }
+        REQUIRE(copies[size_t(row)] == side);
+        REQUIRE(seen[size_t(row)] == (exists ? (x[0] * extent[1] + x[1]) * extent[2] + x[2] : -1));
+      }
+    }
+  };
+  check(BoxShape<1, 8, 8>(), BoxTokens<F16, BoxShape<1, 8, 8>, 64, 128, 128>(), 0, 64, 128, 8);
+  check(BoxShape<5, 4, 4>(), BoxTokens<F16, BoxShape<5, 4, 4>, 80, 256, 64>(), 0, 80, 256,
+        8); // 80 is no multiple of 32
+  check(BoxShape<1, 3, 16>(), BoxTokens<F16, BoxShape<1, 3, 16>, 48, 128, 32>(), 0, 48, 128, 4);
+  check(BoxShape<2, 4, 16>(), BoxTokens<F16, BoxShape<2, 4, 16>, 16, 32, 8>(), 48, 16, 32, 2); // of a warp
 }

@@ -89,6 +89,9 @@ template <class T> T atomicOr(T* to, T bits) {
 struct float2 {
   float x, y;
 };
+struct uint4 {
+  unsigned x, y, z, w;
+};
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }

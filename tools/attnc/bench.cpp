@@ -9,6 +9,7 @@
 #include "progress.h"
 #include "roofline.h"
 #include "text.h"
+#include "usage.h"
 
 #include "tools/device/limits.h"
 
@@ -223,6 +224,11 @@ int runBench(const BenchOptions& options) {
 
 void addOptions(CLI::App& command, BenchOptions& options) {
   options.addTo(command);
+  command
+      .add_option("--arch", options.run.arch,
+                  "Compile kernels for an architecture that the GPU runs as well, e.g. sm_90 where it is sm_90a; default: its own")
+      ->type_name("ARCH")
+      ->transform(architecture());
   command.add_flag("--json", options.json, "For programs");
   command.add_option("-o,--output", options.picture, "Draw a roofline, as SVG or PNG by the name: limits of the device, and where the kernels stand. -: stdout,\n"
                   "as SVG; all else then goes to stderr")

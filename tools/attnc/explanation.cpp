@@ -172,8 +172,10 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   const std::vector<FamilyInfo> families = options.kind == KernelKind::Backward ? backwardFamilies()
                                            : options.kind == KernelKind::Decode ? decodeFamilies()
                                                                                 : forwardFamilies();
-  const auto own = std::find_if(families.begin(), families.end(),
-                                [&](const FamilyInfo& info) { return info.family == options.family; });
+  const auto isOwn = [&](const FamilyInfo& info) { return info.family == options.family; };
+  auto own = std::find_if(families.begin(), families.end(), // of several that made for the arch, else the first
+                          [&](const FamilyInfo& info) { return isOwn(info) && info.arch == options.arch; });
+  if (own == families.end()) own = std::find_if(families.begin(), families.end(), isOwn);
   text += fmt::format("layouts     {}", own->layouts);
   if (own->takesAnyLayout) return text + "\n";
   if (asked != Family::Auto) return text + "; others are an error\n";

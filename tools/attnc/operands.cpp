@@ -489,6 +489,7 @@ std::vector<CaptureInfo> capturesInFile(const RunOptions& options) {
 
 PrepareOptions prepareOptions(const RunOptions& options) {
   PrepareOptions prepare = options.kernel.toOptions();
+  if (options.arch != "native") prepare.arch = options.arch;
   prepare.buildBlockMask = !options.noBlockMask;
   prepare.deterministic = options.gradients.deterministic;
   prepare.offsets = options.sequences.offsets();

@@ -43,12 +43,13 @@ struct RunOptions {
   std::string dtype = "bf16"; ///< of random operands
   uint64_t seed = 0;
   std::string device = "auto";
+  std::string arch; ///< of kernels; empty or "native": that of the GPU
   std::vector<std::string> sets; ///< NAME=VALUE
   std::optional<double> scale;
   bool backward = false, verify = false, lse = false, rowMax = false, noBlockMask = false;
 };
 
-/// What the command line says of the kernel: all but the arch.
+/// What the command line says of the kernel.
 PrepareOptions prepareOptions(const RunOptions& options);
 
 /// Throws CLI::ValidationError where both the mod and the operands are to come from stdin.

@@ -161,7 +161,8 @@ typedef struct attnc_family_info {
   attnc_family family;
   int32_t takes_any_layout; ///< 0 or 1
 } attnc_family_info;
-/// Of two that serve the same operands, the faster one comes first.
+/// Of two that serve the same operands, the faster one comes first. A family that is listed twice has other kernels for
+/// the architecture of its second entry.
 ATTNC_API size_t attnc_family_count(attnc_pass pass);
 ATTNC_API attnc_status attnc_get_family(attnc_pass pass, size_t index, attnc_family_info* info);
 

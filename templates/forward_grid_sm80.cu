@@ -1,0 +1,214 @@
+// Forward attention over tokens on grids with mma.sync and cp.async, for sm_80 and later: tiles are boxes in space.
+//
+//   S = scale Q K^T,  P = softmax(mod(S)),  O = P V,  lse = log sum exp mod(S)
+//
+// As forward_sm80.cu, but rows of a tile are the queries of a box, and columns of a step the keys of another, whose
+// addresses threads compute: nothing is permuted. The CTA walks the boxes that cover what some query of it sees, from
+// its first key on, the last axis fastest. A warp owns 16 queries, so that it knows of two rows a lane what they see,
+// and passes over boxes that none of them does: its queries see less than those of the CTA.
+//
+//   shared memory   bytes                                        lifetime
+//   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then a warp's rows of O, going out
+//   KPart           kBlockN rows of K                            filled for step i + 1 while S of step i is worked on
+//   VPart           kBlockN rows of V                            filled while S = Q K^T runs
+//
+//   barrier                  when                                what it says
+//   cp.async, __syncthreads  before S = Q K^T of a step          K is there; V of the step before is used up
+//   cp.async, __syncthreads  after it                            V is there; K is used up
+//
+// Grid: boxes of queries * q_heads * batch, in one dimension. Threads: 32 kWarps; kSharedBytes of dynamic shared
+// memory. All tokens lie on the grids.
+//
+// Config:
+//   kQueryBox   the CTA's box of queries, kBlockM = 16 kWarps tokens
+//   kKeyBox     a step's box of keys, kBlockN tokens
+#include "attnc_config.cuh"
+
+#include "attnc_mod.cuh"
+
+#include "algo/grid_tiles.cuh"
+#include "algo/softmax.cuh"
+#include "params_grid_sm80.cuh"
+#include "ptx/shared_memory.cuh"
+#include "tile/copy_box.cuh"
+#include "tile/gemm_mma.cuh"
+#include "tile/shared_memory.cuh"
+
+namespace attnc::grid {
+
+constexpr int kThreads = 32 * kWarps;
+using QueryShape = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>;
+using KeyShape = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>;
+static_assert(QueryShape::kTokens == kBlockM && kBlockM == 16 * kWarps, "a warp owns 16 queries");
+static_assert(KeyShape::kTokens == kBlockN && kBlockN % 16 == 0, "K is multiplied 16 rows at a time");
+
+using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
+using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
+using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
+using OutTile = PaddedTile<Element, kBlockM, kHeadDimV>;
+struct QPart : SharedPart<QPart, (QTile::kBytes > OutTile::kBytes ? QTile::kBytes : OutTile::kBytes)> {};
+struct KPart : SharedPart<KPart, KTile::kBytes> {};
+struct VPart : SharedPart<VPart, VTile::kBytes> {};
+using Memory = SharedMemory<QPart, KPart, VPart>;
+static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
+
+using Tiles = GridTiles<QueryShape, KeyShape>;
+using Scores = Fragment<1, kBlockN>;
+using Out = Fragment<1, VTile::kColumns>;
+using KeyTokens = BoxTokens<Element, KeyShape, kBlockN, kThreads, (kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV)>;
+constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers of a thread
+// Beside them, what rows see takes some 60, of a volume more; a mod that is called for each score takes what there is.
+// ptxas is told how many CTAs fit on an SM so.
+constexpr bool kIsPlain = Mod::kBoxIsMask && !Mod::Exponents::kCallsScore;
+constexpr int kTaken = kAccumulators + (Mod::kGridAxes == 3 ? 24 : 0);
+constexpr int kResident = !kIsPlain ? 256 : kTaken <= 64 ? 512 : kTaken <= 92 ? 384 : 256; // threads
+constexpr int kCtas = kResident < kThreads ? 1 : kResident / kThreads;
+constexpr int kFewKeys = 128; // rows that see no more take references that are exact: softmax.cuh
+
+/// What some query of the warp sees, as far as one does. All lanes.
+ATTNC_DEVICE GridRange seen_by_warp(const GridPlace& place) {
+  GridRange seen;
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) seen.begin[axis] = kMaxExtent, seen.end[axis] = 0;
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    if (place.exists[r] && !place.keys[r].is_empty())
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        seen.begin[axis] = min(seen.begin[axis], place.keys[r].begin[axis]);
+        seen.end[axis] = max(seen.end[axis], place.keys[r].end[axis]);
+      }
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) {
+    seen.begin[axis] = __reduce_min_sync(0xffffffffu, seen.begin[axis]);
+    seen.end[axis] = __reduce_max_sync(0xffffffffu, seen.end[axis]);
+  }
+  return seen;
+}
+
+/// Whether a box of keys has one of these.
+ATTNC_DEVICE bool meets(const GridRange& seen, const int (&origin)[3]) {
+  bool meets = true;
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis)
+    meets &= origin[axis] < seen.end[axis] && seen.begin[axis] < origin[axis] + KeyShape::extent(axis);
+  return meets;
+}
+
+/// Moves on to the next box of keys of a tile.
+ATTNC_DEVICE void advance(int (&origin)[3], const Tiles::Plan& plan) {
+#pragma unroll
+  for (int axis = 2; axis >= 0; --axis) {
+    origin[axis] += KeyShape::extent(axis);
+    if (axis == 0 || origin[axis] < plan.begin[axis] + plan.count[axis] * KeyShape::extent(axis)) return;
+    origin[axis] = plan.begin[axis];
+  }
+}
+
+/// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
+ATTNC_DEVICE void store(const Out& o, SoftmaxRow<kRowMax> (&row)[2], const ForwardGridParamsSm80& p,
+                        const GridPlace& place, PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3],
+                        int first) {
+  const ForwardParams& base = p.base;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float normalise = row[r].finish();
+    Element* line = rows.elements(Out::row(r)) + Out::first_column();
+#pragma unroll
+    for (int n = 0; n < Out::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0) * normalise, o.at(r, n, 1) * normalise);
+  }
+  const long long head = ((long long)place.b * base.q_heads + place.h) * base.q_len;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float max = 0.f;
+    if constexpr (kRowMax)
+      if (base.row_max) max = row[r].max();
+    if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
+    if (base.lse) base.lse[head + place.q[r].index] = row[r].lse();
+    if (kRowMax && base.row_max) base.row_max[head + place.q[r].index] = max;
+  }
+  __syncwarp();
+  BoxTokens<Element, QueryShape, 16, 32, kHeadDimV> tokens;
+  tokens.look(first, origin, p.q_extent);
+  tokens.copy_out(rows, (Element*)base.out + place.b * base.out_stride.batch + place.h * base.out_stride.head,
+                  base.out_stride.row, base.vectors);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
+    attnc_forward(const __grid_constant__ ForwardGridParamsSm80 p, const __grid_constant__ ModArgs args) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  const unsigned shared = ptx::shared_address(dynamic_shared);
+  const QTile q_tile = {shared + Memory::offset_of<QPart>()};
+  const KTile k_tile = {shared + Memory::offset_of<KPart>()};
+  const VTile v_tile = {shared + Memory::offset_of<VPart>()};
+  const ForwardParams& base = p.base;
+  const int warp_row = int(threadIdx.x) / 32 * 16;
+
+  // Later queries see more keys under causal axes, so the long tiles start first.
+  const int tiles = p.q_tiles[0] * p.q_tiles[1] * p.q_tiles[2];
+  const Tiles::Plan plan = Tiles::plan(p, args, {int(blockIdx.x / tiles), tiles - 1 - int(blockIdx.x % tiles)});
+  const int b = plan.head / base.q_heads, h = plan.head % base.q_heads;
+  const Element* q = (const Element*)base.q + b * base.q_stride.batch + h * base.q_stride.head;
+  // NOTE: where heads begin is formed anew for each box: four registers less around the loop.
+  const int kv_head = h / base.group;
+  const auto head_of = [&](const void* tensor, const Strides& stride) {
+    return (const Element*)tensor + b * stride.batch + ptx::opaque(kv_head) * stride.head;
+  };
+
+  int origin[3] = {plan.begin[0], plan.begin[1], plan.begin[2]}; // of the box of keys
+  KeyTokens keys;
+  {
+    BoxTokens<Element, QueryShape, kBlockM, kThreads, kHeadDimQk> queries;
+    queries.look(0, plan.origin, p.q_extent);
+    queries.copy_in(q_tile, q, base.q_stride.row, base.vectors);
+  }
+  keys.look(0, origin, p.kv_extent);
+  keys.copy_in(k_tile, head_of(base.k, base.k_stride), base.k_stride.row, base.vectors);
+  ptx::cp_async_commit_group();
+
+  const GridPlace place(QueryShape(), p, args, b, h, plan.origin, warp_row + Scores::row(0));
+  const GridRange seen = seen_by_warp(place);
+  LiveKeys<KeyShape> live;
+  Scores s;
+  Out o;
+  o.fill(0.f);
+  SoftmaxRow<kRowMax> row[2];
+  const int steps = plan.count[0] * plan.count[1] * plan.count[2];
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    const bool works = meets(seen, origin);
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();
+    keys.copy_in(v_tile, head_of(base.v, base.v_stride), base.v_stride.row, base.vectors);
+    ptx::cp_async_commit_group();
+
+    if (works) {
+      s.fill(0.f);
+      mma::gemm(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
+    }
+
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();
+    const int at[3] = {origin[0], origin[1], origin[2]};
+    if (i + 1 < steps) {
+      advance(origin, plan);
+      keys.look(0, origin, p.kv_extent);
+      keys.copy_in(k_tile, head_of(base.k, base.k_stride), base.k_stride.row, base.vectors);
+    }
+    ptx::cp_async_commit_group();
+
+    if (!works) continue;
+    float rescale[2];
+    apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, {row[0].bias, row[1].bias});
+    if (follow_maxima(s, row, rescale, steps * kBlockN <= kFewKeys)) o.scale_rows(rescale);
+    WeightSums<2> sums(row);
+    to_weights<0, Scores::kGroups>(s, sums);
+    sums.store(row);
+    mma::gemm(o, s, v_tile); // O += P V
+  }
+
+  // The staging rows of a warp are the rows of Q that only this warp reads.
+  store(o, row, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
+}
+
+} // namespace attnc::grid
