@@ -182,6 +182,7 @@ def main():
             text = json.dumps(line)
             print(text, flush=True)
             out.write(text + "\n")
+            out.flush()
 
         emit(id="ceilings", device=gpu.stdout.strip())
         for name, case in CASES.items():

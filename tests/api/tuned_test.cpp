@@ -184,7 +184,7 @@ TEST_CASE("a choice of grids is of their extents", "[tuned]") {
   CHECK(shaped({1, 32, 128}) != shaped({1, 64, 64}));
   plan::LaunchOperands behind;
   behind.problem = {2, 24, 24, 4608, 4608};
-  behind.grids = {{1, 64, 64}, {1, 64, 64}, {{512, 512}}};
+  behind.grids = {.queries = {1, 64, 64}, .keys = {1, 64, 64}, .before = {{512, 512}}};
   CHECK(shapeClassOf(behind) == "gqa 1, q 2^12, kv 2^12, grids 1x64x64 and 1x64x64 behind 512 and 512");
 }
 

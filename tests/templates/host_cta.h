@@ -14,7 +14,10 @@
 
 namespace attnc {
 
-inline thread_local struct { unsigned x; } threadIdx;
+struct ThreadIndex { // with a name, so that all files of a program share the variable
+  unsigned x;
+};
+inline thread_local ThreadIndex threadIdx;
 [[maybe_unused]] inline thread_local struct { unsigned x; } blockIdx, gridDim;
 
 class HostCta {
