@@ -54,9 +54,11 @@ def attnc_lines(case, command, kernels):
     if "window" in case:
         defines["WINDOW"] = str(case["window"])
     shape = [case.get("batch", 1), case["heads"], case["heads"], tokens(case), tokens(case)]
-    arguments = [command, "bench", str(ROOT / "dsl" / "mods" / f"{case['mod']}.py"), "--json", "--gradients", "none"]
+    arguments = [command, "bench", str(ROOT / "dsl" / "mods" / f"{case['mod']}.py"), "--json"]
     arguments += ["--shape", ",".join(map(str, shape)), "--head-dim", str(case["head_dim"]), "--kernel", kernels]
     arguments += ["--kernel-family", case.get("family", "auto")]
+    if "backward" in kernels:
+        arguments += ["--gradients", "none"]
     for name, value in defines.items():
         arguments += ["-D", f"{name}={value}"]
     done = subprocess.run(arguments, capture_output=True, text=True)
