@@ -3,16 +3,18 @@
 
   python3 bench/grids.py --attnc build/attnc --out grids.jsonl [--only REGEX] [--no-peers]
 
-attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (Hassani et al., arXiv:2403.04690, section 2):
+attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (Hassani et al., arXiv:2403.04690, section
+2):
 
   naive   each query gathers the keys and values of its own window, and multiplies vectors
-  gemm    tiles of queries gather the keys that some of them see; products are batched GEMMs, weights lie in memory between
-  flex    shifted windows: FlexAttention over tokens that are permuted window by window beforehand (not timed), with the bias as
-          its score_mod; windows are then blocks of its block mask
+  gemm    tiles of queries gather the keys that some of them see; products are batched GEMMs, weights lie in memory
+          between
+  flex    shifted windows: FlexAttention over tokens that are permuted window by window beforehand (not timed), with the
+          bias as its score_mod; windows are then blocks of its block mask
 
-A result is one JSON line: `id`, `peer`, `ms` (median by device events, the L2 cache overwritten before each run) and `tflops`, of
-live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names GPU and versions. Needs a GPU; torch for the
-baselines.
+A result is one JSON line: `id`, `peer`, `ms` (median by device events, the L2 cache overwritten before each run) and
+`tflops`, of live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU and its driver.
+Needs a GPU; torch for the baselines.
 """
 
 import argparse
@@ -121,7 +123,8 @@ def gemm(q, k, v, case, torch):
     keys_y, live_y = axis(height, rows)
     keys_x, live_x = axis(width, columns)
     keys = (keys_y[:, None, :, None] * width + keys_x[None, :, None, :]).flatten(2).flatten(0, 1)
-    live = (live_y[:, None, :, None, :, None] & live_x[None, :, None, :, None, :]).flatten(4).flatten(2, 3).flatten(0, 1)
+    live = live_y[:, None, :, None, :, None] & live_x[None, :, None, :, None, :]
+    live = live.flatten(4).flatten(2, 3).flatten(0, 1)  # [tiles, queries, keys]
     grid = torch.arange(height * width, device="cuda").reshape(height // tile, tile, width // tile, tile)
     queries = grid.transpose(1, 2).reshape(-1, tile * tile)
     scale, dead = case["head_dim"] ** -0.5, torch.finfo(torch.float32).min
@@ -177,7 +180,8 @@ def main():
     parser.add_argument("--kernels", default="forward,backward")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
-    gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu = subprocess.run(query, capture_output=True, text=True)
     with open(options.out, "w") as out:
 
         def emit(**line):
@@ -205,7 +209,8 @@ def main():
                 q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
                 try:
                     ms = timed(make(q, k, v, case, torch), torch)
-                    emit(id=name, peer=peer, ms=ms, tflops=4 * pairs * case["head_dim"] / ms / 1e9, torch=torch.__version__)
+                    tflops = 4 * pairs * case["head_dim"] / ms / 1e9
+                    emit(id=name, peer=peer, ms=ms, tflops=tflops, torch=torch.__version__)
                 except Exception as failure:  # one that fails leaves the others their turn
                     emit(id=name, peer=peer, error=f"{type(failure).__name__}: {failure}"[:400])
 

@@ -1,7 +1,7 @@
 // After backward_grid_sm90.cu: dQ from its fp32 sums, times the softmax scale. sm_90a.
 //
-// A CTA takes kBlockM rows of Q of a head, 8 elements a thread at a time. Grid: q tiles * q_heads * batch, in one dimension.
-// Threads: 256. d_q has 16-byte aligned rows.
+// A CTA takes kBlockM rows of Q of a head, 8 elements a thread at a time. Grid: q tiles * q_heads * batch, in one
+// dimension. Threads: 256. d_q has 16-byte aligned rows.
 #include "attnc_config.cuh"
 
 #include "attnc_mod.cuh"

@@ -1,11 +1,12 @@
-// Backward attention over tokens on grids with wgmma and TMA, for sm_90a: dK and dV, and sums of dQ; tiles are boxes in space.
+// Backward attention over tokens on grids with wgmma and TMA, for sm_90a: dK and dV, and sums of dQ; tiles are boxes in
+// space.
 //
 //   P = exp(mod(scale Q K^T) - lse),  G = P (dO V^T - delta),  dS = scale mod'(scale Q K^T) G
 //   dV = P^T dO,  dK = dS^T Q,  dQ = dS K
 //
-// As backward_sm90.cu, but a CTA takes box after box of kBlockN = 128 keys, and walks boxes of kBlockM queries, from the first
-// query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ where it belongs:
-// nothing is permuted. The planner asks the mod what each query sees; consumers test bits
+// As backward_sm90.cu, but a CTA takes box after box of kBlockN = 128 keys, and walks boxes of kBlockM queries, from
+// the first query on that sees some of them. The copy engine reads boxes where they lie, at any start, and adds dQ
+// where it belongs: nothing is permuted. The planner asks the mod what each query sees; consumers test bits
 // (algo/grid_queries.cuh, algo/grid_transposed_scores.cuh).
 //
 //   role          threads                        registers   what
@@ -39,15 +40,15 @@
 //   dq_full[i]        consumer i: dQ is written, message told               4            storer i
 //   dq_empty[i]       storer i: the copy engine has read it                 1            consumer i
 //
-// No one waits for a slot of SRing to fall free, as in backward_sm90.cu. Places is a ring without barriers: who adds dQ(j) has
-// read its place before step j + 5 is requested.
+// No one waits for a slot of SRing to fall free, as in backward_sm90.cu. Places is a ring without barriers: who adds
+// dQ(j) has read its place before step j + 5 is requested.
 //
-// Messages: with Q flags, b, h, and which box of keys; b < 0: it has no more steps, Q is not there, and h says whether another box
-// comes. With dQ: whether there is some.
+// Messages: with Q flags, b, h, and which box of keys; b < 0: it has no more steps, Q is not there, and h says whether
+// another box comes. With dQ: whether there is some.
 //
-// The host provides: tensor maps, sums and counters zeroed; grid min(boxes of keys * kv_heads * kv_batch, SMs), 384 threads,
-// kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run before, backward_grid_finish_sm90.cu runs
-// after. All tokens lie on the grids.
+// The host provides: tensor maps, sums and counters zeroed; grid min(boxes of keys * kv_heads * kv_batch, SMs), 384
+// threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run
+// before, backward_grid_finish_sm90.cu runs after. All tokens lie on the grids.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2;
 //   kQueryBox    a step's box of queries, kBlockM tokens
@@ -81,15 +82,11 @@ using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;
 
 /// Deltas in registers, if there are some to spare.
-template <bool Late> struct DeltaOf {
-  using Type = Table::Values<>;
-};
-template <> struct DeltaOf<true> {
-  using Type = Table::LateValues;
-};
+template <bool Late> struct DeltaOf { using Type = Table::Values<>; };
+template <> struct DeltaOf<true> { using Type = Table::LateValues; };
 
-/// A consumer's part of dQ of a step: 64 rows of all columns, or all rows of half of them; in slabs of 32 columns, with the
-/// 128-byte swizzle.
+/// A consumer's part of dQ of a step: 64 rows of all columns, or all rows of half of them; in slabs of 32 columns, with
+/// the 128-byte swizzle.
 struct DqTile {
   static constexpr bool kByRows = kBlockM == 128;
   static_assert(!kByRows || kHeadDimQk <= 64, "a warpgroup holds 64 columns");
@@ -127,11 +124,14 @@ struct DqEmpty : BarrierParts<DqEmpty, 2> {};
 /// Of step j in slot j % 8: coordinates of its box, those of the fastest axis first, and which head of all it is of.
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
-using Memory = SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
-                            SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Queries>;
+using Memory =
+    SharedMemory<KPart, VPart, QRing::Slots, ORing::Slots, SRing::Slots, DqPart, QRing::Control, ORing::Control,
+                 SRing::Control, BoxRing::Control, KvFull, KvEmpty, DqMessage, DqFull, DqEmpty, Places, Queries>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-ATTNC_DEVICE unsigned place_at(unsigned shared, int step) { return shared + Memory::offset_of<Places>() + step % 8 * 16; }
+ATTNC_DEVICE unsigned place_at(unsigned shared, int step) {
+  return shared + Memory::offset_of<Places>() + step % 8 * 16;
+}
 ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
 }
@@ -158,7 +158,8 @@ struct OwnPlace {
 
 /// Calls step(head, b, h, at) for each box of queries of which some see keys of the box `own`. All lanes of a warp.
 template <class Function>
-ATTNC_DEVICE void for_each_step(const BackwardGridParamsSm90& p, const ModArgs& args, const OwnPlace& own, Function step) {
+ATTNC_DEVICE void for_each_step(const BackwardGridParamsSm90& p, const ModArgs& args, const OwnPlace& own,
+                                Function step) {
   const ForwardParams& f = p.base.forward;
   const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
 #pragma unroll 1
@@ -237,7 +238,7 @@ struct Producer {
     for (int box = next_box(); box >= 0; box = next_box()) {
       const OwnPlace own(p, box);
       bool has_kv = false; // the first step comes ahead of them, while those of the last box are still needed
-      for_each_step(p, args, own, [&](const Mod::Head&, int b, int h, const int (&at)[3]) {
+      for_each_step(p, args, own, [&](const Mod::Head&, int b, int h, const int(&at)[3]) {
         request_step(b, h, at);
         if (!has_kv) request_kv(own);
         has_kv = true;
@@ -303,8 +304,7 @@ struct Planner {
     q.wait_empty();
     const Table table = table_of(shared, q.slot);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], lse[i], delta[i]);
+    for (int i = 0; i < kEach; ++i) table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], lse[i], delta[i]);
     all = __all_sync(0xffffffffu, all);
     if (!all) table.fill_live(seen);
     __syncwarp();
@@ -318,7 +318,7 @@ struct Planner {
       const int box = dealer.index;
       tell_box(box);
       const OwnPlace own(p, box);
-      for_each_step(p, args, own, [&](const Mod::Head& head, int b, int h, const int (&at)[3]) {
+      for_each_step(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
         plan_step(head, b, h, at, own.origin, box);
       });
       dealer.advance<32>(); // not before, so that the last boxes go to who is done first
@@ -386,8 +386,8 @@ struct Consumer {
   /// Weights of groups [Begin, End) of 8 queries.
   // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
   template <int Begin, int End, class Bias>
-  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table, Bias bias,
-                          bool masked, bool small) const {
+  ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table,
+                          Bias bias, bool masked, bool small) const {
     const ForwardParams& f = p.base.forward;
     constexpr Step kAny = {0, 0};
     if constexpr (kHasSmall) {
@@ -414,7 +414,8 @@ struct Consumer {
 
   /// dK or dV times `factor`, or 0 unless `really`, to its place.
   template <int Columns, class Out>
-  ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride, const OwnPlace& own) const {
+  ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride,
+                          const OwnPlace& own) const {
     if (!really) x.fill(0.f);
     Element* const base = (Element*)to + own.b * stride.batch + own.head * stride.head;
     const int first = first_key();
@@ -515,8 +516,8 @@ struct Consumer {
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
       const bool small = small_scores(place, s);
-      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
-        ;
+      if (Mod::Exponents::kCallsScore && ends)
+        [[unlikely]];
       else
         weigh<0, kEarly>(s, weights, place, table, bias, masked, small);
 
@@ -538,8 +539,8 @@ struct Consumer {
       ptx::wgmma_fence();
       wgmma::start_gemm(d_p, v_tile().from_row(64 * group), transposed(o.tile()), 0); // dP^T = V dO^T
       ptx::wgmma_commit_group();
-      if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
-        ;
+      if (Mod::Exponents::kCallsScore && ends)
+        [[unlikely]];
       else
         weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, small);
       hand_over(has_last);

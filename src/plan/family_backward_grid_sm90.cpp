@@ -26,13 +26,15 @@ int queriesOf(const Request& request) {
 int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   const auto tileBytes = [](int rows, int dim) { return rows * 128 * ((dim + 63) / 64); };
   const int q = tileBytes(1, config.headDimQk), v = tileBytes(1, config.headDimV);
-  const int columns = config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * ((config.headDimQk + 63) / 64);
+  const int columns =
+      config.blockM == 128 ? int(llvm::alignTo(config.headDimQk, 16)) : 32 * ((config.headDimQk + 63) / 64);
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * 128 * ((columns + 31) / 32);
   const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 48 + 2 * 8 + 3 * 16, places = 8 * 16;
   const bool readsQueries = mod.facts.form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
   const int ofQuery = 8 + config.blockN / 8 + (readsQueries ? 4 + mod.gridRowBytes : 0);
-  return int(llvm::alignTo(tiles + control, 16)) + places + config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
+  return int(llvm::alignTo(tiles + control, 16)) + places +
+         config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
 }
 
 codegen::Config backwardGridConfig(const Request& request) {
@@ -67,8 +69,8 @@ std::string unservedByBackwardGrid(const Request& request) {
   return {};
 }
 
-/// The shapes of boxes that make the fewest steps, the best first: steps of a CTA, times what boxes of keys reach beyond the
-/// grid. Of equal ones the one that is longest along the fastest axis.
+/// The shapes of boxes that make the fewest steps, the best first: steps of a CTA, times what boxes of keys reach
+/// beyond the grid. Of equal ones the one that is longest along the fastest axis.
 std::vector<Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries, size_t count) {
   const Windows windows(grid);
   const auto shapesOf = [&](int tokens) {
@@ -85,7 +87,8 @@ std::vector<Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries
       double steps = 1;
       for (size_t axis = 0; axis < 3; ++axis) {
         steps *= double(ceilDiv(windows.seeing(axis, keys[axis]), box[axis]));
-        if (const int64_t extent = windows.keys[axis]) steps *= double(ceilDiv(extent, keys[axis]) * keys[axis]) / double(extent);
+        if (const int64_t extent = windows.keys[axis])
+          steps *= double(ceilDiv(extent, keys[axis]) * keys[axis]) / double(extent);
       }
       ranked.push_back({steps, Boxes{.queries = box, .keys = keys, .ownsKeys = true}});
     }
@@ -101,7 +104,9 @@ std::vector<Boxes> backwardBoxes(const Request& request) {
   return rankBackwardBoxes(*request.mod.grid, queriesOf(request), 12);
 }
 
-std::vector<std::string> backwardGridCandidates(const Request& request) { return spelledAll(backwardBoxes(request), boxesText); }
+std::vector<std::string> backwardGridCandidates(const Request& request) {
+  return spelledAll(backwardBoxes(request), boxesText);
+}
 
 /// The gradient of q in f32, dense; behind it the counter by which CTAs take boxes.
 size_t gridSumBytes(const LaunchOperands& operands) {
@@ -128,8 +133,8 @@ std::array<int, 3> sumsBoxOf(const codegen::Config& config) {
   return box;
 }
 
-Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const LaunchOperands& operands, const Device& device,
-                                                const WorkspaceView& workspace) {
+Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const LaunchOperands& operands,
+                                                const Device& device, const WorkspaceView& workspace) {
   if (Status status = checkBackwardGridLayout(operands); !status) return status.error();
   const codegen::Config& config = stage.config;
   const LaunchOperands::Grids& grids = *operands.grids;
@@ -159,7 +164,8 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   }
   // Q, dO and the sums of dQ of all query heads that a KV head serves.
   const ForwardParams& forward = params.base.forward;
-  const int64_t rowBytes = int64_t(config.headDimQk + config.headDimV) * dtypeBytes(config.dtype) + 4 * int64_t(config.headDimQk);
+  const int64_t rowBytes =
+      int64_t(config.headDimQk + config.headDimV) * dtypeBytes(config.dtype) + 4 * int64_t(config.headDimQk);
   const int64_t heads = operands.k.shape[0] * forward.kv_heads;
   params.order.q_tiles = int(keyBoxesOf(stage, operands));
   params.order.heads = int(heads);
@@ -209,7 +215,8 @@ const FamilyRow kBackwardGridSm90{
     .unserved = unservedByBackwardGrid,
     .plan = planBackwardGrid,
     .candidates = backwardGridCandidates,
-    .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
+    .layouts =
+        "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too), those of the batch multiples of the heads'",
     .checkLayout = checkBackwardGridLayout};
 
 } // namespace attnc::plan

@@ -10,8 +10,8 @@ namespace attnc::plan {
 inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Windows {
-  std::array<int64_t, 3> span = {1, 1, 1};   ///< of the keys that a query sees
-  std::array<int64_t, 3> stride = {1, 1, 1}; ///< queries that see the same
+  std::array<int64_t, 3> span = {1, 1, 1};                      ///< of the keys that a query sees
+  std::array<int64_t, 3> stride = {1, 1, 1};                    ///< queries that see the same
   std::array<int64_t, 3> queries = {1, 1, 1}, keys = {1, 1, 1}; ///< extents of the grids; 0: not known
   int axes;
 

@@ -1,5 +1,5 @@
-// Tiles of the backward kernels of Hopper, and the rings they lie in: kBlockN rows of K and V, which a CTA owns, and steps of
-// kBlockM rows of Q and dO, which it walks.
+// Tiles of the backward kernels of Hopper, and the rings they lie in: kBlockN rows of K and V, which a CTA owns, and
+// steps of kBlockM rows of Q and dO, which it walks.
 #pragma once
 
 #include "attnc_mod.cuh"

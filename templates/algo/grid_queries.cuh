@@ -1,10 +1,10 @@
-// A box of keys seen from the other side: which queries see some of it, and which of its keys each of them sees. For kernels
-// whose tiles own boxes of keys and walk boxes of queries (backward).
+// A box of keys seen from the other side: which queries see some of it, and which of its keys each of them sees. For
+// kernels whose tiles own boxes of keys and walk boxes of queries (backward).
 //
-// Bounds of axis a depend on the coordinate of the query along that axis alone (src/passes/grid_kernel.h says so of the mod).
-// So the queries that see some of a box lie in a box, too; and what a query sees of a box is a bit for each coordinate along
-// each axis: 8 + 16 bits for 8 x 16 keys. A key is seen where its bit of each axis is set: which queries of a step see it is
-// put together once for all lanes, a bit for each.
+// Bounds of axis a depend on the coordinate of the query along that axis alone (src/passes/grid_kernel.h says so of the
+// mod). So the queries that see some of a box lie in a box, too; and what a query sees of a box is a bit for each
+// coordinate along each axis: 8 + 16 bits for 8 x 16 keys. A key is seen where its bit of each axis is set: which
+// queries of a step see it is put together once for all lanes, a bit for each.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -34,7 +34,8 @@ template <class Box> struct KeyBits {
   }
 };
 
-/// Of 32 Words queries, of which a lane of a warp has `seen`, KeyBits, of lane + 32 i: which of them see a key. All lanes.
+/// Of 32 Words queries, of which a lane of a warp has `seen`, KeyBits, of lane + 32 i: which of them see a key. All
+/// lanes.
 template <class Box, int Axes, int Words> struct SeenBy {
   unsigned of_bit[Words]; // which queries have bit `lane`
 
@@ -62,8 +63,8 @@ template <class Box, int Axes, int Words> struct SeenBy {
 
 /// The queries of which some may see keys of a box: a box, or none. All lanes of a warp.
 template <class KeyBox>
-ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& head, int b, int h, const int (&origin)[3],
-                                  const int (&q_extent)[3], const int (&kv_extent)[3]) {
+ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& head, int b, int h,
+                                  const int (&origin)[3], const int (&q_extent)[3], const int (&kv_extent)[3]) {
   GridRange queries;
 #pragma unroll
   for (int axis = 0; axis < 3; ++axis) {
@@ -72,7 +73,9 @@ ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& 
     for (int x = threadIdx.x % 32; x < q_extent[axis]; x += 32) {
       const int at[3] = {axis == 0 ? x : 0, axis == 1 ? x : 0, axis == 2 ? x : 0};
       const GridRange keys = keys_of(args, head, b, h, token_at(at, q_extent, 0), kv_extent);
-      if (keys.begin[axis] >= origin[axis] + KeyBox::extent(axis) || keys.end[axis] <= max(origin[axis], keys.begin[axis])) continue;
+      if (keys.begin[axis] >= origin[axis] + KeyBox::extent(axis) ||
+          keys.end[axis] <= max(origin[axis], keys.begin[axis]))
+        continue;
       begin = min(begin, x), end = x + 1;
     }
     queries.begin[axis] = __reduce_min_sync(0xffffffffu, begin);

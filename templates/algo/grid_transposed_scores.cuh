@@ -1,5 +1,5 @@
-// Where a mod meets transposed fragments, as in algo/transposed_scores.cuh, of boxes on a grid: a lane's rows are keys of a box
-// that the CTA owns, its columns queries of a step.
+// Where a mod meets transposed fragments, as in algo/transposed_scores.cuh, of boxes on a grid: a lane's rows are keys
+// of a box that the CTA owns, its columns queries of a step.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -9,12 +9,14 @@
 
 namespace attnc {
 
+/// Whether score(), d_score() or mask() are called for elements, which read a Row and positions.
+constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || !Mod::kBoxIsMask;
+
 /// What all lanes share of a box of queries: RowValues, and behind these
-///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not there for
-///           steps in which all see all
+///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not
+///           there for steps in which all see all
 ///   index   int: the query's position; where kReadsQueries
 ///   row     Mod::Row; likewise
-constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || !Mod::kBoxIsMask;
 template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
   using RowValues<Rows>::base;
   static constexpr int kWords = Rows / 32;
@@ -29,8 +31,8 @@ template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
   ATTNC_DEVICE int index(int row) const { return ptx::ld_shared_int(base + kIndex + 4 * row); }
   ATTNC_DEVICE Mod::Row& row(int row) const { return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row]; }
 
-  ATTNC_DEVICE void fill(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, int i, bool exists, float lse,
-                         float delta) const {
+  ATTNC_DEVICE void fill(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, int i, bool exists,
+                         float lse, float delta) const {
     this->fill_values(i, exists ? weight_bias(lse, 0.f) : negative_infinity(), delta);
     if constexpr (kReadsQueries) {
       ptx::st_shared(base + kIndex + 4 * i, q.index);
@@ -49,7 +51,8 @@ template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
   }
 };
 
-/// What a lane knows of its two keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a box.
+/// What a lane knows of its two keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a
+/// box.
 template <class M, class Box> struct KeyPlace {
   using Hooks = M;
   int b, h;
@@ -76,7 +79,8 @@ template <class M, class Box> struct KeyPlace {
   }
 
   ATTNC_DEVICE float kv_float(int r) const { return float(index[r]); }
-  template <class Table> ATTNC_DEVICE Coord coord(const ForwardParams&, const ModArgs&, Table table, Step, int row, int r) const {
+  template <class Table>
+  ATTNC_DEVICE Coord coord(const ForwardParams&, const ModArgs&, Table table, Step, int row, int r) const {
     return {b, h, table.index(row), index[r]};
   }
 };

@@ -55,7 +55,8 @@ TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box"
   checkAll(cases);
 }
 
-TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stride and causal axes", "[gpu][grid][backward]") {
+TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stride and causal axes",
+          "[gpu][grid][backward]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;
   const auto image = [&](int height, int width, const char* window, const char* dilation, const char* stride,
@@ -109,7 +110,8 @@ TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid]
   checkAll({cases.front(), cases.back()}, /*withLse=*/true);
 }
 
-TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head", "[gpu][grid][backward]") {
+TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head",
+          "[gpu][grid][backward]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;
   const Mod half = gridMod(2, "(abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)");
@@ -180,7 +182,8 @@ TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in 
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   const auto settledFor = [&](const Case& c, bool deterministic) {
     const HostOperands operands = draw(c.mod, c.problem, c.scalars);
-    BackwardOperands inputs{{.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .captures = &operands.captures}};
+    BackwardOperands inputs{
+        {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .captures = &operands.captures}};
     inputs.out = inputs.q;
     inputs.dOut = inputs.q;
     const ProblemShape& s = c.problem.shape;

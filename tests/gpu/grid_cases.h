@@ -24,7 +24,7 @@ constexpr const char* kAxes[] = {"z", "y", "x"};
 /// numbers of the launch: those of queries QEz, QEy, QEx, of keys KEz, KEy, KEx. With `mayLieBeside` qin and kin are
 /// whether the tokens lie on their grids, which begin behind QB and KB others.
 inline Mod gridMod(int axes, const std::string& mask, const std::string& score = "", const std::string& captures = "",
-            bool mayLieBeside = false) {
+                   bool mayLieBeside = false) {
   std::string text = "import torch\nfrom attnc import grid\n" + captures;
   std::string unpacked[2], extents[2];
   for (int side = 0; side < 2; ++side)
@@ -70,7 +70,7 @@ struct BesideGrid {
 
 /// Of a gridMod() with tokens beside its grids.
 inline Case besideCase(const Mod& mod, const Extents& queries, const BesideGrid& besideQueries, const Extents& keys,
-                const BesideGrid& besideKeys, Problem problem = {{1, 2, 2, 0, 0}}) {
+                       const BesideGrid& besideKeys, Problem problem = {{1, 2, 2, 0, 0}}) {
   Case c = caseOf(mod, queries, keys, problem);
   c.problem.shape.qLen += besideQueries.before + besideQueries.behind;
   c.problem.shape.kvLen += besideKeys.before + besideKeys.behind;
@@ -80,7 +80,7 @@ inline Case besideCase(const Mod& mod, const Extents& queries, const BesideGrid&
 
 /// Of a mod of the library with constant extents.
 inline Case libraryCase(const std::string& name, const std::map<std::string, std::string>& defines, int64_t tokens,
-                 Problem problem = {}) {
+                        Problem problem = {}) {
   problem.shape = {1, 2, 2, tokens, tokens};
   return {libraryMod(name, defines), problem, {}, {}};
 }

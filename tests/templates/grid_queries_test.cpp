@@ -1,4 +1,5 @@
-// Boxes of keys from the side of the queries (templates/algo/grid_queries.cuh), run on the host beside loops over all tokens.
+// Boxes of keys from the side of the queries (templates/algo/grid_queries.cuh), run on the host beside loops over all
+// tokens.
 #include "templates/host_cta.h"
 
 #include "algo/grid_queries.cuh"
@@ -34,7 +35,8 @@ bool sees(const int (&query)[3], const int (&key)[3], const Grid& grid) {
   return all;
 }
 
-constexpr Grid kGrids[] = {{{4, 9, 11}, {4, 9, 11}}, {{1, 1, 1}, {5, 7, 9}}, {{6, 12, 20}, {2, 5, 18}}, {{3, 40, 2}, {3, 40, 2}}};
+constexpr Grid kGrids[] = {
+    {{4, 9, 11}, {4, 9, 11}}, {{1, 1, 1}, {5, 7, 9}}, {{6, 12, 20}, {2, 5, 18}}, {{3, 40, 2}, {3, 40, 2}}};
 
 } // namespace
 
@@ -51,7 +53,7 @@ TEST_CASE("the queries that see some of a box of keys are those that a kernel wa
             if (threadIdx.x == 0) found = own;
           });
           GridRange want = {{kMaxExtent, kMaxExtent, kMaxExtent}, {0, 0, 0}};
-          forEachToken(grid.queries, [&](const int (&query)[3]) {
+          forEachToken(grid.queries, [&](const int(&query)[3]) {
             const GridRange keys = seenFrom(query, grid);
             bool reaches = !keys.is_empty();
             for (int axis = 0; axis < 3; ++axis)
