@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     mma::gemm(o, s, v_tile); // O += P V
   }
 
-  // The staging rows of a warp are the rows of Q that only this warp reads.
+  // Where Q was: no warp reads it any more.
   store(o, row, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
 }
 

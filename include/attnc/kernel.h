@@ -61,8 +61,8 @@ struct KernelOptions {
   /// write into k and v before they attend to them.
   bool appends = false;
   bool ragged = false;          ///< Not BlockMask: launches pass Operands::ragged, and must
-  /// Forward: with Family::Auto, boxes of a grid may be walked where the mask is one. Of a mod that declares no grid they
-  /// are where operands are known, whose lengths say whether there is one (Compiler::prepare, forLayout).
+  /// Forward, Backward: with Family::Auto, boxes of a grid may be walked where the mask is one. Of a mod that declares no
+  /// grid they are where operands are known, whose lengths say whether there is one (Compiler::prepare, forLayout).
   bool byGrid = true;
   bool tf32 = false;            ///< F32: one TF32 product instead of three (about 1e-3 instead of 1e-6 relative error)
   /// Extents and integer or bool scalars of the mod that are folded into the kernel, and then part of its key: "KV_LEN"

@@ -115,7 +115,7 @@ void addKeyTile(GridCensus& census, const Boxes& boxes, const plan::LaunchOperan
 
 /// Adds the steps of a tile of queries, as templates/forward_grid_*.cu walk them.
 void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config& config,
-             const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h, const Extents& origin) {
+                  const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h, const Extents& origin) {
   const std::array<int, 3> together = plan::togetherOf(*config.boxes);
   const KeyRange nothing{{INT64_MAX, INT64_MAX, INT64_MAX}, {0, 0, 0}};
   std::vector<KeyRange> seen; // by queries that go together
@@ -223,6 +223,7 @@ GridCensus takeGridCensus(const ir::Module& module, const ir::Bindings& bindings
   }
   const double copies = double(problem.batch) * double(problem.qHeads) / counted;
   for (double* count : {&census.tiles, &census.steps, &census.visited, &census.live}) *count *= copies;
+  if (ownsKeys) census.tiles *= double(problem.kvHeads) / double(problem.qHeads); // one for all heads that share it
   return census;
 }
 

@@ -80,7 +80,8 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     return {};
   };
   std::optional<plan::LaunchOperands> onGrids;
-  if (plan.grid && given.problem.qLen > 0) {
+  const bool isBackward = plan.options.kind == KernelKind::Backward; // has tiles of keys where there are no queries
+  if (plan.grid && (given.problem.qLen > 0 || isBackward)) {
     if (Status status = bindOnce(); !status) return status;
     onGrids = given;
     onGrids->grids = plan::gridsOf(*plan.grid, *bindings);

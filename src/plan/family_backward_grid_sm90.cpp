@@ -16,10 +16,14 @@ using Boxes = codegen::Config::Boxes;
 
 constexpr int kKeys = 128; // that a CTA owns
 
-/// Steps of 128 queries at head dim 64, unless score() is called for each score, or mask(): that takes registers.
+/// As kReadsQueries of templates/algo/grid_transposed_scores.cuh.
+bool readsQueries(const KernelMod& mod) {
+  return mod.onGrid->form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
+}
+
+/// Steps of 128 queries up to head dim 64, unless score() is called for each score, or mask(): that takes registers.
 int queriesOf(const Request& request) {
-  const bool takesRegisters = request.mod.facts.form == analysis::ScoreForm::General || !request.mod.grid->boxIsMask;
-  return request.options.headDim <= 64 && !takesRegisters ? 128 : 64;
+  return request.options.headDim <= 64 && !readsQueries(request.mod) ? 128 : 64;
 }
 
 /// As `Memory` of templates/backward_grid_sm90.cu.
@@ -31,8 +35,7 @@ int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod)
   const int tiles = config.blockN * (q + v) + config.blockM * (config.qStages * q + config.kvStages * v) +
                     2 * tileBytes(config.blockN, config.blockM) + 2 * 64 * 128 * ((columns + 31) / 32);
   const int control = config.qStages * 32 + config.kvStages * 16 + 2 * 16 + 48 + 2 * 8 + 3 * 16, places = 8 * 16;
-  const bool readsQueries = mod.facts.form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
-  const int ofQuery = 8 + config.blockN / 8 + (readsQueries ? 4 + mod.gridRowBytes : 0);
+  const int ofQuery = 8 + config.blockN / 8 + (readsQueries(mod) ? 4 + mod.onGrid->rowBytes : 0);
   return int(llvm::alignTo(tiles + control, 16)) + places +
          config.qStages * int(llvm::alignTo(config.blockM * ofQuery, 16));
 }
@@ -49,7 +52,7 @@ codegen::Config backwardGridConfig(const Request& request) {
 
 std::string unservedByBackwardGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!request.mod.grid) return "takes mods whose mask is a box of keys on a grid";
+  if (!request.mod.grid || !request.mod.onGrid) return "takes mods whose mask is a box of keys on a grid";
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
@@ -61,6 +64,10 @@ std::string unservedByBackwardGrid(const Request& request) {
   if (options.blockSparse) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "is not asked for";
+  const bool isHeavier = request.mod.onGrid->form == analysis::ScoreForm::General &&
+                         request.mod.facts.form != analysis::ScoreForm::General;
+  if (!isAsked && isHeavier && options.headDim > 64)
+    return "has no registers beyond head dim 64 for scores that it has to call, as kernels by rows need not";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   if (options.lengths || options.offsets != QueryOffsets::None || options.ragged)
     return "takes no sequences of their own length, offset or place";

@@ -206,11 +206,11 @@ static Status checkTokens(const char* length, const std::array<int64_t, 3>& exte
   const int64_t tokens = extents[0] * extents[1] * extents[2];
   const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
   const bool fits = takesBeside ? before + tokens <= rows : before == 0 && tokens == rows;
-  if (fits && (isGrid || rows == 0)) return {}; // bind() sees to extents of declared grids alone
+  if (fits && isGrid) return {}; // bind() sees to extents of declared grids alone
   const char* const hint = takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
                                        : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
                                          "on it or has some before it; family sm90 takes others beside it";
-  if (slice)
+  if (slice && rows > 0)
     return Error::environment(
         fmt::format("{} is {}, no multiple of {}, by which the mod takes positions apart", length, rows, *slice), hint);
   const auto first = std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; });

@@ -9,6 +9,7 @@
 #include "passes/grid_kernel.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,12 @@ struct KernelMod {
   codegen::ModSource source;
   std::vector<CaptureAccess> captures; ///< in the order of the hooks' kCapture
   std::shared_ptr<const passes::GridKernel> grid; ///< what kernels by boxes are written from; null: there are none
-  int gridRowBytes = 0; ///< of mods with gradients: what kernels by boxes keep of a query
+  /// Of mods with gradients: what kernels by boxes know of a score, and keep of a query. Unset: they cannot be written.
+  struct OnGrid {
+    analysis::ScoreForm form;
+    int rowBytes;
+  };
+  std::optional<OnGrid> onGrid;
 };
 
 /// `module`: after runPipeline(); `gradients` are outputs of it. Errors: those of deriveForKernels().

@@ -32,10 +32,10 @@ enum class Grid {
   QTiles,     ///< one for each tile of q rows of each (batch, head)
   StepWords,  ///< one for each 32 steps along KV of each tile of packed rows
   Parts,      ///< those that run at once and find work, which they divide along KV
+  Persistent, ///< as many as of QTiles, but no more than the device has multiprocessors: a CTA takes tile after tile
   Boxes,      ///< one for each CTA's box of queries of each (batch, head)
-  PersistentBoxes, ///< as many, but no more than the device has multiprocessors
-  Persistent, ///< as many, but no more than the device has multiprocessors: a CTA takes tile after tile
-  PersistentKvBoxes, ///< one for each box of keys of each (kv batch, kv head), but no more than the device has multiprocessors
+  PersistentBoxes,   ///< as many, but no more than the device has multiprocessors
+  PersistentKvBoxes, ///< one for each box of keys of each (kv batch, kv head), no more likewise
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
   KvTilesTwice, ///< two for each
   QRows,      ///< one for each `warps` rows of q
@@ -50,9 +50,10 @@ enum class Grid {
 
 /// The first parameter of a template; the second is ModArgs.
 using ParameterBlock =
-    std::variant<ForwardParams, ForwardGridParamsSm80, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams, DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
+    std::variant<ForwardParams, ForwardGridParamsSm80, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams,
+                 DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
-                 BackwardGridParamsSm90,                 BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
+                 BackwardGridParamsSm90, BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 
 struct Stage;

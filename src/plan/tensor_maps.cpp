@@ -87,8 +87,9 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   request.data = isEmpty ? somewhere : static_cast<char*>(tensor.data) + uint64_t(first * strides.row) * bytes;
   request.dtype = tensor.dtype;
   request.rank = 5;
-  request.extent = {uint64_t(tensor.shape[3]), uint64_t(isEmpty ? 1 : extents[2]), uint64_t(extents[1]),
-                    uint64_t(extents[0]), uint64_t((batch - 1) * batchStep + heads)};
+  const auto extent = [&](size_t axis) { return uint64_t(isEmpty ? 1 : extents[axis]); };
+  request.extent = {uint64_t(tensor.shape[3]), extent(2), extent(1), extent(0),
+                    uint64_t((batch - 1) * batchStep + heads)};
   request.strideBytes = {step(strides.row), step(strides.row * extents[2]), step(strides.row * extents[2] * extents[1]),
                          step(headStride)};
   request.box = {uint32_t(128 / bytes), uint32_t(box[2]), uint32_t(box[1]), uint32_t(box[0]), 1};

@@ -1,7 +1,8 @@
 // Tokens beside a grid: a run of those before it, and one of those behind it.
 //
-// Where a box has the coordinates of its first token as an origin, tokens of a run in a row have {-1 - run, 0, the first one's
-// place in the run}. Mods that mean no tokens beside their grids have no such origins, and their kernels nothing of all this.
+// Where a box has the coordinates of its first token as an origin, tokens of a run in a row have {-1 - run, 0, the
+// first one's place in the run}. Mods that mean no tokens beside their grids have no such origins, and their kernels
+// nothing of all this.
 #pragma once
 
 #include "attnc_mod.cuh"

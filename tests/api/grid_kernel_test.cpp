@@ -321,6 +321,12 @@ TEST_CASE("a mod that declares no grid has one where its lengths say so, and no 
   CHECK(passedOverAt(0) == "Q_LEN is 1000, no multiple of 0" + rule);
   CHECK(passedOverAt(-50) == "Q_LEN is 1000, no multiple of -50" + rule);
   CHECK(passedOverAt(-1) == "Q_LEN is 1000, no multiple of -1" + rule);
+  // A length of 0 is none of a grid.
+  captures.set("w", int64_t(50));
+  Case empty = c;
+  empty.operands.k = tensor(2, 2, 0, 64), empty.operands.v = tensor(2, 2, 0, 32);
+  CHECK(settled(m, empty).options.family == Family::Sm90);
+  CHECK(settled(m, empty).passedOver == "a grid of 0 x 50 has an extent below 1");
   // What boxes are computed of does not wrap around.
   const Mod clamped = neighborhood("height: int\n", " & (ky <= height - 1)");
   captures.set("w", int64_t(50)).set("height", int64_t(1) << 25);

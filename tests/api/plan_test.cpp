@@ -22,7 +22,9 @@ TensorView tensor(int64_t batch, int64_t heads, int64_t length, int64_t dim) {
 }
 
 plan::Plan planFor(const Mod& mod, const KernelOptions& options) {
-  auto plan = choosePlan(mod, options);
+  auto derived = derive(mod, options);
+  if (!derived) FAIL(derived.error().message);
+  auto plan = choosePlan(*derived, options);
   if (!plan) FAIL(plan.error().message);
   return *std::move(plan);
 }

@@ -40,7 +40,9 @@ std::vector<std::string> tilesOf(const Mod& mod, const KernelOptions& options) {
 }
 
 plan::Plan planOf(const Mod& mod, const KernelOptions& options) {
-  auto plan = choosePlan(mod, options);
+  auto derived = derive(mod, options);
+  if (!derived) FAIL(derived.error().message);
+  auto plan = choosePlan(*derived, options);
   if (!plan) FAIL(plan.error().message);
   return *std::move(plan);
 }

@@ -168,6 +168,7 @@ TEST_CASE("gradients on grids: scores by coordinates, and masks that are more th
   };
   add(gridMod(2, window, "score + bias[h, ky - qy + 5, kx - qx + 4]", "bias: f32[H, 11, 9]\n"));
   add(gridMod(2, window, "score - 0.25 * (abs(ky - qy) + abs(kx - qx)).to(torch.float32)"));
+  add(gridMod(2, window, "score + slope[h] * (kv_idx - q_idx)", "slope: f32[H]\n"));
   add(gridMod(2, window, "8.0 * torch.tanh(score / 8.0)"));
   add(gridMod(2, window, "torch.where(kx == qx, score * 2.0, score - 1.0)"));
   add(gridMod(2, window, "score * slope[h] + key[b, kv_idx]", "slope: f32[H]\nkey: f32[B, KV_LEN]\n"));

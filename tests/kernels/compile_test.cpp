@@ -424,6 +424,7 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
     for (auto [capability, arch] :
          {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "sm_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
       if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
+      if (!compiler().source(mod, {.family = Family::Grid, .arch = arch})) continue; // tokens beside the grid
       for (int dim : dims)
         jobs.push_back(
             {fmt::format("{} d{} {}", name, dim, arch), mod, {.family = Family::Grid, .arch = arch, .headDim = dim}});
@@ -451,8 +452,9 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
 TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly spill", "[kernels][grid]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
-  const auto add = [&](const std::string& name, const Mod& mod, int spillBytes) {
-    for (int dim : {32, 64, 96, 128})
+  const auto add = [&](const std::string& name, const Mod& mod, int spillBytes,
+                       const std::vector<int>& dims = {32, 64, 96, 128}) {
+    for (int dim : dims)
       jobs.push_back({fmt::format("{} d{}", name, dim), mod,
                       {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim}, spillBytes});
   };
@@ -467,6 +469,15 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
   auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = {{"DILATION", "(2, 3)"}}});
   if (!mod) FAIL(mod.error().message);
   add("neighborhood2d DILATION", *mod, 80);
+  auto biased = Mod::parse("from attnc import grid\nslope: f32[H]\nimage = grid(64, 64)\n"
+                           "def score_mod(score, b, h, q_idx, kv_idx):\n  return score + slope[h] * (kv_idx - q_idx)\n"
+                           "def mask_mod(b, h, q_idx, kv_idx):\n"
+                           "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                           "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n");
+  if (!biased) FAIL(biased.error().message);
+  add("distances", *biased, 80, {32, 64}); // linear in kernels by rows, and not in these
+  CHECK(choosePlan(*derive(*biased, {.kind = KernelKind::Backward}), {.kind = KernelKind::Backward, .arch = "sm_90a"})
+            ->options.family == Family::Sm90); // at head dim 128
   CHECK(text(findings(jobs)) == "");
 }
 

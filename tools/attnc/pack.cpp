@@ -68,13 +68,10 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   auto settled = settle(problem);
   if (!settled) return std::move(settled).error();
   if (settled->options.family == Family::Grid && prepare.family == Family::Auto) { // below, with that of other launches
-    ProblemShape other = problem; // with a key behind the grid; where the mod means such, with too few for the grid
-    for (int64_t kvLen : {problem.kvLen + 1, int64_t(0)}) {
-      other.kvLen = kvLen;
-      settled = settle(other);
-      if (!settled) return std::move(settled).error();
-      if (settled->options.family != Family::Grid) break;
-    }
+    ProblemShape other = problem;
+    ++other.kvLen; // a key that is not on the grid
+    settled = settle(other);
+    if (!settled) return std::move(settled).error();
   }
   std::vector<KernelOptions> kernels = settled->kernels();
   for (KernelOptions& kernel : kernels) {
@@ -89,7 +86,8 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     kernel.byGrid = false;
   }
   if (prepare.family != Family::Auto || options.blockSparse) return kernels;
-  // Launches whose tokens lie on the grids of the mod take other kernels than others do; a pack is to serve both.
+  // Launches whose tokens lie on the grids of the mod take other kernels than others do, or may ask for them; a pack is
+  // to serve both.
   std::vector<KernelOptions> onGrid;
   for (KernelOptions kernel : kernels) {
     if (kernel.kind != KernelKind::Forward && kernel.kind != KernelKind::Backward) continue;

@@ -73,7 +73,7 @@ typedef struct attnc_kernel_options {
   int32_t page_size;     ///< k and v are pools of pages of so many rows; 0: they are not
   int32_t appends;       ///< launches are given new_k and new_v
   int32_t ragged;        ///< launches are given cu_seqlens_q
-  int32_t no_boxes;      ///< forward, with ATTNC_FAMILY_AUTO: never walk boxes of a grid
+  int32_t no_boxes;      ///< forward and backward, with ATTNC_FAMILY_AUTO: never walk boxes of a grid
   const char* tile;      ///< as the family spells it (Compiler::tiles), "192x128x12"; NULL or "": the catalogue's
 } attnc_kernel_options;
 
