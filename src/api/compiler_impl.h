@@ -41,6 +41,9 @@ struct Settled {
   std::string shapeClass; ///< shapeClassOf() the operands
 };
 
+/// Where the workspace of the backward pass begins, behind that of the forward one.
+size_t backwardOffset(const plan::WorkspaceLayout& forward);
+
 /// What a backward pass reads and writes.
 struct Training {
   const BackwardOperands& operands;

@@ -1,0 +1,333 @@
+// What operands decide: kernels, block mask, workspace.
+#include "attnc/prepared.h"
+
+#include "api/compiler_impl.h"
+#include "api/mod_impl.h"
+#include "ir/bindings.h"
+#include "plan/capture_gradients.h"
+#include "plan/catalog.h"
+#include "plan/decode_parts.h"
+#include "plan/grid_plan.h"
+#include "plan/mask_shape.h"
+
+#include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
+
+#include <functional>
+#include <utility>
+
+namespace attnc {
+passes::SequenceForm sequenceForm(const Operands& operands, const PrepareOptions& options) {
+  const bool lengthsDiffer = operands.kvLengths || (operands.ragged && operands.ragged->cuSeqlensKv);
+  const QueryOffsets otherwise = operands.qOffsets ? QueryOffsets::Tensor
+                                 : lengthsDiffer   ? QueryOffsets::FromLengths
+                                                   : QueryOffsets::None;
+  return {operands.kvLengths.has_value(), options.offsets.value_or(otherwise), operands.ragged.has_value()};
+}
+
+namespace {
+
+/// The options that the operands themselves give. What is too large for an int is refused with the shape.
+KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const PrepareOptions& options) {
+  const passes::SequenceForm sequences = sequenceForm(operands, options);
+  KernelOptions kernel{.family = options.family,
+                       .arch = options.arch,
+                       .dtype = operands.q.dtype,
+                       .headDim = int(operands.q.shape[3]),
+                       .headDimV = int(operands.v.shape[3]),
+                       .rowMax = outputs.rowMax.has_value(),
+                       .fp8Kv = operands.k.dtype == DType::E4M3,
+                       .lengths = sequences.lengths,
+                       .offsets = sequences.offsets,
+                       .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
+                       .appends = operands.newK || operands.newV,
+                       .ragged = sequences.ragged,
+                       .tf32 = options.tf32,
+                       .pins = options.pins,
+                       .tile = options.tile};
+  if (const BlockMaskView* mask = operands.blockMask) {
+    kernel.blockSparse = true;
+    kernel.maskQBlock = mask->shape.qBlock;
+    kernel.maskKvBlock = mask->shape.kvBlock;
+  }
+  return kernel;
+}
+
+/// The lists of a mask that is built in the workspace: behind what the kernel needs.
+template <BlockMask::Lists Lists> size_t listBytes(const plan::LaunchOperands& operands) {
+  return operands.lists ? BlockMask::storageBytes(operands.lists->shape, Lists) : 0;
+}
+
+plan::WorkspaceLayout workspaceOf(const plan::Plan& plan, plan::LaunchOperands operands,
+                                  const std::optional<BlockMaskShape>& blockMask, BlockMask::Lists lists) {
+  using Lists = BlockMask::Lists;
+  std::vector<plan::WorkspaceUse> uses = plan.workspace;
+  if (blockMask) {
+    uses.push_back({.use = plan::Use::Lists,
+                    .bytes = lists == Lists::ByRow ? listBytes<Lists::ByRow> : listBytes<Lists::ByRowAndColumn>});
+    operands.lists = BlockMaskView{.shape = *blockMask};
+  }
+  return {uses, operands};
+}
+
+/// Rows of q that share a KV head.
+int64_t rowsOfKvHead(const ProblemShape& problem) {
+  return problem.kvHeads ? problem.qLen * (problem.qHeads / problem.kvHeads) : 0;
+}
+
+/// What speaks against a decode kernel. Where few rows share long KV, it reads K and V once, and divides them among CTAs:
+/// as long as one tile takes all rows of a KV head, or forward kernels would leave most of a GPU idle. Empty: nothing.
+std::string againstDecode(const ProblemShape& problem, DType dtype) {
+  constexpr int64_t kMostQueries = 127, kLeastColumns = 512, kTileRows = 64, kFewHeads = 64;
+  if (dtype == DType::F32) return "decode kernels take bf16 and fp16";
+  if (problem.qLen > kMostQueries) return fmt::format("{} queries, decode kernels gain up to {}", problem.qLen, kMostQueries);
+  if (problem.kvLen < kLeastColumns) return fmt::format("KV_LEN {}, decode kernels gain from {}", problem.kvLen, kLeastColumns);
+  const int64_t rows = rowsOfKvHead(problem), heads = problem.batch * problem.qHeads;
+  if (rows == 0 || heads == 0) return "there are no queries";
+  if (rows > kTileRows && heads > kFewHeads)
+    return fmt::format("{} rows of q share a KV head, a tile of a decode kernel takes {}, and {} (batch, head) keep a GPU busy",
+                       rows, kTileRows, heads);
+  return {};
+}
+
+/// What speaks for it.
+std::string forDecode(const ProblemShape& problem, int packedRows) {
+  const int64_t rows = rowsOfKvHead(problem);
+  if (rows > packedRows)
+    return fmt::format("{} (batch, head) leave a GPU idle unless KV is divided", problem.batch * problem.qHeads);
+  return fmt::format("K and V are read once for the {} that share{} a KV head, and divided among CTAs",
+                     rows == 1 ? "row of q" : fmt::format("{} rows of q", rows), rows == 1 ? "s" : "");
+}
+
+/// The least tile that takes all rows of a KV head, or the largest.
+int packedRowsFor(const ProblemShape& problem) {
+  const int64_t rows = rowsOfKvHead(problem);
+  return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
+/// Why a family that is preferred was passed over.
+std::string passedOverBy(const plan::Plan& plan) { return plan.misfit.empty() ? plan.unserved : plan.misfit; }
+
+KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
+  if (plan.options.blockSparse) return KvLoop::BlockMask;
+  if (plan.options.kind == KernelKind::Decode && plan::decodeListsSteps(facts, plan.options)) return KvLoop::Listed;
+  if (plan.grid) return KvLoop::Boxes;
+  return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
+}
+
+} // namespace
+
+Status bindCaptures(const Mod& mod, const Captures* captures, const passes::GridKernel* grid, plan::LaunchOperands& operands,
+                    const std::map<std::string, int64_t>& pins) {
+  static const Captures kNone;
+  if (!captures && !(grid && mod.captures().empty())) {
+    if (grid) operands.grids = plan::gridsOf(*grid, operands.problem);
+    return {};
+  }
+  auto bindings = ir::bind(mod.module(), captures ? *captures : kNone, operands.problem, plan::sequencesOf(operands));
+  if (!bindings) return bindings.error();
+  if (grid) operands.grids = plan::gridsOf(*grid, *bindings);
+  return checkPins(mod.module(), *bindings, pins);
+}
+
+namespace {
+
+/// A measured choice for a plan.
+using TileLookup =
+    std::function<std::optional<FoundChoice>(const plan::KernelMod&, const plan::Plan&, const std::string& shapeClass)>;
+
+/// Who chose the tile of a plan.
+struct TileChoice {
+  TileFrom from = TileFrom::Model;
+  std::string tunedBy;
+};
+
+/// Makes the plan that of the tile that is asked for, or else of the one that was measured to be the fastest.
+Expected<TileChoice> chooseTile(const plan::KernelMod& mod, const std::string& asked, const plan::LaunchOperands& layout,
+                                const std::string& shapeClass, const TileLookup& lookup, plan::Plan& plan) {
+  const std::optional<FoundChoice> found = asked.empty() ? lookup(mod, plan, shapeClass) : std::nullopt;
+  if (asked.empty() && !found) return TileChoice{};
+  const TileChoice choice = found ? TileChoice{TileFrom::Tuned, found->tunedBy} : TileChoice{TileFrom::Asked, {}};
+  if (found && found->tile == plan.tile) return choice;
+  KernelOptions options = plan.options;
+  options.tile = found ? found->tile : asked;
+  Expected<plan::Plan> other = plan::choosePlan(mod, options, &layout);
+  if (!other) return other.error();
+  other->unserved = std::move(plan.unserved);
+  other->misfit = std::move(plan.misfit);
+  plan = *std::move(other);
+  return choice;
+}
+
+Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const Outputs& outputs, KernelOptions options,
+                            bool buildBlockMask, bool mayDecode, BlockMask::Lists lists, const TileLookup& lookup) {
+  const std::string askedTile = std::exchange(options.tile, {}); // of the kernel that all else settles
+  Expected<plan::LaunchOperands> layout = plan::checkLayout(operands, outputs, options);
+  if (!layout) return layout.error();
+  if (Status status = plan::checkSequencesGiven(operands, options); !status) return status.error();
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)
+    return status.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
+  if (!plan) return plan.error();
+  std::string whyKind;
+  if (mayDecode) whyKind = againstDecode(layout->problem, options.dtype);
+  if (mayDecode && whyKind.empty()) {
+    KernelOptions few = options;
+    few.kind = KernelKind::Decode;
+    few.packedRows = packedRowsFor(layout->problem);
+    Expected<plan::Plan> divided = plan::choosePlan(**kernelMod, few, &*layout);
+    whyKind = divided ? forDecode(layout->problem, divided->options.packedRows) : divided.error().message;
+    if (divided) plan = std::move(divided);
+  }
+  std::string passedOver = passedOverBy(*plan);
+  const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
+                          !options.ragged && plan::wantsBlockMask((*kernelMod)->facts, *plan);
+  if (buildsMask) {
+    options.blockSparse = true;
+    plan = plan::choosePlan(**kernelMod, options, &*layout);
+    if (!plan) return plan.error();
+    if (passedOver.empty()) passedOver = passedOverBy(*plan); // what makes it build a mask comes first
+  }
+  std::string shapeClass = shapeClassOf(*layout);
+  const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
+  if (!tile) return tile.error();
+  Preparation preparation{.options = plan->options,
+                          .passedOver = std::move(passedOver),
+                          .whyKind = std::move(whyKind),
+                          .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
+                          .problem = layout->problem,
+                          .tile = plan->tile,
+                          .tileFrom = tile->from,
+                          .tunedBy = tile->tunedBy};
+  if (buildsMask) {
+    const BlockMaskShape shape =
+        plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
+    if (Status status = plan::checkShape(shape); !status) return status.error();
+    preparation.blockMask = shape;
+  }
+  plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
+  preparation.workspaceBytes = workspace.bytes();
+  return Settled{std::move(preparation), std::move(workspace), std::nullopt, operands.q.shape[2], operands.k.shape[2],
+                 std::move(shapeClass)};
+}
+
+/// Of the backward pass to a forward one, without a block mask of the workspace.
+KernelOptions backwardOptions(KernelOptions options, const Training& training, bool deterministic) {
+  options.tile.clear();
+  options.kind = KernelKind::Backward;
+  options.rowMax = false;
+  options.deterministic = deterministic;
+  if (const Captures* captures = training.gradients.captures)
+    for (const auto& [name, tensor] : captures->all()) options.gradients.insert(name);
+  return options;
+}
+
+/// Whether the backward pass would walk boxes of a grid. What is wrong with operands is for others to say.
+bool gradientsByBoxes(const Mod& derived, const Training& training, const KernelOptions& options) {
+  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!layout || !kernelMod || !(*kernelMod)->grid) return false;
+  if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return false;
+  const Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
+  return plan && plan->grid;
+}
+
+/// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
+Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options, Settled& settled) {
+  Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
+  if (!layout) return layout.error();
+  auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
+  if (!kernelMod) return kernelMod.error();
+  const BackwardOperands& operands = training.operands;
+  if (Status status = bindCaptures(derived, operands.captures, (*kernelMod)->grid.get(), *layout, options.pins); !status)
+    return status.error();
+  Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
+  if (!plan) return plan.error();
+  if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
+                                              training.gradients.captures, /*launches=*/false);
+      !status)
+    return status;
+  settled.preparation.backward = {.options = plan->options,
+                                  .passedOver = passedOverBy(*plan),
+                                  .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
+                                  .tile = plan->tile};
+  settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
+  if (const size_t bytes = settled.backwardWorkspace->bytes())
+    settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
+  return {};
+}
+
+} // namespace
+
+size_t backwardOffset(const plan::WorkspaceLayout& forward) {
+  return size_t(llvm::alignTo(forward.bytes(), kWorkspaceAlignment));
+}
+
+/// Of a device, or empty: nothing is to be looked up.
+std::string Compiler::Impl::deviceOf(Lookup lookup, const std::string& arch) const {
+  if (lookup == Lookup::None || !looksUpTuned) return {};
+  if (lookup == Lookup::Named || !tunedDevice.empty()) return tunedDevice;
+  const Expected<jit::DeviceInfo> device = jit::currentDevice();
+  return device && device->arch == arch ? device->name : std::string();
+}
+
+Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                         const PrepareOptions& options, Lookup lookup, const Training* training) {
+  Expected<KernelOptions> kernel = withArch(optionsOf(operands, outputs, options));
+  if (!kernel) return kernel.error();
+  if (kernel->fp8Kv && (training || !options.decode.value_or(true)))
+    return Error::environment("k and v are e4m3, which decode kernels alone take");
+  if (options.decode.value_or(kernel->fp8Kv)) {
+    if (training) return Error::environment("a decode kernel is asked for, which has no backward pass");
+    kernel->kind = KernelKind::Decode;
+    kernel->packedRows = packedRowsFor(plan::problemOf(operands));
+  }
+  std::optional<KernelOptions> backward;
+  std::optional<Mod> gradientMod;
+  if (training) {
+    backward = backwardOptions(*kernel, *training, options.deterministic);
+    Expected<Mod> made = derived(mod, *backward);
+    if (!made) return made.error();
+    gradientMod = *std::move(made);
+    kernel->byGrid = gradientsByBoxes(*gradientMod, *training, *backward); // boxes in both passes, or lists in both
+  }
+  Expected<Mod> derivedMod = derived(mod, *kernel);
+  if (!derivedMod) return derivedMod.error();
+  const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
+  const bool mayDecode =
+      !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
+  const std::string device = options.tile.empty() ? deviceOf(lookup, kernel->arch) : std::string();
+  const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Plan& plan,
+                                  const std::string& shapeClass) -> std::optional<FoundChoice> {
+    if (device.empty()) return std::nullopt;
+    const auto candidates = [&] { return plan::candidatesOf(kernelMod, plan); };
+    return tuned.find(tunedKey(device, mod, plan.options, shapeClass), candidates);
+  };
+  Expected<Settled> settled =
+      settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
+  if (!settled || !training) return settled;
+  if (settled->preparation.blockMask) backward->blockSparse = true; // the passes go by one mask
+  if (Status status = settleBackward(*gradientMod, *training, *backward, *settled); !status) return status.error();
+  return settled;
+}
+
+Expected<Preparation> Compiler::settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
+                                       const PrepareOptions& options) const {
+  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup);
+  if (!settled) return settled.error();
+  return std::move(settled->preparation);
+}
+
+Expected<Preparation> Compiler::settleTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                               const BackwardOutputs& gradients, const PrepareOptions& options) const {
+  const Training training{operands, gradients};
+  const auto lookup = options.arch.empty() ? Impl::Lookup::Device : Impl::Lookup::Named; // with an arch, no driver is opened
+  Expected<Settled> settled = impl->settle(mod, operands, outputs, options, lookup, &training);
+  if (!settled) return settled.error();
+  return std::move(settled->preparation);
+}
+
+} // namespace attnc
