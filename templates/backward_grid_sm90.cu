@@ -58,6 +58,8 @@
 #include "attnc_mod.cuh"
 
 #include "algo/backward_tiles_sm90.cuh"
+#include "algo/d_q_box.cuh"
+#include "algo/grid_steps.cuh"
 #include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
@@ -81,38 +83,7 @@ constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegister
 using Table = QueryTable<Mod, OwnBox, kBlockM>;
 using Place = KeyPlace<Mod, OwnBox>;
 
-/// Deltas in registers, if there are some to spare.
-template <bool Late> struct DeltaOf { using Type = Table::Values<>; };
-template <> struct DeltaOf<true> { using Type = Table::LateValues; };
-
-/// A consumer's part of dQ of a step: 64 rows of all columns, or all rows of half of them; in slabs of 32 columns, with
-/// the 128-byte swizzle.
-struct DqTile {
-  static constexpr bool kByRows = kBlockM == 128;
-  static_assert(!kByRows || kHeadDimQk <= 64, "a warpgroup holds 64 columns");
-  static constexpr int kColumns = kByRows ? computed_columns(kHeadDimQk) : 32 * ((kHeadDimQk + 63) / 64);
-  using Part = Fragment<1, kColumns>;
-  static constexpr int kSlabs = (kColumns + 31) / 32, kSlabBytes = 64 * 128, kPartBytes = kSlabs * kSlabBytes;
-  /// The axis along which the rows of the consumers lie side by side.
-  static constexpr int kRowsAxis = QueryBox::extent(0) > 1 ? 0 : QueryBox::extent(1) > 1 ? 1 : 2;
-  static_assert(!kByRows || QueryBox::extent(kRowsAxis) % 2 == 0, "half of the rows are a box, too");
-
-  unsigned base;
-
-  ATTNC_DEVICE void write(const Part& x) const {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-#pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n) {
-      const int chunk = (n % 4 * 2 + lane % 4 / 2) ^ lane / 4; // of 16 bytes; rows lane / 4 and + 8 are swizzled alike
-      const unsigned at = base + n / 4 * kSlabBytes + (16 * warp + lane / 4) * 128 + chunk * 16 + lane % 2 * 8;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float pair[2] = {x.at(r, n, 0), x.at(r, n, 1)};
-        ptx::st_shared(at + r * 8 * 128, pair);
-      }
-    }
-  }
-};
+using DqTile = DqBox<QueryBox>;
 
 struct BoxRing : RingParts<BoxRing, KTile, 2, 2, 0> {}; // messages alone: the box, < 0: no more
 struct KvEmpty : BarrierParts<KvEmpty, 1> {};
@@ -136,46 +107,13 @@ ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
 }
 
-/// Where a box of keys lies, by its index in the order of all.
-struct OwnPlace {
-  int b, head, origin[3];
-
-  // NOTE: formed anew wherever it is called, since registers are scarce between.
-  ATTNC_DEVICE OwnPlace(const BackwardGridParamsSm90& p, int index) {
-    const TilePlace tile = tile_at(p.order, index);
-    b = tile.head / p.base.forward.kv_heads;
-    head = tile.head % p.base.forward.kv_heads;
-    int rest = tile.q_tile;
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      origin[axis] = rest % p.kv_tiles[axis] * OwnBox::extent(axis);
-      rest /= p.kv_tiles[axis];
-    }
-  }
-};
+// NOTE: formed anew wherever it is called, since registers are scarce between.
+ATTNC_DEVICE OwnPlace<OwnBox> own_place(const BackwardGridParamsSm90& p, int index) {
+  const TilePlace tile = tile_at(p.order, index);
+  return {p, tile.head, tile.q_tile};
+}
 
 // ----------------------------------------------------------------------------------------------- producer and planner
-
-/// Calls step(head, b, h, at) for each box of queries of which some see keys of the box `own`. All lanes of a warp.
-template <class Function>
-ATTNC_DEVICE void for_each_step(const BackwardGridParamsSm90& p, const ModArgs& args, const OwnPlace& own,
-                                Function step) {
-  const ForwardParams& f = p.base.forward;
-  const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
-#pragma unroll 1
-  for (int i = 0; i < heads; ++i) {
-    const int b = own.b + i / f.group, h = own.head * f.group + i % f.group;
-    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
-    const GridRange queries = queries_of(OwnBox(), args, head, b, h, own.origin, p.q_extent, p.kv_extent);
-    int at[3];
-#pragma unroll 1
-    for (at[0] = queries.begin[0]; at[0] < queries.end[0]; at[0] += QueryBox::extent(0))
-#pragma unroll 1
-      for (at[1] = queries.begin[1]; at[1] < queries.end[1]; at[1] += QueryBox::extent(1))
-#pragma unroll 1
-        for (at[2] = queries.begin[2]; at[2] < queries.end[2]; at[2] += QueryBox::extent(2)) step(head, b, h, at);
-  }
-}
 
 /// A warp that requests K and V of each box of keys, and Q and dO of its steps.
 struct Producer {
@@ -196,7 +134,7 @@ struct Producer {
       ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
   }
 
-  ATTNC_DEVICE void request_kv(const OwnPlace& own) {
+  ATTNC_DEVICE void request_kv(const OwnPlace<OwnBox>& own) {
     ptx::mbarrier_wait(Barriers<Memory, KvEmpty>{shared}[0], kv_parity ^ 1);
     kv_parity ^= 1;
     if (!leads) return;
@@ -236,9 +174,9 @@ struct Producer {
   ATTNC_DEVICE void run() {
 #pragma unroll 1
     for (int box = next_box(); box >= 0; box = next_box()) {
-      const OwnPlace own(p, box);
+      const auto own = own_place(p, box);
       bool has_kv = false; // the first step comes ahead of them, while those of the last box are still needed
-      for_each_step(p, args, own, [&](const Mod::Head&, int b, int h, const int(&at)[3]) {
+      for_each_step<QueryBox>(p, args, own, [&](const Mod::Head&, int b, int h, const int(&at)[3]) {
         request_step(b, h, at);
         if (!has_kv) request_kv(own);
         has_kv = true;
@@ -317,8 +255,8 @@ struct Planner {
     while (dealer.valid()) {
       const int box = dealer.index;
       tell_box(box);
-      const OwnPlace own(p, box);
-      for_each_step(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
+      const auto own = own_place(p, box);
+      for_each_step<QueryBox>(p, args, own, [&](const Mod::Head& head, int b, int h, const int(&at)[3]) {
         plan_step(head, b, h, at, own.origin, box);
       });
       dealer.advance<32>(); // not before, so that the last boxes go to who is done first
@@ -365,7 +303,7 @@ struct Consumer {
   /// dQ of a step to shared memory, for the storer. message < 0: no more steps.
   ATTNC_DEVICE void write_d_q(const DqTile::Part& d_q, int message) {
     ptx::mbarrier_wait(Barriers<Memory, DqEmpty>{shared}[group], d_q_parity ^ 1);
-    DqTile{shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes}.write(d_q);
+    DqTile{{}, shared + Memory::offset_of<DqPart>() + group * DqTile::kPartBytes}.write(d_q);
     if (threadIdx.x % 128 == 0) ptx::st_shared(shared + Memory::offset_of<DqMessage>() + 8 * group, message);
   }
   /// The rest of it, later: the fence waits until all is written.
@@ -373,14 +311,6 @@ struct Consumer {
     ptx::fence_proxy_async();
     pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
-  }
-
-  /// Of soft caps: whether they may take the way of small scores.
-  template <class AnyPlace> ATTNC_DEVICE static bool small_scores(const AnyPlace& place, const Scores& s) {
-    if constexpr (kHasSmall)
-      return place.exponents.are_small(s);
-    else
-      return false;
   }
 
   /// Weights of groups [Begin, End) of 8 queries.
@@ -415,7 +345,7 @@ struct Consumer {
   /// dK or dV times `factor`, or 0 unless `really`, to its place.
   template <int Columns, class Out>
   ATTNC_DEVICE void store(Out x, bool really, float factor, void* to, const Strides& stride,
-                          const OwnPlace& own) const {
+                          const OwnPlace<OwnBox>& own) const {
     if (!really) x.fill(0.f);
     Element* const base = (Element*)to + own.b * stride.batch + own.head * stride.head;
     const int first = first_key();
@@ -437,7 +367,7 @@ struct Consumer {
     pass_slot(Barriers<Memory, KvEmpty>{shared}[0]);
     pass_slot(q.empty());
     hand_over(has_steps);
-    const OwnPlace own(p, box);
+    const auto own = own_place(p, box);
     store<kHeadDimQk>(d_k, has_steps, p.base.forward.scale, p.base.d_k, p.base.d_k_stride, own);
     store<kHeadDimV>(d_v, has_steps, 1.f, p.base.d_v, p.base.d_v_stride, own);
   }
@@ -453,8 +383,8 @@ struct Consumer {
     PackedWeights<Element, kBlockM> weights;
     PackedFragment<Element, 1, kBlockM> d_s;
     Place place;
-    DeltaOf<kTight>::Type delta; // of the last step
-    bool has_older = false;      // steps before the last one
+    DeltaOf<Table, kTight> delta; // of the last step
+    bool has_older = false;       // steps before the last one
     bool has_last = false, masked = false;
     table_of(shared, 0).load_delta(delta); // of nothing; but an address must be one
     await_kv();
@@ -509,13 +439,13 @@ struct Consumer {
 
       const bool ends = message[1] < 0;
       if (!ends && (message[1] != place.b || message[2] != place.h || !has_last)) [[unlikely]] {
-        const OwnPlace own(p, message[3]);
+        const auto own = own_place(p, message[3]);
         place = Place(p.base.forward, args, message[1], message[2], own.origin, first_key(), p.kv_extent);
       }
       masked = message[0] & kStepMasked;
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
-      const bool small = small_scores(place, s);
+      const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else

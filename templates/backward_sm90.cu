@@ -88,14 +88,6 @@ static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete"
 // head dim 64 each of them holds 64 x 128 of dK and of dV.
 constexpr int kProducerRegisters = kHeadDimQk <= 64 ? 40 : 24, kConsumerRegisters = kHeadDimQk <= 64 ? 232 : 240;
 
-/// Deltas in registers, if there are some to spare.
-template <bool Late> struct DeltaOf {
-  using Type = Table::Values<>;
-};
-template <> struct DeltaOf<true> {
-  using Type = Table::LateValues;
-};
-
 struct SRing : RingParts<SRing, STile, 2, 0> {};
 /// dQ of a step on its way out, a slot for each consumer.
 struct DqPart : SharedPart<DqPart, 2 * DqSums::kPartBytes, 128> {};
@@ -165,13 +157,6 @@ struct Consumer {
     pass_slot(Barriers<Memory, DqFull>{shared}[group], really);
     d_q_parity ^= really;
   }
-  /// Of soft caps: whether they may take the way of small scores.
-  template <class M> ATTNC_DEVICE static bool small_scores(const KvPlace<M>& place, const Scores& s) {
-    if constexpr (kHasSmall)
-      return place.exponents.are_small(s);
-    else
-      return false;
-  }
 
   /// Weights of groups [Begin, End) of 8 rows of Q.
   // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
@@ -214,7 +199,7 @@ struct Consumer {
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    DeltaOf<kTight>::Type delta; // of the last step
+    DeltaOf<Table, kTight> delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     table_of<Memory>(shared, 0).load_delta(delta); // of nothing; but an address must be one
@@ -282,7 +267,7 @@ struct Consumer {
       const bool masked = tail || step.flags & kStepHasDead;
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
-      const bool small = small_scores(place, s);
+      const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends) [[unlikely]]
         ;
       else

@@ -158,10 +158,6 @@ struct Weigher {
   Ring<Memory, QRing> q = {shared};
   Ring<Memory, ORing> o = {shared};
 
-  template <class M> ATTNC_DEVICE static bool are_small(const KvPlace<M>& place, const Scores& s) {
-    return place.exponents.are_small(s);
-  }
-
   /// Weights of a step, and their rates to shared memory: groups [Begin, kGroups) of 8 rows of Q, two at a time, so that
   /// little is kept between the two.
   template <bool Small, int Begin = 0, class Bias>
@@ -217,8 +213,7 @@ struct Weigher {
       wgmma::touch(s);
       if (ends) break;
       const bool masked = tail || step.flags & kStepHasDead;
-      bool small = false;
-      if constexpr (kHasSmall) small = are_small(place, s);
+      const bool small = are_small(place, s);
       if (kHasSmall && small)
         weigh<kHasSmall>(s, weights, place, table, bias, step, masked, f);
       else

@@ -148,6 +148,19 @@ constexpr bool kHasRates = !Mod::kKeepsGradient;
 /// Whether small products have a faster way (TanhExponents).
 constexpr bool kHasSmall = !Mod::Exponents::kCallsScore && !Mod::Exponents::kGradientIsOne;
 
+/// Deltas of a step: in registers, or, if there are none to spare, each loaded when it is used.
+template <class Table, bool Late> struct DeltaOfStep { using Type = typename Table::template Values<>; };
+template <class Table> struct DeltaOfStep<Table, true> { using Type = typename Table::LateValues; };
+template <class Table, bool Late> using DeltaOf = typename DeltaOfStep<Table, Late>::Type;
+
+/// Whether products may take the way of small ones.
+template <class Place, class Scores> ATTNC_DEVICE bool are_small(const Place& place, const Scores& s) {
+  if constexpr (kHasSmall)
+    return place.exponents.are_small(s);
+  else
+    return false;
+}
+
 /// What to_weights() leaves: P for dV, and the rates P mod' for to_gradients(), both rounded. Rates are formed with the
 /// weights, since what score and derivative share is computed once then, and products need not be kept.
 template <class Element, int Rows, int RowGroups = 1> struct PackedWeights {
