@@ -66,7 +66,7 @@ public:
   /// on. Needs libnvrtc only on a miss. Of the operands, shapes, dtypes, strides and the alignment of addresses count;
   /// null is aligned. With a block mask given, launches walk that one. Captures may be missing; given ones are checked.
   /// Family Grid is taken where these say that all tokens lie on the grids of the mod, those that it declares or takes
-  /// positions apart by. Asked for, it takes tokens beside them, too, if the mod means such.
+  /// positions apart by; on Hopper beside them, too, if the mod means such.
   /// Outputs: `out`, and what else launches will ask for.
   /// Errors (environment): those of settle(); no GPU or no context; no NVRTC, where it is needed.
   Expected<Prepared> prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,

@@ -20,7 +20,6 @@ std::string unservedByGrid(const Request& request) {
   if (options.blockSparse) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
-  if (!isAsked && request.mod.grid->beside) return "takes tokens beside a grid only where it is asked for";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
     return "takes no sequences of their own length, offset or place";

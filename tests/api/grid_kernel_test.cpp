@@ -139,7 +139,7 @@ TEST_CASE("tokens of a launch may lie beside its grids where the mod means such"
   CHECK_FALSE(plan::checkGrids(operands));
 }
 
-TEST_CASE("prepare() takes a kernel by boxes for joint attention of text and an image where it is asked to", "[api][grid]") {
+TEST_CASE("prepare() takes a kernel by boxes for joint attention of text and an image", "[api][grid]") {
   const Mod m = mod("from attnc import grid\nTEXT: int\nqueries = grid(20, 50, before=TEXT)\nkeys = grid(60, 50)\n"
                     "def mask_mod(b, h, q_idx, kv_idx):\n"
                     "  (qy, qx), (ky, kx) = queries.coords(q_idx), keys.coords(kv_idx)\n"
@@ -152,16 +152,17 @@ TEST_CASE("prepare() takes a kernel by boxes for joint attention of text and an 
   c.outputs.out = tensor(2, 8, 1007, 32);
   c.operands.k = tensor(2, 2, 3001, 64), c.operands.v = tensor(2, 2, 3001, 32);
   captures.set("TEXT", int64_t(7));
-  CHECK(settled(m, c).options.family == Family::Sm90);
-  CHECK(settled(m, c).passedOver == "grid takes tokens beside a grid only where it is asked for");
-  c.options.family = Family::Grid;
   const Preparation p = settled(m, c);
   CHECK(p.options.family == Family::Grid);
   CHECK(p.kvLoop == KvLoop::Boxes);
+  CHECK(p.passedOver.empty());
   captures.set("TEXT", int64_t(0)); // behind the image
   CHECK(settled(m, c).options.family == Family::Grid);
-  const auto refused = [&] { return Compiler().settle(m, c.operands, c.outputs, c.options).error().message; };
   captures.set("TEXT", int64_t(8));
+  CHECK(settled(m, c).options.family == Family::Sm90);
+  CHECK(settled(m, c).passedOver == "a grid of 20 x 50 has 1000 tokens, the first behind 8 others, Q_LEN is 1007");
+  c.options.family = Family::Grid;
+  const auto refused = [&] { return Compiler().settle(m, c.operands, c.outputs, c.options).error().message; };
   CHECK(refused() == "a grid of 20 x 50 has 1000 tokens, the first behind 8 others, Q_LEN is 1007");
   c.operands.captures = nullptr;
   CHECK(refused() == "which tokens lie on the grid is not known without captures");

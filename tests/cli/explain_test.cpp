@@ -114,7 +114,7 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   REQUIRE(beside);
   CHECK_THAT(*beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") && Contains("block mask: lists"));
   // Text and an image: text sees all and is seen by all, the rest 17 x 17 keys.
-  auto joint = explain("--arch sm_90a --head-dim 64 " + kMods + "joint_image.py --kernel-family grid --shape 1,4,4,4608,4608");
+  auto joint = explain("--arch sm_90a --head-dim 64 " + kMods + "joint_image.py --shape 1,4,4,4608,4608");
   REQUIRE(joint);
   CHECK_THAT(*joint, Contains("family grid") &&
                          Contains("a key that lies in its box, or that it sees beside the grid") &&

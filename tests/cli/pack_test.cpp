@@ -161,9 +161,9 @@ TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches w
   INFO(packed.err);
   REQUIRE(packed.exitCode == 0);
   const Bare bare(pack);
-  for (auto [shape, family] : {std::pair("1,1,1,4608,4608 --kernel-family grid", "family grid"),
-                               {"1,1,1,4700,4608 --kernel-family grid", "family grid"},
-                               {"1,1,1,4608,4608", "family sm90"},
+  for (auto [shape, family] : {std::pair("1,1,1,4608,4608", "family grid"),
+                               {"1,1,1,4700,4608", "family grid"},
+                               {"1,1,1,4608,4608 --kernel-family sm90", "family sm90"},
                                {"1,1,1,4600,4608", "family sm90"}}) {
     const Outcome outcome = attnc::test::attnc("explain " + joint + " --arch sm_90a --head-dim 64 --shape " + shape);
     INFO(outcome.err);
