@@ -37,7 +37,10 @@ CASES = {
         "mod": "shifted_window", "extents": (64, 64), "window": 8, "heads": 24, "batch": 8, "head_dim": 32,
         "defines": {"SHIFT": "4"},
     },
-    "all of 128x128 d128": {**IMAGE, "window": (128, 128), "head_dim": 128, "family": "grid"},
+    "all of 128x128 d128": {**IMAGE, "window": (128, 128), "head_dim": 128},  # which the compiler sees
+    "all of 128x128, extents of the launch d128": {
+        **IMAGE, "window": (128, 128), "head_dim": 128, "at_launch": True, "family": "grid",
+    },
     "noop 16384 d128": {"mod": "noop", "extents": (16384,), "heads": 24, "head_dim": 128},
 }  # fmt: skip
 AXES = {1: (), 2: ("HEIGHT", "WIDTH"), 3: ("FRAMES", "HEIGHT", "WIDTH")}
@@ -52,7 +55,8 @@ def tokens(case):
 
 def attnc_lines(case, command, kernels):
     """What `attnc bench` says of each kernel."""
-    defines = dict(zip(AXES[len(case["extents"])], map(str, case["extents"]))) | case.get("defines", {})
+    extents = dict(zip(AXES[len(case["extents"])], map(str, case["extents"])))
+    defines = case.get("defines", {}) | ({} if case.get("at_launch") else extents)
     if "window" in case:
         defines["WINDOW"] = str(case["window"])
     shape = [case.get("batch", 1), case["heads"], case["heads"], tokens(case), tokens(case)]
@@ -63,6 +67,9 @@ def attnc_lines(case, command, kernels):
         arguments += ["--gradients", "none"]
     for name, value in defines.items():
         arguments += ["-D", f"{name}={value}"]
+    if case.get("at_launch"):
+        for name, value in extents.items():
+            arguments += ["--capture", f"{name}: int", "--set", f"{name}={value}"]
     done = subprocess.run(arguments, capture_output=True, text=True)
     if done.returncode:
         return [{"error": done.stderr.strip()[-400:]}]

@@ -34,7 +34,9 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
 static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
                                                         const ProblemShape& problem) {
   if (kernel.family != Family::Grid) return std::optional<GridCensus>();
-  auto plan = choosePlan(mod, kernel);
+  auto derived = derive(mod, kernel); // kernels are written from it: one of gradients is of another mod
+  if (!derived) return std::move(derived).error();
+  auto plan = choosePlan(*derived, kernel);
   if (!plan) return std::move(plan).error();
   const auto box = plan->grid ? analysis::gridBox(plan->grid->module) : std::nullopt;
   if (!box || !box->isMask()) return std::optional<GridCensus>();
@@ -42,7 +44,7 @@ static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Ca
   if (const auto& beside = box->beside)
     if (beside->key == Beside::Asks || beside->query == Beside::Asks || beside->both == Beside::Asks)
       return std::optional<GridCensus>();
-  return countedOnGrid(mod, *plan, captures, problem);
+  return countedOnGrid(*derived, *plan, captures, problem);
 }
 
 Expected<Work> countWork(const Mod& mod, const Captures& captures, const KernelOptions& kernel,
