@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times attention over images and video: attnc, and the baselines of Faster Neighborhood Attention in PyTorch.
 
-  python3 bench/grids.py --attnc build/attnc --out grids.jsonl [--only REGEX] [--no-peers]
+  python3 bench/grids.py --attnc build/attnc --out grids.jsonl [--only REGEX] [--no-peers] [--bytes]
 
 attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (Hassani et al., arXiv:2403.04690, section
 2):
@@ -14,15 +14,19 @@ attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (H
 
 A result is one JSON line: `id`, `peer`, `ms` (median by device events, the L2 cache overwritten before each run) and
 `tflops`, of live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU and its driver.
-Needs a GPU; torch for the baselines.
+With --bytes, ncu counts what the forward kernel of the first case moves to and from memory: as a share of q, k, v and
+out no more than 1.1, or the exit status is 1, since nothing is permuted or copied and there is no workspace to speak of.
+Needs a GPU; torch for the baselines, ncu for --bytes.
 """
 
 import argparse
+import csv
 import json
 import pathlib
 import re
 import statistics
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 IMAGE = {"mod": "neighborhood2d", "extents": (128, 128), "window": (13, 13), "heads": 24}
@@ -53,8 +57,8 @@ def tokens(case):
     return product
 
 
-def attnc_lines(case, command, kernels):
-    """What `attnc bench` says of each kernel."""
+def bench_command(case, command, kernels):
+    """`attnc bench` of a case."""
     extents = dict(zip(AXES[len(case["extents"])], map(str, case["extents"])))
     defines = case.get("defines", {}) | ({} if case.get("at_launch") else extents)
     if "window" in case:
@@ -70,10 +74,31 @@ def attnc_lines(case, command, kernels):
     if case.get("at_launch"):
         for name, value in extents.items():
             arguments += ["--capture", f"{name}: int", "--set", f"{name}={value}"]
-    done = subprocess.run(arguments, capture_output=True, text=True)
+    return arguments
+
+
+def attnc_lines(case, command, kernels):
+    """What `attnc bench` says of each kernel."""
+    done = subprocess.run(bench_command(case, command, kernels), capture_output=True, text=True)
     if done.returncode:
         return [{"error": done.stderr.strip()[-400:]}]
     return json.loads(done.stdout)["kernels"]
+
+
+def moved_bytes(case, command):
+    """What a launch of the forward kernel reads of memory and writes, beside the bytes of q, k, v and out, from empty
+    caches."""
+    metrics = {"read": "dram__bytes_read.sum", "written": "dram__bytes_write.sum"}
+    profiler = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base"]
+    profiler += ["--metrics", ",".join(metrics.values()), "-k", "attnc_forward", "--launch-count", "1"]
+    done = subprocess.run(profiler + bench_command(case, command, "forward"), capture_output=True, text=True)
+    rows = list(csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"')))
+    counted = {row["Metric Name"]: float(row["Metric Value"].replace(",", "")) for row in rows}
+    if set(counted) != set(metrics.values()):
+        return {"error": (done.stderr or done.stdout).strip()[-400:]}
+    moved = {name: counted[metric] for name, metric in metrics.items()}
+    operands = 4 * 2 * case.get("batch", 1) * case["heads"] * tokens(case) * case["head_dim"]
+    return {**moved, "operands": operands, "share": sum(moved.values()) / operands}
 
 
 def timed(call, torch):
@@ -186,9 +211,11 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--kernels", default="forward,backward")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--bytes", action="store_true")
     options = parser.parse_args()
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpu = subprocess.run(query, capture_output=True, text=True)
+    failed = False
     with open(options.out, "w") as out:
 
         def emit(**line):
@@ -206,6 +233,10 @@ def main():
                 emit(id=name, peer="attnc", **line)
                 if line.get("kind") == "forward":
                     pairs = line["tflops"] * line["ms"] * 1e9 / (4 * case["head_dim"])
+            if options.bytes and name == next(iter(CASES)):
+                moved = moved_bytes(case, options.attnc)
+                emit(id=name, peer="attnc", kind="bytes", **moved)
+                failed |= not moved.get("share", 2) <= 1.1
             if options.no_peers or not pairs:
                 continue
             import torch
@@ -220,6 +251,7 @@ def main():
                     emit(id=name, peer=peer, ms=ms, tflops=tflops, torch=torch.__version__)
                 except Exception as failure:  # one that fails leaves the others their turn
                     emit(id=name, peer=peer, error=f"{type(failure).__name__}: {failure}"[:400])
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
