@@ -82,15 +82,19 @@ TEST_CASE("every tile of a backward kernel walks lists of blocks", "[gpu][backwa
   const Mod mod = libraryMod("causal");
   for (int headDim : {64, 128}) {
     const Problem problem{{1, 4, 2, 515, 643}, headDim, headDim, DType::BF16};
-    const BlockMask mask = take(take(BlockMask::build(mod, problem.shape)).withColumns());
-    for (Family family : {Family::Sm80, Family::Sm90}) {
-      const auto all = withEachTile(mod, {.kind = KernelKind::Backward,
-                                          .family = family,
-                                          .headDim = headDim,
-                                          .headDimV = headDim,
-                                          .blockSparse = true});
-      if (all.empty()) continue;
-      checkBackward(mod, problem, all, &mask);
+    for (int block : {64, 128, 256}) {
+      const BlockMaskShape shape{1, 1, problem.shape.qLen, problem.shape.kvLen, block, block};
+      const BlockMask mask = take(BlockMask::build(mod, {}, problem.shape, shape));
+      for (Family family : {Family::Sm80, Family::Sm90}) {
+        const auto all = withEachTile(mod, {.kind = KernelKind::Backward,
+                                            .family = family,
+                                            .headDim = headDim,
+                                            .headDimV = headDim,
+                                            .blockSparse = true,
+                                            .maskQBlock = block,
+                                            .maskKvBlock = block});
+        if (!all.empty()) checkBackward(mod, problem, all, &mask);
+      }
     }
   }
 }

@@ -76,6 +76,19 @@ struct Tuned {
   }
 };
 
+/// Whatever won, the file of the choice has this tile then.
+void sayWon(const TunedKernel& kernel, size_t tile) {
+  std::string text = test::readText(kernel.file);
+  for (const TunedTile& one : kernel.tiles) {
+    if (!one.isWinner) continue;
+    const std::string won = "\"tile\": \"" + one.tile + "\"";
+    const size_t at = text.find(won);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, won.size(), "\"tile\": \"" + kernel.tiles[tile].tile + "\"");
+  }
+  test::writeText(kernel.file, text);
+}
+
 } // namespace
 
 TEST_CASE("tuning measures every tile, and what it keeps is taken by another compiler", "[gpu]") {
@@ -129,14 +142,7 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   const std::string pack = take(Compiler(options).pack({{mod, model.options}}));
   const Tuning tuning = take(Compiler(options).tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
   if (tuning.forward.tiles.size() < 2) return;
-  // Whatever won, another tile is said to have.
-  std::string text = test::readText(tuning.forward.file);
-  const std::string won = "\"tile\": \"" + tuning.preparation.tile + "\"",
-                    other = "\"tile\": \"" + tuning.forward.tiles[1].tile + "\"";
-  const size_t at = text.find(won);
-  REQUIRE(at != std::string::npos);
-  text.replace(at, won.size(), other);
-  test::writeText(tuning.forward.file, text);
+  sayWon(tuning.forward, 1);
   test::writeText(home / "pack", pack);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
     if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
@@ -199,4 +205,32 @@ TEST_CASE("tuning for training measures both passes, and training takes what it 
     CHECK(one.preparation.tileFrom == TileFrom::Asked);
     CHECK(one.backward->tiles.size() == tuning.backward->tiles.size());
   }
+}
+
+TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const test::TempDirectory home;
+  const Mod mod = libraryMod("noop");
+  Tuned tuned(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
+  CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
+  const auto prepare = [&] {
+    return take(Compiler(options).prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients));
+  };
+  const Preparation model = prepare().preparation();
+  std::vector<PackItem> items;
+  for (KernelOptions& kernel : model.kernels()) items.push_back({mod, std::move(kernel)});
+  test::writeText(home / "pack", take(Compiler(options).pack(items)));
+  const Tuning tuning = take(Compiler(options).tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
+                                                            {.tile = model.tile}, gpu.stream.get()));
+  if (tuning.backward->tiles.size() < 2) return;
+  sayWon(*tuning.backward, 1);
+  CHECK(prepare().preparation().backward->tileFrom == TileFrom::Tuned);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
+    if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
+  options.packs = {home / "pack"};
+  options.noCompile = true;
+  const Prepared prepared = prepare();
+  CHECK(prepared.preparation().backward->tileFrom == TileFrom::Model);
+  tuned.checkTraining(mod, prepared, gpu.stream);
 }
