@@ -3,13 +3,16 @@
 #include "api/mod_impl.h"
 #include "api/pack_maker.h"
 #include "api/tune_choice.h"
+#include "api/tune_results.h"
 #include "api/tuned.h"
 #include "support/temp_directory.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -256,6 +259,28 @@ TEST_CASE("the model's tile stays unless another one gains more than noise", "[t
   CHECK(byGain({1.0}) == std::vector<size_t>{0});
   CHECK(byGain({1.0, 0.985, 1.2}) == std::vector<size_t>{0});
   CHECK(byGain({1.0, 0.97, 0, 0.9, 0.99}) == std::vector<size_t>{3, 1, 0});
+}
+
+TEST_CASE("results of two tiles are the same up to rounding in another order", "[tuned]") {
+  const auto resultsOf = [](TensorView view, const std::vector<float>& elements) {
+    BroughtTensor brought;
+    brought.bytes.resize(elements.size() * sizeof(float));
+    std::memcpy(brought.bytes.data(), elements.data(), brought.bytes.size());
+    return LaunchResults{{{view, brought}}};
+  };
+  const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {2, 2});
+  const LaunchResults model = resultsOf(dense, {1, -4, 0, 0.5f});
+  CHECK(differenceOf(model, model, false).empty());
+  // What the largest element may be off by, others may be, too.
+  CHECK(differenceOf(model, resultsOf(dense, {1.0003f, -4, 0.0003f, 0.5f}), false).empty());
+  CHECK_THAT(differenceOf(model, resultsOf(dense, {1, -4, 0.001f, 0.5f}), false), Contains("element 2 is 0.001"));
+  CHECK(differenceOf(model, resultsOf(dense, {1, -4, 0.001f, 0.5f}), true).empty());
+  CHECK_THAT(differenceOf(model, resultsOf(dense, {1, -4, 0, std::nanf("")}), false), Contains("element 3 is nan"));
+  TensorView column = dense; // of rows of 4 elements, of which the others do not count
+  column.stride[0] = 4;
+  const LaunchResults rows = resultsOf(column, {1, 2, 7, 7, 3, 4});
+  CHECK(differenceOf(rows, resultsOf(column, {1, 2, 8, 9, 3, 4}), false).empty());
+  CHECK_THAT(differenceOf(rows, resultsOf(column, {1, 2, 7, 7, 3, 5}), false), Contains("element 3 is 5"));
 }
 
 TEST_CASE("tuning without a GPU says so, and takes no tile", "[tuned]") {
