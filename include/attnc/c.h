@@ -47,4 +47,5 @@
 #include "attnc/c/prepared.h"
 #include "attnc/c/reference.h"
 #include "attnc/c/tensor.h"
+#include "attnc/c/tuning.h"
 #include "attnc/version.h"

@@ -29,7 +29,8 @@ struct CompilerOptions {
   /// A kernel that is in no pack and in no cache is an error (environment), which names it, and nothing is compiled; so
   /// it is where ATTNC_NO_COMPILE is 1. Kernels of any NVRTC build serve then.
   bool noCompile = false;
-  /// Choices of tune() are looked up by prepare() and settle(); unset: unless ATTNC_TUNED is 0.
+  /// Choices of tune() and tuneTraining() are looked up by prepare(), settle() and those for training; unset: unless
+  /// ATTNC_TUNED is 0.
   std::optional<bool> tuned;
   /// The device, by name ("NVIDIA H200"), whose choices are looked up; empty: that of the current context. settle() with an
   /// arch looks at no device, and looks none up without a name.
@@ -99,6 +100,15 @@ public:
   /// tile; a problem that has nothing to compute; and what the driver refuses. Not to be called while `stream` is captured.
   Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs, const PrepareOptions& options = {},
                         Stream stream = nullptr) const;
+
+  /// tune() for training, as prepareTraining() is prepare() for it: first of the forward kernel, then of the backward
+  /// one behind a launch of that. A pass whose tile the options have keeps it, and is not measured. All tensors are
+  /// those of Prepared::launch() and launchBackward(), gradients of q, k and v among them: these must be the same with
+  /// another tile, up to rounding. Those of captures, which add up in any order, are not compared. Errors: those of
+  /// tune(); both tiles are given; no gradients of q, k and v.
+  Expected<Tuning> tuneTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                const BackwardOutputs& gradients, const PrepareOptions& options = {},
+                                Stream stream = nullptr) const;
 
   // The finer calls, for who wants to choose by himself.
 

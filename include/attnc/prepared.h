@@ -35,16 +35,17 @@ struct PrepareOptions {
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
   /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed).
   bool buildBlockMask = true;
-  /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() stored for this
-  /// device and such a problem, else the model's.
+  /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() or tuneTraining()
+  /// stored for this device and such a problem, else the model's.
   std::string tile;
+  std::string backwardTile; ///< the same of the backward kernel, for training
 };
 
 /// Who chose a tile.
 enum class TileFrom {
   Model, ///< the catalogue
-  Tuned, ///< Compiler::tune(), of which the choice is kept
-  Asked, ///< PrepareOptions::tile
+  Tuned, ///< Compiler::tune() or tuneTraining(), of which the choice is kept
+  Asked, ///< PrepareOptions
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits.
@@ -61,7 +62,9 @@ struct BackwardPreparation {
   KernelOptions options;            ///< of the backward kernels, complete: family and arch as chosen
   std::string passedOver;           ///< as Preparation::passedOver
   KvLoop kvLoop = KvLoop::AllTiles; ///< which tiles meet, seen from q rows and from kv columns
-  std::string tile;                 ///< as Preparation::tile; always the model's
+  std::string tile;                 ///< this and the two below as those of Preparation
+  TileFrom tileFrom = TileFrom::Model;
+  std::string tunedBy;
 };
 
 /// What is settled for given operands.

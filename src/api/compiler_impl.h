@@ -38,7 +38,8 @@ struct Settled {
   plan::WorkspaceLayout workspace;
   std::optional<plan::WorkspaceLayout> backwardWorkspace;
   int64_t qRows, kvRows; ///< of the tensors of q, and of k and v: of a ragged batch more than the problem's lengths
-  std::string shapeClass; ///< shapeClassOf() the operands
+  std::string shapeClass;         ///< shapeClassOf() the operands
+  std::string backwardShapeClass; ///< of those of the backward pass; empty without
 };
 
 /// Where the workspace of the backward pass begins, behind that of the forward one.
@@ -49,6 +50,9 @@ struct Training {
   const BackwardOperands& operands;
   const BackwardOutputs& gradients;
 };
+
+struct PassToTune; // tune.cpp
+struct TunedPass;
 
 struct Compiler::Impl {
   explicit Impl(const CompilerOptions& options);
@@ -97,9 +101,11 @@ struct Compiler::Impl {
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
                                     const PrepareOptions& options, const Training* training = nullptr);
 
-  /// Compiler::tune(), of a compiler that this belongs to.
-  static Expected<Tuning> tune(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
-                               const PrepareOptions& options, Stream stream);
+  /// Compiler::tune() and tuneTraining(), of a compiler that this belongs to. `training`: null for the forward pass
+  /// alone.
+  static Expected<Tuning> tune(const Compiler& compiler, const Mod& mod, const Operands& operands,
+                               const Outputs& outputs, const PrepareOptions& options, Stream stream,
+                               const Training* training = nullptr);
 
   /// Compiler::pack().
   Expected<std::string> pack(const std::vector<PackItem>& items);
@@ -107,6 +113,10 @@ struct Compiler::Impl {
   jit::Packs& openPacks() { return *packs; }
 
 private:
+  /// One pass of tune().
+  static Expected<TunedPass> tunePass(const Compiler& compiler, const Mod& mod, const PassToTune& pass,
+                                      const PrepareOptions& options);
+
   std::string deviceOf(Lookup lookup, const std::string& arch) const;
 
   jit::Env env;

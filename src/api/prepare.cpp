@@ -23,6 +23,13 @@ KernelOptions builderOptions(const Preparation& preparation) {
   return blockMaskOptions(options);
 }
 
+/// The measured choices that it goes by, as Preparation::tunedBy; empty: none.
+std::string tunedByOf(const Preparation& preparation) {
+  const std::string backward = preparation.backward ? preparation.backward->tunedBy : std::string();
+  const char* const between = preparation.tunedBy.empty() || backward.empty() ? "" : " or ";
+  return preparation.tunedBy + between + backward;
+}
+
 } // namespace
 
 std::vector<KernelOptions> Preparation::kernels() const {
@@ -160,10 +167,9 @@ Expected<Prepared> Compiler::Impl::prepare(const Compiler& compiler, const Mod& 
   Impl& impl = *compiler.impl;
   Expected<Settled> settled = impl.settle(mod, operands, outputs, options, Lookup::Device, training);
   if (!settled) return settled.error();
-  const bool isTuned = settled->preparation.tileFrom == TileFrom::Tuned;
-  const std::string tunedBy = settled->preparation.tunedBy;
+  const std::string tunedBy = tunedByOf(settled->preparation);
   Expected<Prepared> result = prepared(compiler, mod, *std::move(settled));
-  if (result || !isTuned) return result;
+  if (result || tunedBy.empty()) return result;
   impl.log.line(fmt::format("tuned choice {} ignored: {}", tunedBy, result.error().message));
   settled = impl.settle(mod, operands, outputs, options, Lookup::None, training);
   if (!settled) return settled.error();

@@ -190,7 +190,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (!plan) return plan.error();
     if (passedOver.empty()) passedOver = passedOverBy(*plan); // what makes it build a mask comes first
   }
-  std::string shapeClass = shapeClassOf(*layout);
+  std::string shapeClass = shapeClassOf(*layout, plan->options.kind);
   const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
   if (!tile) return tile.error();
   Preparation preparation{.options = plan->options,
@@ -209,8 +209,13 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   }
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
-  return Settled{std::move(preparation), std::move(workspace), std::nullopt, operands.q.shape[2], operands.k.shape[2],
-                 std::move(shapeClass)};
+  return Settled{std::move(preparation),
+                 std::move(workspace),
+                 std::nullopt,
+                 operands.q.shape[2],
+                 operands.k.shape[2],
+                 std::move(shapeClass),
+                 {}};
 }
 
 /// Of the backward pass to a forward one, without a block mask of the workspace.
@@ -235,7 +240,8 @@ bool gradientsByBoxes(const Mod& derived, const Training& training, const Kernel
 }
 
 /// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
-Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options, Settled& settled) {
+Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options,
+                      const std::string& askedTile, const TileLookup& lookup, Settled& settled) {
   Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
   if (!layout) return layout.error();
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
@@ -245,6 +251,9 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
     return status.error();
   Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
   if (!plan) return plan.error();
+  settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
+  const auto tile = chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan);
+  if (!tile) return tile.error();
   if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
                                               training.gradients.captures, /*launches=*/false);
       !status)
@@ -252,7 +261,9 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   settled.preparation.backward = {.options = plan->options,
                                   .passedOver = passedOverBy(*plan),
                                   .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
-                                  .tile = plan->tile};
+                                  .tile = plan->tile,
+                                  .tileFrom = tile->from,
+                                  .tunedBy = tile->tunedBy};
   settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
   if (const size_t bytes = settled.backwardWorkspace->bytes())
     settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
@@ -298,7 +309,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   const BlockMask::Lists lists = training ? BlockMask::Lists::ByRowAndColumn : BlockMask::Lists::ByRow;
   const bool mayDecode =
       !options.decode && !kernel->fp8Kv && !training && options.family == Family::Auto && !kernel->blockSparse;
-  const std::string device = options.tile.empty() ? deviceOf(lookup, kernel->arch) : std::string();
+  const bool looksUp = options.tile.empty() || (training && options.backwardTile.empty());
+  const std::string device = looksUp ? deviceOf(lookup, kernel->arch) : std::string();
   const TileLookup findTile = [&](const plan::KernelMod& kernelMod, const plan::Plan& plan,
                                   const std::string& shapeClass) -> std::optional<FoundChoice> {
     if (device.empty()) return std::nullopt;
@@ -309,7 +321,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
   if (!settled || !training) return settled;
   if (settled->preparation.blockMask) backward->blockSparse = true; // the passes go by one mask
-  if (Status status = settleBackward(*gradientMod, *training, *backward, *settled); !status) return status.error();
+  Status status = settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, *settled);
+  if (!status) return status.error();
   return settled;
 }
 

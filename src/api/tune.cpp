@@ -6,226 +6,151 @@
 #include "api/on_all_cores.h"
 #include "api/pack_maker.h"
 #include "api/tune_choice.h"
-#include "ir/element.h"
-#include "jit/measure.h"
-#include "reference/compare.h"
+#include "api/tune_results.h"
+#include "api/tune_trials.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <ctime>
+#include <utility>
 
 namespace attnc {
+
+/// What tuning one pass found.
+struct TunedPass {
+  TunedKernel kernel;
+  std::string tile;    ///< of the winner, as PrepareOptions has it: empty for the model's own
+  std::string tunedBy; ///< as Preparation::tunedBy; empty: there was nothing to choose
+};
+
 namespace {
 
-/// A tile that is ready to be launched, and what it took so far.
-struct Trial {
-  Prepared prepared;
-  jit::DeviceMemory workspace;
-  size_t tile;      ///< index among all
-  int launches = 1; ///< of a sample
-  std::vector<float> samples;
-};
-
-/// What launches are given.
-struct Bench {
-  const Operands& operands;
-  const Outputs& outputs;
-  Stream stream;
-  jit::Stopwatch watch;
-
-  Status launch(const Trial& trial) const {
-    return trial.prepared.launch(operands, outputs, trial.workspace.data(), stream);
-  }
-  /// Milliseconds of one of `count` launches.
-  Expected<float> ms(const Trial& trial, int count) {
-    auto ms = watch.ms(stream, [&]() -> Status {
-      for (int i = 0; i < count; ++i)
-        if (Status status = launch(trial); !status) return status;
-      return {};
-    });
-    if (!ms) return ms;
-    return *ms / float(count);
-  }
-};
-
-/// Warms up, and sets how many launches a sample has: so many that events tell them from nothing.
-Status warmUp(Bench& bench, std::vector<Trial>& trials) {
-  constexpr float kSampleMs = 0.5f, kWarmUpMs = 20;
-  constexpr int kMostLaunches = 50;
-  for (Trial& trial : trials) {
-    float once = 0;
-    int launches = 0;
-    for (float spent = 0; launches < 3 || (spent < kWarmUpMs && launches < kMostLaunches); ++launches) {
-      auto ms = bench.ms(trial, 1);
-      if (!ms) return ms.error();
-      once = launches ? std::min(once, *ms) : *ms;
-      spent += *ms;
-    }
-    trial.launches = std::clamp(int(std::ceil(kSampleMs / std::max(once, 1e-3f))), 1, kMostLaunches);
-    trial.samples.assign(1, once);
-  }
-  return {};
+/// Where options have the tile of a pass.
+std::string& tileOf(PrepareOptions& options, bool isBackward) {
+  return isBackward ? options.backwardTile : options.tile;
 }
 
-/// Rounds in which each takes its turn, so that what slows the device for a while slows all of them.
-Status takeSamples(Bench& bench, std::vector<Trial>& trials) {
-  constexpr float kTotalMs = 3000;
-  float round = 0;
-  for (const Trial& trial : trials) round += trial.samples[0] * float(trial.launches);
-  for (Trial& trial : trials) trial.samples.clear();
-  const int rounds = std::clamp(int(kTotalMs / std::max(round, 1e-3f)), 7, 31);
-  for (int i = 0; i < rounds; ++i)
-    for (Trial& trial : trials) {
-      auto ms = bench.ms(trial, trial.launches);
-      if (!ms) return ms.error();
-      trial.samples.push_back(*ms);
-    }
-  return {};
-}
-
-/// A tensor's elements, by offset, brought back from a device.
-struct Brought {
-  std::vector<char> bytes;
-  int64_t first = 0; ///< least offset of an element
-
-  static Expected<Brought> of(const TensorView& view, Stream stream) {
-    Brought brought;
-    if (view.elements() == 0) return brought;
-    int64_t last = 0;
-    for (int axis = 0; axis < view.rank; ++axis) {
-      const int64_t reach = (view.shape[size_t(axis)] - 1) * view.stride[size_t(axis)];
-      (reach < 0 ? brought.first : last) += reach;
-    }
-    const int64_t size = dtypeBytes(view.dtype);
-    brought.bytes.resize(size_t((last - brought.first + 1) * size));
-    const char* begin = static_cast<const char*>(view.data) + brought.first * size;
-    if (Status done = jit::bringBack(brought.bytes.data(), begin, brought.bytes.size(), stream); !done)
-      return done.error();
-    return brought;
-  }
-};
-
-/// Calls `body(offset)` for each element of a view.
-template <class Body> void forElements(const TensorView& view, const Body& body) {
-  std::array<int64_t, TensorView::kMaxRank> at{};
-  for (int64_t left = view.elements(), offset = 0; left > 0; --left) {
-    body(offset);
-    for (int axis = view.rank - 1; axis >= 0; --axis) {
-      const size_t i = size_t(axis);
-      offset += view.stride[i];
-      if (++at[i] < view.shape[i]) break;
-      offset -= view.shape[i] * view.stride[i];
-      at[i] = 0;
-    }
-  }
-}
-
-/// What rounding in another order may change, of the largest element.
-double toleranceOf(DType dtype, bool tf32) {
-  if (dtype == DType::F32) return tf32 ? 5e-3 : 1e-4;
-  return dtype == DType::F16 ? 0x1p-8 : 0x1p-6;
-}
-
-/// Why two tensors of one view are not the same up to rounding; empty: they are.
-std::string difference(const TensorView& view, const Brought& model, const Brought& other, double tolerance) {
-  const auto at = [&](const Brought& brought, int64_t offset) {
-    return double(ir::readElement(brought.bytes.data(), view.dtype, offset - brought.first).real);
+/// What its launches write that another tile must give, too.
+std::vector<TensorView> resultsOf(const PassToTune& pass) {
+  std::vector<TensorView> views;
+  const auto add = [&](const std::optional<TensorView>& view) {
+    if (view) views.push_back(*view);
   };
-  double largest = 0;
-  forElements(view, [&](int64_t offset) {
-    if (const double value = std::fabs(at(model, offset)); std::isfinite(value)) largest = std::max(largest, value);
-  });
-  reference::Comparison comparison({.absolute = tolerance * largest, .relative = tolerance});
-  forElements(view, [&](int64_t offset) { comparison.add(at(other, offset), at(model, offset)); });
-  return comparison.firstBadText();
+  if (pass.isBackward) {
+    const BackwardOutputs& gradients = pass.training->gradients;
+    add(gradients.dQ), add(gradients.dK), add(gradients.dV);
+  } else {
+    add(pass.outputs.out), add(pass.outputs.lse), add(pass.outputs.rowMax);
+  }
+  return views;
 }
 
-/// What a launch writes.
-struct Results {
-  std::vector<std::pair<TensorView, Brought>> tensors;
+/// Of what is settled for training, the forward pass: trials of that need neither kernels nor workspace of the other.
+Settled withoutBackward(Settled settled) {
+  settled.preparation.backward.reset();
+  settled.backwardWorkspace.reset();
+  settled.preparation.workspaceBytes = settled.workspace.bytes();
+  return settled;
+}
 
-  static Expected<Results> of(const Bench& bench, const Trial& trial) {
-    if (Status status = bench.launch(trial); !status) return status.error();
-    Results results;
-    for (const std::optional<TensorView>* view : {&bench.outputs.out, &bench.outputs.lse, &bench.outputs.rowMax}) {
-      if (!*view) continue;
-      auto brought = Brought::of(**view, bench.stream);
-      if (!brought) return std::move(brought).error();
-      results.tensors.emplace_back(**view, *std::move(brought));
-    }
-    return results;
+/// Makes a tile ready, and launches it once. `shared`: the workspace of the trials before; null: there is none.
+Expected<Trial> readyTrial(const PassToTune& pass, Prepared prepared, size_t tile,
+                           std::shared_ptr<const jit::DeviceMemory> shared) {
+  if (!shared) {
+    auto allocated = jit::DeviceMemory::allocate(prepared.workspaceBytes());
+    if (!allocated) return std::move(allocated).error();
+    shared = std::make_shared<const jit::DeviceMemory>(*std::move(allocated));
   }
-};
+  if (Status status = prepared.initialise(pass.operands, shared->data(), pass.stream); !status) return status.error();
+  if (pass.isBackward) // reads what the forward pass writes
+    if (Status status = prepared.launch(pass.operands, pass.outputs, shared->data(), pass.stream); !status)
+      return status.error();
+  if (Status status = pass.launch(prepared, shared->data()); !status) return status.error();
+  if (Status status = jit::synchronize(pass.stream); !status) return status.error();
+  return Trial{std::move(prepared), std::move(shared), tile, 1, {}};
+}
 
-/// Why results are not those of the model's tile; empty: they are.
-std::string difference(const Results& model, const Results& other, bool tf32) {
-  for (size_t i = 0; i < model.tensors.size(); ++i) {
-    const auto& [view, brought] = model.tensors[i];
-    const double tolerance = toleranceOf(view.dtype, tf32);
-    if (std::string what = difference(view, brought, other.tensors[i].second, tolerance); !what.empty()) return what;
+/// The fastest trial whose results are those of the first, the model's; what is wrong with faster ones goes into
+/// `tiles`.
+Expected<size_t> winnerOf(const PassToTune& pass, const std::vector<Trial>& trials, bool tf32,
+                          std::vector<TunedTile>& tiles) {
+  const auto results = [&](const Trial& trial) -> Expected<LaunchResults> {
+    if (Status status = pass.launch(trial.prepared, trial.workspace->data()); !status) return status.error();
+    return LaunchResults::of(resultsOf(pass), pass.stream);
+  };
+  std::vector<double> ms;
+  for (const Trial& trial : trials) ms.push_back(tiles[trial.tile].ms);
+  auto expected = results(trials[0]);
+  if (!expected) return std::move(expected).error();
+  for (size_t i : byGain(ms)) {
+    if (i == 0) break;
+    auto found = results(trials[i]);
+    if (!found) return std::move(found).error();
+    const std::string wrong = differenceOf(*expected, *found, tf32);
+    if (wrong.empty()) return i;
+    tiles[trials[i].tile].passedOver = "its results are not those of the model's tile: " + wrong;
   }
-  return {};
+  return size_t(0);
 }
 
 std::string nowText() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 } // namespace
 
-Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, const Operands& operands,
-                                      const Outputs& outputs, const PrepareOptions& options, Stream stream) {
+Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod& mod, const PassToTune& pass,
+                                             const PrepareOptions& options) {
   Impl& impl = *compiler.impl;
-  if (!options.tile.empty())
-    return Error::environment("tuning chooses a tile, and one is asked for", "leave PrepareOptions::tile empty");
-  Expected<Settled> model = impl.settle(mod, operands, outputs, options, Lookup::None);
+  const auto settled = [&](const std::string& tile) {
+    PrepareOptions one = options;
+    tileOf(one, pass.isBackward) = tile;
+    return impl.settle(mod, pass.operands, pass.outputs, one, Lookup::None, pass.training);
+  };
+  Expected<Settled> model = settled({});
   if (!model) return model.error();
-  const KernelOptions& kernel = model->preparation.options;
+  const KernelOptions kernel = pass.isBackward ? model->preparation.backward->options : model->preparation.options;
   const ProblemShape& problem = model->preparation.problem;
   if (problem.batch * problem.qHeads * problem.qLen == 0 || problem.kvLen == 0)
     return Error::environment("there is nothing to measure: the problem is empty");
   Expected<jit::DeviceInfo> device = jit::currentDevice();
   if (!device) return device.error();
-  Expected<std::vector<std::string>> tiles = compiler.tiles(mod, kernel);
-  if (!tiles) return tiles.error();
-  Tuning tuning;
-  for (const std::string& tile : *tiles) tuning.tiles.push_back({.tile = tile});
-  if (tuning.tiles.empty()) tuning.tiles.emplace_back();
+  Expected<std::vector<std::string>> spellings = compiler.tiles(mod, kernel);
+  if (!spellings) return spellings.error();
+  TunedPass tuned;
+  std::vector<TunedTile>& tiles = tuned.kernel.tiles;
+  for (const std::string& tile : *spellings) tiles.push_back({.tile = tile});
+  if (tiles.empty()) tiles.emplace_back();
 
   // Preparing finds them compiled then.
-  std::vector<Status> compiled(tuning.tiles.size());
-  const auto optionsOf = [&](size_t i) { return i == 0 ? std::string() : tuning.tiles[i].tile; };
-  onAllCores(tuning.tiles.size(), [&](size_t i) {
+  std::vector<Status> compiled(tiles.size());
+  const auto askedTile = [&](size_t i) { return i == 0 ? std::string() : tiles[i].tile; };
+  onAllCores(tiles.size(), [&](size_t i) {
     KernelOptions one = kernel;
-    one.tile = optionsOf(i);
+    one.tile = askedTile(i);
     if (auto build = impl.build(mod, one); !build) compiled[i] = build.error();
     return true;
   });
-  auto watch = jit::Stopwatch::create();
-  if (!watch) return std::move(watch).error();
-  Bench bench{operands, outputs, stream, *std::move(watch)};
   std::vector<Trial> trials;
-  for (size_t i = 0; i < tuning.tiles.size(); ++i) {
+  std::shared_ptr<const jit::DeviceMemory> shared;
+  size_t sharedBytes = 0;
+  for (size_t i = 0; i < tiles.size(); ++i) {
     const auto ready = [&]() -> Expected<Trial> {
       if (!compiled[i]) return compiled[i].error();
-      PrepareOptions one = options;
-      one.tile = optionsOf(i);
-      Expected<Settled> settled = impl.settle(mod, operands, outputs, one, Lookup::None);
-      if (!settled) return settled.error();
-      Expected<Prepared> prepared = Impl::prepared(compiler, mod, *std::move(settled));
+      Expected<Settled> one = settled(askedTile(i));
+      if (!one) return one.error();
+      Expected<Prepared> prepared =
+          Impl::prepared(compiler, mod, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one)));
       if (!prepared) return prepared.error();
-      auto workspace = jit::DeviceMemory::allocate(prepared->workspaceBytes());
-      if (!workspace) return std::move(workspace).error();
-      if (Status status = prepared->initialise(operands, workspace->data(), stream); !status) return status.error();
-      Trial trial{*std::move(prepared), *std::move(workspace), i, 1, {}};
-      if (Status status = bench.launch(trial); !status) return status.error();
-      if (Status status = jit::synchronize(stream); !status) return status.error();
+      const size_t bytes = prepared->workspaceBytes();
+      // In front lies what the forward kernel needs, which is the same one; a backward kernel fills its part anew.
+      const bool shares = pass.isBackward && bytes <= sharedBytes;
+      Expected<Trial> trial = readyTrial(pass, *std::move(prepared), i, shares ? shared : nullptr);
+      if (trial && !shares) shared = trial->workspace, sharedBytes = bytes;
       return trial;
     };
     Expected<Trial> trial = ready();
@@ -233,54 +158,84 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
     if (trial)
       trials.push_back(*std::move(trial));
     else
-      tuning.tiles[i].passedOver = trial.error().message;
+      tiles[i].passedOver = trial.error().message;
   }
+  if (Status status = takeSamples(pass, trials); !status) return status.error();
+  for (const Trial& trial : trials) tiles[trial.tile].ms = steadyMs(trial.samples);
+  Expected<size_t> winner = winnerOf(pass, trials, kernel.tf32, tiles);
+  if (!winner) return winner.error();
+  const std::string label = kernelLabel(mod, kernel);
+  for (const Trial& trial : trials)
+    if (const TunedTile& tile = tiles[trial.tile]; !tile.passedOver.empty())
+      impl.log.warn(fmt::format("tile {} of {}: {}", tile.tile, label, tile.passedOver));
+  TunedTile& won = tiles[trials[*winner].tile];
+  won.isWinner = true;
+  tuned.tile = askedTile(trials[*winner].tile);
+  if (tiles.size() == 1) return tuned;
 
-  if (Status status = warmUp(bench, trials); !status) return status.error();
-  if (Status status = takeSamples(bench, trials); !status) return status.error();
-  std::vector<double> ms;
-  for (const Trial& trial : trials) {
-    ms.push_back(steadyMs(trial.samples));
-    tuning.tiles[trial.tile].ms = ms.back();
-  }
-  auto expected = Results::of(bench, trials[0]);
-  if (!expected) return std::move(expected).error();
-  for (size_t i : byGain(ms)) {
-    TunedTile& tile = tuning.tiles[trials[i].tile];
-    if (i != 0) {
-      auto results = Results::of(bench, trials[i]);
-      if (!results) return std::move(results).error();
-      tile.passedOver = difference(*expected, *results, kernel.tf32);
-      if (!tile.passedOver.empty()) {
-        tile.passedOver = "its results are not those of the model's tile: " + tile.passedOver;
-        impl.log.warn(fmt::format("tile {} of {}: {}", tile.tile, kernelLabel(mod, kernel), tile.passedOver));
-        continue;
-      }
-    }
-    tile.isWinner = true;
-    tuning.preparation = trials[i].prepared.preparation();
-    break;
-  }
-  if (tuning.tiles.size() == 1) return tuning;
-
-  cache::TunedChoice choice{.key = tunedKey(device->name, mod, kernel, model->shapeClass),
-                            .kernel = kernelLabel(mod, kernel),
-                            .tile = tuning.preparation.tile,
+  const std::string& shapeClass = pass.isBackward ? model->backwardShapeClass : model->shapeClass;
+  cache::TunedChoice choice{.key = tunedKey(device->name, mod, kernel, shapeClass),
+                            .kernel = label,
+                            .tile = won.tile,
                             .times = {},
                             .date = nowText(),
                             .maker = packMaker()};
-  for (const TunedTile& tile : tuning.tiles)
+  for (const TunedTile& tile : tiles)
     if (tile.ms > 0) choice.times.emplace_back(tile.tile, tile.ms);
-  tuning.file = impl.tuned.keep(choice);
-  tuning.preparation.tileFrom = TileFrom::Tuned;
-  tuning.preparation.tunedBy = tunedByOf(choice, tuning.file);
+  tuned.kernel.file = impl.tuned.keep(choice);
+  tuned.tunedBy = tunedByOf(choice, tuned.kernel.file);
   impl.log.line(fmt::format("tuned {} for {}: {}", choice.kernel, device->name, choice.tile));
+  return tuned;
+}
+
+Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, const Operands& operands,
+                                      const Outputs& outputs, const PrepareOptions& options, Stream stream,
+                                      const Training* training) {
+  if (!options.tile.empty() && (!training || !options.backwardTile.empty()))
+    return Error::environment("tuning chooses a tile, and one is asked for",
+                              training ? "leave PrepareOptions::tile or backwardTile empty, or both"
+                                       : "leave PrepareOptions::tile empty");
+  if (training && options.backwardTile.empty() &&
+      !(training->gradients.dQ && training->gradients.dK && training->gradients.dV))
+    return Error::environment(
+        "gradients of q, k and v are not all given, by which tiles of a backward kernel are compared");
+  // The choice of the forward pass comes first: the other one is measured behind it.
+  PrepareOptions chosen = options;
+  Tuning tuning;
+  std::string tunedBy[2];
+  for (bool isBackward : {false, true}) {
+    std::string& tile = tileOf(chosen, isBackward);
+    if ((isBackward && !training) || !tile.empty()) continue;
+    Expected<TunedPass> tuned = tunePass(compiler, mod, {operands, outputs, training, isBackward, stream}, chosen);
+    if (!tuned) return tuned.error();
+    tile = std::move(tuned->tile);
+    tunedBy[isBackward] = std::move(tuned->tunedBy);
+    (isBackward ? tuning.backward.emplace() : tuning.forward) = std::move(tuned->kernel);
+  }
+  if (training && !tuning.backward) tuning.backward.emplace();
+  Expected<Settled> settled = compiler.impl->settle(mod, operands, outputs, chosen, Lookup::None, training);
+  if (!settled) return settled.error();
+  tuning.preparation = std::move(settled->preparation);
+  const auto tell = [](auto& pass, std::string& by) {
+    if (by.empty()) return;
+    pass.tileFrom = TileFrom::Tuned;
+    pass.tunedBy = std::move(by);
+  };
+  tell(tuning.preparation, tunedBy[0]);
+  if (training) tell(*tuning.preparation.backward, tunedBy[1]);
   return tuning;
 }
 
 Expected<Tuning> Compiler::tune(const Mod& mod, const Operands& operands, const Outputs& outputs,
                                 const PrepareOptions& options, Stream stream) const {
   return Impl::tune(*this, mod, operands, outputs, options, stream);
+}
+
+Expected<Tuning> Compiler::tuneTraining(const Mod& mod, const BackwardOperands& operands, const Outputs& outputs,
+                                        const BackwardOutputs& gradients, const PrepareOptions& options,
+                                        Stream stream) const {
+  const Training training{operands, gradients};
+  return Impl::tune(*this, mod, operands, outputs, options, stream, &training);
 }
 
 } // namespace attnc

@@ -15,11 +15,12 @@ std::string tunedByOf(const cache::TunedChoice& choice, const std::string& path)
   return fmt::format("{}, {}", path.empty() ? "this process" : path, choice.date);
 }
 
-std::string shapeClassOf(const plan::LaunchOperands& operands) {
+std::string shapeClassOf(const plan::LaunchOperands& operands, KernelKind kind) {
   const ProblemShape& problem = operands.problem;
   const auto log2 = [](int64_t length) { return length > 0 ? int(llvm::Log2_64(uint64_t(length))) : 0; };
   std::string text = fmt::format("gqa {}, q 2^{}, kv 2^{}", problem.kvHeads ? problem.qHeads / problem.kvHeads : 1,
                                  log2(problem.qLen), log2(problem.kvLen));
+  if (kind == KernelKind::Decode) text += fmt::format(", heads 2^{}", log2(problem.batch * problem.kvHeads));
   if (operands.grids)
     text +=
         fmt::format(", grids {} and {}", fmt::join(operands.grids->queries, "x"), fmt::join(operands.grids->keys, "x"));

@@ -20,8 +20,9 @@
 
 namespace attnc {
 
-/// The class of problems that a choice serves: "gqa 4, q 2^13, kv 2^13", of grids with their extents.
-std::string shapeClassOf(const plan::LaunchOperands& operands);
+/// The class of problems that a choice serves: "gqa 4, q 2^13, kv 2^13", of grids with their extents. Of decode kernels
+/// also how many KV heads all sequences have, among which CTAs are divided.
+std::string shapeClassOf(const plan::LaunchOperands& operands, KernelKind kind);
 
 /// What a choice is of. `options`: complete; what changes no tile's speed is left out of it.
 cache::TunedKey tunedKey(const std::string& device, const Mod& mod, const KernelOptions& options, const std::string& shapeClass);

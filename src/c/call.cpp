@@ -45,6 +45,12 @@ bool Arguments::given(const void* pointer, const Place& place) {
   return pointer;
 }
 
+bool checkIndex(Arguments& arguments, size_t index, size_t count) {
+  if (index < count) return true;
+  arguments.refuse("index", fmt::format("is {}, there are {}", index, count));
+  return false;
+}
+
 attnc_status failed(Error error) noexcept {
   lastError.error = std::move(error);
   lastError.outOfMemory = false;

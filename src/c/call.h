@@ -35,6 +35,9 @@ private:
   std::string reason;
 };
 
+/// Whether there is an element of this index.
+bool checkIndex(Arguments& arguments, size_t index, size_t count);
+
 /// Keeps the thread's last error, and says its status.
 attnc_status failed(Error error) noexcept;
 attnc_status refused(const Arguments& arguments) noexcept;

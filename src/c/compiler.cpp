@@ -62,13 +62,6 @@ const std::vector<FamilyRow>* familiesOfPass(attnc_pass pass) {
   return pass == ATTNC_PASS_FORWARD ? &forward : pass == ATTNC_PASS_BACKWARD ? &backward : nullptr;
 }
 
-/// Whether there is an element of this index.
-bool checkIndex(Arguments& arguments, size_t index, size_t count) {
-  if (index < count) return true;
-  arguments.refuse("index", fmt::format("is {}, there are {}", index, count));
-  return false;
-}
-
 } // namespace
 } // namespace attnc::c
 

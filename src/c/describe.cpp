@@ -19,13 +19,18 @@ std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, co
   return {};
 }
 
-std::string passText(const char* name, const KernelOptions& options, const std::string& passedOver, KvLoop loop,
-                     const std::optional<BlockMaskShape>& built) {
+/// What is settled of a pass, which Preparation and BackwardPreparation have by the same names.
+template <class Pass>
+std::string passText(const char* name, const Pass& pass, const std::optional<BlockMaskShape>& built) {
+  const KernelOptions& options = pass.options;
   std::string text = fmt::format("{}: family {}, {}, {}, head dim {}", name, familyName(options.family), options.arch,
                                  dtypeName(options.dtype), options.headDim);
   if (options.headDimV != options.headDim) text += fmt::format(", of v {}", options.headDimV);
-  text += fmt::format("; KV loop: {}\n", loopText(loop, built, options));
-  if (!passedOver.empty()) text += fmt::format("  passed over: {}\n", passedOver);
+  text += fmt::format("; KV loop: {}\n", loopText(pass.kvLoop, built, options));
+  if (!pass.passedOver.empty()) text += fmt::format("  passed over: {}\n", pass.passedOver);
+  if (!pass.tile.empty())
+    text += fmt::format("  tile: {}{}\n", pass.tile,
+                        pass.tileFrom == TileFrom::Tuned ? " (tuned: " + pass.tunedBy + ")" : "");
   return text;
 }
 
@@ -33,14 +38,10 @@ std::string passText(const char* name, const KernelOptions& options, const std::
 
 std::string describe(const Preparation& preparation) {
   const auto& backward = preparation.backward;
-  std::string text =
-      passText(preparation.options.kind == KernelKind::Decode ? "decode" : "forward", preparation.options, preparation.passedOver, preparation.kvLoop, preparation.blockMask);
-  if (!preparation.tile.empty())
-    text += fmt::format("  tile: {}{}\n", preparation.tile,
-                        preparation.tileFrom == TileFrom::Tuned ? " (tuned: " + preparation.tunedBy + ")" : "");
+  const bool isDecode = preparation.options.kind == KernelKind::Decode;
+  std::string text = passText(isDecode ? "decode" : "forward", preparation, preparation.blockMask);
   if (!preparation.whyKind.empty()) text += fmt::format("  decode or not: {}\n", preparation.whyKind);
-  if (backward)
-    text += passText("backward", backward->options, backward->passedOver, backward->kvLoop, preparation.blockMask);
+  if (backward) text += passText("backward", *backward, preparation.blockMask);
   return text + fmt::format("workspace: {} bytes\n", preparation.workspaceBytes);
 }
 

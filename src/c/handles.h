@@ -105,6 +105,12 @@ struct attnc_preparation {
   explicit attnc_preparation(attnc::Preparation preparation);
 };
 
+struct attnc_tuning {
+  attnc::Tuning tuning;
+  attnc_preparation preparation;
+  explicit attnc_tuning(attnc::Tuning found) : tuning(std::move(found)), preparation(tuning.preparation) {}
+};
+
 struct attnc_prepared {
   attnc::Prepared prepared;
   attnc_preparation preparation;

@@ -53,7 +53,16 @@ PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_opti
   options.buildBlockMask = !readFlag(arguments, all.no_block_mask, at("no_block_mask"));
   options.decode = readDecode(arguments, all.decode, at("decode"));
   if (all.tile) options.tile = all.tile;
+  if (all.backward_tile) options.backwardTile = all.backward_tile;
   return options;
+}
+
+PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
+                           const attnc_prepare_options* options, const void* result, const char* resultName) {
+  arguments.given(compiler, "compiler");
+  arguments.given(mod, "mod");
+  arguments.given(result, resultName);
+  return readPrepareOptions(arguments, options);
 }
 
 } // namespace attnc::c

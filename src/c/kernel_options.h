@@ -13,4 +13,8 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
 /// NULL is all defaults.
 PrepareOptions readPrepareOptions(Arguments& arguments, const attnc_prepare_options* given);
 
+/// What a function that settles is given beside operands.
+PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
+                           const attnc_prepare_options* options, const void* result, const char* resultName);
+
 } // namespace attnc::c

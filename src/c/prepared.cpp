@@ -9,15 +9,6 @@
 namespace attnc::c {
 namespace {
 
-/// What a function that settles is given beside operands.
-PrepareOptions readRequest(Arguments& arguments, const attnc_compiler* compiler, const attnc_mod* mod,
-                           const attnc_prepare_options* options, const void* result, const char* resultName) {
-  arguments.given(compiler, "compiler");
-  arguments.given(mod, "mod");
-  arguments.given(result, resultName);
-  return readPrepareOptions(arguments, options);
-}
-
 /// The pass that was settled; null, and refused, for one that was not.
 const OptionsHolder* passOptions(Arguments& arguments, const attnc_preparation& preparation, attnc_pass pass) {
   switch (pass) {
@@ -77,12 +68,16 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
     all.why_kind = from.whyKind.c_str();
     all.family = toC(from.options.family);
     all.kv_loop = toC(from.kvLoop);
-    all.backward_passed_over = "";
+    all.tile = from.tile.c_str();
+    all.tuned_by = from.tunedBy.c_str();
+    all.backward_passed_over = all.backward_tile = all.backward_tuned_by = "";
     all.is_training = from.backward.has_value();
     if (from.backward) {
       all.backward_passed_over = from.backward->passedOver.c_str();
       all.backward_family = toC(from.backward->options.family);
       all.backward_kv_loop = toC(from.backward->kvLoop);
+      all.backward_tile = from.backward->tile.c_str();
+      all.backward_tuned_by = from.backward->tunedBy.c_str();
     }
     writeStruct(arguments, all, info, "info");
     return {};

@@ -35,6 +35,7 @@ template <> inline constexpr size_t kFirstSize<attnc_compiled_stage> = 112;
 template <> inline constexpr size_t kFirstSize<attnc_family_info> = 32;
 template <> inline constexpr size_t kFirstSize<attnc_prepare_options> = 56;
 template <> inline constexpr size_t kFirstSize<attnc_preparation_info> = 144;
+template <> inline constexpr size_t kFirstSize<attnc_tuned_tile> = 40;
 
 /// Larger ones are no structs but garbage.
 inline constexpr size_t kMostBytes = 1 << 16;

@@ -15,8 +15,8 @@ namespace {
 
 /// In order of preference, for heads up to 64 and up to 128 columns. A warp owns 32 rows of K and V: 4 warps of 128
 /// share no rows, 8 warps of 128 and 4 of 64 are two to the same rows.
-constexpr Tile kNarrowTiles[] = {{32, 128, 4}, {32, 64, 4}};
-constexpr Tile kWideTiles[] = {{64, 128, 8}, {32, 64, 4}};
+constexpr Tile kNarrowTiles[] = {{32, 128, 4}, {32, 64, 4}, {64, 128, 8}, {64, 64, 4}};
+constexpr Tile kWideTiles[] = {{64, 128, 8}, {32, 64, 4}, {64, 64, 4}};
 
 constexpr int kWidest = 128; // with more, a warp's dK and dV take all registers
 
@@ -44,18 +44,6 @@ bool takesRates(const Request& request) {
   return request.arch.capability < 90 && (form == analysis::ScoreForm::Tanh || form == analysis::ScoreForm::TanhApprox);
 }
 
-/// The first tile that fits into registers, into shared memory and into the blocks of lists.
-const Tile* oneWalkTile(const Request& request) {
-  const KernelOptions& options = request.options;
-  const bool isNarrow = std::max(options.headDim, options.headDimV) <= 64;
-  for (const Tile& tile : isNarrow ? kNarrowTiles : kWideTiles) {
-    if ((takesAngles(request.mod.facts) || takesRates(request)) && tile.blockN > 64) continue;
-    if (options.blockSparse && options.maskKvBlock < tile.blockN) continue;
-    if (oneWalkSharedBytes(tile, request) <= request.arch.sharedBytesPerCta()) return &tile;
-  }
-  return nullptr;
-}
-
 /// As DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four warps in
 /// groups of 16, its rows come in whole 128.
 size_t oneWalkSumBytes(const LaunchOperands& operands) {
@@ -71,15 +59,26 @@ Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& o
 
 } // namespace
 
-std::optional<Plan> planBackwardOneWalk(const Request& request) {
+std::vector<Tile> oneWalkTiles(const Request& request) {
   const KernelOptions& options = request.options;
-  if (options.deterministic || options.dtype == DType::F32 || std::max(options.headDim, options.headDimV) > kWidest)
-    return std::nullopt;
-  const Tile* tile = oneWalkTile(request);
-  if (!tile) return std::nullopt;
-  const codegen::Config finish = configOf(options, *tile);
+  const int widest = std::max(options.headDim, options.headDimV);
+  std::vector<Tile> tiles;
+  if (options.deterministic || options.dtype == DType::F32 || widest > kWidest) return tiles;
+  const llvm::ArrayRef<Tile> all = widest <= 64 ? llvm::ArrayRef(kNarrowTiles) : llvm::ArrayRef(kWideTiles);
+  for (const Tile& tile : all) {
+    if ((takesAngles(request.mod.facts) || takesRates(request)) && tile.blockN > 64) continue;
+    if (options.blockSparse && options.maskKvBlock < tile.blockN) continue;
+    if (oneWalkSharedBytes(tile, request) <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
+  }
+  return tiles;
+}
+
+Plan planBackwardOneWalk(const Request& request) {
+  const KernelOptions& options = request.options;
+  const Tile tile = chosenOf(oneWalkTiles(request), options, tileText);
+  const codegen::Config finish = configOf(options, tile);
   codegen::Config config = finish;
-  config.sharedBytes = oneWalkSharedBytes(*tile, request);
+  config.sharedBytes = oneWalkSharedBytes(tile, request);
   Plan plan;
   const auto add = [&](const char* file, const char* entry, const codegen::Config& config, Grid grid,
                        MakeParameters parameters) {

@@ -3,13 +3,16 @@
 
 #include "plan/family.h"
 
-#include <optional>
+#include <vector>
 
 namespace attnc::plan {
 
-/// Of the sm80 family's backward kernels, the faster form. Its dQ depends on the order in which CTAs add to it. Nothing
-/// where that may not be (KernelOptions::deterministic), and where its tiles do not fit: f32, wide heads, lists of small
-/// blocks.
-std::optional<Plan> planBackwardOneWalk(const Request& request);
+/// Tiles that fit into registers, into shared memory and into the blocks of lists, the model's first. None where dQ may
+/// not depend on the order in which CTAs add to it (KernelOptions::deterministic), and where no tile fits: f32, wide
+/// heads, lists of small blocks.
+std::vector<Tile> oneWalkTiles(const Request& request);
+
+/// Of the sm80 family's backward kernels, the faster form. Precondition: there is a tile.
+Plan planBackwardOneWalk(const Request& request);
 
 } // namespace attnc::plan

@@ -5,6 +5,7 @@
 #include <llvm/Support/MathExtras.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace attnc::plan {
 namespace {
@@ -87,7 +88,54 @@ template <int Rows> UseBytes useBytes(int columns, bool lists) {
                           : listBytes<Rows, 32>};
 }
 
+/// With the most stages that fit; nullopt: not even `leastStages` do, or others allow no such tile.
+std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int leastStages, const Request& request,
+                                       const DecodeCopies& copies) {
+  const KernelOptions& options = request.options;
+  const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
+  if (tile.blockN < 32 || tile.blockN > 256) return std::nullopt; // decode_lists.cu, UseBytes
+  // Beside O of wide heads there are no registers for more scores.
+  const bool wide = copies.byWarpgroups(rows, options);
+  if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) return std::nullopt;
+  for (int stages = 6; stages >= leastStages; --stages)
+    if (const int shared = sharedBytes(tile, stages, options, copies);
+        shared + staticBytes(options) <= request.arch.sharedBytesPerCta())
+      return DecodeTile{tile, stages, shared};
+  return std::nullopt;
+}
+
+std::optional<DecodeTile> modelsDecodeTile(const Request& request, const DecodeCopies& copies) {
+  const KernelOptions& options = request.options;
+  for (int rows = options.packedRows; rows >= 16; rows /= 2)
+    for (int leastStages : {3, 2})
+      for (int warps = 8; warps * 16 >= rows; warps /= 2)
+        // Narrow heads take as many bytes a step as others: what a step costs beside its bytes is the same.
+        for (int teamColumns = std::max(rows, options.headDim + options.headDimV <= 128 ? 32 : 16); teamColumns >= 16;
+             teamColumns /= 2)
+          if (auto tile = decodeTileOf(rows, warps, teamColumns, leastStages, request, copies)) return tile;
+  return std::nullopt;
+}
+
+std::string decodeTileText(const DecodeTile& tile) { return tileText(tile.tile); }
+
 } // namespace
+
+std::vector<DecodeTile> decodeTiles(const Request& request, const DecodeCopies& copies) {
+  const std::optional<DecodeTile> own = modelsDecodeTile(request, copies);
+  if (!own) return {};
+  std::vector<DecodeTile> tiles{*own};
+  const int rows = own->tile.blockM;
+  for (int warps = 8; warps >= 4; warps /= 2)
+    for (int teamColumns : {64, 32, 16})
+      if (const auto other = decodeTileOf(rows, warps, teamColumns, 2, request, copies);
+          other && other->tile != own->tile)
+        tiles.push_back(*other);
+  return tiles;
+}
+
+std::vector<std::string> decodeCandidates(const Request& request, const DecodeCopies& copies) {
+  return spelledAll(decodeTiles(request, copies), decodeTileText);
+}
 
 Divisor divisorOf(int64_t divisor) {
   const uint64_t d = uint64_t(std::max<int64_t>(divisor, 1));
@@ -96,27 +144,6 @@ Divisor divisorOf(int64_t divisor) {
 }
 
 int paddedRowBytes(int headDim, int elementBytes) { return int(llvm::alignTo(headDim, 16)) * elementBytes + 16; }
-
-std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies& copies) {
-  const auto& [mod, options, arch] = request;
-  for (int rows = options.packedRows; rows >= 16; rows /= 2)
-    for (int leastStages : {3, 2})
-      for (int warps = 8; warps * 16 >= rows; warps /= 2)
-        // Narrow heads take as many bytes a step as others: what a step costs beside its bytes is the same.
-        for (int teamColumns = std::max(rows, options.headDim + options.headDimV <= 128 ? 32 : 16); teamColumns >= 16;
-             teamColumns /= 2) {
-          const Tile tile{rows, warps * 16 / rows * teamColumns, warps};
-          if (tile.blockN < 32) continue;                            // decode_lists.cu
-          // Beside O of wide heads there are no registers for more scores.
-          const bool wide = copies.byWarpgroups(rows, options);
-          if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) continue;
-          for (int stages = 6; stages >= leastStages; --stages)
-            if (const int shared = sharedBytes(tile, stages, options, copies);
-                shared + staticBytes(options) <= arch.sharedBytesPerCta())
-              return DecodeTile{tile, stages, shared};
-        }
-  return std::nullopt;
-}
 
 DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, const Device& device,
                           const WorkspaceView& workspace) {
@@ -147,7 +174,7 @@ DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, co
 
 Plan planDecode(const Request& request, const DecodeCopies& copies) {
   const KernelOptions& options = request.options;
-  const DecodeTile tile = *decodeTile(request, copies);
+  const DecodeTile tile = chosenOf(decodeTiles(request, copies), options, decodeTileText);
   codegen::Config config = configOf(options, tile.tile);
   config.appends = options.appends;
   config.kvStages = tile.stages;

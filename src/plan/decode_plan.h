@@ -3,7 +3,8 @@
 
 #include "plan/family.h"
 
-#include <optional>
+#include <string>
+#include <vector>
 
 namespace attnc::plan {
 
@@ -23,11 +24,15 @@ struct DecodeTile {
   int stages, sharedBytes;
 };
 
-/// As many rows as asked for, and a CTA that fills a multiprocessor: few large ones leave fewer parts to be merged than many
-/// small ones. Steps are as long as leave room for three stages, or else for two. nullopt: it does not fit.
-std::optional<DecodeTile> decodeTile(const Request& request, const DecodeCopies& copies);
+/// The model's tile first: as many rows as asked for, and a CTA that fills a multiprocessor: few large ones leave fewer
+/// parts to be merged than many small ones. Steps are as long as leave room for three stages, or else for two. Then
+/// others of as many rows. Empty: none fits.
+std::vector<DecodeTile> decodeTiles(const Request& request, const DecodeCopies& copies);
 
-/// Precondition: decodeTile() has one.
+/// For FamilyRow::candidates.
+std::vector<std::string> decodeCandidates(const Request& request, const DecodeCopies& copies);
+
+/// Precondition: there is a tile.
 Plan planDecode(const Request& request, const DecodeCopies& copies);
 
 /// What all of them take.

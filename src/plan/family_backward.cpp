@@ -30,18 +30,34 @@ codegen::Config withSharedBytes(codegen::Config config) {
   return config;
 }
 
-/// In two walks, one for dK and dV and one for dQ. A CTA owns 16 rows a warp, and steps along the other axis: with as many
-/// rows as registers and shared memory allow. At most 64, so that tiles lie in one block of a mask and its blocks are a
-/// power of two of steps.
-Plan planBackwardTwoWalks(const Request& request) {
+/// Of the walk for dQ; the other has the same, transposed. A CTA owns 16 rows a warp, and steps along the other axis:
+/// with as many rows as registers and shared memory allow, or fewer. At most 64, so that tiles lie in one block of a
+/// mask and its blocks are a power of two of steps. The model's first.
+std::vector<Tile> twoWalksTiles(const Request& request) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   const bool isF32 = options.dtype == DType::F32;
-  const int warps = isF32 && widest > 64 ? 2 : 4, rows = 16 * warps;
-  const int step = widest <= 64 ? 64 : isF32 ? 16 : 32;
+  const int warps = isF32 && widest > 64 ? 2 : 4, own = widest <= 64 ? 64 : isF32 ? 16 : 32;
+  std::vector<Tile> tiles{{16 * warps, own, warps}};
+  for (int step : {32, 16}) {
+    const Tile tile{16 * warps, step, warps};
+    if (step == own || (isF32 && widest > 128)) continue;
+    if (withSharedBytes(configOf(options, tile)).sharedBytes <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
+  }
+  return tiles;
+}
+
+/// In two walks, one for dK and dV and one for dQ.
+Plan planBackwardTwoWalks(const Request& request) {
+  const KernelOptions& options = request.options;
+  const auto [rows, step, warps] = chosenOf(twoWalksTiles(request), options, tileText);
   const bool apart = llvm::alignTo(options.headDim, 16) + llvm::alignTo(options.headDimV, 16) > 256; // kApart
   const auto stage = [&](const char* file, const char* entry, codegen::Config config, Grid grid) {
-    Stage made{.templateName = file, .entry = entry, .algebra = algebraFor(options.dtype), .threads = 32 * config.warps, .grid = grid,
+    Stage made{.templateName = file,
+               .entry = entry,
+               .algebra = algebraFor(options.dtype),
+               .threads = 32 * config.warps,
+               .grid = grid,
                .parameters = backwardBlock};
     made.config = std::move(config);
     return made;
@@ -57,8 +73,12 @@ Plan planBackwardTwoWalks(const Request& request) {
 }
 
 Plan planBackwardSm80(const Request& request) {
-  if (std::optional<Plan> plan = planBackwardOneWalk(request)) return *std::move(plan);
-  return planBackwardTwoWalks(request);
+  return oneWalkTiles(request).empty() ? planBackwardTwoWalks(request) : planBackwardOneWalk(request);
+}
+
+std::vector<std::string> backwardSm80Candidates(const Request& request) {
+  const std::vector<Tile> tiles = oneWalkTiles(request);
+  return spelledAll(tiles.empty() ? twoWalksTiles(request) : tiles, tileText);
 }
 
 } // namespace
@@ -75,6 +95,7 @@ const FamilyRow kBackwardSm80{.kind = KernelKind::Backward,
                               .walksBounds = true,
                               .unserved = servesAll,
                               .plan = planBackwardSm80,
+                              .candidates = backwardSm80Candidates,
                               .layouts = "any strides, the last one 1",
                               .checkLayout = takesAnyLayout};
 

@@ -34,13 +34,26 @@ int backwardSharedBytes(const codegen::Config& config, const KernelMod& mod) {
   return int(llvm::alignTo(tiles + control, 16)) + turns + config.qStages * rowTableBytes(config.blockM, mod);
 }
 
+/// Steps of 128 rows up to head dim 64, unless score() is called for each score: that takes registers. The model's
+/// first.
+std::vector<Tile> backwardTiles(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (isWide(options.headDim, options.headDimV)) return {{64, 64, 8}};
+  if (options.headDim > 64 || request.mod.facts.form == analysis::ScoreForm::General) return {{64, 128, 8}};
+  return {{128, 128, 8}, {64, 128, 8}};
+}
+
+std::vector<std::string> backwardSm90Candidates(const Request& request) {
+  return spelledAll(backwardTiles(request), tileText);
+}
+
 /// Without shared memory.
 codegen::Config backwardConfig(const Request& request) {
   const KernelOptions& options = request.options;
-  // Steps of 128 rows at head dim 64, unless score() is called for each score: that takes registers.
   const bool wide = isWide(options.headDim, options.headDimV);
-  const bool longSteps = !wide && options.headDim <= 64 && request.mod.facts.form != analysis::ScoreForm::General;
-  codegen::Config config = configOf(options, {longSteps ? 128 : 64, wide ? 64 : 128, 8});
+  const Tile tile = chosenOf(backwardTiles(request), options, tileText);
+  const bool longSteps = tile.blockM == 128;
+  codegen::Config config = configOf(options, tile);
   config.kvStages = 2;
   config.qStages = wide ? 2 : 3; // 3: S of the next step begins before dK of the last one is known to be there
   const int qk = int(llvm::alignTo(options.headDim, 16)), v = int(llvm::alignTo(options.headDimV, 16));
@@ -183,6 +196,7 @@ const FamilyRow kBackwardSm90{.kind = KernelKind::Backward,
                               .walksBounds = true,
                               .unserved = unservedByBackwardSm90,
                               .plan = planBackwardSm90,
+                              .candidates = backwardSm90Candidates,
                               .layouts = "rows aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
                               .checkLayout = checkBackwardSm90Layout};
 

@@ -32,11 +32,13 @@ std::string unservedBySm80(const Request& request) {
   if (options.fp8Kv && (options.headDim % 16 || options.headDimV % 16))
     return "takes k and v of e4m3 of head dims that are multiples of 16";
   if (options.fp8Kv && options.appends) return "appends no rows to k and v of e4m3";
-  if (!decodeTile(request, kCopies)) return "has no room for this tile in shared memory";
+  if (decodeTiles(request, kCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }
 
 Plan planDecodeSm80(const Request& request) { return planDecode(request, kCopies); }
+
+std::vector<std::string> candidatesDecodeSm80(const Request& request) { return decodeCandidates(request, kCopies); }
 
 } // namespace
 
@@ -45,6 +47,7 @@ const FamilyRow kDecodeSm80{.kind = KernelKind::Decode,
                             .walksBounds = true,
                             .unserved = unservedBySm80,
                             .plan = planDecodeSm80,
+                            .candidates = candidatesDecodeSm80,
                             .layouts = "any strides, the last one 1",
                             .checkLayout = takesAnyLayout};
 

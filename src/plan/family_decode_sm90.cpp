@@ -55,11 +55,15 @@ std::string unservedByDecodeSm90(const Request& request) {
   if (options.fp8Kv) return "takes k and v of 16 bits";
   if (options.blockSparse) return "takes no block mask";
   if (options.pageSize && options.pageSize < 8) return "takes pages of 8 rows and more";
-  if (!decodeTile(request, kEngineCopies)) return "has no room for this tile in shared memory";
+  if (decodeTiles(request, kEngineCopies).empty()) return "has no room for this tile in shared memory";
   return {};
 }
 
 Plan planDecodeSm90(const Request& request) { return planDecode(request, kEngineCopies); }
+
+std::vector<std::string> candidatesDecodeSm90(const Request& request) {
+  return decodeCandidates(request, kEngineCopies);
+}
 
 } // namespace
 
@@ -70,6 +74,7 @@ const FamilyRow kDecodeSm90{.kind = KernelKind::Decode,
                             .walksBounds = true,
                             .unserved = unservedByDecodeSm90,
                             .plan = planDecodeSm90,
+                            .candidates = candidatesDecodeSm90,
                             .layouts = "rows of k and v aligned to 16 bytes, strides above 0 (of the batch: 0, too)",
                             .checkLayout = checkDecodeLayout};
 

@@ -122,6 +122,37 @@ TEST_CASE("candidates keep to what lists and pages ask of a tile", "[tiles]") {
     CHECK_THAT(tile, Catch::StartsWith("64x"));
 }
 
+TEST_CASE("backward and decode kernels have tiles to choose from", "[tiles]") {
+  using Tiles = std::vector<std::string>;
+  const Mod plain = Mod::identity(), general = parsed("score * score");
+  const auto backward = [&](const Mod& mod, Family family, int headDim, bool deterministic = false) {
+    return tilesOf(mod, {.kind = KernelKind::Backward,
+                         .family = family,
+                         .arch = "sm_90a",
+                         .headDim = headDim,
+                         .deterministic = deterministic});
+  };
+  CHECK(backward(plain, Family::Sm90, 64) == Tiles{"128x128x8", "64x128x8"});
+  CHECK(backward(general, Family::Sm90, 64) == Tiles{"64x128x8"});
+  CHECK(backward(plain, Family::Sm90, 128) == Tiles{"64x128x8"});
+  CHECK(backward(plain, Family::Sm80, 64) == Tiles{"32x128x4", "32x64x4", "64x128x8", "64x64x4"});
+  CHECK(backward(plain, Family::Sm80, 128) == Tiles{"64x128x8", "32x64x4", "64x64x4"});
+  CHECK(backward(plain, Family::Sm80, 128, /*deterministic=*/true) == Tiles{"64x32x4", "64x16x4"});
+  KernelOptions few{.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = 128};
+  CHECK(tilesOf(plain, few) == Tiles{"16x128x8", "16x128x4", "16x64x4"});
+}
+
+TEST_CASE("blocks of a mask leave a backward kernel the tiles that lie in one of them", "[tiles]") {
+  KernelOptions options{.kind = KernelKind::Backward,
+                        .family = Family::Sm80,
+                        .arch = "sm_80",
+                        .headDim = 64,
+                        .blockSparse = true,
+                        .maskQBlock = 64,
+                        .maskKvBlock = 64};
+  for (const std::string& tile : tilesOf(parsed("q_idx >= kv_idx"), options)) CHECK_THAT(tile, Contains("x64x"));
+}
+
 TEST_CASE("boxes are ranked by the model, and no two of them are alike", "[tiles]") {
   auto kernelMod = kernelModOf(parsed(kNeighborhood), plan::algebraFor(KernelOptions{}));
   REQUIRE(kernelMod);

@@ -3,13 +3,16 @@
 #include "api/mod_impl.h"
 #include "api/pack_maker.h"
 #include "api/tune_choice.h"
+#include "api/tune_results.h"
 #include "api/tuned.h"
 #include "support/temp_directory.h"
 #include "tests/api/settled.h"
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -40,9 +43,26 @@ struct Tuned {
     return *std::move(result);
   }
   Preparation settled() { return settled(options()); }
+  Expected<Preparation> training(CompilerOptions all) {
+    const TensorView lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000}), out = tensor(2, 8, 1000, 32);
+    return Compiler(std::move(all))
+        .settleTraining(mod, BackwardOperands{{c.operands}, out, lse, out, {}}, {.out = out, .lse = lse},
+                        {.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v}, c.options);
+  }
+  Preparation trained() {
+    auto result = training(options());
+    if (!result) FAIL(result.error().message);
+    return *std::move(result);
+  }
 
-  cache::TunedChoice choice(std::string tile) {
-    return {.key = tunedKey(kDevice, mod, settled(options("")).options, "gqa 4, q 2^9, kv 2^11"),
+  cache::TunedChoice choice(std::string tile) { return choice(std::move(tile), settled(options("")).options); }
+  cache::TunedChoice backwardChoice(std::string tile) {
+    auto model = training(options(""));
+    if (!model) FAIL(model.error().message);
+    return choice(std::move(tile), model->backward->options);
+  }
+  cache::TunedChoice choice(std::string tile, const KernelOptions& of) {
+    return {.key = tunedKey(kDevice, mod, of, "gqa 4, q 2^9, kv 2^11"),
             .kernel = "forward",
             .tile = std::move(tile),
             .times = {},
@@ -82,21 +102,11 @@ TEST_CASE("a choice is taken where its device, mod, options and class of problem
     CHECK(t.settled().tile == "128x96x8");
   }
   SECTION("training") {
-    auto trained =
-        Compiler(t.options())
-            .settleTraining(t.mod,
-                            BackwardOperands{{t.c.operands},
-                                             tensor(2, 8, 1000, 32),
-                                             TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000}),
-                                             tensor(2, 8, 1000, 32),
-                                             {}},
-                            {.out = t.c.outputs.out, .lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000})},
-                            {.dQ = tensor(2, 8, 1000, 64), .dK = tensor(2, 2, 3000, 64), .dV = tensor(2, 2, 3000, 32)},
-                            t.c.options);
-    REQUIRE(trained);
-    CHECK(trained->tile == "128x96x8");
-    CHECK(trained->backward->options.tile.empty());
-    CHECK_FALSE(trained->backward->tile.empty());
+    const Preparation trained = t.trained();
+    CHECK(trained.tile == "128x96x8");
+    CHECK(trained.backward->options.tile.empty());
+    CHECK(trained.backward->tile == "128x128x8");
+    CHECK(trained.backward->tileFrom == TileFrom::Model);
   }
   SECTION("another class, mod, option, device") {
     SECTION("queries") { t.c.operands.q = tensor(2, 8, 1024, 64), t.c.outputs.out = tensor(2, 8, 1024, 32); }
@@ -128,6 +138,49 @@ TEST_CASE("a choice is taken where its device, mod, options and class of problem
     auto refused = Compiler(t.options()).settle(t.mod, t.c.operands, t.c.outputs, t.c.options);
     REQUIRE_FALSE(refused);
     CHECK_THAT(refused.error().remedy, Contains("it has 192x128x12, "));
+  }
+}
+
+TEST_CASE("training takes the choice of its backward kernel", "[tuned]") {
+  Tuned t;
+  t.write(t.backwardChoice("64x128x8"));
+  const Preparation p = t.trained();
+  CHECK(p.tileFrom == TileFrom::Model);
+  CHECK(p.backward->tile == "64x128x8");
+  CHECK(p.backward->options.tile == "64x128x8");
+  CHECK(p.backward->tileFrom == TileFrom::Tuned);
+  CHECK(p.backward->tunedBy == t.pathOf(t.backwardChoice("")) + ", 2026-02-03T04:05:06Z");
+  CHECK(p.kernels()[1].tile == "64x128x8");
+  CHECK(t.lines.empty());
+  CHECK(t.settled().tileFrom == TileFrom::Model); // it is not the forward kernel's
+  SECTION("with one of the forward kernel beside it") {
+    t.write(t.choice("128x96x8"));
+    CHECK(t.trained().tile == "128x96x8");
+    CHECK(t.trained().backward->tile == "64x128x8");
+  }
+  SECTION("not where it is another kernel") {
+    t.c.options.deterministic = true;
+    CHECK(t.trained().backward->tileFrom == TileFrom::Model);
+  }
+  SECTION("not where a tile is asked for") {
+    t.c.options.backwardTile = "128x128x8";
+    CHECK(t.trained().backward->tile == "128x128x8");
+    CHECK(t.trained().backward->tileFrom == TileFrom::Asked);
+    t.c.options.backwardTile = "192x128x12";
+    const auto refused = t.training(t.options());
+    REQUIRE_FALSE(refused);
+    CHECK_THAT(refused.error().remedy, Contains("it has 128x128x8, 64x128x8"));
+  }
+  SECTION("a tile of the forward kernel leaves it alone") {
+    t.c.options.tile = "128x64x8";
+    CHECK(t.trained().tile == "128x64x8");
+    CHECK(t.trained().backward->tile == "64x128x8");
+  }
+  SECTION("not what is none of its tiles") {
+    t.write(t.backwardChoice("192x128x12"));
+    CHECK(t.trained().backward->tileFrom == TileFrom::Model);
+    REQUIRE(t.lines.size() == 1);
+    CHECK_THAT(t.lines[0], Contains("ignored: there is no tile `192x128x12`"));
   }
 }
 
@@ -178,14 +231,22 @@ TEST_CASE("a choice of grids is of their extents", "[tuned]") {
     plan::LaunchOperands operands;
     operands.problem = {2, 24, 24, 4096, 4096};
     operands.grids = {extents, extents};
-    return shapeClassOf(operands);
+    return shapeClassOf(operands, KernelKind::Forward);
   };
   CHECK(shaped({1, 64, 64}) == "gqa 1, q 2^12, kv 2^12, grids 1x64x64 and 1x64x64");
   CHECK(shaped({1, 32, 128}) != shaped({1, 64, 64}));
   plan::LaunchOperands behind;
   behind.problem = {2, 24, 24, 4608, 4608};
   behind.grids = {.queries = {1, 64, 64}, .keys = {1, 64, 64}, .before = {{512, 512}}};
-  CHECK(shapeClassOf(behind) == "gqa 1, q 2^12, kv 2^12, grids 1x64x64 and 1x64x64 behind 512 and 512");
+  CHECK(shapeClassOf(behind, KernelKind::Backward) ==
+        "gqa 1, q 2^12, kv 2^12, grids 1x64x64 and 1x64x64 behind 512 and 512");
+}
+
+TEST_CASE("a choice of a decode kernel is also of how many heads share the GPU", "[tuned]") {
+  plan::LaunchOperands operands;
+  operands.problem = {3, 32, 8, 1, 16384};
+  CHECK(shapeClassOf(operands, KernelKind::Decode) == "gqa 4, q 2^0, kv 2^14, heads 2^4");
+  CHECK(shapeClassOf(operands, KernelKind::Forward) == "gqa 4, q 2^0, kv 2^14");
 }
 
 TEST_CASE("the median is that of the samples that lie closest together", "[tuned]") {
@@ -200,10 +261,40 @@ TEST_CASE("the model's tile stays unless another one gains more than noise", "[t
   CHECK(byGain({1.0, 0.97, 0, 0.9, 0.99}) == std::vector<size_t>{3, 1, 0});
 }
 
+TEST_CASE("results of two tiles are the same up to rounding in another order", "[tuned]") {
+  const auto resultsOf = [](TensorView view, const std::vector<float>& elements) {
+    BroughtTensor brought;
+    brought.bytes.resize(elements.size() * sizeof(float));
+    std::memcpy(brought.bytes.data(), elements.data(), brought.bytes.size());
+    return LaunchResults{{{view, brought}}};
+  };
+  const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {2, 2});
+  const LaunchResults model = resultsOf(dense, {1, -4, 0, 0.5f});
+  CHECK(differenceOf(model, model, false).empty());
+  // What the largest element may be off by, others may be, too.
+  CHECK(differenceOf(model, resultsOf(dense, {1.0003f, -4, 0.0003f, 0.5f}), false).empty());
+  CHECK_THAT(differenceOf(model, resultsOf(dense, {1, -4, 0.001f, 0.5f}), false), Contains("element 2 is 0.001"));
+  CHECK(differenceOf(model, resultsOf(dense, {1, -4, 0.001f, 0.5f}), true).empty());
+  CHECK_THAT(differenceOf(model, resultsOf(dense, {1, -4, 0, std::nanf("")}), false), Contains("element 3 is nan"));
+  TensorView column = dense; // of rows of 4 elements, of which the others do not count
+  column.stride[0] = 4;
+  const LaunchResults rows = resultsOf(column, {1, 2, 7, 7, 3, 4});
+  CHECK(differenceOf(rows, resultsOf(column, {1, 2, 8, 9, 3, 4}), false).empty());
+  CHECK_THAT(differenceOf(rows, resultsOf(column, {1, 2, 7, 7, 3, 5}), false), Contains("element 3 is 5"));
+}
+
 TEST_CASE("tuning without a GPU says so, and takes no tile", "[tuned]") {
   Case c;
   c.options.tile = "128x64x8";
   auto asked = Compiler().tune(Mod::identity(), c.operands, c.outputs, c.options);
   REQUIRE_FALSE(asked);
   CHECK(asked.error().message == "tuning chooses a tile, and one is asked for");
+  const BackwardOperands operands{{c.operands}, *c.outputs.out, {}, *c.outputs.out, {}};
+  auto nothing = Compiler().tuneTraining(Mod::identity(), operands, c.outputs, {}, c.options);
+  REQUIRE_FALSE(nothing);
+  CHECK_THAT(nothing.error().message, Contains("gradients of q, k and v are not all given"));
+  c.options.backwardTile = "64x128x8";
+  auto both = Compiler().tuneTraining(Mod::identity(), operands, c.outputs, {}, c.options);
+  REQUIRE_FALSE(both);
+  CHECK(both.error().message == "tuning chooses a tile, and one is asked for");
 }

@@ -85,8 +85,9 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_source_stage) == 128);
   CHECK(sizeof(attnc_compiled_stage) == 112);
   CHECK(sizeof(attnc_family_info) == 32);
-  CHECK(sizeof(attnc_prepare_options) == 64);
-  CHECK(sizeof(attnc_preparation_info) == 152);
+  CHECK(sizeof(attnc_prepare_options) == 72);
+  CHECK(sizeof(attnc_preparation_info) == 184);
+  CHECK(sizeof(attnc_tuned_tile) == 40);
   // Those that do not change.
   CHECK(sizeof(attnc_pin) == 16);
   CHECK(sizeof(attnc_define) == 16);
@@ -332,6 +333,7 @@ TEST_CASE("NULL is refused by name, and destroyed without effect", "[c]") {
   attnc_preparation_destroy(nullptr);
   attnc_prepared_destroy(nullptr);
   attnc_pack_destroy(nullptr);
+  attnc_tuning_destroy(nullptr);
 }
 
 TEST_CASE("members that must be given are asked for by name", "[c]") {

@@ -70,6 +70,27 @@ TEST_CASE("options reach what is settled", "[c]") {
   CHECK(options.row_max == 1);
 }
 
+TEST_CASE("a tile of the backward kernel is asked for", "[c]") {
+  Case c;
+  c.options.backward_tile = "64x128x8";
+  c.outputs.lse = &c.lse;
+  const auto settled = [&] {
+    attnc_preparation* made = nullptr;
+    TAKE(attnc_settle_training(compiler().get(), parse("q_idx >= kv_idx").get(), &c.backwardOperands, &c.outputs,
+                               &c.gradients, &c.options, &made));
+    return Owned<attnc_preparation>(made);
+  };
+  const Owned<attnc_preparation> preparation = settled();
+  auto info = sized<attnc_preparation_info>();
+  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  CHECK(std::string(info.backward_tile) == "64x128x8");
+  CHECK(std::string(info.backward_tuned_by).empty());
+  CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 64x128x8\n"));
+  auto options = sized<attnc_kernel_options>();
+  TAKE(attnc_preparation_get_options(preparation.get(), ATTNC_PASS_BACKWARD, &options));
+  CHECK(std::string(options.tile) == "64x128x8");
+}
+
 TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   Case c;
   c.options.tile = "192x96x12";
@@ -80,6 +101,10 @@ TEST_CASE("a tile is asked for, and boxes are not", "[c]") {
   CHECK(std::string(options.tile) == "192x96x12");
   CHECK(options.no_boxes == 0);
   CHECK_THAT(attnc_preparation_text(preparation.get()), Catch::Contains("tile: 192x96x12\n"));
+  auto info = sized<attnc_preparation_info>();
+  TAKE(attnc_preparation_get_info(preparation.get(), &info));
+  CHECK(std::string(info.tile) == "192x96x12");
+  for (const char* none : {info.tuned_by, info.backward_tile, info.backward_tuned_by}) CHECK(std::string(none).empty());
   c.options.tile = "7x7";
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "has no tile `7x7`", c.settle(parse("q_idx >= kv_idx").get()));
 

@@ -49,6 +49,10 @@ TEST_CASE("a tile is asked for by name, and one that is none is an error with th
   const Outcome source = attnc::test::attnc("emit --expr score --stage cu --arch sm_90a --head-dim 64 --tile 128x96x8");
   CHECK(source.exitCode == 0);
   CHECK_THAT(source.out, Contains("kBlockN = 96"));
+  const Outcome gradients = attnc::test::attnc(
+      "emit --expr score --stage cu --arch sm_90a --head-dim 64 --kernel backward --launch 2 --tile 64x128x8");
+  CHECK(gradients.exitCode == 0);
+  CHECK_THAT(gradients.out, Contains("kBlockM = 64"));
   for (const char* command : {"emit --stage cu --expr score --arch sm_90a --head-dim 64",
                               "explain --expr score --arch sm_90a --head-dim 64"}) {
     const Outcome refused = attnc::test::attnc(std::string(command) + " --tile 3x3x3");
@@ -68,12 +72,22 @@ TEST_CASE("explain says which tile a kernel has, and who chose it") {
   preparation.tileFrom = TileFrom::Tuned;
   preparation.tunedBy = "/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z";
   CHECK(cli::tileText(preparation) == "tile from   tuning: 128x96x8 (/cache/v1/tuned/ab.json, 2026-02-03T04:05:06Z)\n");
+  preparation.backward.emplace().tile = "64x128x8"; // then the backward kernel is explained
+  CHECK(cli::tileText(preparation) == "tile from   the model: 64x128x8\n");
+  preparation.backward->tileFrom = TileFrom::Tuned;
+  preparation.backward->tunedBy = "/cache/v1/tuned/cd.json, 2026-02-03T04:05:07Z";
+  CHECK(cli::tileText(preparation) == "tile from   tuning: 64x128x8 (/cache/v1/tuned/cd.json, 2026-02-03T04:05:07Z)\n");
   if (noNvrtc()) return;
   CHECK_THAT(printed("explain --expr score --arch sm_90a --head-dim 64"),
              Contains("\ntile from   the model: 192x128x12\n"));
   const auto json =
       nlohmann::json::parse(printed("explain --expr score --arch sm_90a --head-dim 64 --tile 128x64x8 --json"));
   CHECK(json["tile"] == nlohmann::json{{"tile", "128x64x8"}, {"from", "asked"}});
+  const std::string backward = "explain --expr score --arch sm_90a --head-dim 64 --kernel backward --tile ";
+  CHECK_THAT(printed(backward + "64x128x8"), Contains("\ntile from   who asks: 64x128x8\n"));
+  CHECK(nlohmann::json::parse(printed(backward + "64x128x8 --json"))["tile"] ==
+        nlohmann::json{{"tile", "64x128x8"}, {"from", "asked"}});
+  CHECK_THAT(attnc::test::attnc(backward + "192x128x12").err, Contains("it has 128x128x8, 64x128x8"));
 }
 
 TEST_CASE("cache lists the choices of tune, counts them, finds damage, and clears them") {

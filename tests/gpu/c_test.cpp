@@ -2,6 +2,7 @@
 #include "gpu.h"
 
 #include "attnc/c.h"
+#include "support/temp_directory.h"
 
 #include <cstring>
 #include <deque>
@@ -33,6 +34,7 @@ struct DestroyC {
   void operator()(attnc_compiler* handle) const { attnc_compiler_destroy(handle); }
   void operator()(attnc_prepared* handle) const { attnc_prepared_destroy(handle); }
   void operator()(attnc_kernel* handle) const { attnc_kernel_destroy(handle); }
+  void operator()(attnc_tuning* handle) const { attnc_tuning_destroy(handle); }
 };
 template <class Handle> using OwnedC = std::unique_ptr<Handle, DestroyC>;
 
@@ -164,9 +166,9 @@ struct StepC {
   StepC(const StepC&) = delete;
 };
 
-OwnedC<attnc_compiler> compilerC() {
+OwnedC<attnc_compiler> compilerC(const attnc_compiler_options* options = nullptr) {
   attnc_compiler* compiler = nullptr;
-  takeC(attnc_compiler_create(nullptr, &compiler));
+  takeC(attnc_compiler_create(options, &compiler));
   return OwnedC<attnc_compiler>(compiler);
 }
 
@@ -256,6 +258,55 @@ TEST_CASE("a training step through the C interface has the bits of C++", "[gpu][
     take(gpu.stream.synchronize());
     CHECK((step.results() == expected));
   }
+}
+
+TEST_CASE("what is tuned through the C interface is what it prepares then", "[gpu][c]") {
+  ATTNC_NEED_GPU();
+  const test::TempDirectory home;
+  const std::string directory = home / "cache";
+  auto how = sizedC<attnc_compiler_options>();
+  how.cache_directory = directory.c_str();
+  const OwnedC<attnc_compiler> compiler = compilerC(&how);
+  const Mod mod = libraryMod("alibi");
+  const Problem problem{{2, 4, 2, 300, 300}, 64, 64, DType::BF16};
+  const HostOperands host = draw(mod, problem);
+  const Step step(mod, problem, host, drawGradients(problem, false));
+  const StepC inC(step);
+  const OwnedC<attnc_mod> mod2 = modC(mod);
+  attnc_tuning* made = nullptr;
+  takeC(attnc_tune(compiler.get(), mod2.get(), &inC.operands, &inC.outputs, nullptr, gputest::gpu()->stream.get(),
+                   &made));
+  const OwnedC<attnc_tuning> forward(made);
+  CHECK(attnc_tuning_tile_count(made, ATTNC_PASS_FORWARD) > 1);
+  CHECK(attnc_tuning_tile_count(made, ATTNC_PASS_BACKWARD) == 0);
+  takeC(attnc_tune_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
+                            gputest::gpu()->stream.get(), &made));
+  const OwnedC<attnc_tuning> tuning(made);
+  auto tuned = sizedC<attnc_preparation_info>(), taken = sizedC<attnc_preparation_info>();
+  takeC(attnc_preparation_get_info(attnc_tuning_get_preparation(made), &tuned));
+  for (attnc_pass pass : {ATTNC_PASS_FORWARD, ATTNC_PASS_BACKWARD}) {
+    size_t winners = 0;
+    for (size_t i = 0; i < attnc_tuning_tile_count(made, pass); ++i) {
+      auto tile = sizedC<attnc_tuned_tile>();
+      takeC(attnc_tuning_get_tile(made, pass, i, &tile));
+      INFO(tile.tile);
+      CHECK(tile.ms > 0);
+      CHECK(std::string(tile.passed_over).empty());
+      if (!tile.is_winner) continue;
+      CHECK(std::string(tile.tile) == (pass == ATTNC_PASS_FORWARD ? tuned.tile : tuned.backward_tile));
+      ++winners;
+    }
+    CHECK(winners == 1);
+  }
+  attnc_preparation* settled = nullptr;
+  takeC(attnc_settle_training(compiler.get(), mod2.get(), &inC.backward, &inC.outputs, &inC.gradients, nullptr,
+                              &settled));
+  takeC(attnc_preparation_get_info(settled, &taken));
+  for (auto member : {&attnc_preparation_info::tile, &attnc_preparation_info::tuned_by,
+                      &attnc_preparation_info::backward_tile, &attnc_preparation_info::backward_tuned_by})
+    CHECK(std::string(taken.*member) == tuned.*member);
+  CHECK_FALSE(std::string(taken.tuned_by).empty());
+  attnc_preparation_destroy(settled);
 }
 
 TEST_CASE("kernels loaded through the C interface have the bits of C++", "[gpu][c]") {

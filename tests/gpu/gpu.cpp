@@ -305,8 +305,9 @@ ResultGradients drawGradients(const Problem& problem, bool withLse) {
   return given;
 }
 
-Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands, const ResultGradients& given,
-                      Family family, std::optional<float> scale, const BlockMask* mask, bool deterministic) {
+Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands,
+                      const ResultGradients& given, Family family, std::optional<float> scale, const BlockMask* mask,
+                      bool deterministic, const std::string& tile) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
@@ -354,7 +355,8 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
   };
   if (family == Family::Auto) {
-    const Prepared prepared = take(device.compiler.prepareTraining(mod, inputs, outputs, gradients));
+    const Prepared prepared =
+        take(device.compiler.prepareTraining(mod, inputs, outputs, gradients, {.backwardTile = tile}));
     const device::Buffer workspace = poisoned(prepared.workspaceBytes());
     take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
     take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
@@ -362,6 +364,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     return results();
   }
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
+  options.tile = tile;
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
   constexpr size_t kBehind = 1 << 20; // bytes that are not the workspace's
   const size_t bytes = take(backward.workspaceBytes(inputs));

@@ -10,22 +10,28 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// A case of tuning: operands and outputs in device memory.
+/// A case of tuning: operands, outputs and gradients in device memory.
 struct Tuned {
   Problem problem;
   HostOperands host;
+  ResultGradients given;
   DeviceCaptures captures;
-  std::vector<device::Buffer> buffers; // q, k, v, out, lse
-  Operands inputs;
+  std::vector<device::Buffer> buffers; // q, k, v, out, lse, d_out, d_q, d_k, d_v
+  BackwardOperands inputs;
   Outputs outputs;
+  BackwardOutputs gradients;
 
   Tuned(const Mod& mod, const Problem& p, const std::map<std::string, int64_t>& scalars = {})
-      : problem(p), host(draw(mod, p, scalars)), captures(uploadCaptures(host.captures)) {
+      : problem(p), host(draw(mod, p, scalars)), given(drawGradients(p, /*withLse=*/false)),
+        captures(uploadCaptures(host.captures)) {
     const ProblemShape& s = p.shape;
-    inputs = {.q = place(host.q), .k = place(host.k), .v = place(host.v)};
+    inputs.q = place(host.q), inputs.k = place(host.k), inputs.v = place(host.v);
     inputs.captures = &captures.captures;
-    outputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}));
-    outputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}));
+    inputs.out = place(cli::HostTensor::make(p.dtype, {s.batch, s.qHeads, s.qLen, p.headDimV}));
+    inputs.lse = place(cli::HostTensor::make(DType::F32, {s.batch, s.qHeads, s.qLen}));
+    inputs.dOut = place(given.dOut);
+    outputs = {.out = inputs.out, .lse = inputs.lse};
+    gradients = {.dQ = place(host.q), .dK = place(host.k), .dV = place(host.v)};
   }
   Tuned(const Tuned&) = delete; // inputs point to captures
 
@@ -51,7 +57,37 @@ struct Tuned {
     take(buffers[4].download(lse.bytes.data(), lse.bytes.size()));
     checkClose({toDoubles(out), toDoubles(lse), {}}, runReference(mod, problem, host), problem);
   }
+
+  /// The same of both passes, and of gradients.
+  void checkTraining(const Mod& mod, const Prepared& prepared, const device::Stream& stream) {
+    for (size_t i : {3, 4, 6, 7, 8}) take(buffers[i].fill(0xff));
+    const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
+    take(prepared.initialise(inputs, workspace.data(), stream.get()));
+    take(prepared.launch(inputs, outputs, workspace.data(), stream.get()));
+    take(prepared.launchBackward(inputs, gradients, workspace.data(), stream.get()));
+    take(stream.synchronize());
+    const auto download = [&](size_t i, const cli::HostTensor& like) {
+      cli::HostTensor to = cli::HostTensor::make(like.dtype, like.shape);
+      take(buffers[i].download(to.bytes.data(), to.bytes.size()));
+      return toDoubles(to);
+    };
+    checkGradients({download(6, host.q), download(7, host.k), download(8, host.v)},
+                   runReferenceBackward(mod, host, given), problem);
+  }
 };
+
+/// Whatever won, the file of the choice has this tile then.
+void sayWon(const TunedKernel& kernel, size_t tile) {
+  std::string text = test::readText(kernel.file);
+  for (const TunedTile& one : kernel.tiles) {
+    if (!one.isWinner) continue;
+    const std::string won = "\"tile\": \"" + one.tile + "\"";
+    const size_t at = text.find(won);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, won.size(), "\"tile\": \"" + kernel.tiles[tile].tile + "\"");
+  }
+  test::writeText(kernel.file, text);
+}
 
 } // namespace
 
@@ -68,10 +104,10 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
                       DType::BF16});
     const Compiler compiler(options);
     const Tuning tuning = take(compiler.tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
-    REQUIRE_FALSE(tuning.tiles.empty());
-    CHECK(std::count_if(tuning.tiles.begin(), tuning.tiles.end(),
+    REQUIRE_FALSE(tuning.forward.tiles.empty());
+    CHECK(std::count_if(tuning.forward.tiles.begin(), tuning.forward.tiles.end(),
                         [](const TunedTile& tile) { return tile.isWinner; }) == 1);
-    for (const TunedTile& tile : tuning.tiles) {
+    for (const TunedTile& tile : tuning.forward.tiles) {
       INFO(tile.tile << ": " << tile.ms << " ms " << tile.passedOver);
       CHECK(tile.ms > 0);
       CHECK(tile.passedOver.empty());
@@ -82,11 +118,11 @@ TEST_CASE("tuning measures every tile, and what it keeps is taken by another com
       CHECK(asked.preparation().tileFrom == TileFrom::Asked);
       if (!isGrid) tuned.check(mod, asked, gpu.stream);
     }
-    if (tuning.tiles.size() > 1) CHECK(std::filesystem::exists(tuning.file));
+    if (tuning.forward.tiles.size() > 1) CHECK(std::filesystem::exists(tuning.forward.file));
     for (const Compiler& later : {compiler, Compiler(options)}) {
       const Prepared prepared = take(later.prepare(mod, tuned.inputs, tuned.outputs));
       CHECK(prepared.preparation().tile == tuning.preparation.tile);
-      CHECK(prepared.preparation().tileFrom == (tuning.tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model));
+      CHECK(prepared.preparation().tileFrom == (tuning.forward.tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model));
       if (!isGrid) tuned.check(mod, prepared, gpu.stream);
     }
     CompilerOptions off = options;
@@ -105,15 +141,8 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   const Preparation model = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs)).preparation();
   const std::string pack = take(Compiler(options).pack({{mod, model.options}}));
   const Tuning tuning = take(Compiler(options).tune(mod, tuned.inputs, tuned.outputs, {}, gpu.stream.get()));
-  if (tuning.tiles.size() < 2) return;
-  // Whatever won, another tile is said to have.
-  std::string text = test::readText(tuning.file);
-  const std::string won = "\"tile\": \"" + tuning.preparation.tile + "\"",
-                    other = "\"tile\": \"" + tuning.tiles[1].tile + "\"";
-  const size_t at = text.find(won);
-  REQUIRE(at != std::string::npos);
-  text.replace(at, won.size(), other);
-  test::writeText(tuning.file, text);
+  if (tuning.forward.tiles.size() < 2) return;
+  sayWon(tuning.forward, 1);
   test::writeText(home / "pack", pack);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
     if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
@@ -122,4 +151,86 @@ TEST_CASE("where a tuned kernel is not to be had, the model's is taken", "[gpu]"
   const Prepared prepared = take(Compiler(options).prepare(mod, tuned.inputs, tuned.outputs));
   CHECK(prepared.preparation().tileFrom == TileFrom::Model);
   tuned.check(mod, prepared, gpu.stream);
+}
+
+TEST_CASE("tuning for training measures both passes, and training takes what it keeps", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const test::TempDirectory home;
+  const CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
+  for (const char* name : {"causal", "document", "neighborhood2d"}) {
+    INFO(name);
+    const Mod mod = libraryMod(name);
+    const bool isGrid = std::string(name) == "neighborhood2d";
+    Tuned tuned(mod, {isGrid ? ProblemShape{1, 2, 2, 128 * 128, 128 * 128} : ProblemShape{2, 4, 2, 1000, 1500}, 64, 64,
+                      DType::BF16});
+    const Compiler compiler(options);
+    const auto prepare = [&](const Compiler& with, const PrepareOptions& how = {}) {
+      return take(with.prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients, how));
+    };
+    const Tuning tuning =
+        take(compiler.tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients, {}, gpu.stream.get()));
+    REQUIRE(tuning.backward);
+    for (const TunedKernel* kernel : {&tuning.forward, &*tuning.backward}) {
+      REQUIRE_FALSE(kernel->tiles.empty());
+      CHECK(std::count_if(kernel->tiles.begin(), kernel->tiles.end(),
+                          [](const TunedTile& tile) { return tile.isWinner; }) == 1);
+      CHECK(std::filesystem::exists(kernel->file) == (kernel->tiles.size() > 1));
+    }
+    for (const TunedTile& tile : tuning.backward->tiles) {
+      INFO(tile.tile << ": " << tile.ms << " ms " << tile.passedOver);
+      CHECK(tile.ms > 0);
+      CHECK(tile.passedOver.empty());
+      if (tile.isWinner) CHECK(tuning.preparation.backward->tile == tile.tile);
+      const Prepared asked = prepare(compiler, {.backwardTile = tile.tile});
+      CHECK(asked.preparation().backward->tile == tile.tile);
+      CHECK(asked.preparation().backward->tileFrom == TileFrom::Asked);
+      CHECK(asked.preparation().tile == tuning.preparation.tile);
+      if (!isGrid) tuned.checkTraining(mod, asked, gpu.stream);
+    }
+    const auto expected = tuning.backward->tiles.size() > 1 ? TileFrom::Tuned : TileFrom::Model;
+    for (const Compiler& later : {compiler, Compiler(options)}) {
+      const Prepared prepared = prepare(later);
+      const BackwardPreparation& backward = *prepared.preparation().backward;
+      CHECK(backward.tile == tuning.preparation.backward->tile);
+      CHECK(backward.tileFrom == expected);
+      CHECK(backward.tunedBy == tuning.preparation.backward->tunedBy);
+      if (!isGrid) tuned.checkTraining(mod, prepared, gpu.stream);
+    }
+    // The backward kernel alone.
+    const Tuning one = take(compiler.tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
+                                                  {.tile = tuning.forward.tiles[0].tile}, gpu.stream.get()));
+    CHECK(one.forward.tiles.empty());
+    CHECK(one.preparation.tile == tuning.forward.tiles[0].tile);
+    CHECK(one.preparation.tileFrom == TileFrom::Asked);
+    CHECK(one.backward->tiles.size() == tuning.backward->tiles.size());
+  }
+}
+
+TEST_CASE("where a tuned backward kernel is not to be had, the model's is taken", "[gpu]") {
+  ATTNC_NEED_GPU();
+  Gpu& gpu = *gputest::gpu();
+  const test::TempDirectory home;
+  const Mod mod = libraryMod("noop");
+  Tuned tuned(mod, {{1, 2, 2, 1000, 1000}, 64, 64, DType::BF16});
+  CompilerOptions options{.cacheDirectory = home / "cache", .tuned = true};
+  const auto prepare = [&] {
+    return take(Compiler(options).prepareTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients));
+  };
+  const Preparation model = prepare().preparation();
+  std::vector<PackItem> items;
+  for (KernelOptions& kernel : model.kernels()) items.push_back({mod, std::move(kernel)});
+  test::writeText(home / "pack", take(Compiler(options).pack(items)));
+  const Tuning tuning = take(Compiler(options).tuneTraining(mod, tuned.inputs, tuned.outputs, tuned.gradients,
+                                                            {.tile = model.tile}, gpu.stream.get()));
+  if (tuning.backward->tiles.size() < 2) return;
+  sayWon(*tuning.backward, 1);
+  CHECK(prepare().preparation().backward->tileFrom == TileFrom::Tuned);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(home / "cache"))
+    if (entry.path().extension() == ".attnc") std::filesystem::remove(entry.path());
+  options.packs = {home / "pack"};
+  options.noCompile = true;
+  const Prepared prepared = prepare();
+  CHECK(prepared.preparation().backward->tileFrom == TileFrom::Model);
+  tuned.checkTraining(mod, prepared, gpu.stream);
 }

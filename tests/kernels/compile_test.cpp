@@ -391,6 +391,44 @@ TEST_CASE("backward kernels of wide heads compile for Hopper without spills or a
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("the tiles that tuning tries beside the model's compile without spills or advisories", "[kernels]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  const auto add = [&](const std::string& name, const Mod& mod, KernelOptions options) {
+    if (options.blockSparse && !mod.hasMaskMod()) return;
+    auto tiles = compiler().tiles(mod, options);
+    if (!tiles) FAIL(tiles.error().message);
+    for (size_t i = 1; i < tiles->size(); ++i) { // the model's is compiled above
+      options.tile = (*tiles)[i];
+      jobs.push_back({fmt::format("{} kind {} {} d{} rows {}{}{} {}", name, int(options.kind), options.arch,
+                                  options.headDim, options.packedRows, options.deterministic ? " deterministic" : "",
+                                  options.blockSparse ? " lists" : "", options.tile),
+                      mod, options});
+    }
+  };
+  constexpr KernelKind kBackward = KernelKind::Backward, kDecode = KernelKind::Decode;
+  for (const auto& [name, mod] : library()) {
+    for (bool lists : {false, true}) {
+      add(name, mod, {.kind = kBackward, .arch = "sm_90a", .headDim = 64, .blockSparse = lists});
+      for (const char* arch : {"sm_80", "sm_90a"})
+        for (int dim : {64, 128})
+          add(name, mod,
+              {.kind = kBackward, .family = Family::Sm80, .arch = arch, .headDim = dim, .blockSparse = lists});
+    }
+    add(name, mod, {.kind = kDecode, .arch = "sm_90a", .headDim = 128, .lengths = true});
+    add(name, mod, {.kind = kDecode, .arch = "sm_80", .dtype = DType::F16, .headDim = 128, .packedRows = 64});
+    if (name != "alibi" && name != "document" && name != "causal") continue;
+    add(name, mod, {.kind = kBackward, .arch = "sm_80", .headDim = 128, .deterministic = true});
+    add(name, mod, {.kind = kBackward, .arch = "sm_80", .dtype = DType::F32, .headDim = 96});
+    add(name, mod,
+        {.kind = kDecode, .arch = "sm_90a", .headDim = 64, .packedRows = 64, .lengths = true, .pageSize = 16});
+    for (int dim : {64, 128, 192})
+      add(name, mod, {.kind = kDecode, .arch = "sm_89", .headDim = dim, .packedRows = 32, .fp8Kv = true});
+  }
+  REQUIRE(jobs.size() > 100);
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("each mod of the library compiles for each kind of kernel, and spills no more than known", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;

@@ -92,6 +92,22 @@ class FlexTest(unittest.TestCase):
             for actual, right in zip((out, lse, *grads), (expected, expected_lse, *wanted)):
                 self.near(actual, right)
 
+    def test_tiles(self):
+        for device in self.each_device():
+            q, k, v = operands(device, torch.bfloat16)
+            results = {}
+            for name in ("BLOCK_M", "tile", "backward_tile"):
+                options = {name: 64 if name == "BLOCK_M" else "1x2x3"}
+                if device == "cuda" and name != "BLOCK_M":
+                    with self.assertRaises(attnc.RunError) as caught:  # which names those that there are
+                        flex_attention(q, k, v, enable_gqa=True, kernel_options=options)
+                    options[name] = caught.exception.remedy.removeprefix("it has ").split(", ")[-1]
+                out = flex_attention(q, k, v, enable_gqa=True, kernel_options=options)
+                results[name] = out, *torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
+            for name, found in results.items():
+                for actual, right in zip(found, results["BLOCK_M"]):
+                    self.near(actual, right, 2e-2)
+
     def test_gradients_of_captures_alone_and_of_operands_alone(self):
         for device in self.each_device():
             mod = Biased(device)
@@ -468,6 +484,8 @@ class TextTest(unittest.TestCase):
             attnc.attention("q_idx >= kv_idx", q, k[..., :8], v)
         with self.assertRaises(attnc.ArgumentError):
             attnc.attention("q_idx >= kv_idx", q.tolist(), k, v)
+        with self.assertRaisesRegex(attnc.ArgumentError, "there is no kernel to be tuned"):
+            attnc.tune("q_idx >= kv_idx", q, k, v)
 
     def test_needs_no_torch(self):
         code = "import sys, attnc; attnc.Mod.parse('q_idx >= kv_idx'); sys.exit('torch' in sys.modules)"

@@ -183,12 +183,17 @@ std::string kernelText(const Kernel& kernel, Family asked) {
   return text + fmt::format("; others go to family {}\n", familyName(other->family));
 }
 
+ChosenTile tileOf(const Preparation& preparation) {
+  if (const auto& backward = preparation.backward) return {backward->tile, backward->tileFrom, backward->tunedBy};
+  return {preparation.tile, preparation.tileFrom, preparation.tunedBy};
+}
+
 std::string tileText(const Preparation& preparation) {
-  if (preparation.backward) return fmt::format("tile from   the model: {}\n", preparation.backward->tile);
-  switch (preparation.tileFrom) {
-  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", preparation.tile);
-  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", preparation.tile, preparation.tunedBy);
-  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", preparation.tile);
+  const ChosenTile chosen = tileOf(preparation);
+  switch (chosen.from) {
+  case TileFrom::Model: return fmt::format("tile from   the model: {}\n", chosen.tile);
+  case TileFrom::Tuned: return fmt::format("tile from   tuning: {} ({})\n", chosen.tile, chosen.tunedBy);
+  case TileFrom::Asked: return fmt::format("tile from   who asks: {}\n", chosen.tile);
   }
   return {};
 }

@@ -35,6 +35,14 @@ struct Kernel {
 /// with its number where there are several. `asked`: the family that was.
 std::string kernelText(const Kernel& kernel, Family asked);
 
+/// The tile of the kernel that is explained, of the backward pass where that was settled.
+struct ChosenTile {
+  const std::string& tile;
+  TileFrom from;
+  const std::string& tunedBy; ///< as Preparation::tunedBy
+};
+ChosenTile tileOf(const Preparation& preparation);
+
 /// Line "tile from": the tile of the kernel as --tile takes it, who chose it, and where that is kept.
 std::string tileText(const Preparation& preparation);
 

@@ -28,11 +28,11 @@ const char* loopName(KvLoop loop) {
 }
 
 JsonReport tileJson(const Preparation& preparation) {
-  if (preparation.backward) return {{"tile", preparation.backward->tile}, {"from", "model"}};
-  switch (preparation.tileFrom) {
-  case TileFrom::Model: return {{"tile", preparation.tile}, {"from", "model"}};
-  case TileFrom::Tuned: return {{"tile", preparation.tile}, {"from", "tuned"}, {"tunedBy", preparation.tunedBy}};
-  case TileFrom::Asked: return {{"tile", preparation.tile}, {"from", "asked"}};
+  const ChosenTile chosen = tileOf(preparation);
+  switch (chosen.from) {
+  case TileFrom::Model: return {{"tile", chosen.tile}, {"from", "model"}};
+  case TileFrom::Tuned: return {{"tile", chosen.tile}, {"from", "tuned"}, {"tunedBy", chosen.tunedBy}};
+  case TileFrom::Asked: return {{"tile", chosen.tile}, {"from", "asked"}};
   }
   return {};
 }

@@ -44,7 +44,7 @@ Expected<Measured> measure(const Compiler& compiler, device::Timer& timer, const
   measured.kernel = options.backward ? preparation.backward->options : preparation.options;
   measured.passedOver = options.backward ? preparation.backward->passedOver : preparation.passedOver;
   measured.tile = options.backward ? preparation.backward->tile : preparation.tile;
-  measured.isTuned = !options.backward && preparation.tileFrom == TileFrom::Tuned;
+  measured.isTuned = (options.backward ? preparation.backward->tileFrom : preparation.tileFrom) == TileFrom::Tuned;
   auto ms = options.backward ? timer.medianMs(stream, backward) : timer.medianMs(stream, forward);
   if (!ms) return std::move(ms).error();
   measured.ms = *ms;

@@ -494,6 +494,7 @@ PrepareOptions prepareOptions(const RunOptions& options) {
   prepare.deterministic = options.gradients.deterministic;
   prepare.offsets = options.sequences.offsets();
   prepare.decode = options.kernelKind.decode();
+  if (options.backward || options.kernelKind.kind == "backward") std::swap(prepare.tile, prepare.backwardTile);
   return prepare;
 }
 

@@ -148,7 +148,10 @@ void KernelFlags::addTo(CLI::App& command) {
       ->type_name("FAMILY")
       ->capture_default_str()
       ->transform(oneOf({{"auto", {}}, {"naive", {}}, {"sm80", {"sm_80"}}, {"sm90", {"sm_90", "sm90a", "sm_90a"}}, {"grid", {}}}));
-  command.add_option("--tile", tile, "Which tile of the family, e.g. 192x128x12; default: that of `attnc tune`, else the model's")
+  command
+      .add_option("--tile", tile,
+                  "Which tile of the family, e.g. 192x128x12, of the backward kernel where gradients are asked for;\n"
+                  "default: that of `attnc tune`, else the model's")
       ->type_name("TILE");
   command.add_flag("--tf32", tf32, "fp32 operands: one TF32 product instead of three (1e-3 instead of 1e-6)");
   command.add_option("--pin", pins, "Fold a length or a number into the kernel, e.g. KV_LEN=8192")

@@ -56,6 +56,7 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   prepare.offsets = options.sequences.offsets();
   prepare.deterministic = options.gradients.deterministic;
   prepare.decode = isBackward ? std::nullopt : decode;
+  if (isBackward) std::swap(prepare.tile, prepare.backwardTile);
   prepare.buildBlockMask = !options.noBlockMask && !options.blockSparse;
   const auto settle = [&](const ProblemShape& of) {
     Shapes shapes = shapesOf(of, configuration.target, options.sequences);

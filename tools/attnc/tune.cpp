@@ -21,9 +21,10 @@ struct TuneCommand : MeasuredProblems {
 
 /// What tuning one kernel of one problem gave.
 struct Tuned {
-  std::string kind; ///< "forward", "decode", "backward"
-  Family family = Family::Auto;
-  Tuning tuning;
+  std::string kind;     ///< "forward", "decode", "backward"
+  KernelOptions kernel; ///< complete
+  ProblemShape problem;
+  TunedKernel found;
 };
 
 std::string shapeText(const ProblemShape& p) {
@@ -31,75 +32,77 @@ std::string shapeText(const ProblemShape& p) {
 }
 
 const TunedTile& winnerOf(const Tuned& tuned) {
-  for (const TunedTile& tile : tuned.tuning.tiles)
+  for (const TunedTile& tile : tuned.found.tiles)
     if (tile.isWinner) return tile;
-  return tuned.tuning.tiles.front();
+  return tuned.found.tiles.front();
 }
 
 std::string rowOfTile(const Tuned& tuned, const TunedTile& tile, size_t width) {
   std::string text = fmt::format("            {:{}}", tile.tile, width);
-  const double model = tuned.tuning.tiles.front().ms;
+  const double model = tuned.found.tiles.front().ms;
   if (tile.ms > 0) text += fmt::format("  {:.4f} ms", tile.ms);
-  if (tile.ms > 0 && &tile != &tuned.tuning.tiles.front())
+  if (tile.ms > 0 && &tile != &tuned.found.tiles.front())
     text += fmt::format("  {:+.1f} %", 100 * (tile.ms / model - 1));
-  if (&tile == &tuned.tuning.tiles.front()) text += "  the model's";
+  if (&tile == &tuned.found.tiles.front()) text += "  the model's";
   if (tile.isWinner) text += "  <- taken";
   if (!tile.passedOver.empty()) text += "  passed over: " + tile.passedOver;
   return text + "\n";
 }
 
 std::string textOf(const Tuned& tuned) {
-  const std::vector<TunedTile>& tiles = tuned.tuning.tiles;
-  std::string text = fmt::format("{:12}family {}", tuned.kind, familyName(tuned.family));
+  const std::vector<TunedTile>& tiles = tuned.found.tiles;
+  std::string text = fmt::format("{:12}family {}", tuned.kind, familyName(tuned.kernel.family));
   if (tiles.size() == 1) return text + fmt::format(": its tile is {}, there is nothing to choose\n", tiles[0].tile);
   text += fmt::format(", {} tiles\n", tiles.size());
   size_t width = 0;
   for (const TunedTile& tile : tiles) width = std::max(width, tile.tile.size());
   for (const TunedTile& tile : tiles) text += rowOfTile(tuned, tile, width);
-  return text +
-         fmt::format("{:12}{}\n", "stored",
-                     tuned.tuning.file.empty() ? "nowhere: no cache directory may be written" : tuned.tuning.file);
+  return text + fmt::format("{:12}{}\n", "stored",
+                            tuned.found.file.empty() ? "nowhere: no cache directory may be written" : tuned.found.file);
 }
 
-JsonReport jsonOf(const Tuned& tuned, const ProblemShape& p) {
+JsonReport jsonOf(const Tuned& tuned) {
+  const ProblemShape& p = tuned.problem;
   JsonReport json{{"kind", tuned.kind},
                   {"shape", {p.batch, p.qHeads, p.kvHeads, p.qLen, p.kvLen}},
-                  {"family", familyName(tuned.family)},
-                  {"model", tuned.tuning.tiles.front().tile},
+                  {"family", familyName(tuned.kernel.family)},
+                  {"model", tuned.found.tiles.front().tile},
                   {"winner", winnerOf(tuned).tile},
                   {"tiles", JsonReport::array()}};
-  for (const TunedTile& tile : tuned.tuning.tiles) {
+  for (const TunedTile& tile : tuned.found.tiles) {
     JsonReport one{{"tile", tile.tile}};
     if (tile.ms > 0) one["ms"] = tile.ms;
     if (!tile.passedOver.empty()) one["passedOver"] = tile.passedOver;
     json["tiles"].push_back(std::move(one));
   }
-  if (!tuned.tuning.file.empty()) json["file"] = tuned.tuning.file;
+  if (!tuned.found.file.empty()) json["file"] = tuned.found.file;
   return json;
 }
 
-/// A backward pass has one tile: it is told, and nothing measured.
-Expected<Tuned> ofBackward(const Compiler& compiler, const Mod& mod, const DeviceOperands& on,
-                           const RunOptions& options) {
-  auto settled = compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepareOptions(options));
+/// The backward kernel alone: the forward one, which another --kernel tunes, keeps its tile.
+Expected<Tuned> tuneBackward(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
+                             const DeviceOperands& on, const RunOptions& options) {
+  PrepareOptions prepare = prepareOptions(options);
+  auto settled = compiler.settleTraining(mod, on.inputs, on.outputs, on.gradients, prepare);
   if (!settled) return std::move(settled).error();
-  const BackwardPreparation& backward = *settled->backward;
-  Tuned tuned{"backward",
-              backward.options.family,
-              {.preparation = *settled, .tiles = {{.tile = backward.tile, .isWinner = true}}, .file = {}}};
-  return tuned;
+  prepare.tile = settled->tile;
+  auto tuning = compiler.tuneTraining(mod, on.inputs, on.outputs, on.gradients, prepare, stream.get());
+  if (!tuning) return std::move(tuning).error();
+  const KernelOptions& kernel = tuning->preparation.backward->options;
+  return Tuned{"backward", kernel, tuning->preparation.problem, *std::move(tuning->backward)};
 }
 
 Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, const Mod& mod,
                         const HostOperands& operands, const RunOptions& options) {
   DeviceOperands on(operands, options);
   if (Status status = on.place(); !status) return std::move(status).error();
-  if (options.backward) return ofBackward(compiler, mod, on, options);
+  if (options.backward) return tuneBackward(compiler, stream, mod, on, options);
   if (!options.lse) on.outputs.lse.reset();
   auto tuning = compiler.tune(mod, on.inputs, on.outputs, prepareOptions(options), stream.get());
   if (!tuning) return std::move(tuning).error();
   const KernelOptions& kernel = tuning->preparation.options;
-  return Tuned{kernel.kind == KernelKind::Decode ? "decode" : "forward", kernel.family, *std::move(tuning)};
+  return Tuned{kernel.kind == KernelKind::Decode ? "decode" : "forward", kernel, tuning->preparation.problem,
+               std::move(tuning->forward)};
 }
 
 Expected<std::string> tuneText(const TuneCommand& command, const std::vector<RunOptions>& problems) {
@@ -130,13 +133,12 @@ Expected<std::string> tuneText(const TuneCommand& command, const std::vector<Run
     for (const std::string& kind : command.kinds) {
       auto tuned = tuneOne(compiler, *stream, *pinnedMod, *operands, MeasuredProblems::ofKind(problem, kind));
       if (!tuned) return std::move(tuned).error();
-      const Preparation& preparation = tuned->tuning.preparation;
+      const KernelOptions& kernel = tuned->kernel;
       if (lines.empty())
-        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(preparation.problem),
-                            preparation.options.headDim, preparation.options.headDimV,
-                            dtypeName(preparation.options.dtype));
+        lines = fmt::format("problem     {}, head dims {} and {}, {}\n", shapeText(tuned->problem), kernel.headDim,
+                            kernel.headDimV, dtypeName(kernel.dtype));
       lines += textOf(*tuned);
-      json["kernels"].push_back(jsonOf(*tuned, preparation.problem));
+      json["kernels"].push_back(jsonOf(*tuned));
     }
     text += lines;
   }
@@ -169,10 +171,11 @@ void addTune(CLI::App& app, int& exitCode) {
       "extents. It is advice: ATTNC_TUNED=0 does without, and a choice of another version of attnc is not looked at. "
       "The\n"
       "tile of the catalogue's model stays unless another one is faster by more than 2 % and gives the same results.\n"
+      "Those of a backward kernel are the gradients of q, k and v.\n"
       "`attnc explain` says which tile a kernel has, and who chose it. Needs a GPU.\n\n"
       "Examples:\n"
       "  attnc tune alibi.py --shape 2,16,16,8192,8192 --head-dim 64\n"
-      "  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --json");
+      "  attnc tune neighborhood2d.py --shape 1,24,24,16384,16384 --kernel forward,backward --json");
   command->callback([options, &exitCode] { exitCode = runTune(*options); });
 }
 

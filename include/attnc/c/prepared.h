@@ -28,6 +28,7 @@ typedef struct attnc_prepare_options {
   int32_t no_block_mask; ///< build none, even where the kernel gains from one
   attnc_decode decode;
   const char* tile; ///< of the forward or decode kernel; NULL or "": one that was measured, or else the catalogue's
+  const char* backward_tile; ///< the same of the backward kernel, for training
 } attnc_prepare_options;
 
 /// What is settled for given operands, and why.
@@ -59,6 +60,10 @@ typedef struct attnc_preparation_info {
   int32_t is_training;       ///< 0 or 1
   int32_t builds_block_mask; ///< 0 or 1
   const char* why_kind; ///< why a decode kernel is taken, or is not; "": the caller settled that
+  const char* tile;     ///< of the forward or decode kernel, as attnc_prepare_options has it
+  const char* tuned_by; ///< the measured choice that it is: its file, and its date; "": none
+  const char* backward_tile; ///< the same of the backward kernel; "": not settled for training
+  const char* backward_tuned_by;
 } attnc_preparation_info;
 ATTNC_API attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info);
 

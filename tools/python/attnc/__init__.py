@@ -10,6 +10,7 @@ from .attention import attention
 from .errors import ArgumentError, Error, InternalError, ModError, RunError
 from .grid import grid
 from .mod import CapturedValue, Mod
+from .tuning import Tile, tune
 
 __all__ = [
     "ArgumentError",
@@ -19,8 +20,10 @@ __all__ = [
     "Mod",
     "ModError",
     "RunError",
+    "Tile",
     "attention",
     "grid",
+    "tune",
     "version",
 ]
 

@@ -121,6 +121,13 @@ class PrepareOptions(Sized):
     _fields_ = sized(
         ("arch", c_char_p), ("pins", c_void_p), ("pin_count", c_size_t), ("family", c_int32), ("offsets", c_int32),
         ("tf32", c_int32), ("deterministic", c_int32), ("no_block_mask", c_int32), ("decode", c_int32),
+        ("tile", c_char_p), ("backward_tile", c_char_p),
+    )  # fmt: skip
+
+
+class TunedTile(Sized):
+    _fields_ = sized(
+        ("tile", c_char_p), ("passed_over", c_char_p), ("ms", c_double), ("is_winner", c_int32), ("reserved", c_int32),
     )  # fmt: skip
 
 
@@ -145,6 +152,10 @@ _FUNCTIONS = {
     # Structs of launches by their addresses, which takes the host less time.
     "attnc_prepared_launch": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
     "attnc_prepared_launch_backward": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "attnc_tune": (
+        c_void_p, c_void_p, POINTER(Operands), POINTER(Outputs), POINTER(PrepareOptions), c_void_p, POINTER(c_void_p),
+    ),
+    "attnc_tuning_get_tile": (c_void_p, c_int32, c_size_t, POINTER(TunedTile)),
     "attnc_compute_on_cpu": (c_void_p, c_void_p, c_void_p),
     "attnc_compute_backward_on_cpu": (c_void_p, c_void_p, c_void_p),
 }  # fmt: skip
@@ -156,7 +167,7 @@ _TEXTS = {
     "attnc_prepared_get_preparation": (c_void_p,),
     "attnc_preparation_text": (c_void_p,),
 }
-_DESTROYERS = ("attnc_mod_destroy", "attnc_prepared_destroy")
+_DESTROYERS = ("attnc_mod_destroy", "attnc_prepared_destroy", "attnc_tuning_destroy")
 _ERRORS = {1: ModError, 2: ArgumentError, 3: RunError, 4: InternalError, 5: MemoryError}
 
 
@@ -186,6 +197,8 @@ def library():
         function = getattr(found, name)
         function.argtypes = arguments
         function.restype = c_void_p if name == "attnc_prepared_get_preparation" else c_char_p
+    found.attnc_tuning_tile_count.argtypes = (c_void_p, c_int32)
+    found.attnc_tuning_tile_count.restype = c_size_t
     for name in _DESTROYERS:
         getattr(found, name).argtypes, getattr(found, name).restype = (c_void_p,), None
     return found

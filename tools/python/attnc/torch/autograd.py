@@ -12,12 +12,12 @@ def rows_of(tensor):
 
 def call_of(
     text, q, k, v, tensors, scalars, wants_max=False, gradients=None, deterministic=False, sequences=ALIGNED, lists=None,
-    form=None, check=None,
+    form=None, check=None, tiles=(),
 ):  # fmt: skip
     """The call of operands of this kind; made, and its kernels compiled, if there was none. Then `check`, a function and
-    what it takes behind q, k and v, is called, for what `form` says of them. The call takes q, k and v with dense rows, as
-    rows_of() gives them."""
-    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form)
+    what it takes behind q, k and v, is called, for what `form` says of them. `tiles`: as tiles_of(). The call takes q,
+    k and v with dense rows, as rows_of() gives them."""
+    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
     call = found_call(kind)
     if call is None:
         if check is not None:
@@ -26,7 +26,7 @@ def call_of(
         rows = rows_of(q), rows_of(k), rows_of(v)
         out = like(rows[0], v.shape[-1])
         call = made_call(
-            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists
+            kind, text, *rows, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
         )  # fmt: skip
         call.needs_rows = any(x is not y for x, y in zip(rows, (q, k, v)))
     return call
@@ -82,15 +82,15 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None)
 
 def attend(
     text, q, k, v, tensors, scalars, scale, mask=None, wants_lse=True, wants_max=False, sequences=ALIGNED, lists=None,
-    form=None, check=None,
+    form=None, check=None, tiles=(),
 ):  # fmt: skip
     """(out, lse, row_max or None) of a mod in IR text, with gradients of q, k, v and of the captured `tensors`; not
     where `sequences` has lengths of a cache. lse may be None unless it is wanted. `lists`: those of
-    a block mask; its mask_mod counts in blocks that are partial. `form` and `check`: as of call_of()."""
+    a block mask; its mask_mod counts in blocks that are partial. `form`, `check` and `tiles`: as of call_of()."""
     if q.is_cuda and q.get_device() != _current_device():
         with torch.cuda.device(q.device):  # kernels are launched in the context that is current
             return attend(
-                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check
+                text, q, k, v, tensors, scalars, scale, mask, wants_lse, wants_max, sequences, lists, form, check, tiles
             )
     gradients, deterministic = None, False
     if (
@@ -98,10 +98,11 @@ def attend(
     ) and torch.is_grad_enabled():
         gradients = tuple(name for name, x in tensors.items() if x.requires_grad and x.is_floating_point())
         deterministic = torch.are_deterministic_algorithms_enabled()
-    call = found_call(kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form))
+    kind = kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles)
+    call = found_call(kind)
     if call is None:
         call = call_of(
-            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check
+            text, q, k, v, tensors, scalars, wants_max, gradients, deterministic, sequences, lists, form, check, tiles
         )  # fmt: skip
     if call.needs_rows:
         q, k, v = rows_of(q), rows_of(k), rows_of(v)

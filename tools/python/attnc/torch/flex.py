@@ -6,7 +6,7 @@ from torch.nn.attention import flex_attention as flex
 from .autograd import attend
 from .block_mask import has_lists, mask_mod_of
 from .graphs import attend_in_graph, is_traced
-from .kernels import ALIGNED
+from .kernels import ALIGNED, tiles_of
 from .translation import translate
 
 # PyTorch before 2.9 has none of these two.
@@ -82,14 +82,17 @@ def flex_attention(
 
     Nothing has to be compiled with torch.compile. Mods are taken as they are: closures over tensors included, whose
     gradients are computed if they require them. On the CPU attnc computes with its fp64 reference, slowly.
-    `kernel_options` are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod that
-    cannot be translated.
+    Of `kernel_options`, "tile" and "backward_tile" name tiles of the kernels, as `attnc tune` does, and break a graph
+    of torch.compile; others are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod
+    that cannot be translated.
     """
     is_traced_here = torch.compiler.is_compiling()
-    if is_traced_here and not is_traced:  # the graph is broken here
+    tiles = tiles_of(kernel_options)
+    if is_traced_here and (not is_traced or tiles):  # the graph is broken here
         return _outside_of_graphs(
-            query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux=return_aux
-        )
+            query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options,
+            return_aux=return_aux,
+        )  # fmt: skip
     if _is_any_autocast_enabled():
         query, key, value = autocast(query, key, value)
     if return_lse and return_aux is not None:
@@ -117,8 +120,9 @@ def flex_attention(
         wants_lse = return_lse or return_aux is not None
         check = _check, enable_gqa, block_mask
         out, lse, row_max = attend(
-            text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form, check
-        )
+            text, query, key, value, tensors, scalars, scale, block_mask, wants_lse, wants_max, ALIGNED, lists, form,
+            check, tiles,
+        )  # fmt: skip
     if return_aux is not None:
         return out, AuxOutput(
             lse=lse if return_aux.lse else None, max_scores=row_max if return_aux.max_scores else None

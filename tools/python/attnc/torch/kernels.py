@@ -100,9 +100,11 @@ def like(tensor, width=None):
 class Call:
     """Forward, and backward where gradients are wanted, of operands of one kind."""
 
-    def __init__(self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):
+    def __init__(
+        self, mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
+    ):
         """`tensors` and `scalars`: what the mod captures, by name. `out`: a tensor like the result. `gradients`: None, or
-        the names of captures that want one. `lists`: None, or those of a block mask."""
+        the names of captures that want one. `lists`: None, or those of a block mask. `tiles`: as tiles_of()."""
         self.mod, self.lock, self.gradients = mod, threading.Lock(), gradients
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
@@ -146,7 +148,7 @@ class Call:
                 d_q=d_q, d_k=d_k, d_v=d_v, captures=self.of_captures.array, capture_count=len(gradients)
             )
         if self.is_on_gpu:
-            self._prepare(q.device, deterministic)
+            self._prepare(q.device, deterministic, tiles)
 
     def _set_lists(self, lists):
         for group, to in ((lists.rows, self.block_mask.rows), (lists.columns, self.block_mask.columns)):
@@ -154,8 +156,8 @@ class Call:
             to.partial_count, to.partial_index, to.full_count, to.full_index = addresses
             to.index_stride = group[1].shape[-1]
 
-    def _prepare(self, device, deterministic):
-        options = c.PrepareOptions(deterministic=deterministic)
+    def _prepare(self, device, deterministic, tiles):
+        options = c.PrepareOptions(deterministic=deterministic, **{name: tile.encode() for name, tile in tiles})
         if self.gradients is None:
             arguments, create = (byref(self.operands), byref(self.outputs)), "attnc_prepare"
         else:
@@ -260,7 +262,14 @@ found_call = _calls.get  # of a kind; None: there was none
 _of_caches = {}  # kind of a call over a cache, whatever the number of its rows -> key of the newest one
 
 
-def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form):
+def tiles_of(kernel_options):
+    """Those that kernel_options name, by member of c.PrepareOptions: pairs of texts."""
+    if not kernel_options:
+        return ()
+    return tuple((name, kernel_options[name]) for name in ("tile", "backward_tile") if kernel_options.get(name))
+
+
+def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequences, lists, form, tiles):
     """What a call is made for. Kernels may depend on strides, and on how addresses are aligned. `form`: whatever else was
     checked of it."""
     offsets = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT
@@ -268,19 +277,22 @@ def kind_of(text, q, k, v, tensors, wants_max, gradients, deterministic, sequenc
         offsets = q.data_ptr() % ALIGNMENT, k.data_ptr() % ALIGNMENT, v.data_ptr() % ALIGNMENT
     return (
         text, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype, q.device,
-        k.device, v.device, offsets, wants_max, gradients, deterministic, form,
+        k.device, v.device, offsets, wants_max, gradients, deterministic, form, tiles,
         tuple([(x.dtype, x.shape, x.stride(), x.data_ptr() % ALIGNMENT) for x in tensors.values()]) if tensors else (),
         lists and (lists.shape, lists.rows[2] is None, lists.rows[1].shape, lists.columns[1].shape, lists.rows[0].device),
         sequences is not ALIGNED and tuple([item.shape if _is_tensor(item) else item for item in sequences]),
     )  # fmt: skip
 
 
-def made_call(kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists):
+def made_call(
+    kind, text, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles
+):  # fmt: skip
     """Makes it, and compiles its kernels."""
     if len(_calls) >= _MOST_KEPT:
         _calls.clear()
         _of_caches.clear()
-    call = Call(mod_of(text), q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists)
+    mod = mod_of(text)
+    call = Call(mod, q, k, v, tensors, scalars, out, wants_max, gradients, deterministic, sequences, lists, tiles)
     _calls[kind] = call
     if sequences.kv_lengths is not None:
         # A cache that grows has another kind at each token; workspaces of those before would stay.

@@ -1,0 +1,66 @@
+#include "api/tune_trials.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attnc {
+namespace {
+
+/// Milliseconds of one of `count` launches.
+Expected<float> msOf(const PassToTune& pass, jit::Stopwatch& watch, const Trial& trial, int count) {
+  auto ms = watch.ms(pass.stream, [&]() -> Status {
+    for (int i = 0; i < count; ++i)
+      if (Status status = pass.launch(trial.prepared, trial.workspace->data()); !status) return status;
+    return {};
+  });
+  if (!ms) return ms;
+  return *ms / float(count);
+}
+
+/// Warms up, and sets how many launches a sample has: so many that events tell them from nothing. The first sample is
+/// what one launch takes.
+Status warmUp(const PassToTune& pass, jit::Stopwatch& watch, std::vector<Trial>& trials) {
+  constexpr float kSampleMs = 0.5f, kWarmUpMs = 20;
+  constexpr int kMostLaunches = 50;
+  for (Trial& trial : trials) {
+    float once = 0;
+    int launches = 0;
+    for (float spent = 0; launches < 3 || (spent < kWarmUpMs && launches < kMostLaunches); ++launches) {
+      auto ms = msOf(pass, watch, trial, 1);
+      if (!ms) return ms.error();
+      once = launches ? std::min(once, *ms) : *ms;
+      spent += *ms;
+    }
+    trial.launches = std::clamp(int(std::ceil(kSampleMs / std::max(once, 1e-3f))), 1, kMostLaunches);
+    trial.samples.assign(1, once);
+  }
+  return {};
+}
+
+} // namespace
+
+Status PassToTune::launch(const Prepared& prepared, void* workspace) const {
+  if (isBackward) return prepared.launchBackward(training->operands, training->gradients, workspace, stream);
+  return prepared.launch(operands, outputs, workspace, stream);
+}
+
+Status takeSamples(const PassToTune& pass, std::vector<Trial>& trials) {
+  auto watch = jit::Stopwatch::create();
+  if (!watch) return std::move(watch).error();
+  if (Status status = warmUp(pass, *watch, trials); !status) return status;
+  constexpr float kTotalMs = 3000;
+  float round = 0;
+  for (const Trial& trial : trials) round += trial.samples[0] * float(trial.launches);
+  for (Trial& trial : trials) trial.samples.clear();
+  // Rounds in which each takes its turn, so that what slows the device for a while slows all of them.
+  const int rounds = std::clamp(int(kTotalMs / std::max(round, 1e-3f)), 7, 31);
+  for (int i = 0; i < rounds; ++i)
+    for (Trial& trial : trials) {
+      auto ms = msOf(pass, *watch, trial, trial.launches);
+      if (!ms) return ms.error();
+      trial.samples.push_back(*ms);
+    }
+  return {};
+}
+
+} // namespace attnc

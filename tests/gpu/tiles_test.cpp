@@ -1,0 +1,131 @@
+// Every tile that a backward or a decode kernel may be asked for, against the fp64 reference.
+#include "gpu.h"
+
+#include <algorithm>
+
+using namespace attnc;
+using namespace attnc::gputest;
+
+namespace {
+
+/// The kernel of such options, with each of its tiles. Empty: the family does not serve them here.
+std::vector<KernelOptions> withEachTile(const Mod& mod, KernelOptions options) {
+  std::vector<KernelOptions> all;
+  options.arch = gpu()->context.info().arch;
+  const auto tiles = gpu()->compiler.tiles(mod, options);
+  if (!tiles) return all;
+  for (const std::string& tile : *tiles) {
+    all.push_back(options);
+    all.back().tile = tile;
+  }
+  return all;
+}
+
+std::vector<std::pair<Mod, KernelOptions>> jobsOf(const Mod& mod, const std::vector<KernelOptions>& all) {
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (const KernelOptions& options : all) jobs.emplace_back(mod, options);
+  return jobs;
+}
+
+/// `mask`: null, or the lists that both passes walk.
+void checkBackward(const Mod& mod, const Problem& problem, const std::vector<KernelOptions>& all,
+                   const BlockMask* mask = nullptr) {
+  compileAhead(jobsOf(mod, all));
+  const HostOperands operands = draw(mod, problem);
+  const ResultGradients given = drawGradients(problem, /*withLse=*/true);
+  const Gradients expected = runReferenceBackward(mod, operands, given, {}, mask);
+  for (const KernelOptions& options : all) {
+    INFO(problem.text() << ", family " << familyName(options.family) << ", tile " << options.tile
+                        << (options.deterministic ? ", deterministic" : ""));
+    checkGradients(
+        runBackward(mod, problem, operands, given, options.family, {}, mask, options.deterministic, options.tile),
+        expected, problem);
+  }
+}
+
+} // namespace
+
+TEST_CASE("every tile of a backward kernel gives the gradients", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  size_t most = 0;
+  for (const char* name : {"causal", "alibi", "softcap", "learned_bias"})
+    for (auto [qk, v, dtype] : {std::tuple(64, 64, DType::BF16),
+                                {32, 24, DType::F16},
+                                {128, 128, DType::BF16},
+                                {8, 128, DType::F16},
+                                {72, 96, DType::BF16},
+                                {64, 64, DType::F32},
+                                {96, 96, DType::F32}})
+      for (bool deterministic : {false, true}) {
+        if (deterministic && name != std::string("causal")) continue;
+        const Mod mod = libraryMod(name);
+        const Problem problem{{2, 4, 2, 259, 387}, qk, v, dtype};
+        std::vector<KernelOptions> all;
+        for (Family family : {Family::Sm80, Family::Sm90}) {
+          const auto tiles = withEachTile(mod, {.kind = KernelKind::Backward,
+                                                .family = family,
+                                                .dtype = dtype,
+                                                .headDim = qk,
+                                                .headDimV = v,
+                                                .deterministic = deterministic});
+          most = std::max(most, tiles.size());
+          all.insert(all.end(), tiles.begin(), tiles.end());
+        }
+        REQUIRE_FALSE(all.empty());
+        checkBackward(mod, problem, all);
+      }
+  CHECK(most >= 3);
+}
+
+TEST_CASE("every tile of a backward kernel walks lists of blocks", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = libraryMod("causal");
+  for (int headDim : {64, 128}) {
+    const Problem problem{{1, 4, 2, 515, 643}, headDim, headDim, DType::BF16};
+    for (int block : {64, 128, 256}) {
+      const BlockMaskShape shape{1, 1, problem.shape.qLen, problem.shape.kvLen, block, block};
+      const BlockMask mask = take(BlockMask::build(mod, {}, problem.shape, shape));
+      for (Family family : {Family::Sm80, Family::Sm90}) {
+        const auto all = withEachTile(mod, {.kind = KernelKind::Backward,
+                                            .family = family,
+                                            .headDim = headDim,
+                                            .headDimV = headDim,
+                                            .blockSparse = true,
+                                            .maskQBlock = block,
+                                            .maskKvBlock = block});
+        if (!all.empty()) checkBackward(mod, problem, all, &mask);
+      }
+    }
+  }
+}
+
+TEST_CASE("every tile of a decode kernel gives the results, of sequences of any length", "[gpu]") {
+  ATTNC_NEED_GPU();
+  const std::vector<int32_t> lengths = {0, 1, 17, 64, 129, 1000, 4999};
+  for (const char* name : {"causal", "alibi", "document"})
+    for (auto [qk, v, qLen] : {std::tuple(64, 64, 1), {128, 128, 1}, {128, 128, 20}, {40, 72, 7}, {192, 256, 1}}) {
+      const Mod mod = libraryMod(name);
+      const Problem problem{{int64_t(lengths.size()), 6, 2, qLen, 5000}, qk, v, DType::BF16};
+      HostOperands operands = draw(mod, problem);
+      operands.kvLengths = lengths;
+      const Outcome expected = runReference(mod, problem, operands);
+      const double scoreError = name == std::string("alibi") ? 2.5 * 2 * double(problem.shape.kvLen) * 0x1p-23 : 0;
+      for (Family family : {Family::Sm80, Family::Sm90}) {
+        const int rows = qLen * 3;
+        const auto all = withEachTile(mod, {.kind = KernelKind::Decode,
+                                            .family = family,
+                                            .headDim = qk,
+                                            .headDimV = v,
+                                            .packedRows = rows <= 16   ? 16
+                                                          : rows <= 32 ? 32
+                                                                       : 64,
+                                            .lengths = true,
+                                            .offsets = QueryOffsets::FromLengths});
+        for (const KernelOptions& options : all) {
+          INFO(name << ", " << problem.text() << ", family " << familyName(family) << ", tile " << options.tile);
+          RunOptions run{.family = family, .decode = true, .launches = 2, .tile = options.tile};
+          checkClose(runKernel(mod, problem, operands, run), expected, problem, false, scoreError);
+        }
+      }
+    }
+}
