@@ -144,12 +144,12 @@ std::string difference(const TensorView& view, const Brought& model, const Broug
 }
 
 /// What a launch writes.
-struct Results {
+struct TrialResults {
   std::vector<std::pair<TensorView, Brought>> tensors;
 
-  static Expected<Results> of(const Bench& bench, const Trial& trial) {
+  static Expected<TrialResults> of(const Bench& bench, const Trial& trial) {
     if (Status status = bench.launch(trial); !status) return status.error();
-    Results results;
+    TrialResults results;
     for (const std::optional<TensorView>* view : {&bench.outputs.out, &bench.outputs.lse, &bench.outputs.rowMax}) {
       if (!*view) continue;
       auto brought = Brought::of(**view, bench.stream);
@@ -161,7 +161,7 @@ struct Results {
 };
 
 /// Why results are not those of the model's tile; empty: they are.
-std::string difference(const Results& model, const Results& other, bool tf32) {
+std::string difference(const TrialResults& model, const TrialResults& other, bool tf32) {
   for (size_t i = 0; i < model.tensors.size(); ++i) {
     const auto& [view, brought] = model.tensors[i];
     const double tolerance = toleranceOf(view.dtype, tf32);
@@ -243,12 +243,12 @@ Expected<Tuning> Compiler::Impl::tune(const Compiler& compiler, const Mod& mod, 
     ms.push_back(steadyMs(trial.samples));
     tuning.tiles[trial.tile].ms = ms.back();
   }
-  auto expected = Results::of(bench, trials[0]);
+  auto expected = TrialResults::of(bench, trials[0]);
   if (!expected) return std::move(expected).error();
   for (size_t i : byGain(ms)) {
     TunedTile& tile = tuning.tiles[trials[i].tile];
     if (i != 0) {
-      auto results = Results::of(bench, trials[i]);
+      auto results = TrialResults::of(bench, trials[i]);
       if (!results) return std::move(results).error();
       tile.passedOver = difference(*expected, *results, kernel.tf32);
       if (!tile.passedOver.empty()) {
