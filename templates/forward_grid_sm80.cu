@@ -5,7 +5,8 @@
 // As forward_sm80.cu, but rows of a tile are the queries of a box, and columns of a step the keys of another, whose
 // addresses threads compute: nothing is permuted. The CTA walks the boxes that cover what some query of it sees, from
 // its first key on, the last axis fastest. A warp owns 16 queries, so that it knows of two rows a lane what they see,
-// and passes over boxes that none of them does: its queries see less than those of the CTA.
+// and passes over boxes that none of them does: its queries see less than those of the CTA. With kBlockSparse lists
+// have the boxes of a lattice that live, and which of them need mask_mod (algo/listed_grid_tiles.cuh).
 //
 //   shared memory   bytes                                        lifetime
 //   QPart           kBlockM rows, the wider of Q and O           Q: whole kernel; then a warp's rows of O, going out
@@ -27,6 +28,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/grid_tiles.cuh"
+#include "algo/listed_grid_tiles.cuh"
 #include "algo/softmax.cuh"
 #include "params_grid_sm80.cuh"
 #include "ptx/shared_memory.cuh"
@@ -52,7 +54,9 @@ struct VPart : SharedPart<VPart, VTile::kBytes> {};
 using Memory = SharedMemory<QPart, KPart, VPart>;
 static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 
-using Tiles = GridTiles<QueryShape, KeyShape>;
+using SeenTiles = GridTiles<QueryShape, KeyShape>;
+using ListedTiles = ListedGridTiles<QueryShape, KeyShape>;
+using Tiles = Choose<kBlockSparse, ListedTiles, SeenTiles>::Type;
 using Scores = Fragment<1, kBlockN>;
 using Out = Fragment<1, VTile::kColumns>;
 using KeyTokens = BoxTokens<Element, KeyShape, kBlockN, kThreads, (kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV)>;
@@ -95,14 +99,40 @@ ATTNC_DEVICE bool meets(const GridRange& seen, const int (&origin)[3]) {
   return meets;
 }
 
-/// Moves on to the next box of keys of a tile.
-ATTNC_DEVICE void advance(int (&origin)[3], const Tiles::Plan& plan) {
+/// The boxes of keys of a tile, one after the other: those that cover what some query sees.
+struct SeenWalk {
+  const SeenTiles::Plan& plan;
+
+  ATTNC_DEVICE int steps() const { return plan.count[0] * plan.count[1] * plan.count[2]; }
+  ATTNC_DEVICE void begin(int (&origin)[3]) const {
 #pragma unroll
-  for (int axis = 2; axis >= 0; --axis) {
-    origin[axis] += KeyShape::extent(axis);
-    if (axis == 0 || origin[axis] < plan.begin[axis] + plan.count[axis] * KeyShape::extent(axis)) return;
-    origin[axis] = plan.begin[axis];
+    for (int axis = 0; axis < 3; ++axis) origin[axis] = plan.begin[axis];
   }
+  /// From the box of the step before.
+  ATTNC_DEVICE void advance(int (&origin)[3], int) const {
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      origin[axis] += KeyShape::extent(axis);
+      if (axis == 0 || origin[axis] < plan.begin[axis] + plan.count[axis] * KeyShape::extent(axis)) return;
+      origin[axis] = plan.begin[axis];
+    }
+  }
+  ATTNC_DEVICE bool is_full(int) const { return false; }
+};
+ATTNC_DEVICE SeenWalk walk_of(const SeenTiles::Plan& plan, const ForwardGridParamsSm80&, int, int) { return {plan}; }
+
+/// Those of lists.
+struct ListedWalk {
+  const ForwardGridParamsSm80& p;
+  ListedBoxes<KeyShape> boxes;
+
+  ATTNC_DEVICE int steps() const { return boxes.steps(); }
+  ATTNC_DEVICE void begin(int (&origin)[3]) const { boxes.origin_of(p, 0, origin); }
+  ATTNC_DEVICE void advance(int (&origin)[3], int step) const { boxes.origin_of(p, step, origin); }
+  ATTNC_DEVICE bool is_full(int step) const { return boxes.is_full(step); }
+};
+ATTNC_DEVICE ListedWalk walk_of(const ListedTiles::Plan& plan, const ForwardGridParamsSm80& p, int b, int h) {
+  return {p, ListedBoxes<KeyShape>(p, b, h, plan.tile)};
 }
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
@@ -155,7 +185,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     return (const Element*)tensor + b * stride.batch + ptx::opaque(kv_head) * stride.head;
   };
 
-  int origin[3] = {plan.begin[0], plan.begin[1], plan.begin[2]}; // of the box of keys
+  const auto walk = walk_of(plan, p, b, h);
+  int origin[3]; // of the box of keys
+  walk.begin(origin);
   KeyTokens keys;
   {
     BoxTokens<Element, QueryShape, kBlockM, kThreads, kHeadDimQk> queries;
@@ -173,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   Out o;
   o.fill(0.f);
   SoftmaxRow<kRowMax> row[2];
-  const int steps = plan.count[0] * plan.count[1] * plan.count[2];
+  const int steps = walk.steps();
 #pragma unroll 1
   for (int i = 0; i < steps; ++i) {
     const bool works = meets(seen, origin);
@@ -191,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
     __syncthreads();
     const int at[3] = {origin[0], origin[1], origin[2]};
     if (i + 1 < steps) {
-      advance(origin, plan);
+      walk.advance(origin, i + 1);
       keys.look(0, origin, p.kv_extent);
       keys.copy_in(k_tile, head_of(base.k, base.k_stride), base.k_stride.row, base.vectors);
     }
@@ -199,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
 
     if (!works) continue;
     float rescale[2];
-    apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, {row[0].bias, row[1].bias});
+    apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, {row[0].bias, row[1].bias}, walk.is_full(i));
     if (follow_maxima(s, row, rescale, steps * kBlockN <= kFewKeys)) o.scale_rows(rescale);
     WeightSums<2> sums(row);
     to_weights<0, Scores::kGroups>(s, sums);

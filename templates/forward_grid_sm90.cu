@@ -8,6 +8,9 @@
 // the CTA sees, from its first key on, kSplitAxis slowest. A consumer passes over steps that none of its queries sees, so
 // consumers stand at different steps, and do not take turns.
 //
+// With kBlockSparse lists have the boxes of keys that live, of a lattice, and which of them need mask_mod
+// (algo/listed_grid_tiles.cuh): the producer walks these, and all consumers work on all of them.
+//
 // Of mods that mean tokens beside their grids (text, registers; algo/beside_grid.cuh), tiles are boxes, or 64 queries of a run for
 // each consumer, and steps boxes of keys, or as many keys of a run: those first. What a query and a key see of each other
 // where not both are on their grids, the mod says as constants, or mask_mod is asked of each pair.
@@ -55,6 +58,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/grid_tiles.cuh"
+#include "algo/listed_grid_tiles.cuh"
 #include "algo/softmax.cuh"
 #include "algo/tile_order.cuh"
 #include "params_grid_sm90.cuh"
@@ -91,7 +95,9 @@ struct KRing : RingParts<KRing, KTile, kStages, 4> {};
 struct VRing : RingParts<VRing, VTile, kStages, 0> {};
 struct OutFull : BarrierParts<OutFull, kQStages * kConsumers> {};
 
-using Tiles = GridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
+using SeenTiles = GridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
+using ListedTiles = ListedGridTiles<QueryShape, KeyShape, kSplitAxis, kConsumers>;
+using Tiles = Choose<kBlockSparse, ListedTiles, SeenTiles>::Type;
 using TilePlan = Tiles::Plan;
 constexpr int kPlans = 2;
 struct Plans : SharedPart<Plans, kPlans * int(sizeof(TilePlan))> {};
@@ -119,6 +125,8 @@ struct BoxStep {
   static constexpr int kMine = 4;  // it works on the step
   static constexpr int kFirst = 8; // its first one of the tile
   static constexpr int kLast = 16; // its last one
+
+  static constexpr int kFull = 4 << 3 * kConsumers; // of lists: mask_mod is true for all of it
 };
 
 /// The map of a tensor for tokens at `origin`, of the grid's own and those of runs.
@@ -208,7 +216,7 @@ struct Producer {
       ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], on_map(x, 0), head);
   }
 
-  ATTNC_DEVICE void request_q(const TilePlan& plan, int head) {
+  template <class Plan> ATTNC_DEVICE void request_q(const Plan& plan, int head) {
     q.wait_empty();
     q.tell({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
     ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
@@ -242,28 +250,76 @@ struct Producer {
     place.advance();
   }
 
-  /// A tile's steps over keys beside their grid, and its Q where there are some. Returns how many.
-  ATTNC_DEVICE int request_beside(const TilePlan& plan, At& v_next) {
+  /// A step that all consumers work on, over keys from x on; its Q with it where it is the tile's first.
+  template <class Plan>
+  ATTNC_DEVICE void request_for_all(const Plan& plan, const int (&x)[3], bool is_first, bool is_last, int flags,
+                                    At& v_next) {
     const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
+    const int mine = BoxStep::kMine | (is_first ? BoxStep::kFirst : 0) | (is_last ? BoxStep::kLast : 0);
+    flags |= is_last ? BoxStep::kTileEnd | (is_first ? BoxStep::kFew : 0) : 0;
+#pragma unroll
+    for (int c = 0; c < kConsumers; ++c) flags |= mine << 3 * c;
+    request_k(x, kv_head + b * p.k_batch_step, flags);
+    request_v(v_next);
+    if (is_first) request_q(plan, h + b * p.q_batch_step);
+    v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
+  }
+
+  /// A tile's steps over keys beside their grid, and its Q where there are some. Returns how many.
+  ATTNC_DEVICE int request_beside(const SeenTiles::Plan& plan, At& v_next) {
     const int steps = Tiles::steps_beside(p, plan.origin);
     const bool are_all = plan.count[0] == 0;
     for (int step = 0; step < steps; ++step) {
-      const bool is_first = step == 0, is_last = are_all && step + 1 == steps;
-      const int mine = BoxStep::kMine | (is_first ? BoxStep::kFirst : 0) | (is_last ? BoxStep::kLast : 0);
-      int x[3], flags = is_last ? BoxStep::kTileEnd | (is_first ? BoxStep::kFew : 0) : 0;
+      int x[3];
       Tiles::step_beside(p, step, x);
-#pragma unroll
-      for (int c = 0; c < kConsumers; ++c) flags |= mine << 3 * c;
-      request_k(x, kv_head + b * p.k_batch_step, flags);
-      request_v(v_next);
-      if (is_first) request_q(plan, h + b * p.q_batch_step);
-      v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
+      request_for_all(plan, x, step == 0, are_all && step + 1 == steps, 0, v_next);
     }
     return steps;
   }
 
-  ATTNC_DEVICE void run() {
+  /// A tile's steps over the boxes of keys that its queries see.
+  ATTNC_DEVICE void request_keys(const SeenTiles::Plan& plan, At& v_next) {
     constexpr int kSlow = kSplitAxis == 0 ? 1 : 0, kFast = kSplitAxis == 2 ? 1 : 2; // the other axes
+    const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
+    int beside = 0;
+    if constexpr (Mod::kHasBeside) beside = request_beside(plan, v_next);
+    const int steps = plan.count[0] * plan.count[1] * plan.count[2];
+    int i[3] = {0, 0, 0}; // the box, along each axis
+    for (int step = 0; step < steps; ++step) {
+      const int x[3] = {plan.begin[0] + i[0] * KeyShape::extent(0), plan.begin[1] + i[1] * KeyShape::extent(1),
+                        plan.begin[2] + i[2] * KeyShape::extent(2)};
+      const bool enters = i[kSlow] == 0 && i[kFast] == 0; // a place along kSplitAxis
+      if (++i[kFast] == plan.count[kFast]) i[kFast] = 0, ++i[kSlow];
+      const bool leaves = i[kSlow] == plan.count[kSlow];
+      int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps == 1 && beside == 0 ? BoxStep::kFew : 0);
+#pragma unroll
+      for (int c = 0; c < kConsumers; ++c) {
+        if (i[kSplitAxis] < plan.first[c] || i[kSplitAxis] > plan.last[c]) continue;
+        flags |= BoxStep::kMine << 3 * c;
+        if (i[kSplitAxis] == plan.first[c] && enters && beside == 0) flags |= BoxStep::kFirst << 3 * c;
+        if (i[kSplitAxis] == plan.last[c] && leaves) flags |= BoxStep::kLast << 3 * c;
+      }
+      if (leaves) i[kSlow] = 0, ++i[kSplitAxis];
+      request_k(x, kv_head + b * p.k_batch_step, flags);
+      request_v(v_next);
+      if (step == 0 && beside == 0) request_q(plan, h + b * p.q_batch_step);
+      v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
+    }
+  }
+
+  /// Those over the boxes that lists have.
+  ATTNC_DEVICE void request_keys(const ListedTiles::Plan& plan, At& v_next) {
+    const int b = plan.head / p.base.q_heads;
+    const ListedBoxes<KeyShape> boxes(p, b, plan.head - b * p.base.q_heads, plan.tile);
+    const int steps = boxes.steps();
+    for (int step = 0; step < steps; ++step) {
+      int x[3];
+      boxes.origin_of(p, step, x);
+      request_for_all(plan, x, step == 0, step + 1 == steps, boxes.is_full(step) ? BoxStep::kFull : 0, v_next);
+    }
+  }
+
+  ATTNC_DEVICE void run() {
     At v_next;
     while (true) {
       ptx::mbarrier_wait(place.full(), place.parity);
@@ -271,31 +327,7 @@ struct Producer {
       const typename Choose<Mod::kHasBeside, const TilePlan&, TilePlan>::Type plan = place.plan();
       if constexpr (!Mod::kHasBeside) free_plan();
       if (plan.head < 0) break;
-      const int b = plan.head / p.base.q_heads, h = plan.head - b * p.base.q_heads, kv_head = h / p.base.group;
-      int beside = 0;
-      if constexpr (Mod::kHasBeside) beside = request_beside(plan, v_next);
-      const int steps = plan.count[0] * plan.count[1] * plan.count[2];
-      int i[3] = {0, 0, 0}; // the box, along each axis
-      for (int step = 0; step < steps; ++step) {
-        const int x[3] = {plan.begin[0] + i[0] * KeyShape::extent(0), plan.begin[1] + i[1] * KeyShape::extent(1),
-                          plan.begin[2] + i[2] * KeyShape::extent(2)};
-        const bool enters = i[kSlow] == 0 && i[kFast] == 0; // a place along kSplitAxis
-        if (++i[kFast] == plan.count[kFast]) i[kFast] = 0, ++i[kSlow];
-        const bool leaves = i[kSlow] == plan.count[kSlow];
-        int flags = (step + 1 == steps ? BoxStep::kTileEnd : 0) | (steps == 1 && beside == 0 ? BoxStep::kFew : 0);
-#pragma unroll
-        for (int c = 0; c < kConsumers; ++c) {
-          if (i[kSplitAxis] < plan.first[c] || i[kSplitAxis] > plan.last[c]) continue;
-          flags |= BoxStep::kMine << 3 * c;
-          if (i[kSplitAxis] == plan.first[c] && enters && beside == 0) flags |= BoxStep::kFirst << 3 * c;
-          if (i[kSplitAxis] == plan.last[c] && leaves) flags |= BoxStep::kLast << 3 * c;
-        }
-        if (leaves) i[kSlow] = 0, ++i[kSplitAxis];
-        request_k(x, kv_head + b * p.k_batch_step, flags);
-        request_v(v_next);
-        if (step == 0 && beside == 0) request_q(plan, h + b * p.q_batch_step);
-        v_next = {kv_head + b * p.v_batch_step, {x[0], x[1], x[2]}};
-      }
+      request_keys(plan, v_next);
       if constexpr (Mod::kHasBeside) free_plan();
     }
     request_v(v_next);
@@ -504,7 +536,8 @@ struct Consumer {
       if (is_beside(step.origin))
         apply_mod_beside_grid(s, p, args, place, step.origin, {row[0].bias, row[1].bias});
       else
-        apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias});
+        apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias},
+                                    kBlockSparse && (step.flags & BoxStep::kFull));
       float rescale[2];
       const bool move = follow_maxima(s, row, rescale, step.flags & BoxStep::kFew);
 

@@ -121,4 +121,16 @@ struct BlockMaskParams {
   int* column_full_index;
 };
 
+/// The same of blocks that are boxes of tokens on grids. Axes are three, the slowest first; a grid of fewer has extents
+/// of 1 before them. A row of indices has room for all boxes of keys.
+struct BoxMaskParams {
+  int* partial_count; // [batch, heads, boxes of queries]
+  int* partial_index; // [batch, heads, boxes of queries, boxes of keys]
+  int* full_count;
+  int* full_index;
+  int batch, heads;
+  int q_extent[3], kv_extent[3];
+  int q_box[3], kv_box[3]; // tokens along each axis; in all at most 256
+};
+
 } // namespace attnc

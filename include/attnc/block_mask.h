@@ -6,6 +6,7 @@
 #include "attnc/mod.h"
 #include "attnc/problem.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,13 +15,49 @@
 
 namespace attnc {
 
+/// Blocks that are boxes of tokens on a grid: those of a lattice that begins at its first token. Block i is the i-th of
+/// them, row-major. Axes are three, the slowest first; a grid of fewer has extents of 1 before them.
+struct BoxLattice {
+  std::array<int64_t, 3> extents = {1, 1, 1}; ///< of the grid, at least 1
+  std::array<int, 3> box = {1, 1, 1};         ///< likewise, at most 256 tokens in all
+
+  int64_t along(size_t axis) const { return (extents[axis] + box[axis] - 1) / box[axis]; }
+  int64_t boxes() const { return along(0) * along(1) * along(2); }
+  int64_t tokens() const { return extents[0] * extents[1] * extents[2]; }
+  /// The box that a token lies in, by its position on the grid.
+  int64_t boxOf(int64_t token) const {
+    const int64_t x = token % extents[2], y = token / extents[2] % extents[1], z = token / extents[2] / extents[1];
+    return (z / box[0] * along(1) + y / box[1]) * along(2) + x / box[2];
+  }
+  /// The positions of a box's tokens, as far as these lie on the grid, in increasing order.
+  std::vector<int64_t> tokensIn(int64_t index) const {
+    const std::array<int64_t, 3> first = {index / along(2) / along(1) * box[0], index / along(2) % along(1) * box[1],
+                                          index % along(2) * box[2]};
+    const auto end = [&](size_t axis) {
+      return first[axis] + box[axis] < extents[axis] ? first[axis] + box[axis] : extents[axis];
+    };
+    std::vector<int64_t> tokens;
+    for (int64_t z = first[0]; z < end(0); ++z)
+      for (int64_t y = first[1]; y < end(1); ++y)
+        for (int64_t x = first[2]; x < end(2); ++x) tokens.push_back((z * extents[1] + y) * extents[2] + x);
+    return tokens;
+  }
+  friend bool operator==(const BoxLattice&, const BoxLattice&) = default;
+};
+
 /// Size of a mask and of its blocks, in elements.
 struct BlockMaskShape {
   int64_t batch = 1, heads = 1;    ///< at least 1; 1: one mask for all. batch * heads up to 2^31 - 1
   int64_t qLen = 0, kvLen = 0;     ///< 0 .. 2^31 - 1, for kernels up to 2^24; at most 2^59 blocks in all
   int qBlock = 128, kvBlock = 128; ///< 64, 128 or 256, not necessarily equal
-  int64_t qBlocks() const { return (qLen + qBlock - 1) / qBlock; }
-  int64_t kvBlocks() const { return (kvLen + kvBlock - 1) / kvBlock; }
+  /// Set: blocks are boxes, and qBlock and kvBlock are not read. The lattices have qLen and kvLen tokens.
+  struct Boxes {
+    BoxLattice queries, keys;
+    friend bool operator==(const Boxes&, const Boxes&) = default;
+  };
+  std::optional<Boxes> boxes = {};
+  int64_t qBlocks() const { return boxes ? boxes->queries.boxes() : (qLen + qBlock - 1) / qBlock; }
+  int64_t kvBlocks() const { return boxes ? boxes->keys.boxes() : (kvLen + kvBlock - 1) / kvBlock; }
 };
 
 /// Borrowed lists of the same blocks by column: for each block of KV columns the blocks of Q rows that live there. All
@@ -66,10 +103,10 @@ public:
 
   /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
   /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full.
-  /// A block that runs past qLen or kvLen is judged by its elements inside, and is full only if it lies inside whole.
-  /// Errors (Blame::Environment): captures that do not fit; a shape beyond the limits of BlockMaskShape, whose lengths
-  /// are not the problem's, whose batch or heads are neither the problem's nor 1, or are 1 though mask_mod tells them
-  /// apart. Uses all cores, and returns when it is done; no disk, no GPU.
+  /// A block that runs past qLen or kvLen, or past the end of a grid, is judged by its elements inside, and is full
+  /// only if it lies inside whole. Errors (Blame::Environment): captures that do not fit; a shape beyond the limits of
+  /// BlockMaskShape, whose lengths are not the problem's, whose batch or heads are neither the problem's nor 1, or are
+  /// 1 though mask_mod tells them apart. Uses all cores, and returns when it is done; no disk, no GPU.
   static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                    const BlockMaskShape& shape);
 
@@ -93,7 +130,7 @@ public:
 
   /// The part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd), in blocks. The mask_mod of the
   /// slice sees its own q_idx, so a caller who slices q must offset the mod. Copies; has lists by column if this
-  /// mask has. Errors (Blame::Environment): a part that is empty or reaches outside.
+  /// mask has. Errors (Blame::Environment): a part that is empty or reaches outside; blocks that are boxes.
   Expected<BlockMask> slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
                             int64_t qBlockBegin, int64_t qBlockEnd) const;
 

@@ -44,8 +44,12 @@ struct KernelOptions {
   bool blockSparse = false;     ///< launches pass a block mask, and must
   int maskQBlock = 128;         ///< with blockSparse: block size of the masks to come, 64, 128 or 256
   int maskKvBlock = 128;        ///< the same; else both are not read
-  bool columnLists = false;     ///< BlockMask: launches fill lists by column, too, and must be given such
-  bool rowMax = false;          ///< launches may ask for the row maximum
+  /// With blockSparse: blocks of the masks to come are boxes of tokens (BlockMaskShape::boxes), those of the tile;
+  /// maskQBlock and maskKvBlock are not read. Forward kernels of family Grid take such, and the kernel that builds them
+  /// is another one.
+  bool maskByBoxes = false;
+  bool columnLists = false; ///< BlockMask: launches fill lists by column, too, and must be given such
+  bool rowMax = false;      ///< launches may ask for the row maximum
   /// Decode: rows of a tile, each a query token in one of the heads that share a KV head: 16, 32 or 64, or fewer
   /// where wide heads leave no room. K and V are read once for a tile's rows. Else not read.
   int packedRows = 16;

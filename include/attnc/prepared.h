@@ -33,7 +33,8 @@ struct PrepareOptions {
   std::optional<bool> decode;
   bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
-  /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed).
+  /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed). Of mods that declare a
+  /// grid and bound what a query sees along no axis, blocks are boxes (KvLoop::BoxMask), but for training.
   bool buildBlockMask = true;
   /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() or tuneTraining()
   /// stored for this device and such a problem, else the model's.
@@ -55,6 +56,7 @@ enum class KvLoop {
   BlockMask, ///< lists of blocks in device memory
   Listed,    ///< of a decode kernel: each launch lists the blocks that live before it walks them
   Boxes,     ///< of family grid: the mod computes the box of keys that a query sees, and tiles are boxes, too
+  BoxMask,   ///< of family grid: as BlockMask, and blocks are boxes
 };
 
 /// What is settled of a backward pass.
@@ -118,9 +120,9 @@ public:
   /// the family takes them; shapes (of a ragged batch: rows of the tensors, sequences and longest lengths) and dtypes,
   /// which outputs are asked for beside out and lse, and whether a block mask, lengths, offsets, pages and new rows are
   /// given, are those that were prepared. Of family Grid, all tokens lie on the grids of the mod, or beside them if the
-  /// mod means such (it has tokens before a grid, or asks which are on it); extents may be others than they were. All
-  /// else as ForwardKernel::launch(); only that a workspace is needed where workspaceBytes() is not 0: one that
-  /// initialise() was enqueued for before, on this stream or one that it waits for.
+  /// mod means such (it has tokens before a grid, or asks which are on it); extents may be others than they were,
+  /// unless blocks of the mask are boxes. All else as ForwardKernel::launch(); only that a workspace is needed where
+  /// workspaceBytes() is not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
   /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k,

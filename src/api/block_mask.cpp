@@ -121,6 +121,7 @@ int64_t BlockMask::fullBlocks() const { return sum(rows.fullCount); }
 
 Expected<BlockMask> BlockMask::slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
                                      int64_t qBlockBegin, int64_t qBlockEnd) const {
+  if (extents.boxes) return Error::environment("block mask: a mask of boxes has no slices");
   auto inside = [](int64_t begin, int64_t end, int64_t extent) { return 0 <= begin && begin < end && end <= extent; };
   if (!inside(batchBegin, batchEnd, extents.batch) || !inside(headBegin, headEnd, extents.heads) ||
       !inside(qBlockBegin, qBlockEnd, extents.qBlocks()))

@@ -45,18 +45,34 @@ public:
 
 private:
   Block judge(int64_t b, int64_t h, int64_t qBlock, int64_t kvBlock) const {
+    if (shape.boxes)
+      return judgeBoxes(b, h, shape.boxes->queries.tokensIn(qBlock), shape.boxes->keys.tokensIn(kvBlock));
     analysis::ScoreRect tile{.b = b, .h = h, .qBegin = qBlock * shape.qBlock, .kvBegin = kvBlock * shape.kvBlock};
     tile.qEnd = std::min(tile.qBegin + shape.qBlock, shape.qLen);
     tile.kvEnd = std::min(tile.kvBegin + shape.kvBlock, shape.kvLen);
     analysis::Verdict verdict = intervals.judge(tile);
     if (verdict == analysis::Verdict::Undecided) verdict = judgeElements(interpreter, tile).verdict;
+    return blockOf(verdict, tile.qEnd - tile.qBegin == shape.qBlock && tile.kvEnd - tile.kvBegin == shape.kvBlock);
+  }
+
+  /// Of all tokens of two boxes that lie on their grids.
+  Block judgeBoxes(int64_t b, int64_t h, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) const {
+    const auto isWhole = [](const BoxLattice& of, const std::vector<int64_t>& tokens) {
+      return int64_t(tokens.size()) == int64_t(of.box[0]) * of.box[1] * of.box[2];
+    };
+    const analysis::ScoreRect around{b, h, queries.front(), queries.back() + 1, keys.front(), keys.back() + 1};
+    analysis::Verdict verdict = intervals.judge(around);
+    if (verdict == analysis::Verdict::Undecided) verdict = judgeElements(interpreter, b, h, queries, keys).verdict;
+    return blockOf(verdict, isWhole(shape.boxes->queries, queries) && isWhole(shape.boxes->keys, keys));
+  }
+
+  static Block blockOf(analysis::Verdict verdict, bool isWhole) {
     switch (verdict) {
     case analysis::Verdict::AlwaysFalse: return Block::Empty;
     case analysis::Verdict::Undecided: return Block::Partial;
     case analysis::Verdict::AlwaysTrue: break;
     }
-    bool whole = tile.qEnd - tile.qBegin == shape.qBlock && tile.kvEnd - tile.kvBegin == shape.kvBlock;
-    return whole ? Block::Full : Block::Partial;
+    return isWhole ? Block::Full : Block::Partial;
   }
 
   ir::Interpreter interpreter;

@@ -115,6 +115,7 @@ Expected<KernelOptions> withArch(KernelOptions options) {
 KernelOptions blockMaskOptions(const KernelOptions& options) {
   return {.kind = KernelKind::BlockMask,
           .arch = options.arch,
+          .maskByBoxes = options.maskByBoxes,
           .columnLists = options.columnLists,
           .pins = options.pins};
 }

@@ -31,7 +31,9 @@ std::vector<std::string> featuresOf(const KernelOptions& options) {
   const auto add = [&](bool is, std::string name) {
     if (is) all.push_back(std::move(name));
   };
-  add(options.blockSparse, fmt::format("blocks-{}x{}", options.maskQBlock, options.maskKvBlock));
+  add(options.blockSparse && !options.maskByBoxes,
+      fmt::format("blocks-{}x{}", options.maskQBlock, options.maskKvBlock));
+  add(options.maskByBoxes, "blocks-by-boxes");
   add(options.columnLists, "column-lists");
   add(options.rowMax, "row-max");
   add(options.kind == KernelKind::Decode, fmt::format("rows-{}", options.packedRows));

@@ -143,7 +143,7 @@ Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::lockedKernelMod(plan
   Expected<plan::KernelMod> made = form.onGrid ? kernelModOnGrid(form) : plan::makeKernelMod(module, form, gradients);
   if (!made) return made.error();
   made->grid = *grid;
-  if (made->grid && !form.onGrid && module.output(ir::kDScore))
+  if (made->grid && made->grid->isBounded && !form.onGrid && module.output(ir::kDScore))
     if (const auto onGrid = lockedKernelMod({plan::kAlgebraOnGrid, false, true}))
       made->onGrid = {(*onGrid)->facts.form, (*onGrid)->source.rowBytes};
   return mod = std::make_shared<const plan::KernelMod>(*std::move(made));

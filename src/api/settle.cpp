@@ -49,6 +49,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
     kernel.blockSparse = true;
     kernel.maskQBlock = mask->shape.qBlock;
     kernel.maskKvBlock = mask->shape.kvBlock;
+    kernel.maskByBoxes = mask->shape.boxes.has_value();
   }
   return kernel;
 }
@@ -109,7 +110,7 @@ int packedRowsFor(const ProblemShape& problem) {
 std::string passedOverBy(const plan::Plan& plan) { return plan.misfit.empty() ? plan.unserved : plan.misfit; }
 
 KvLoop kvLoopOf(const plan::Plan& plan, const analysis::ModFacts& facts) {
-  if (plan.options.blockSparse) return KvLoop::BlockMask;
+  if (plan.options.blockSparse) return plan.options.maskByBoxes ? KvLoop::BoxMask : KvLoop::BlockMask;
   if (plan.options.kind == KernelKind::Decode && plan::decodeListsSteps(facts, plan.options)) return KvLoop::Listed;
   if (plan.grid) return KvLoop::Boxes;
   return facts.masks && !plan::wantsBlockMask(facts, plan) ? KvLoop::Bounds : KvLoop::AllTiles;
@@ -185,10 +186,10 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   const bool buildsMask = buildBlockMask && !options.blockSparse && options.offsets == QueryOffsets::None &&
                           !options.ragged && plan::wantsBlockMask((*kernelMod)->facts, *plan);
   if (buildsMask) {
-    options.blockSparse = true;
-    plan = plan::choosePlan(**kernelMod, options, &*layout);
+    plan = plan::chooseListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
     if (!plan) return plan.error();
-    if (passedOver.empty()) passedOver = passedOverBy(*plan); // what makes it build a mask comes first
+    // What makes it build a mask comes first.
+    if (passedOver.empty() || plan->options.maskByBoxes) passedOver = passedOverBy(*plan);
   }
   std::string shapeClass = shapeClassOf(*layout, plan->options.kind);
   const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
@@ -201,9 +202,13 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
                           .tile = plan->tile,
                           .tileFrom = tile->from,
                           .tunedBy = tile->tunedBy};
+  const bool byBoxes = plan->options.maskByBoxes;
+  if (byBoxes)
+    if (Status status = plan::checkListedBoxes(plan->stages.front().config, *layout); !status) return status.error();
   if (buildsMask) {
-    const BlockMaskShape shape =
+    BlockMaskShape shape =
         plan::smallestMask(derived.module(), layout->problem, options.maskQBlock, options.maskKvBlock);
+    if (byBoxes) shape.boxes = plan::latticesOf(plan->stages.front().config, *layout->grids);
     if (Status status = plan::checkShape(shape); !status) return status.error();
     preparation.blockMask = shape;
   }

@@ -3,26 +3,44 @@
 #include <utility>
 
 namespace attnc {
+namespace {
 
-ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most) {
-  const auto& [b, h, qBegin, qEnd, kvBegin, kvEnd] = tile;
+/// `query(i)`, `key(i)`: the i-th one of so many.
+template <class Query, class Key>
+ElementsSeen judge(const ir::Interpreter& interpreter, int64_t b, int64_t h, int64_t queries, Query query, int64_t keys,
+                   Key key, int64_t most) {
   ElementsSeen seen;
   // Whether to go on: not after the last that may be evaluated, and not once the tile is known to be mixed.
-  auto goesOn = [&, b = b, h = h](int64_t q, int64_t kv) {
+  auto goesOn = [&](int64_t q, int64_t kv) {
     if (seen.evaluations == most) return false;
-    auto verdict = interpreter.mask(b, h, q, kv) ? analysis::Verdict::AlwaysTrue : analysis::Verdict::AlwaysFalse;
+    auto verdict =
+        interpreter.mask(b, h, query(q), key(kv)) ? analysis::Verdict::AlwaysTrue : analysis::Verdict::AlwaysFalse;
     bool isMixed = seen.evaluations++ > 0 && verdict != seen.verdict;
     seen.verdict = isMixed ? analysis::Verdict::Undecided : verdict;
     return !isMixed;
   };
   // Where a tile is mixed, its far corners usually tell: the early exit then costs four evaluations.
-  for (auto [q, kv] : {std::pair(qBegin, kvBegin), std::pair(qBegin, kvEnd - 1), std::pair(qEnd - 1, kvBegin),
-                       std::pair(qEnd - 1, kvEnd - 1)})
+  for (auto [q, kv] : {std::pair<int64_t, int64_t>(0, 0), {0, keys - 1}, {queries - 1, 0}, {queries - 1, keys - 1}})
     if (!goesOn(q, kv)) return seen;
-  for (int64_t q = qBegin; q < qEnd; ++q)
-    for (int64_t kv = kvBegin; kv < kvEnd; ++kv)
+  for (int64_t q = 0; q < queries; ++q)
+    for (int64_t kv = 0; kv < keys; ++kv)
       if (!goesOn(q, kv)) return seen;
   return seen;
+}
+
+} // namespace
+
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most) {
+  return judge(
+      interpreter, tile.b, tile.h, tile.qEnd - tile.qBegin, [&](int64_t i) { return tile.qBegin + i; },
+      tile.kvEnd - tile.kvBegin, [&](int64_t i) { return tile.kvBegin + i; }, most);
+}
+
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, int64_t b, int64_t h, llvm::ArrayRef<int64_t> queries,
+                           llvm::ArrayRef<int64_t> keys, int64_t most) {
+  return judge(
+      interpreter, b, h, int64_t(queries.size()), [&](int64_t i) { return queries[size_t(i)]; }, int64_t(keys.size()),
+      [&](int64_t i) { return keys[size_t(i)]; }, most);
 }
 
 } // namespace attnc

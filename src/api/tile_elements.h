@@ -4,6 +4,8 @@
 #include "analysis/tile_verdict.h"
 #include "ir/interpreter.h"
 
+#include <llvm/ADT/ArrayRef.h>
+
 #include <cstdint>
 
 namespace attnc {
@@ -17,5 +19,9 @@ struct ElementsSeen {
 
 /// Evaluates elements until the tile is known, or `most` of them: then the verdict is of those.
 ElementsSeen judgeElements(const ir::Interpreter& interpreter, const analysis::ScoreRect& tile, int64_t most = INT64_MAX);
+
+/// The same of these queries and keys, of which there are some.
+ElementsSeen judgeElements(const ir::Interpreter& interpreter, int64_t b, int64_t h, llvm::ArrayRef<int64_t> queries,
+                           llvm::ArrayRef<int64_t> keys, int64_t most = INT64_MAX);
 
 } // namespace attnc

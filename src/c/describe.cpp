@@ -12,6 +12,8 @@ std::string loopText(KvLoop loop, const std::optional<BlockMaskShape>& built, co
   case KvLoop::Listed: return "blocks that each launch lists";
   case KvLoop::Bounds: return "bounds that the mod computes";
   case KvLoop::Boxes: return "boxes of keys that the mod computes";
+  case KvLoop::BoxMask:
+    return fmt::format("lists of boxes of keys, {}", built ? "built in the workspace" : "given at launch");
   case KvLoop::BlockMask:
     return fmt::format("lists of {} x {} blocks, {}", options.maskQBlock, options.maskKvBlock,
                        built ? "built in the workspace" : "given at launch");

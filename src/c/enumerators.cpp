@@ -78,6 +78,7 @@ attnc_kv_loop toC(KvLoop loop) {
   case KvLoop::BlockMask: return ATTNC_KV_LOOP_BLOCK_MASK;
   case KvLoop::Listed: return ATTNC_KV_LOOP_LISTED;
   case KvLoop::Boxes: return ATTNC_KV_LOOP_BOXES;
+  case KvLoop::BoxMask: return ATTNC_KV_LOOP_BOX_MASK;
   }
   return ATTNC_KV_LOOP_ALL_TILES;
 }

@@ -37,6 +37,7 @@ attnc_kernel_options OptionsHolder::view() const {
   all.ragged = held.ragged;
   all.no_boxes = !held.byGrid;
   all.tile = held.tile.c_str();
+  all.mask_by_boxes = held.maskByBoxes;
   return all;
 }
 

@@ -36,6 +36,7 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   options.ragged = readFlag(arguments, all.ragged, at("ragged"));
   options.byGrid = !readFlag(arguments, all.no_boxes, at("no_boxes"));
   if (all.tile) options.tile = all.tile;
+  options.maskByBoxes = readFlag(arguments, all.mask_by_boxes, at("mask_by_boxes"));
   return options;
 }
 

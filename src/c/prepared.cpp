@@ -62,7 +62,7 @@ attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, at
     all.arch = preparation->forward.options().arch.c_str();
     all.workspace_bytes = from.workspaceBytes;
     all.problem = toC(from.problem);
-    if (from.blockMask) all.block_mask = toC(*from.blockMask);
+    if (from.blockMask && !from.blockMask->boxes) all.block_mask = toC(*from.blockMask);
     all.builds_block_mask = from.blockMask.has_value();
     all.passed_over = from.passedOver.c_str();
     all.why_kind = from.whyKind.c_str();
@@ -198,6 +198,9 @@ attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* 
     if (!arguments.given(workspace, "workspace") || !arguments.ok()) return {};
     if (!prepared->prepared.preparation().blockMask)
       return Error::environment("no block mask is built in the workspace");
+    if (prepared->prepared.preparation().blockMask->boxes)
+      return Error::environment(
+          "blocks of the mask in the workspace are boxes, which attnc_block_mask_view has no room for");
     writeStruct(arguments, toC(prepared->prepared.blockMaskIn(workspace)), view, "view");
     return {};
   });

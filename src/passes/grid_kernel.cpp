@@ -12,6 +12,7 @@
 #include <llvm/ADT/STLExtras.h>
 
 #include <numeric>
+#include <set>
 
 namespace attnc::passes {
 namespace {
@@ -68,9 +69,9 @@ std::optional<int64_t> spanOf(const ir::Module& module, Value begin, Value end) 
   return span;
 }
 
-/// What all quotients of a coordinate of q_idx that the values ask for have as a common divisor; 1 where they ask for more
-/// than quotients.
-int64_t strideOf(const ir::Module& module, llvm::ArrayRef<Value> values) {
+/// What all quotients of a coordinate that the values ask for have as a common divisor; 1 where they ask for more than
+/// quotients. `axis`: of coordinates along that axis alone.
+int64_t strideOf(const ir::Module& module, llvm::ArrayRef<Value> values, std::optional<unsigned> axis = std::nullopt) {
   std::vector<bool> needed(module.size(), false);
   for (Value value : values) {
     const std::vector<bool> by = ir::neededBy(module, value);
@@ -82,7 +83,8 @@ int64_t strideOf(const ir::Module& module, llvm::ArrayRef<Value> values) {
     const Node& node = module[{id}];
     if (!needed[id]) continue;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (module[node.operands[i]].op != Op::Coord) continue;
+      const Node& operand = module[node.operands[i]];
+      if (operand.op != Op::Coord || (axis && ir::GridAxis::of(operand).axis != *axis)) continue;
       if (node.op != Op::FloorDiv || i != 0 || !module.isConst(node.operands[1])) return 1;
       stride = std::gcd(stride, module.integer(node.operands[1]));
     }
@@ -141,6 +143,27 @@ bool isOfBlocks(const BoxAxis& last) {
   return last.stride % kBlock == 0 && last.span && *last.span % kBlock == 0;
 }
 
+/// Along how many axes mask_mod asks for the coordinate of the key on a grid.
+size_t keyAxesAsked(const ir::Module& module, unsigned keys) {
+  const std::optional<Value> mask = module.output(ir::kMask);
+  if (!mask) return 0;
+  const std::vector<bool> needed = ir::neededBy(module, *mask);
+  std::set<unsigned> axes;
+  for (uint32_t id = 0; id < module.size(); ++id) {
+    const Node& node = module[{id}];
+    const bool isCoordinate = needed[id] && node.op == Op::Coord && module.isParam(node.operands[0], ParamKind::KvIdx);
+    if (isCoordinate && ir::GridAxis::of(node).grid == keys) axes.insert(ir::GridAxis::of(node).axis);
+  }
+  return axes.size();
+}
+
+/// The outputs of derive-grid-box, of a box of all keys: mask_mod says which of them a query sees.
+void setBoxOfAllKeys(ir::Module& module) {
+  module.setOutput(analysis::boxOutput("begin", 0), {}, module.constInt(ir::Type::I32, 0));
+  module.setOutput(analysis::boxOutput("end", 0), {}, module.constInt(ir::Type::I32, ir::kMaxExtent));
+  module.setOutput("box_rest", ir::kMask.params, *module.output(ir::kMask));
+}
+
 } // namespace
 
 Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
@@ -156,13 +179,20 @@ Expected<std::optional<GridKernel>> gridKernel(const ir::Module& traced) {
   if (meansBeside(module, grids)) kernel.beside = besideGrid(module);
   if (Status status = runPasses(module, {*findPass("derive-grid-box")}, {}); !status) return status.error();
   if (Status status = lowerOthers(module, grids, !kernel.beside); !status) return status.error();
-  const std::optional<GridBox> box = gridBox(module);
-  if (!box || llvm::none_of(box->axes, [](const GridBox::Axis& axis) { return axis.begin.has_value(); })) return kNone;
+  std::optional<GridBox> box = gridBox(module);
+  kernel.isBounded = box && llvm::any_of(box->axes, [](const GridBox::Axis& axis) { return axis.begin.has_value(); });
+  if (!kernel.isBounded) {
+    if (box || kernel.beside || keyAxesAsked(module, *grids.keys) < 2) return kNone;
+    setBoxOfAllKeys(module);
+    box = gridBox(module);
+  }
   kernel.boxIsMask = box->isMask();
   kernel.isSeparable = true;
   for (const GridBox::Axis& axis : box->axes) {
     BoxAxis& known = kernel.axes.emplace_back();
-    if (!axis.begin) continue;
+    if (!kernel.isBounded)
+      known.stride = strideOf(module, {*module.output(ir::kMask)}, unsigned(kernel.axes.size()) - 1);
+    if (!axis.begin || !kernel.isBounded) continue;
     kernel.isSeparable &= dependOnAxis(module, {*axis.begin, *axis.end}, unsigned(kernel.axes.size()) - 1);
     known.span = spanOf(module, *axis.begin, *axis.end);
     known.stride = strideOf(module, {*axis.begin, *axis.end});

@@ -52,8 +52,13 @@ Expected<Plan> planOf(const FamilyRow& row, const Request& request) {
   return plan;
 }
 
+bool takesMaskOf(const FamilyRow& row, const KernelOptions& options) {
+  return !options.maskByBoxes || row.walksBoxes || row.kind == KernelKind::BlockMask;
+}
+
 Expected<Plan> planAsked(const FamilyRow& row, const Request& request, const LaunchOperands* layout) {
-  if (std::string why = row.unserved(request); !why.empty())
+  const std::string why = takesMaskOf(row, request.options) ? row.unserved(request) : "takes no block masks of boxes";
+  if (!why.empty())
     return Error::environment(
         fmt::format("the {} family does not serve this request: it {}", familyName(row.family), why),
         "without a family, the catalogue takes one that does");
@@ -124,6 +129,13 @@ Status checkRaggedOptions(const KernelOptions& options) {
 }
 
 Status checkOptions(const KernelOptions& options) {
+  const bool mayListBoxes =
+      options.kind == KernelKind::BlockMask || (options.kind == KernelKind::Forward && options.blockSparse);
+  if (options.maskByBoxes && !mayListBoxes)
+    return Error::environment(options.blockSparse
+                                  ? fmt::format("{} kernels take no block masks of boxes", kindName(options.kind))
+                                  : "boxes of a block mask are meant, and none is to be given",
+                              "forward kernels with KernelOptions::blockSparse do");
   const bool isForward = options.kind == KernelKind::Forward || options.kind == KernelKind::Decode;
   const bool hasOffsets = options.offsets != QueryOffsets::None && !(options.ragged && options.kind == KernelKind::Backward);
   if (!isForward && (options.lengths || hasOffsets))
@@ -158,7 +170,7 @@ Status checkOptions(const KernelOptions& options) {
     return Error::environment(fmt::format("{} kernels take no k and v of e4m3", kindName(options.kind)),
                               "decode kernels do");
   if (options.tf32 && options.dtype != DType::F32) return Error::environment("tf32 is an option of f32 kernels alone");
-  return options.blockSparse ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
+  return options.blockSparse && !options.maskByBoxes ? checkBlocks(options.maskQBlock, options.maskKvBlock) : Status();
 }
 
 KernelOptions completed(KernelOptions options) {
@@ -179,7 +191,10 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     if (row->family == options.family) return planAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
     if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // it serves some lengths alone
+    if (row->walksBoxes && mod.grid && !mod.grid->isBounded && !options.maskByBoxes)
+      continue; // it gains by lists alone
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
+    if (!takesMaskOf(*row, options)) continue;
     if (std::string why = row->unserved(request); !why.empty()) {
       if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", familyName(row->family), why);
       continue;
@@ -198,6 +213,9 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     return Error::environment(
         fmt::format("the {} family has no {} kernels", familyName(options.family), kindName(options.kind)),
         "without a family, the catalogue takes one that has");
+  if (options.maskByBoxes && options.kind == KernelKind::Forward)
+    return Error::environment(unserved.empty() ? misfit : unserved,
+                              "kernels by boxes of a grid alone take a mask of boxes");
   if (!unserved.empty() || !misfit.empty())
     return Error::environment(
         fmt::format("no {} kernel serves this request: {}", kindName(options.kind), unserved.empty() ? misfit : unserved));
@@ -212,7 +230,23 @@ Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan
 
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
   if (plan.options.kind == KernelKind::Decode) return false; // it lists what lives in each launch
-  return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges) && !familyOf(plan).walksBoxes;
+  const bool walksItsBoxes = familyOf(plan).walksBoxes && plan.grid->isBounded;
+  return facts.masks && !(familyOf(plan).walksBounds && facts.kvEdges) && !walksItsBoxes;
+}
+
+Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
+                            bool mayListBoxes) {
+  options.blockSparse = true;
+  const bool isAsked = options.family == Family::Grid;
+  const bool gains = mod.grid && !mod.grid->isBounded && (isAsked || !mod.grid->isFound);
+  if (!mayListBoxes || !gains) return choosePlan(mod, options, layout);
+  options.maskByBoxes = true;
+  Expected<Plan> byBoxes = choosePlan(mod, options, layout);
+  if (byBoxes || isAsked) return byBoxes;
+  options.maskByBoxes = false;
+  Expected<Plan> plan = choosePlan(mod, options, layout);
+  if (plan) plan->misfit = byBoxes.error().message;
+  return plan;
 }
 
 } // namespace attnc::plan

@@ -24,6 +24,13 @@ Expected<std::vector<std::string>> candidatesOf(const KernelMod& mod, const Plan
 /// itself.
 bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan);
 
+/// choosePlan() for launches that pass a block mask: of boxes where the mod says grids and bounds what a query sees
+/// along no axis, if a kernel by boxes takes it; for grids that the mod does not declare where that family is asked
+/// for. Else of blocks of tokens in a row, with the reason in Plan::misfit where there is one. The plan's options say
+/// which. `mayListBoxes`: false for training, whose passes share lists. Errors: those of choosePlan().
+Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
+                            bool mayListBoxes);
+
 /// The options with what follows from others filled in: headDimV.
 KernelOptions completed(KernelOptions options);
 

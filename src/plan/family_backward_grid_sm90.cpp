@@ -52,7 +52,8 @@ codegen::Config backwardGridConfig(const Request& request) {
 
 std::string unservedByBackwardGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!request.mod.grid || !request.mod.onGrid) return "takes mods whose mask is a box of keys on a grid";
+  if (!request.mod.grid || !request.mod.grid->isBounded || !request.mod.onGrid)
+    return "takes mods whose mask is a box of keys on a grid";
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))

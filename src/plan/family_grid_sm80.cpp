@@ -14,7 +14,7 @@ std::string unservedByGridSm80(const Request& request) {
   if (request.mod.grid->beside) return "takes mods all of whose tokens lie on grids";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
-  if (options.blockSparse) return "takes no block masks";
+  if (options.blockSparse && !options.maskByBoxes) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
@@ -55,6 +55,7 @@ std::vector<codegen::Config::Boxes> gridBoxesSm80(const Request& request) {
              isWide = std::max(options.headDim, options.headDimV) > 64;
   BoxModel model{.queries = {64, 128}, .leastKeys = 48, .mostKeys = isHeavy ? 64 : isWide ? 96 : 128, .together = 16};
   // mma.sync at 60 % of what it may do, which is half of wgmma.
+  model.byLists = options.maskByBoxes;
   model.flopsPerCycle = 2048 * 0.6, model.cyclesOfStep = 60;
   model.burden = [&](const codegen::Config::Boxes& boxes) { return burdenOf(request, boxes); };
   return rankBoxes(*request.mod.grid, options.headDim, options.headDimV, model, 12);
@@ -67,6 +68,7 @@ std::vector<std::string> gridCandidatesSm80(const Request& request) {
 Expected<ParameterBlock> gridParametersSm80(const Stage& stage, const LaunchOperands& operands, const Device&,
                                             const WorkspaceView&) {
   if (Status status = checkGrids(operands); !status) return status.error();
+  if (Status status = checkListedBoxes(stage.config, operands); !status) return status.error();
   ForwardGridParamsSm80 params{};
   params.base = forwardParams(operands);
   const std::array<int64_t, 3> along = queryBoxesAlong(stage, operands);

@@ -17,9 +17,11 @@ std::string unservedByGrid(const Request& request) {
   if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (options.dtype == DType::F32) return "takes bf16 and fp16";
   if (std::max(options.headDim, options.headDimV) > 128) return "takes head dims up to 128";
-  if (options.blockSparse) return "takes no block masks";
+  if (options.blockSparse && !options.maskByBoxes) return "takes no block masks";
   const bool isAsked = options.family == Family::Grid;
   if (!isAsked && !options.byGrid) return "goes by no lists, which the backward pass of this training walks";
+  if (options.maskByBoxes && request.mod.grid->beside)
+    return "takes block masks of mods all of whose tokens lie on grids";
   if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
   if (options.pageSize || options.lengths || options.offsets != QueryOffsets::None || options.ragged)
     return "takes no sequences of their own length, offset or place";
@@ -36,7 +38,7 @@ int sharedBytes(const codegen::Config& config) {
   const int rings = config.qStages * tileBytes(config.blockM, std::max(config.headDimQk, config.headDimV)) +
                     config.kvStages * kvBytes;
   const int control = config.qStages * 32 + config.kvStages * (32 + 16) + config.qStages * kConsumers * 8;
-  const int planBarriers = 2 * 2 * 8, plans = 2 * 4 * (10 + 2 * kConsumers);
+  const int planBarriers = 2 * 2 * 8, plans = 2 * 4 * (config.blockSparse ? 5 : 10 + 2 * kConsumers);
   return int(llvm::alignTo(rings + control + planBarriers, 16)) + plans;
 }
 
@@ -82,6 +84,7 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
                                         const WorkspaceView& workspace) {
   if (Status status = checkGridLayout(operands); !status) return status.error();
   const codegen::Config& config = stage.config;
+  if (Status status = checkListedBoxes(config, operands); !status) return status.error();
   const LaunchOperands::Grids& grids = *operands.grids;
   void* const somewhere = operands.q.data;
   ForwardGridParamsSm90 params{};
@@ -115,7 +118,7 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
 /// The model is not sure of the first few.
 std::vector<codegen::Config::Boxes> gridBoxes(const Request& request) {
   const bool isHeavy = request.mod.facts.weight == Weight::Heavy;
-  const BoxModel model{.consumers = kConsumers, .mostKeys = isHeavy ? 64 : 128};
+  const BoxModel model{.consumers = kConsumers, .mostKeys = isHeavy ? 64 : 128, .byLists = request.options.maskByBoxes};
   return rankBoxes(*request.mod.grid, request.options.headDim, request.options.headDimV, model, 12);
 }
 

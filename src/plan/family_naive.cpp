@@ -1,5 +1,10 @@
-// The kernels without tensor cores: the oracle, and the builder of block masks.
+// The kernels without tensor cores: the oracle, and the builders of block masks.
 #include "plan/family.h"
+
+#include "plan/grid_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace attnc::plan {
 namespace {
@@ -32,7 +37,57 @@ Expected<ParameterBlock> blockMaskParameters(const Stage&, const LaunchOperands&
                                         columns.fullCount, columns.fullIndex});
 }
 
+std::string unservedByBlockMask(const Request& request) {
+  const KernelOptions& options = request.options;
+  if (!options.maskByBoxes) return {};
+  if (!request.mod.grid) return "builds lists over boxes of mods that have a kernel by boxes of a grid";
+  if (request.mod.grid->beside) return "builds lists over boxes of mods all of whose tokens lie on grids";
+  return options.columnLists ? "builds no lists over boxes by column" : "";
+}
+
+Expected<ParameterBlock> boxMaskParameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                           const WorkspaceView&) {
+  if (Status status = checkGrids(operands); !status) return status.error();
+  const BlockMaskView& mask = *operands.lists;
+  const BoxLattice &queries = mask.shape.boxes->queries, &keys = mask.shape.boxes->keys;
+  if (queries.extents != operands.grids->queries || keys.extents != operands.grids->keys)
+    return Error::environment(fmt::format(
+        "block mask: it is of grids of {} and {}, the launch has {} and {}", fmt::join(queries.extents, "x"),
+        fmt::join(keys.extents, "x"), fmt::join(operands.grids->queries, "x"), fmt::join(operands.grids->keys, "x")));
+  BoxMaskParams params{mask.partialCount,
+                       mask.partialIndex,
+                       mask.fullCount,
+                       mask.fullIndex,
+                       int(mask.shape.batch),
+                       int(mask.shape.heads),
+                       {},
+                       {},
+                       {},
+                       {}};
+  for (size_t axis = 0; axis < 3; ++axis) {
+    params.q_extent[axis] = int(queries.extents[axis]), params.kv_extent[axis] = int(keys.extents[axis]);
+    params.q_box[axis] = queries.box[axis], params.kv_box[axis] = keys.box[axis];
+  }
+  return ParameterBlock(params);
+}
+
+Plan planBoxMask(const Request& request) {
+  const Tile tile{0, 0, 16};
+  Plan plan;
+  plan.grid = request.mod.grid;
+  plan.stages.push_back({.templateName = "box_mask.cu",
+                         .entry = "attnc_box_mask",
+                         .config = configOf(request.options, tile),
+                         .algebra = kAlgebraOnGrid,
+                         .onGrid = true,
+                         .threads = 32 * tile.warps,
+                         .grid = Grid::MaskRows,
+                         .parameters = boxMaskParameters});
+  return plan;
+}
+
 Plan planBlockMask(const Request& request) {
+  if (request.options.maskByBoxes) return planBoxMask(request);
   const Tile tile{0, 0, 16};
   Plan plan;
   plan.stages.push_back({.templateName = "block_mask.cu",
@@ -63,7 +118,7 @@ const FamilyRow kForwardNaive{.kind = KernelKind::Forward,
 
 const FamilyRow kBlockMask{.kind = KernelKind::BlockMask,
                            .family = Family::Naive,
-                           .unserved = servesAll,
+                           .unserved = unservedByBlockMask,
                            .plan = planBlockMask,
                            .layouts = "lists as BlockMask::viewInto lays them out",
                            .checkLayout = takesAnyLayout};

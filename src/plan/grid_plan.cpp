@@ -16,6 +16,8 @@ using Extents = std::array<int, 3>;
 
 int tokensOf(const Extents& box) { return box[0] * box[1] * box[2]; }
 
+bool isPowerOfTwo(int x) { return (x & (x - 1)) == 0; }
+
 /// Whether ColumnAxis of templates/algo/grid_box.cuh takes the box.
 bool isColumnBox(const Extents& box) {
   int pitch = 1;
@@ -34,25 +36,47 @@ Extents ofCta(const codegen::Config::Boxes& boxes) {
   return box;
 }
 
+/// How much larger a grid's extent is once it is filled up to whole boxes; of one that is not known, 1.
+double padding(int64_t extent, int box) { return extent ? double(ceilDiv(extent, box) * box) / double(extent) : 1; }
+
+/// Boxes of keys that meet what a CTA's queries see, with the waste at the ends of the grids. Nothing is known of what
+/// they see but its strides: it is taken to be as long along all axes, and to lie anywhere on the lattice of its
+/// strides.
+double listedBoxes(const Windows& windows, const Extents& cta, const Extents& keys) {
+  constexpr int64_t kLength = 16;
+  double boxes = 1;
+  for (size_t axis = size_t(3 - windows.axes); axis < 3; ++axis) {
+    const int64_t length = windows.keys[axis] ? std::min(windows.keys[axis], kLength) : kLength;
+    const auto shifts = [&](int box) { return windows.stride[axis] % box ? box - 1 : 0; };
+    boxes *= double(length + shifts(cta[axis]) + shifts(keys[axis])) / keys[axis];
+    boxes *= padding(windows.keys[axis], keys[axis]) * padding(windows.queries[axis], cta[axis]);
+  }
+  return boxes;
+}
+
 /// Time of a query in cycles of a multiprocessor, by what its CTA computes and what it reads.
 double cyclesOf(const Windows& windows, const codegen::Config::Boxes& boxes, int headDim, int headDimV,
                 const BoxModel& model) {
   const Extents cta = ofCta(boxes), together = togetherOf(boxes);
-  int64_t loaded = 1, computed = 1; // boxes of keys; those of each part of the queries
-  for (size_t axis = 0; axis < 3; ++axis) {
+  double loaded = 1, computed = 1; // boxes of keys; those of each part of the queries
+  if (model.byLists) {
+    loaded = listedBoxes(windows, cta, boxes.keys);
+    computed = loaded * tokensOf(cta) / tokensOf(together);
+  }
+  for (size_t axis = 0; axis < 3 && !model.byLists; ++axis) {
     const int64_t key = boxes.keys[axis], part = together[axis];
-    loaded *= ceilDiv(windows.seenBy(axis, cta[axis]), key);
+    loaded *= double(ceilDiv(windows.seenBy(axis, cta[axis]), key));
     int64_t places = 0;
     for (int64_t first = 0; first < cta[axis]; first += part) {
       const int64_t moved = windows.stride[axis] % cta[axis] == 0 ? 0 : first;
       places += (moved + windows.seenBy(axis, part) - 1) / key - moved / key + 1;
     }
-    computed *= places;
+    computed *= double(places);
   }
   const double columns = tokensOf(boxes.keys), width = headDim + headDimV;
   const double compute =
-      double(computed) * (tokensOf(together) * columns * width * 2 / model.flopsPerCycle + model.cyclesOfStep);
-  const double load = double(loaded) * columns * width * 2 / model.bytesPerCycle;
+      computed * (tokensOf(together) * columns * width * 2 / model.flopsPerCycle + model.cyclesOfStep);
+  const double load = loaded * columns * width * 2 / model.bytesPerCycle;
   return (std::max(compute, load) + 0.25 * std::min(compute, load)) / tokensOf(cta);
 }
 
@@ -110,6 +134,8 @@ std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, in
       for (int c = 1; a * b * c <= model.mostKeys; ++c) {
         const Extents box = {a, b, c};
         if (tokensOf(box) < model.leastKeys || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
+        // Of masks by tiles, boxes that divide these meet the fewest.
+        if (model.byLists && !(isPowerOfTwo(a) && isPowerOfTwo(b) && isPowerOfTwo(c))) continue;
         if (isUsed(0, a) && isUsed(1, b) && isUsed(2, c)) keyBoxes.push_back(box);
       }
   for (int tokens : model.queries)
@@ -169,6 +195,24 @@ int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands) {
   if (operands.problem.kvLen == 0) return 0;
   const std::array<int64_t, 3> along = keyBoxesAlong(stage, operands);
   return along[0] * along[1] * along[2];
+}
+
+BlockMaskShape::Boxes latticesOf(const codegen::Config& config, const LaunchOperands::Grids& grids) {
+  return {{grids.queries, queryBoxOf(config)}, {grids.keys, config.boxes->keys}};
+}
+
+static std::string latticeText(const BoxLattice& lattice) {
+  return fmt::format("{} of {}", fmt::join(lattice.box, "x"), fmt::join(lattice.extents, "x"));
+}
+
+Status checkListedBoxes(const codegen::Config& config, const LaunchOperands& operands) {
+  if (!operands.lists || !operands.lists->shape.boxes) return {};
+  const BlockMaskShape::Boxes &given = *operands.lists->shape.boxes, expected = latticesOf(config, *operands.grids);
+  if (given == expected) return {};
+  return Error::environment(fmt::format("block mask: its boxes are {} and {}, those of the launch {} and {}",
+                                        latticeText(given.queries), latticeText(given.keys),
+                                        latticeText(expected.queries), latticeText(expected.keys)),
+                            "lists are of a kernel's tile, and of the extents of a launch");
 }
 
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings) {

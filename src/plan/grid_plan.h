@@ -19,6 +19,7 @@ struct BoxModel {
   double flopsPerCycle = 4096 * 0.75; ///< of a multiprocessor, in products
   double cyclesOfStep = 120;          ///< of queries that go together, beside products
   double bytesPerCycle = 30;          ///< of a multiprocessor, from L2
+  bool byLists = false; ///< lists say which boxes of a lattice are read, and all of a CTA's queries take all of them
   std::function<double(const codegen::Config::Boxes&)>
       burden; ///< a factor of the time; 0: boxes that do not fit. Unset: 1
 };
@@ -47,6 +48,12 @@ int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands);
 /// Tokens beside the grids: those before it, and those behind. Precondition: checkGrids() accepted them.
 std::array<int64_t, 2> queriesBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem);
 std::array<int64_t, 2> keysBeside(const LaunchOperands::Grids& grids, const ProblemShape& problem);
+
+/// The lattices of a kernel that goes by lists of boxes, as a mask has them.
+BlockMaskShape::Boxes latticesOf(const codegen::Config& config, const LaunchOperands::Grids& grids);
+
+/// Whether given lists, if there are any, are of these lattices. Precondition: checkGrids() accepted the operands.
+Status checkListedBoxes(const codegen::Config& config, const LaunchOperands& operands);
 
 /// The extents of a launch. `bindings`: of the module that the numbers of the grids belong to.
 LaunchOperands::Grids gridsOf(const passes::GridKernel& grid, const ir::Bindings& bindings);

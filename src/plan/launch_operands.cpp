@@ -125,6 +125,11 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
 /// Lists that a kernel walks. Addresses are not looked at.
 Status checkWalked(const BlockMaskView& mask, const ProblemShape& problem, const KernelOptions& options) {
   if (Status status = checkServes(mask.shape, problem); !status) return status;
+  const bool byBoxes = mask.shape.boxes.has_value();
+  if (byBoxes != options.maskByBoxes)
+    return wrong("block mask", byBoxes ? "has blocks that are boxes" : "has blocks of tokens in a row",
+                 "those that the kernel was compiled for (KernelOptions::maskByBoxes)");
+  if (byBoxes) return {}; // which ones, the stage that walks them sees
   if (mask.shape.qBlock == options.maskQBlock && mask.shape.kvBlock == options.maskKvBlock) return {};
   return wrong("block mask", fmt::format("has blocks of {} x {}", mask.shape.qBlock, mask.shape.kvBlock),
                fmt::format("{} x {}, which the kernel was compiled for", options.maskQBlock, options.maskKvBlock));
@@ -323,6 +328,9 @@ Expected<LaunchOperands> checkBlockMask(const ir::Module& module, const BlockMas
   const BlockMaskShape& shape = mask.shape;
   const BlockMaskColumns& columns = mask.columns;
   if (Status status = checkMaskProblem(module, problem, shape); !status) return status.error();
+  if (shape.boxes.has_value() != options.maskByBoxes)
+    return wrong("block mask", shape.boxes ? "has blocks that are boxes" : "has blocks of tokens in a row",
+                 "those that the kernel was compiled for (KernelOptions::maskByBoxes)");
   if (!options.columnLists && columns.partialCount)
     return Error::environment("block mask: it has lists by column, which the kernel was compiled without",
                               "set KernelOptions::columnLists");

@@ -53,8 +53,33 @@ Status checkBlocks(int qBlock, int kvBlock) {
                             "use 64, 128 or 256 for each side");
 }
 
+/// A lattice of boxes of so many tokens.
+static Status checkLattice(const char* length, const BoxLattice& lattice, int64_t tokens) {
+  constexpr int64_t kMostTokens = 256;
+  int64_t ofBox = 1, ofGrid = 1;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    if (lattice.box[axis] < 1 || lattice.extents[axis] < 1 || lattice.extents[axis] > ir::kMaxExtent) ofGrid = 0;
+    ofBox = ofBox > kMostTokens ? ofBox : ofBox * lattice.box[axis];
+    ofGrid = ofGrid > ir::kMaxExtent ? ofGrid : ofGrid * lattice.extents[axis];
+  }
+  const auto text = [&](const auto& of) { return fmt::format("{}x{}x{}", of[0], of[1], of[2]); };
+  if (ofGrid < 1 || ofBox > kMostTokens)
+    return Error::environment(fmt::format("block mask: boxes of {} on a grid of {} are not supported",
+                                          text(lattice.box), text(lattice.extents)),
+                              fmt::format("extents of at least 1, {} tokens of a box, 2^24 of a grid", kMostTokens));
+  if (ofGrid == tokens) return {};
+  return Error::environment(
+      fmt::format("block mask: a grid of {} has {} tokens, {} is {}", text(lattice.extents), ofGrid, length, tokens));
+}
+
+static Status checkBlocksOf(const BlockMaskShape& shape) {
+  if (!shape.boxes) return checkBlocks(shape.qBlock, shape.kvBlock);
+  if (Status status = checkLattice("Q_LEN", shape.boxes->queries, shape.qLen); !status) return status;
+  return checkLattice("KV_LEN", shape.boxes->keys, shape.kvLen);
+}
+
 Status checkShape(const BlockMaskShape& shape) {
-  if (Status status = checkBlocks(shape.qBlock, shape.kvBlock); !status) return status;
+  if (Status status = checkBlocksOf(shape); !status) return status;
   if (shape.batch < 1 || shape.heads < 1)
     return Error::environment(
         fmt::format("block mask: batch {} and heads {} must be at least 1", shape.batch, shape.heads));

@@ -11,7 +11,8 @@ namespace attnc::plan {
 /// Sizes of blocks: 64, 128 or 256 each.
 Status checkBlocks(int qBlock, int kvBlock);
 
-/// The same, batch and heads at least 1, lengths and batch times heads within int32, at most 2^59 blocks.
+/// The same, or boxes within the limits of BoxLattice; batch and heads at least 1, lengths and batch times heads within
+/// int32, at most 2^59 blocks.
 Status checkShape(const BlockMaskShape& shape);
 
 /// The same, and that the mask serves the problem: its lengths, and its batch and heads or 1. A problem of batch 0 may

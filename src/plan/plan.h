@@ -53,7 +53,8 @@ using ParameterBlock =
     std::variant<ForwardParams, ForwardGridParamsSm80, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams,
                  DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
-                 BackwardGridParamsSm90, BlockMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
+                 BackwardGridParamsSm90, BlockMaskParams, BoxMaskParams, CaptureParams, DiagonalParams,
+                 CaptureOutputParams>;
 
 
 struct Stage;

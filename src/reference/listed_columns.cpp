@@ -26,12 +26,17 @@ void listColumns(const BlockMaskView* mask, const ProblemShape& problem, int64_t
     return;
   }
   const BlockMaskShape& shape = mask->shape;
+  const int64_t block = shape.boxes ? shape.boxes->queries.boxOf(q) : q / shape.qBlock;
   const int64_t line =
-      ((shape.batch == 1 ? 0 : b) * shape.heads + (shape.heads == 1 ? 0 : h)) * shape.qBlocks() + q / shape.qBlock;
+      ((shape.batch == 1 ? 0 : b) * shape.heads + (shape.heads == 1 ? 0 : h)) * shape.qBlocks() + block;
   const auto add = [&](const int32_t* counts, const int32_t* indices, bool full) {
     for (int32_t i = 0; counts && i < counts[line]; ++i) {
-      const int64_t begin = int64_t(indices[line * mask->indexStride + i]) * shape.kvBlock;
-      ranges.push_back({begin, std::min(begin + shape.kvBlock, problem.kvLen), full});
+      const int64_t listed = indices[line * mask->indexStride + i], begin = listed * shape.kvBlock;
+      if (!shape.boxes) {
+        ranges.push_back({begin, std::min(begin + shape.kvBlock, problem.kvLen), full});
+        continue;
+      }
+      for (int64_t token : shape.boxes->keys.tokensIn(listed)) ranges.push_back({token, token + 1, full});
     }
   };
   add(mask->partialCount, mask->partialIndex, false);

@@ -246,13 +246,15 @@ ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, co
   if (kMaskLast && some_are_dead) mask(negative_infinity());
 }
 
-/// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`.
+/// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`. `is_full`:
+/// mask_mod is known to be true for all that there are.
 // NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
 template <class Box, int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
-                                    LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2]) {
+                                    LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2],
+                                    bool is_full = false) {
   constexpr bool kAsksBeside = Mod::kHasBeside && Mod::kQueryBeside == Beside::Asks;
-  const bool asks = place.is_beside_grid() ? kAsksBeside : !Mod::kBoxIsMask;
+  const bool asks = place.is_beside_grid() ? kAsksBeside : !Mod::kBoxIsMask && !is_full;
   apply_mod_to_keys<Box, !Mod::kBoxIsMask || kAsksBeside>(
       x, p, args, place, asks, origin, bias, [&] { return !place.all_see(Box(), origin); },
       [&](float dead) { live.keep(x, place.keys, origin, dead); });

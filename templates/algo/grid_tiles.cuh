@@ -35,6 +35,15 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
       if (axis == SplitAxis) origin[axis] += consumer * QueryShape::extent(axis);
   }
 
+  /// Where a CTA's box of queries begins.
+  template <class Params> ATTNC_DEVICE static void origin_of(const Params& p, int tile, int (&origin)[3]) {
+#pragma unroll
+    for (int axis = 2; axis >= 0; --axis) {
+      origin[axis] = tile % p.q_tiles[axis] * QueryShape::extent(axis) * (axis == SplitAxis ? Consumers : 1);
+      tile /= p.q_tiles[axis];
+    }
+  }
+
   /// Steps that keys of a run take.
   ATTNC_DEVICE static int steps_of(int tokens) { return (tokens + KeyShape::kTokens - 1) / KeyShape::kTokens; }
 
@@ -112,13 +121,7 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
     const int b = tile.head / p.base.q_heads, h = tile.head % p.base.q_heads;
     Plan plan;
     plan.head = tile.head;
-    int rest = tile.q_tile;
-#pragma unroll
-    for (int axis = 2; axis >= 0; --axis) {
-      plan.origin[axis] =
-          rest % p.q_tiles[axis] * QueryShape::extent(axis) * (axis == SplitAxis ? Consumers : 1);
-      rest /= p.q_tiles[axis];
-    }
+    origin_of(p, tile.q_tile, plan.origin);
     const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
     GridRange all;
 #pragma unroll

@@ -91,6 +91,7 @@
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               box_mask.cu                                1
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
@@ -106,6 +107,7 @@
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               box_mask.cu                                1
 //               algo/capture_reduction.cuh                 1
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
@@ -120,6 +122,7 @@
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               box_mask.cu                                1
 //               algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
@@ -141,6 +144,7 @@
 //               forward_naive.cu                           1
 //               backward_naive.cu                          1
 //               block_mask.cu                              1
+//               box_mask.cu                                1
 //               backward_captures_naive.cu                 1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1

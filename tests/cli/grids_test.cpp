@@ -57,8 +57,29 @@ TEST_CASE("check says what is no box, and where conditions are left") {
              Contains("grid        4 x 4: keys\n            8 x 8: queries\n"
                       "box         mask_mod lies in a box of keys per query, and asks for more\n"
                       "            ky: 0 to before (qy // 2) + 1\n            kx: all\n"));
-  CHECK_THAT(of("(ky == 0) | (kx == qx)"), Contains("box         none: mask_mod is no box of keys\n"));
+  CHECK_THAT(of("(ky == 0) | (kx == qx)"),
+             Contains("box         none: mask_mod is no box of keys; kernels go by lists of boxes\n"));
   CHECK_THAT(of("qy >= qx"), Contains("box         mask_mod does not ask for coordinates of kv_idx on one grid\n"));
+}
+
+TEST_CASE("explain counts the boxes that lists have") {
+  const std::string explain = "explain " ATTNC_SOURCE_DIR "/dsl/mods/criss_cross.py --arch sm_90a --head-dim 64 ";
+  const std::string text = test::attnc(explain + "-D HEIGHT=32 -D WIDTH=32 --shape 2,3,1,1024,1024").out;
+  CHECK_THAT(text, Contains("kernel      family grid for sm_90a (forward_grid_sm90.cu)"));
+  CHECK_THAT(text, Contains("tile from   the model: q1x4x16 kv1x8x8 split1\n"));
+  CHECK_THAT(
+      text,
+      Contains(
+          "KV loop     block mask of boxes: lists of the partial and the full boxes of keys, given at launch\n"
+          "boxes       48 of 8 x 16 queries; 480 of 8 x 8 keys are listed, 10.0 for one of queries\n"
+          "            of these 480 partial, 0 full; 9.8 % of the pairs computed live\n"
+          "FLOPs       1.61 GFLOP dense, 1.01 GFLOP computed (62.5 %), 99.090 MFLOP of them of pairs that live\n"));
+  const std::string json = test::attnc(explain + "-D HEIGHT=32 -D WIDTH=32 --shape 2,3,1,1024,1024 --json").out;
+  CHECK_THAT(json, Contains("\"kvLoop\": \"boxMask\"") && Contains("\"full\": 0.0"));
+  // Tokens beside the grid go by blocks of tokens in a row.
+  CHECK_THAT(test::attnc(explain + "-D HEIGHT=32 -D WIDTH=32 --shape 2,3,1,1024,1025").out,
+             Contains("family sm90 for sm_90a (forward_sm90.cu; a grid of 32 x 32 has 1024 tokens, KV_LEN is 1025)") &&
+                 Contains("KV loop     block mask: lists of the partial and the full blocks, given at launch\n"));
 }
 
 TEST_CASE("mask lays the keys of a query out in space") {
@@ -147,8 +168,9 @@ TEST_CASE("check tells which grid it finds in mods that take positions apart, an
              Contains("grid        (Q_LEN / (8 * w)) x 8 x w: queries\n"));
   CHECK_THAT(check("--expr '(q_idx // 8 % 6 == kv_idx // 8 % 6) & (q_idx % 8 >= kv_idx % 8)'"),
              Contains("grid        6 x 8: queries and keys\n") && Contains(" serve Q_LEN of 6 * 8, KV_LEN of 6 * 8\n"));
-  CHECK_THAT(checkMod("axial"), Contains("            found in // and %; no kernel by boxes gains from it\n"
-                                         "box         none: mask_mod is no box of keys\n"));
+  CHECK_THAT(checkMod("axial"),
+             Contains("            found in // and %; of a grid that is declared, kernels go by lists of boxes\n"
+                      "box         none: mask_mod is no box of keys\n"));
   CHECK_THAT(checkMod("causal"), !Contains("grid"));
   CHECK_THAT(check("--expr 'q_idx // 64 >= kv_idx // 64'"), !Contains("grid"));
   CHECK_THAT(check("--expr '(q_idx >= kv_idx) & (kv_idx % 64 <= 8)'"), !Contains("grid"));

@@ -193,6 +193,7 @@ TEST_CASE("every mod of the library gives what CPython gives", "[dsl][oracle]") 
       {"axial", {{"WIDTH", "6"}}},
       {"block_diffusion", {{"BLOCK", "2"}}},
       {"chunked", {{"CHUNK", "7"}}},
+      {"criss_cross", {{"HEIGHT", "7"}, {"WIDTH", "6"}}},
       {"fixed_sparse", {{"STRIDE", "7"}, {"SUMMARY", "2"}}},
       {"frame_causal", {{"FRAME", "5"}}},
       {"interleaved_images", {{"TOKENS", "6"}}},

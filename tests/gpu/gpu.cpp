@@ -265,7 +265,7 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
                                                           .tf32 = options.tf32,
                                                           .offsets = options.offsets,
                                                           .decode = options.decode,
-                                                          .buildBlockMask = false,
+                                                          .buildBlockMask = options.preparesMask,
                                                           .tile = options.tile}));
   const device::Buffer workspace = poisoned(prepared.workspaceBytes());
   take(prepared.initialise(inputs, workspace.data(), device.stream.get()));

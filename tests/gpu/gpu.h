@@ -92,6 +92,7 @@ struct RunOptions {
   int launches = 1;                    ///< in one workspace, one behind the other
   std::string arch = {};               ///< that kernels are compiled for; empty: that of the GPU
   std::string tile = {};               ///< as PrepareOptions::tile
+  bool preparesMask = false;           ///< prepare() builds a block mask where the kernel gains from one
 };
 
 /// Uploads, launches, waits, downloads. Outputs are poisoned with NaN before the launch.

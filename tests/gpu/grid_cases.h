@@ -3,6 +3,8 @@
 
 #include "gpu.h"
 
+#include "ir/printer.h"
+
 #include <fmt/format.h>
 
 #include <cstring>
@@ -109,6 +111,48 @@ inline void fill(HostOperands& operands, const std::string& name, const std::fun
   std::generate(values.begin(), values.end(), draw);
   REQUIRE(tensor.bytes.size() == values.size() * 4);
   std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+}
+
+/// The kernel by addresses, which runs on any GPU: the arch without what is specific to it.
+inline std::string plainArch() {
+  std::string arch = gpu()->context.info().arch;
+  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
+}
+
+/// That made for the GPU, and the one by addresses, if they differ and it serves the mod: it takes no tokens beside a
+/// grid.
+inline std::vector<std::string> gridArchs(const Mod& mod) {
+  const std::string own = gpu()->context.info().arch;
+  if (own == "sm_90a" && gpu()->compiler.source(mod, {.family = Family::Grid, .arch = plainArch()}))
+    return {own, plainArch()};
+  return {own};
+}
+
+/// Kernels of family Grid against the fp64 reference. `asked.arch`: empty: both kernels. `asked.preparesMask`: of mods
+/// for which prepare() lists boxes.
+inline void checkForward(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
+  const auto archsOf = [given = asked.arch](const Case& c) {
+    return given.empty() ? gridArchs(c.mod) : std::vector{given};
+  };
+  std::vector<std::pair<Mod, KernelOptions>> jobs;
+  for (const Case& c : cases)
+    for (const std::string& arch : archsOf(c)) {
+      jobs.emplace_back(c.mod,
+                        kernelOptions(c.mod, c.problem, {.family = Family::Grid, .arch = arch, .tile = asked.tile}));
+      jobs.back().second.blockSparse = jobs.back().second.maskByBoxes = asked.preparesMask;
+    }
+  compileAhead(jobs);
+  for (const Case& c : cases) {
+    INFO(c.problem.text() << "\n" << ir::print(c.mod.module()));
+    HostOperands operands = draw(c.mod, c.problem, c.scalars);
+    if (c.edit) c.edit(operands);
+    const auto expected = runReference(c.mod, c.problem, operands, asked.scale);
+    for (const std::string& arch : archsOf(c)) {
+      INFO(arch << " " << asked.tile);
+      asked.arch = arch;
+      checkClose(runKernel(c.mod, c.problem, operands, asked), expected, c.problem);
+    }
+  }
 }
 
 } // namespace attnc::gputest

@@ -1,53 +1,12 @@
 // Kernels that walk boxes of a grid against the fp64 reference.
 #include "grid_cases.h"
 
-#include "ir/printer.h"
-
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 using namespace attnc;
 using namespace attnc::gputest;
-
-namespace {
-
-/// The kernel by addresses, which runs on any GPU: the arch without what is specific to it.
-std::string plainArch() {
-  std::string arch = gpu()->context.info().arch;
-  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
-}
-
-/// That made for the GPU, and the one by addresses, if they differ and it serves the mod: it takes no tokens beside a grid.
-std::vector<std::string> gridArchs(const Mod& mod) {
-  const std::string own = gpu()->context.info().arch;
-  if (own == "sm_90a" && gpu()->compiler.source(mod, {.family = Family::Grid, .arch = plainArch()})) return {own, plainArch()};
-  return {own};
-}
-
-/// `asked.arch`: empty: both kernels.
-void checkAll(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
-  const auto archsOf = [given = asked.arch](const Case& c) { return given.empty() ? gridArchs(c.mod) : std::vector{given}; };
-  std::vector<std::pair<Mod, KernelOptions>> jobs;
-  for (const Case& c : cases)
-    for (const std::string& arch : archsOf(c))
-      jobs.emplace_back(c.mod,
-                        kernelOptions(c.mod, c.problem, {.family = Family::Grid, .arch = arch, .tile = asked.tile}));
-  compileAhead(jobs);
-  for (const Case& c : cases) {
-    INFO(c.problem.text() << "\n" << ir::print(c.mod.module()));
-    HostOperands operands = draw(c.mod, c.problem, c.scalars);
-    if (c.edit) c.edit(operands);
-    const auto expected = runReference(c.mod, c.problem, operands, asked.scale);
-    for (const std::string& arch : archsOf(c)) {
-      INFO(arch << " " << asked.tile);
-      asked.arch = arch;
-      checkClose(runKernel(c.mod, c.problem, operands, asked), expected, c.problem);
-    }
-  }
-}
-
-} // namespace
 
 TEST_CASE("grid kernels: lines of tokens", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
@@ -57,7 +16,7 @@ TEST_CASE("grid kernels: lines of tokens", "[gpu][grid]") {
     const Mod mod = gridMod(1, mask);
     for (int64_t length : {1, 7, 64, 129, 1009}) cases.push_back(caseOf(mod, {length}, {length}));
   }
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: images, with windows even and odd, and grids smaller than a box", "[gpu][grid]") {
@@ -70,7 +29,7 @@ TEST_CASE("grid kernels: images, with windows even and odd, and grids smaller th
   for (const Mod& mod : {near2d(), even, causal, rows, wide})
     for (const Extents& extents : {Extents{31, 37}, {40, 24}, {3, 5}, {1, 1}, {1, 300}, {300, 1}, {16, 64}, {9, 17}})
       cases.push_back(caseOf(mod, extents, extents));
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: volumes", "[gpu][grid]") {
@@ -83,7 +42,7 @@ TEST_CASE("grid kernels: volumes", "[gpu][grid]") {
     for (const Extents& extents :
          {Extents{7, 11, 13}, {2, 2, 2}, {1, 7, 1}, {1, 1, 130}, {4, 16, 16}, {13, 1, 11}, {130, 2, 1}})
       cases.push_back(caseOf(mod, extents, extents));
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and causal axes", "[gpu][grid]") {
@@ -131,7 +90,7 @@ TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and
       libraryCase("shifted_window", {{"HEIGHT", "24"}, {"WIDTH", "32"}, {"WINDOW", "8"}, {"SHIFT", "0"}}, 24 * 32));
   cases.push_back(
       libraryCase("shifted_window", {{"HEIGHT", "21"}, {"WIDTH", "35"}, {"WINDOW", "7"}, {"SHIFT", "3"}}, 21 * 35));
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
@@ -145,7 +104,7 @@ TEST_CASE("grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
     for (bool kvBatchOne : {false, true})
       for (int64_t padding : {0, 8})
         cases.push_back(caseOf(near2d(), {17, 13}, {17, 13}, {shape, 64, 64, DType::BF16, kvBatchOne, false, padding}));
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: whatever the layout, a kernel is right", "[gpu][grid]") {
@@ -157,7 +116,7 @@ TEST_CASE("grid kernels: whatever the layout, a kernel is right", "[gpu][grid]")
         for (int64_t padding : {0, 1, 8})
           cases.push_back(
               caseOf(near2d(), {17, 13}, {17, 13}, {shape, 64, 64, DType::BF16, kvBatchOne, headsLast, padding}));
-  checkAll(cases, {.family = Family::Auto});
+  checkForward(cases, {.family = Family::Auto});
 }
 
 TEST_CASE("grid kernels: by addresses, any strides will do, and any head dims up to 128", "[gpu][grid]") {
@@ -168,7 +127,7 @@ TEST_CASE("grid kernels: by addresses, any strides will do, and any head dims up
       for (int64_t padding : {1, 3, 8})
         cases.push_back(
             caseOf(near2d(), {17, 13}, {17, 13}, {{2, 4, 2, 0, 0}, qk, v, dtype, padding == 3, padding == 1, padding}));
-  checkAll(cases, {.family = Family::Grid, .arch = plainArch()});
+  checkForward(cases, {.family = Family::Grid, .arch = plainArch()});
 }
 
 TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
@@ -183,7 +142,7 @@ TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
           caseOf(biased, {37, 41}, {37, 41}, problem)}) {
       const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
       for (const std::string& tile : take(gpu()->compiler.tiles(c.mod, kernelOptions(c.mod, c.problem, asked))))
-        checkAll({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
+        checkForward({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
     }
   }
 }
@@ -199,7 +158,7 @@ TEST_CASE("grid kernels: grids of queries and keys that differ", "[gpu][grid]") 
   cases.push_back(caseOf(twice, {16, 19}, {31, 37}));
   const Mod frames = gridMod(3, "(kz <= qz // 2) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 2)");
   cases.push_back(caseOf(frames, {6, 8, 9}, {3, 8, 9}));
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: windows that differ by head and batch entry", "[gpu][grid]") {
@@ -213,7 +172,7 @@ TEST_CASE("grid kernels: windows that differ by head and batch entry", "[gpu][gr
       gridMod(2, "(abs(ky - qy) <= radius[b, h]) & (abs(kx - qx) <= radius[b, h] // 2)", "", "radius: i32[B, H]\n");
   cases.push_back(caseOf(table, {23, 29}, {23, 29}, {{2, 6, 3, 0, 0}}));
   cases.back().edit = [&](HostOperands& operands) { fill(operands, "radius", small); };
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: random boxes, empty ones too", "[gpu][grid]") {
@@ -243,7 +202,7 @@ TEST_CASE("grid kernels: random boxes, empty ones too", "[gpu][grid]") {
       fill(operands, "lo", [] { return 5; });
       fill(operands, "hi", [] { return 5; });
     };
-    checkAll(cases);
+    checkForward(cases);
   }
 }
 
@@ -280,7 +239,7 @@ TEST_CASE("grid kernels: scores by coordinates, and masks that are more than a b
   add(gridMod(2, window + " & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n"));
   add(gridMod(2, window + " & (q_idx != kv_idx)", "score + 0.5"));
   add(gridMod(2, window + " & (kx % 2 == qx % 2)", "score * 0.5"), {{1, 2, 2, 0, 0}, 128, 128});
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]") {
@@ -317,25 +276,25 @@ TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]")
     CHECK(isOne);
     return !isOne;
   });
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: scale, row max left out, no workspace, several launches", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   const Case c = caseOf(near2d(), {29, 31}, {29, 31}, {{4, 24, 6, 0, 0}});
-  checkAll({c}, {.family = Family::Grid, .scale = 0.7f});
-  checkAll({c}, {.family = Family::Grid, .rowMax = false});
-  checkAll({c}, {.family = Family::Grid, .workspace = false}); // tiles are dealt round robin
-  checkAll({c}, {.family = Family::Grid, .launches = 4});
+  checkForward({c}, {.family = Family::Grid, .scale = 0.7f});
+  checkForward({c}, {.family = Family::Grid, .rowMax = false});
+  checkForward({c}, {.family = Family::Grid, .workspace = false}); // tiles are dealt round robin
+  checkForward({c}, {.family = Family::Grid, .launches = 4});
 }
 
 TEST_CASE("grid kernels: prepare() takes them, and others where tokens lie beside the grid", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   Case c = caseOf(near2d(), {20, 20}, {20, 20});
-  checkAll({c}, {.family = Family::Auto});
+  checkForward({c}, {.family = Family::Auto});
   c.problem.shape.qLen += 37; // text behind the image
   c.problem.shape.kvLen += 37;
-  checkAll({c}, {.family = Family::Auto});
+  checkForward({c}, {.family = Family::Auto});
 }
 
 namespace {
@@ -373,10 +332,10 @@ TEST_CASE("grid kernels: joint attention of an image with text before it, behind
       libraryCase("joint_image", {{"HEIGHT", "18"}, {"WIDTH", "22"}, {"TEXT", "77"}, {"WINDOW", "7"}}, 18 * 22 + 77));
   cases.push_back(libraryCase("sparse_video", {{"FRAMES", "5"}, {"HEIGHT", "10"}, {"WIDTH", "12"}, {"TEXT", "40"}},
                               5 * 10 * 12 + 40));
-  checkAll(cases);
-  checkAll({cases[0], cases[5]}, {.family = Family::Auto});
-  checkAll({cases[9]}, {.family = Family::Grid, .workspace = false});
-  checkAll({cases[9]}, {.family = Family::Grid, .launches = 4});
+  checkForward(cases);
+  checkForward({cases[0], cases[5]}, {.family = Family::Auto});
+  checkForward({cases[9]}, {.family = Family::Grid, .workspace = false});
+  checkForward({cases[9]}, {.family = Family::Grid, .launches = 4});
 }
 
 TEST_CASE("grid kernels: grids of queries and keys with different tokens beside them, heads and layouts",
@@ -395,7 +354,7 @@ TEST_CASE("grid kernels: grids of queries and keys with different tokens beside 
                                    {shape, 64, 64, DType::BF16, kvBatchOne, false, padding}));
   for (auto [qk, v] : {std::pair(8, 8), {40, 40}, {96, 96}, {128, 64}, {32, 128}})
     cases.push_back(besideCase(joint2d(), {17, 13}, {7, 70}, {17, 13}, {7, 70}, {{1, 2, 2, 0, 0}, qk, v, DType::F16}));
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: what masks say of tokens beside the grid, and scores by their coordinates", "[gpu][grid]") {
@@ -431,7 +390,7 @@ TEST_CASE("grid kernels: what masks say of tokens beside the grid, and scores by
     add(joint, "score * slope[h] + key[b, kv_idx]", "slope: f32[H]\nkey: f32[B, KV_LEN]\n", problem);
     add(joint, "-score", "", problem);
   }
-  checkAll(cases);
+  checkForward(cases);
 }
 
 TEST_CASE("grid kernels: a change of the text beside an image needs no new kernel", "[gpu][grid]") {

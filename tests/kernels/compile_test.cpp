@@ -455,19 +455,38 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
   const std::vector<int> archs = supported();
   std::vector<Job> jobs;
   const auto add = [&](const std::string& name, const Mod& mod, const std::vector<int>& dims, int spillBytes = 0) {
+    const auto gains = compiler().wantsBlockMask(mod, {.family = Family::Grid, .arch = "sm_90a"});
+    REQUIRE(gains);
+    const bool lists = *gains; // over boxes
+    if (lists)
+      jobs.push_back({name + " box-mask", mod, {.kind = KernelKind::BlockMask, .arch = "sm_80", .maskByBoxes = true}});
     for (DType dtype : {DType::BF16, DType::F16})
-      for (int dim : dims)
-        jobs.push_back({fmt::format("{} d{} {}", name, dim, dtypeName(dtype)), mod,
-                        {.family = Family::Grid, .arch = "sm_90a", .dtype = dtype, .headDim = dim}, spillBytes});
+      for (int dim : dims) {
+        KernelOptions options{.family = Family::Grid, .arch = "sm_90a", .dtype = dtype, .headDim = dim};
+        options.blockSparse = options.maskByBoxes = lists;
+        jobs.push_back({fmt::format("{} d{} {}", name, dim, dtypeName(dtype)), mod, options, spillBytes});
+      }
     for (auto [capability, arch] :
          {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "sm_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
       if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
       if (!compiler().source(mod, {.family = Family::Grid, .arch = arch})) continue; // tokens beside the grid
-      for (int dim : dims)
-        jobs.push_back(
-            {fmt::format("{} d{} {}", name, dim, arch), mod, {.family = Family::Grid, .arch = arch, .headDim = dim}});
+      for (int dim : dims) {
+        KernelOptions options{.family = Family::Grid, .arch = arch, .headDim = dim};
+        options.blockSparse = options.maskByBoxes = lists;
+        jobs.push_back({fmt::format("{} d{} {}", name, dim, arch), mod, options});
+      }
     }
   };
+  const auto tiles = Mod::parse("from attnc import grid\nimage = grid(64, 64)\n"
+                                "live: bool[H, N, M, N, M]\nbias: f32[H, N, M]\n"
+                                "def mask_mod(b, h, q, k):\n"
+                                "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
+                                "  return live[h, qy // 8, qx // 8, ky // 8, kx // 8]\n"
+                                "def score_mod(score, b, h, q, k):\n"
+                                "  (qy, qx), (ky, kx) = image.coords(q), image.coords(k)\n"
+                                "  return score + bias[h, qy - ky + 63, qx - kx + 63]\n");
+  REQUIRE(tiles);
+  add("tiles", *tiles, {64, 96});
   int onGrids = 0;
   for (bool everywhere : {false, true})
     for (const auto& [name, mod] : library(everywhere)) {

@@ -232,6 +232,33 @@ TEST_CASE("kernels by boxes have nothing to gain, or more to ask", "[grid_kernel
                "  return abs(line.coords(kv_idx)[0] - rows.coords(q_idx)[0]) <= 2\n")); // of other numbers of axes
 }
 
+TEST_CASE("kernels by boxes: what bounds no axis is a box of all keys, for kernels that go by lists", "[grid_kernel]") {
+  const char* const crissCross = "(ky == qy) | (kx == qx)";
+  const ir::Module mod = traced(maskText("5, 7", "5, 7", 2, crissCross));
+  const std::optional<GridKernel> kernel = kernelOf(mod);
+  REQUIRE(kernel);
+  CHECK_FALSE(kernel->isBounded);
+  CHECK_FALSE(kernel->boxIsMask);
+  CHECK_FALSE(kernel->beside);
+  REQUIRE(kernel->axes.size() == 2);
+  CHECK_FALSE(kernel->axes[0].span);
+  CHECK(kernel->axes[0].stride == 1);
+  CHECK(analysis::gridBox(kernel->module)->rest == kernel->module.output(ir::kMask));
+  checkKernel(mod, *kernel, {{"w", 1}, {"m", 1}});
+  const auto of = [](int axes, const std::string& expression) {
+    const std::string extents = axes == 2 ? "16, 24" : "4, 16, 24";
+    return kernelOf(traced(maskText(extents, extents, axes, expression)));
+  };
+  const auto tiles = of(3, "(qz // 2 + qy // 8 + qx // 4) * (kz // 2 + ky // 8 + kx // 12) % 5 == 0");
+  REQUIRE(tiles);
+  CHECK(tiles->axes[0].stride == 2);
+  CHECK(tiles->axes[1].stride == 8);
+  CHECK(tiles->axes[2].stride == 4);
+  CHECK(of(2, "(abs(ky - qy) <= 1) & ((kx == qx) | (ky == qy))")->isBounded);
+  CHECK_FALSE(of(2, "(ky == qy) | (ky % 3 == qx)"));                        // one coordinate of keys
+  CHECK_FALSE(of(2, "(ky == qy) | (kx == qx) | ~queries.contains(q_idx)")); // tokens beside the grid
+}
+
 TEST_CASE("kernels by boxes: tokens beside the grids", "[grid_kernel]") {
   using passes::Beside;
   const std::string near = "(abs(ky - qy) <= 1) & (abs(kx - qx) <= 2)", on = "queries.contains(q_idx)",

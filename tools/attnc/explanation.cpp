@@ -66,6 +66,15 @@ std::string extentsText(const std::array<int, 3>& box) {
 std::string boxesText(const GridCensus& census, double dense, double computed) {
   const double inBoxes = census.visited > 0 ? computed * census.live / census.visited : 0;
   const auto count = [&](double number) { return countText(number, census.isEstimate); };
+  if (census.full)
+    return fmt::format("boxes       {:.0f} of {} queries; {} of {} keys are listed, {:.1f} for one of queries\n",
+                       census.tiles, extentsText(census.queryBox), count(census.steps), extentsText(census.keyBox),
+                       census.tiles > 0 ? census.steps / census.tiles : 0) +
+           fmt::format("            of these {} partial, {} full; {} of the pairs computed live\n",
+                       count(census.steps - *census.full), count(*census.full), percent(census.live, census.visited)) +
+           fmt::format("FLOPs       {} dense, {}{} computed ({}), {} of them of pairs that live\n", flopsText(dense),
+                       census.isEstimate ? "about " : "", flopsText(computed), percent(computed, dense),
+                       flopsText(inBoxes));
   std::string own[] = {extentsText(census.queryBox), "queries"}, read[] = {extentsText(census.keyBox), "keys"};
   if (census.ownsKeys) std::swap(own, read);
   return fmt::format("boxes       {} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", count(census.tiles), own[0],
@@ -96,6 +105,7 @@ const char* loopText(KvLoop loop, bool masks) {
   case KvLoop::Bounds: return "bounds computed by the mod: no block mask is built or read";
   case KvLoop::BlockMask: return "block mask: lists of the partial and the full blocks, given at launch";
   case KvLoop::Boxes: return "boxes of keys that queries see, computed by the mod: no block mask is built or read";
+  case KvLoop::BoxMask: return "block mask of boxes: lists of the partial and the full boxes of keys, given at launch";
   case KvLoop::Listed: return "lists of the blocks that live, which each launch makes first: no others are read";
   }
   return "?";

@@ -23,6 +23,7 @@ const char* loopName(KvLoop loop) {
   case KvLoop::BlockMask: return "blockMask";
   case KvLoop::Listed: return "listed";
   case KvLoop::Boxes: return "boxes";
+  case KvLoop::BoxMask: return "boxMask";
   }
   return "?";
 }
@@ -80,8 +81,11 @@ JsonReport blocksJson(const MaskCensus& census) {
 }
 
 JsonReport boxesJson(const GridCensus& census) {
-  return {{"queryBox", census.queryBox}, {"keyBox", census.keyBox},     {"tiles", census.tiles},          {"steps", census.steps},
-          {"pairs", census.visited},     {"livePairs", census.live}, {"isEstimate", census.isEstimate}};
+  JsonReport json{{"queryBox", census.queryBox}, {"keyBox", census.keyBox},  {"tiles", census.tiles},
+                  {"steps", census.steps},       {"pairs", census.visited}, {"livePairs", census.live},
+                  {"isEstimate", census.isEstimate}};
+  if (census.full) json["full"] = *census.full;
+  return json;
 }
 
 /// Operations that a score takes.

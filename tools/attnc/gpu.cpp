@@ -4,6 +4,7 @@
 #include "explanation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>
@@ -66,9 +67,13 @@ private:
     if (auto status = on.memory[on.memory.size() - 1].download(host.data(), host.size(), offset); !status) return status;
     auto mask = BlockMask::fromLists(BlockMask::viewInto(host.data(), shape));
     if (!mask) return Error::internal("the GPU built a block mask that is none: " + mask.error().message);
-    summary += fmt::format("block mask  {} x {} blocks, {:.1f} % empty, {} live, {} full; {:.3f} ms{}\n", shape.qBlock,
-                           shape.kvBlock, mask->sparsity(), mask->liveBlocks(), mask->fullBlocks(), ms,
-                           compileText(prepared.blockMaskKernel()->compiled()));
+    const std::string blocks =
+        shape.boxes ? fmt::format("boxes of {} queries and {} keys", fmt::join(shape.boxes->queries.box, "x"),
+                                  fmt::join(shape.boxes->keys.box, "x"))
+                    : fmt::format("{} x {} blocks", shape.qBlock, shape.kvBlock);
+    summary +=
+        fmt::format("block mask  {}, {:.1f} % empty, {} live, {} full; {:.3f} ms{}\n", blocks, mask->sparsity(),
+                    mask->liveBlocks(), mask->fullBlocks(), ms, compileText(prepared.blockMaskKernel()->compiled()));
     return {};
   }
 

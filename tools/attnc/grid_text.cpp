@@ -118,10 +118,13 @@ const char* besideText(passes::Beside beside) {
   return "some";
 }
 
-std::string boxText(const ir::Module& module, const analysis::GridsUsed& used) {
+/// `kernel`: what kernels by boxes are written from; null: there are none.
+std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, const passes::GridKernel* kernel) {
   const std::optional<analysis::GridBox> box = analysis::gridBox(module);
   if (!module.output(ir::kMask)) return "box         there is no mask_mod: a query sees all keys\n";
   if (!used.keys) return "box         mask_mod does not ask for coordinates of kv_idx on one grid\n";
+  if (!box && kernel && !kernel->isFound)
+    return "box         none: mask_mod is no box of keys; kernels go by lists of boxes\n";
   if (!box) return "box         none: mask_mod is no box of keys\n";
   std::string text = box->rest ? "box         mask_mod lies in a box of keys per query, and asks for more\n"
                                : "box         mask_mod is a box of keys per query\n";
@@ -135,9 +138,11 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used) {
                             besideText(beside.key), besideText(beside.query), besideText(beside.both));
 }
 
-/// Which lengths kernels by boxes serve of a mod that declares no grid.
-std::string foundText(const ir::Module& module, const analysis::GridsUsed& used, bool hasKernel) {
-  if (!hasKernel) return "            found in // and %; no kernel by boxes gains from it\n";
+/// Which lengths kernels by boxes serve of a mod that declares no grid. `kernel`: as of boxText().
+std::string foundText(const ir::Module& module, const analysis::GridsUsed& used, const passes::GridKernel* kernel) {
+  if (!kernel) return "            found in // and %; no kernel by boxes gains from it\n";
+  if (!kernel->isBounded)
+    return "            found in // and %; of a grid that is declared, kernels go by lists of boxes\n";
   std::string text;
   for (auto [name, grid] : {std::pair("Q_LEN", *used.queries), {"KV_LEN", *used.keys}}) {
     const ir::Grid& of = module.grids[grid];
@@ -181,24 +186,25 @@ static Expected<std::pair<ir::Module, analysis::GridsUsed>> onGrids(const Mod& m
   return std::pair(std::move(module), used);
 }
 
-static bool isDeclared(const Mod& mod) { return !tracedModule(mod).grids.empty(); }
+bool declaresGrids(const Mod& mod) { return !tracedModule(mod).grids.empty(); }
 
 Expected<std::string> gridsText(const Mod& mod) {
   auto found = onGrids(mod);
   if (!found) return std::move(found).error();
   const auto& [module, used] = *found;
   if (module.grids.empty()) return hintText(mod.module());
-  if (!isDeclared(mod) && !(used.queries && used.keys)) return std::string();
+  if (!declaresGrids(mod) && !(used.queries && used.keys)) return std::string();
   std::string text;
   for (unsigned i = 0; i < module.grids.size(); ++i) {
     const bool ofQueries = used.queries == i, ofKeys = used.keys == i;
     const char* whose = ofQueries && ofKeys ? ": queries and keys" : ofQueries ? ": queries" : ofKeys ? ": keys" : "";
     text += fmt::format("{:12}{}{}\n", text.empty() ? "grid" : "", gridText(module, module.grids[i]), whose);
   }
-  if (isDeclared(mod)) return text + boxText(module, used);
   auto kernelMod = kernelModOf(mod, {});
   if (!kernelMod) return std::move(kernelMod).error();
-  return text + foundText(module, used, (*kernelMod)->grid != nullptr) + boxText(module, used);
+  const passes::GridKernel* kernel = (*kernelMod)->grid.get();
+  if (!declaresGrids(mod)) text += foundText(module, used, kernel);
+  return text + boxText(module, used, kernel);
 }
 
 Expected<JsonReport> gridsJson(const Mod& mod) {
@@ -206,13 +212,13 @@ Expected<JsonReport> gridsJson(const Mod& mod) {
   auto found = onGrids(mod);
   if (!found) return std::move(found).error();
   const auto& [module, used] = *found;
-  if (module.grids.empty() || !(isDeclared(mod) || (used.queries && used.keys))) return json;
+  if (module.grids.empty() || !(declaresGrids(mod) || (used.queries && used.keys))) return json;
   json["grids"] = JsonReport::array();
   for (unsigned i = 0; i < module.grids.size(); ++i) {
     JsonReport one{{"extents", JsonReport::array()}, {"before", numberText(module, module.grids[i].before)}};
     for (size_t axis = 0; axis < module.grids[i].extents.size(); ++axis)
       one["extents"].push_back(extentText(module, module.grids[i], axis));
-    one["isDeclared"] = isDeclared(mod);
+    one["isDeclared"] = declaresGrids(mod);
     one["ofQueries"] = used.queries == i;
     one["ofKeys"] = used.keys == i;
     json["grids"].push_back(std::move(one));

@@ -17,4 +17,7 @@ Expected<std::string> gridsText(const Mod& mod);
 /// "phase"}]}}, expressions as text; empty of a mod without grids.
 Expected<JsonReport> gridsJson(const Mod& mod);
 
+/// Whether the mod declares grids, and does not take positions apart by hand.
+bool declaresGrids(const Mod& mod);
+
 } // namespace attnc::cli

@@ -1,6 +1,7 @@
 // `attnc pack`: kernels compiled ahead of time, into one file.
 #include "commands.h"
 #include "gradient_options.h"
+#include "grid_text.h"
 #include "kernel_rows.h"
 #include "options.h"
 #include "output_file.h"
@@ -96,6 +97,13 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
     kernel.blockSparse = false;
     kernel.byGrid = true;
     if (!compiler.source(mod, kernel)) return kernels; // training goes by boxes in both passes, or in none
+    auto gainsFromMask = compiler.wantsBlockMask(mod, kernel);
+    if (!gainsFromMask) return std::move(gainsFromMask).error();
+    if (*gainsFromMask) { // of boxes, and not for training
+      if (isBackward || !settled->blockMask || !declaresGrids(mod)) return kernels;
+      kernel.blockSparse = kernel.maskByBoxes = true;
+      onGrid.push_back({.kind = KernelKind::BlockMask, .arch = kernel.arch, .maskByBoxes = true, .pins = kernel.pins});
+    }
     onGrid.push_back(kernel);
   }
   kernels.insert(kernels.end(), onGrid.begin(), onGrid.end());

@@ -26,8 +26,9 @@ Expected<std::optional<GridCensus>> countedOnGrid(const Mod& mod, const plan::Pl
   if (!ofMod) return std::move(ofMod).error();
   if (!ofKernel) return std::move(ofKernel).error();
   const Progress progress("counting boxes");
-  return std::optional(takeGridCensus(plan.grid->module, *ofKernel, plan::walkingStage(plan).config,
-                                      plan::gridsOf(*plan.grid, *ofMod), problem));
+  const auto take = plan.options.maskByBoxes ? takeBoxMaskCensus : takeGridCensus;
+  return std::optional(
+      take(plan.grid->module, *ofKernel, plan::walkingStage(plan).config, plan::gridsOf(*plan.grid, *ofMod), problem));
 }
 
 /// Pairs that live, where a kernel by boxes says so: far sooner than the mask of each pair does.

@@ -112,6 +112,7 @@ enum {
   ATTNC_KV_LOOP_BLOCK_MASK = 2,
   ATTNC_KV_LOOP_LISTED = 3,
   ATTNC_KV_LOOP_BOXES = 4,
+  ATTNC_KV_LOOP_BOX_MASK = 5,
 };
 
 /// A pass of attention.

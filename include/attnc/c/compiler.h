@@ -75,6 +75,8 @@ typedef struct attnc_kernel_options {
   int32_t ragged;        ///< launches are given cu_seqlens_q
   int32_t no_boxes;      ///< forward and backward, with ATTNC_FAMILY_AUTO: never walk boxes of a grid
   const char* tile;      ///< as the family spells it (Compiler::tiles), "192x128x12"; NULL or "": the catalogue's
+  int32_t mask_by_boxes; ///< forward with block_sparse, block mask: blocks are boxes of tokens, those of the tile
+  int32_t reserved;      ///< 0
 } attnc_kernel_options;
 
 /// Whether launches of this kernel gain from a block mask: 0 or 1.

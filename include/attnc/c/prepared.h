@@ -50,7 +50,7 @@ typedef struct attnc_preparation_info {
   const char* arch;
   size_t workspace_bytes;
   attnc_problem problem;
-  attnc_block_mask_shape block_mask; ///< of the mask that is built in the workspace, if builds_block_mask
+  attnc_block_mask_shape block_mask; ///< of the mask built in the workspace, if builds_block_mask; of boxes all 0
   const char* passed_over;           ///< why a family that the catalogue would prefer was not taken; "": it was
   const char* backward_passed_over;  ///< of the backward pass
   attnc_family family;               ///< of the forward kernel
@@ -112,7 +112,8 @@ ATTNC_API attnc_status attnc_prepared_launch_backward(const attnc_prepared* prep
                                                       const attnc_backward_operands* operands,
                                                       const attnc_backward_outputs* outputs, void* workspace,
                                                       attnc_stream stream);
-/// The lists that attnc_prepared_initialise() fills. Errors: no block mask is built there.
+/// The lists that attnc_prepared_initialise() fills. Errors: no block mask is built there, or one whose blocks are
+/// boxes (ATTNC_KV_LOOP_BOX_MASK), which a view does not describe.
 ATTNC_API attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* workspace,
                                                     attnc_block_mask_view* view);
 
