@@ -140,6 +140,7 @@ TEST_CASE("prepare() lists boxes where no axis bounds what a query sees", "[api]
     CHECK(both->kvLoop == KvLoop::BlockMask);
     CHECK(both->backward->kvLoop == KvLoop::BlockMask);
     CHECK_FALSE(both->blockMask->boxes);
+    CHECK(both->passedOver.empty()); // none is looked for
   }
 }
 

@@ -154,6 +154,19 @@ TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches w
       CHECK_THAT(outcome.out, Contains(family));
     }
   }
+  { // by lists of boxes, and of blocks of tokens in a row
+    const std::string crissCross = mods + "criss_cross.py";
+    const Outcome packed = attnc::test::attnc("pack " + crissCross + " --arch sm_90a --head-dim 64 -o " + pack);
+    INFO(packed.err);
+    REQUIRE(packed.exitCode == 0);
+    const Bare bare(pack);
+    for (auto [shape, loop] : {std::pair("1,1,1,4096,4096", "block mask of boxes"), {"1,1,1,4096,4097", "block mask: lists"}}) {
+      const Outcome outcome = attnc::test::attnc("explain " + crissCross + " --arch sm_90a --head-dim 64 --shape " + shape);
+      INFO(outcome.err);
+      CHECK(outcome.exitCode == 0);
+      CHECK_THAT(outcome.out, Contains(loop));
+    }
+  }
   // Tokens behind the image lie beside the grid as well; too few for it do not.
   const std::string joint = mods + "joint_image.py";
   const Outcome packed =

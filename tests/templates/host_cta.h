@@ -40,6 +40,14 @@ public:
     return instance;
   }
   void wait() { sync->arrive_and_wait(); }
+  /// Whether it holds for some thread.
+  bool any(bool holds) {
+    words[threadIdx.x] = float(holds);
+    wait();
+    const bool result = std::any_of(words.begin(), words.end(), [](float word) { return word != 0; });
+    wait();
+    return result;
+  }
   float shuffle(float x, unsigned lane) {
     words[threadIdx.x] = x;
     wait();
@@ -55,6 +63,7 @@ private:
 };
 
 inline void __syncthreads() { HostCta::cta().wait(); }
+inline int __syncthreads_or(int holds) { return HostCta::cta().any(holds != 0); }
 inline void __syncwarp() { HostCta::cta().wait(); } // of a CTA of one warp
 inline float __shfl_sync(unsigned, float x, int lane) { return HostCta::cta().shuffle(x, unsigned(lane) % 32); }
 inline float __shfl_xor_sync(unsigned, float x, int lanes) {
@@ -84,6 +93,14 @@ inline int __reduce_add_sync(unsigned mask, int x) {
 template <class T> T atomicAdd(T* to, T amount) {
   std::lock_guard lock(HostCta::cta().mutex);
   return std::exchange(*to, *to + amount);
+}
+template <class T> T atomicMin(T* to, T other) {
+  std::lock_guard lock(HostCta::cta().mutex);
+  return std::exchange(*to, std::min(*to, other));
+}
+template <class T> T atomicMax(T* to, T other) {
+  std::lock_guard lock(HostCta::cta().mutex);
+  return std::exchange(*to, std::max(*to, other));
 }
 template <class T> T atomicOr(T* to, T bits) {
   std::lock_guard lock(HostCta::cta().mutex);

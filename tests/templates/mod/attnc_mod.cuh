@@ -8,6 +8,7 @@ namespace attnc {
 
 struct ModArgs {
   int q_len, kv_len;
+  bool is_sparse = false; // mask() is not true for all
 };
 
 /// What hooks take for a token: its position, whether it comes with coordinates or not.
@@ -37,7 +38,16 @@ struct Mod {
   ATTNC_DEVICE static Row row(const ModArgs&, const Head&, int, int, Position q, float) { return {q.index}; }
   ATTNC_DEVICE static Col col(const ModArgs&, const Head&, int, int, Position kv, float, float) { return {kv.index}; }
   ATTNC_DEVICE static float score(const ModArgs&, const Head&, const Row&, const Col&, Coord, float s) { return s; }
-  ATTNC_DEVICE static bool mask(const ModArgs&, const Head&, const Row&, const Col&, Coord) { return true; }
+  /// If is_sparse, tokens on grids of kRows x kColumns along the last axes see most of their box().
+  static constexpr int kRows = 9, kColumns = 11;
+  ATTNC_DEVICE static bool mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord) {
+    if (!args.is_sparse) return true;
+    const int q[] = {row.q_idx / kColumns / kRows, row.q_idx / kColumns % kRows, row.q_idx % kColumns};
+    const int k[] = {col.kv_idx / kColumns / kRows, col.kv_idx / kColumns % kRows, col.kv_idx % kColumns};
+    bool near = true;
+    for (int axis = 0; axis < 3; ++axis) near &= k[axis] >= q[axis] - 1 && k[axis] <= q[axis] + 1;
+    return near && (q[2] >= 8 || (row.q_idx + col.kv_idx + head.h + head.b) % 4 != 0);
+  }
   ATTNC_DEVICE static ScoreFactors factors(const ModArgs&, const Head&) { return {1.f, 1.f, 0.f}; }
   ATTNC_DEVICE static float row_shift(const ModArgs&, const Head&, const Row&) { return 0.f; }
 
