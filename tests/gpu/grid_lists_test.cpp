@@ -24,7 +24,7 @@ std::function<void(HostOperands&)> withTable(const std::string& name, unsigned s
 /// An image whose tiles of 8 x 8 see those that a table names, which may be none.
 const Mod& tiles2d() {
   static const Mod mod =
-      gridMod(2, "live[h, (qy // 8) * 40 + qx // 8, (ky // 8) * 40 + kx // 8]", "", "live: bool[H, N, M]\n");
+      gridMod(2, "live[h, (qy // 8 * 5 + qx // 8) % 16, (ky // 8 * 5 + kx // 8) % 16]", "", "live: bool[H, 16, 16]\n");
   return mod;
 }
 
