@@ -9,7 +9,7 @@
 
 namespace attnc {
 
-/// Whether mask() is called for elements, in steps with kStepAsks.
+/// Whether mask() is called for elements of some steps.
 constexpr bool kMayAsk =
     !Mod::kBoxIsMask || (Mod::kHasBeside && (Mod::kKeyBeside == Beside::Asks || Mod::kQueryBeside == Beside::Asks ||
                                              Mod::kBothBeside == Beside::Asks));
@@ -19,7 +19,10 @@ constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || kMayAsk;
 /// A flag of steps beside kStepMasked: mask() has to be asked. Of mods without tokens beside their grids all or none
 /// have it, and it is not set.
 constexpr int kStepAsks = 32;
-ATTNC_DEVICE bool asks_in(int flags) { return kMayAsk && (!Mod::kHasBeside || flags & kStepAsks); }
+// NOTE: where score() is called anyway, mask() is in all masked steps, right for all pairs: a choice takes registers.
+ATTNC_DEVICE bool asks_in(int flags) {
+  return kMayAsk && (!Mod::kHasBeside || Mod::Exponents::kCallsScore || flags & kStepAsks);
+}
 
 /// What all lanes share of a box of queries: RowValues, and behind these
 ///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not
