@@ -11,8 +11,10 @@
 
 namespace attnc::sm90 {
 
+using Params = Choose<Mod::kHasBeside, BackwardGridBesideParamsSm90, BackwardGridParamsSm90>::Type;
+
 extern "C" __global__ void __launch_bounds__(256)
-    attnc_backward_finish(const __grid_constant__ BackwardGridParamsSm90 p, const __grid_constant__ ModArgs) {
+    attnc_backward_finish(const __grid_constant__ Params p, const __grid_constant__ ModArgs) {
   constexpr int kChunks = kHeadDimQk / 8;
   const ForwardParams& f = p.base.forward;
   const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM, head = blockIdx.x / q_tiles; // of all batches

@@ -9,6 +9,10 @@
 // where it belongs: nothing is permuted. The planner asks the mod what each query sees; consumers test bits
 // (algo/grid_queries.cuh, algo/grid_transposed_scores.cuh).
 //
+// Of mods that mean tokens beside their grids (text, registers; algo/beside_grid.cuh), a CTA owns a box of keys, or as
+// many of a run, and steps over boxes of queries, then over kBlockM queries of a run at a time. What a query and a key
+// see of each other where not both are on their grids, the mod says as constants, or mask_mod is asked of each pair.
+//
 //   role          threads                        registers   what
 //   producer      warp 0                         24 or 40    walks boxes of queries, requests K, V, Q, dO
 //   planner       warp 3                         24 or 40    walks the same, fills the table of queries
@@ -48,7 +52,7 @@
 //
 // The host provides: tensor maps, sums and counters zeroed; grid min(boxes of keys * kv_heads * kv_batch, SMs), 384
 // threads, kSharedBytes of dynamic shared memory. d_k and d_v have 16-byte aligned rows. backward_delta.cu has run
-// before, backward_grid_finish_sm90.cu runs after. All tokens lie on the grids.
+// before, backward_grid_finish_sm90.cu runs after. Unless Mod::kHasBeside, all tokens lie on the grids.
 //
 // Config: kBlockN = 128, kWarps = 8; kBlockM = 128 up to head dim 64, or 64; kQStages = 3, kStages = 2;
 //   kQueryBox    a step's box of queries, kBlockM tokens
@@ -59,6 +63,7 @@
 
 #include "algo/backward_tiles_sm90.cuh"
 #include "algo/d_q_box.cuh"
+#include "algo/grid_maps.cuh"
 #include "algo/grid_steps.cuh"
 #include "algo/grid_transposed_scores.cuh"
 #include "algo/tile_order.cuh"
@@ -69,6 +74,8 @@
 #include "tile/store_wgmma.cuh"
 
 namespace attnc::sm90 {
+
+using Params = Choose<Mod::kHasBeside, BackwardGridBesideParamsSm90, BackwardGridParamsSm90>::Type;
 
 using QueryBox = BoxShape<kQueryBox[0], kQueryBox[1], kQueryBox[2]>;
 using OwnBox = BoxShape<kKeyBox[0], kKeyBox[1], kKeyBox[2]>; // of keys
@@ -92,7 +99,7 @@ struct DqPart : SharedPart<DqPart, 2 * DqTile::kPartBytes, 1024> {};
 struct DqMessage : SharedPart<DqMessage, 2 * 8, 8> {}; // < 0: no more
 struct DqFull : BarrierParts<DqFull, 2> {};
 struct DqEmpty : BarrierParts<DqEmpty, 2> {};
-/// Of step j in slot j % 8: coordinates of its box, those of the fastest axis first, and which head of all it is of.
+/// Of step j in slot j % 8: its origin, that of the fastest axis first, and which head of all it is of.
 struct Places : SharedPart<Places, 8 * 16> {};
 struct Queries : SharedPart<Queries, kQStages * Table::kBytes> {};
 using Memory =
@@ -107,8 +114,17 @@ ATTNC_DEVICE Table table_of(unsigned shared, int slot) {
   return {{shared + Memory::offset_of<Queries>() + slot * Table::kBytes}};
 }
 
+/// Maps of runs; without Mod::kHasBeside there are none.
+struct RunMaps {
+  const TensorMap *q, *k, *v, *d_out, *sums;
+};
+ATTNC_DEVICE RunMaps run_maps(const BackwardGridParamsSm90&) { return {}; }
+ATTNC_DEVICE RunMaps run_maps(const BackwardGridBesideParamsSm90& p) {
+  return {p.q_run, p.k_run, p.v_run, p.d_out_run, p.sums_run};
+}
+
 // NOTE: formed anew wherever it is called, since registers are scarce between.
-ATTNC_DEVICE OwnPlace<OwnBox> own_place(const BackwardGridParamsSm90& p, int index) {
+ATTNC_DEVICE OwnPlace<OwnBox> own_place(const Params& p, int index) {
   const TilePlace tile = tile_at(p.order, index);
   return {p, tile.head, tile.q_tile};
 }
@@ -117,7 +133,7 @@ ATTNC_DEVICE OwnPlace<OwnBox> own_place(const BackwardGridParamsSm90& p, int ind
 
 /// A warp that requests K and V of each box of keys, and Q and dO of its steps.
 struct Producer {
-  const BackwardGridParamsSm90& p;
+  const Params& p;
   const ModArgs& args;
   unsigned shared;
   const bool leads = threadIdx.x == 0;
@@ -127,21 +143,17 @@ struct Producer {
   unsigned kv_parity = 0;
   int steps = 0;
 
-  template <class Tile>
-  ATTNC_DEVICE static void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
-#pragma unroll
-    for (int slab = 0; slab < Tile::kSlabs; ++slab)
-      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], x[0], head);
-  }
-
   ATTNC_DEVICE void request_kv(const OwnPlace<OwnBox>& own) {
     ptx::mbarrier_wait(Barriers<Memory, KvEmpty>{shared}[0], kv_parity ^ 1);
     kv_parity ^= 1;
     if (!leads) return;
     const unsigned full = Barriers<Memory, KvFull>{shared}[0];
     ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes);
-    request(k_tile_of<Memory>(shared), p.k, full, own.origin, own.head + own.b * p.k_batch_step);
-    request(v_tile_of<Memory>(shared), p.v, full, own.origin, own.head + own.b * p.v_batch_step);
+    const int(&at)[3] = own.origin;
+    request_tile(k_tile_of<Memory>(shared), map_of(p.k, run_maps(p).k, at), full, at,
+                 own.head + own.b * p.k_batch_step);
+    request_tile(v_tile_of<Memory>(shared), map_of(p.v, run_maps(p).v, at), full, at,
+                 own.head + own.b * p.v_batch_step);
   }
 
   ATTNC_DEVICE void request_step(int b, int h, const int (&at)[3]) {
@@ -149,12 +161,12 @@ struct Producer {
     if (leads) {
       ptx::st_shared(place_at(shared, steps), {at[2], at[1], at[0], b * p.base.forward.q_heads + h});
       ptx::mbarrier_arrive_expect_tx(q.full(), QTile::kBytes);
-      request(q.tile(), p.q, q.full(), at, h + b * p.q_batch_step);
+      request_tile(q.tile(), map_of(p.q, run_maps(p).q, at), q.full(), at, h + b * p.q_batch_step);
     }
     o.wait_empty();
     if (leads) {
       ptx::mbarrier_arrive_expect_tx(o.full(), OTile::kBytes);
-      request(o.tile(), p.d_out, o.full(), at, h + b * p.d_out_batch_step);
+      request_tile(o.tile(), map_of(p.d_out, run_maps(p).d_out, at), o.full(), at, h + b * p.d_out_batch_step);
     }
     q.advance();
     o.advance();
@@ -191,7 +203,7 @@ struct Producer {
 
 /// A warp that asks the mod what queries see, and tells consumers where they stand.
 struct Planner {
-  const BackwardGridParamsSm90& p;
+  const Params& p;
   const ModArgs& args;
   unsigned shared;
   Ring<Memory, QRing> q = {shared};
@@ -220,23 +232,19 @@ struct Planner {
     bool exists[kEach];
     unsigned seen[kEach];
     float lse[kEach], delta[kEach];
-    bool all = Mod::kBoxIsMask;
+    const TokensBeside beside = beside_of(p);
+    const bool asks = asks_pairs(at, own);
+    const int keys = is_beside(own) ? left_of_run(own, beside.kv) : kBlockN; // that are there
+    bool all = !asks && keys >= kBlockN;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      int x[3];
-      exists[i] = true;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        x[axis] = at[axis] + QueryBox::coordinate(lane + 32 * i, axis);
-        exists[i] &= x[axis] < p.q_extent[axis];
-        x[axis] = min(x[axis], p.q_extent[axis] - 1);
-      }
-      token[i] = token_at(x, p.q_extent, 0);
+      token[i] = find_token(QueryBox(), at, lane + 32 * i, p.q_extent, beside.q, exists[i]);
       const long long index = row_of_all(p.base.forward, b, h, token[i].index);
       lse[i] = p.base.forward.lse[index];
       delta[i] = p.base.delta[index];
-      const GridRange keys = keys_of(args, head, b, h, token[i], p.kv_extent);
-      seen[i] = exists[i] ? KeyBits<OwnBox>::within(keys, own) : 0;
+      const GridRange range =
+          is_beside(at) ? whole_grid(p.kv_extent) : keys_of(args, head, b, h, token[i], p.kv_extent);
+      seen[i] = exists[i] ? KeyBits<OwnBox>::within(range, own) : 0;
       all &= seen[i] == KeyBits<OwnBox>::kAll;
     }
     q.wait_empty();
@@ -244,9 +252,9 @@ struct Planner {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) table.fill(args, head, b, h, token[i], lane + 32 * i, exists[i], lse[i], delta[i]);
     all = __all_sync(0xffffffffu, all);
-    if (!all) table.fill_live(seen);
+    if (!all) table.fill_live(seen, keys);
     __syncwarp();
-    tell({all ? 0 : kStepMasked, b, h, box});
+    tell({all ? 0 : kStepMasked | (Mod::kHasBeside && asks ? kStepAsks : 0), b, h, box});
   }
 
   ATTNC_DEVICE void run() {
@@ -270,7 +278,7 @@ struct Planner {
 // ---------------------------------------------------------------------------------------------------------- consumer
 
 struct Consumer {
-  const BackwardGridParamsSm90& p;
+  const Params& p;
   const ModArgs& args;
   unsigned shared;
   int group; // which consumer warpgroup, uniform over the warp
@@ -317,7 +325,7 @@ struct Consumer {
   // NOTE: a branch with the same work on both sides keeps ptxas from moving it past the waits around it.
   template <int Begin, int End, class Bias>
   ATTNC_DEVICE void weigh(const Scores& s, PackedWeights<Element, kBlockM>& weights, const Place& place, Table table,
-                          Bias bias, bool masked, bool small) const {
+                          Bias bias, bool masked, bool asks, bool small) const {
     const ForwardParams& f = p.base.forward;
     constexpr Step kAny = {0, 0};
     if constexpr (kHasSmall) {
@@ -325,10 +333,10 @@ struct Consumer {
         to_weights<Begin, End, true>(s, weights, f, args, place, table, bias, kAny);
       else
         to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      if (masked) drop_dead<Begin, End>(weights, args, place, table, first_key());
+      if (masked) drop_dead<Begin, End>(weights, args, place, table, first_key(), asks);
     } else if (masked) {
       to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
-      drop_dead<Begin, End>(weights, args, place, table, first_key());
+      drop_dead<Begin, End>(weights, args, place, table, first_key(), asks);
     } else {
       to_weights<Begin, End, false>(s, weights, f, args, place, table, bias, kAny);
     }
@@ -349,16 +357,12 @@ struct Consumer {
     if (!really) x.fill(0.f);
     Element* const base = (Element*)to + own.b * stride.batch + own.head * stride.head;
     const int first = first_key();
+    const TokensBeside beside = beside_of(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      int at[3];
-      bool exists = true;
-#pragma unroll
-      for (int axis = 0; axis < 3; ++axis) {
-        at[axis] = own.origin[axis] + OwnBox::coordinate(first + 8 * r, axis);
-        exists &= at[axis] < p.kv_extent[axis];
-      }
-      wgmma::store_row<Columns>(base + token_at(at, p.kv_extent, 0).index * stride.row, x, r, factor, exists);
+      bool exists;
+      const Token kv = find_token<OwnBox, false>(OwnBox(), own.origin, first + 8 * r, p.kv_extent, beside.kv, exists);
+      wgmma::store_row<Columns>(base + kv.index * stride.row, x, r, factor, exists);
     }
   }
 
@@ -440,16 +444,17 @@ struct Consumer {
       const bool ends = message[1] < 0;
       if (!ends && (message[1] != place.b || message[2] != place.h || !has_last)) [[unlikely]] {
         const auto own = own_place(p, message[3]);
-        place = Place(p.base.forward, args, message[1], message[2], own.origin, first_key(), p.kv_extent);
+        place = Place(p, args, message[1], message[2], own.origin, first_key());
       }
       masked = message[0] & kStepMasked;
+      const bool asks = asks_in(message[0]);
       ptx::wgmma_wait_group<2>(); // S is there
       wgmma::touch(s);
       const bool small = are_small(place, s);
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
-        weigh<0, kEarly>(s, weights, place, table, bias, masked, small);
+        weigh<0, kEarly>(s, weights, place, table, bias, masked, asks, small);
 
       ptx::wgmma_wait_group<0>(); // dK and dQ of the last step are there
       wgmma::touch(d_k);
@@ -472,7 +477,7 @@ struct Consumer {
       if (Mod::Exponents::kCallsScore && ends)
         [[unlikely]];
       else
-        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, small);
+        weigh<kEarly, kGroups>(s, weights, place, table, late_bias, masked, asks, small);
       hand_over(has_last);
       table.load_delta(delta);
       ptx::wgmma_fence();
@@ -492,7 +497,7 @@ struct Consumer {
 
 /// One thread for each consumer: adds the dQ that it hands over to the sums.
 struct Storer {
-  const BackwardGridParamsSm90& p;
+  const Params& p;
   unsigned shared;
   int group;
 
@@ -507,11 +512,16 @@ struct Storer {
       if (ptx::ld_shared_int(shared + Memory::offset_of<DqMessage>() + 8 * group) < 0) break;
       int x[4];
       ptx::ld_shared(x, place_at(shared, step++));
-      if (DqTile::kByRows) x[2 - kRowsAxis] += group * (QueryBox::extent(kRowsAxis) / 2);
+      int at[3] = {x[2], x[1], x[0]};
+      const TensorMap& map = map_of(p.sums, run_maps(p).sums, at);
+      if (DqTile::kByRows && is_beside(at))
+        at[2] += group * 64;
+      else if (DqTile::kByRows)
+        at[kRowsAxis] += group * (QueryBox::extent(kRowsAxis) / 2);
       const int column = DqTile::kByRows ? 0 : DqTile::kColumns * group;
 #pragma unroll
       for (int slab = 0; slab < DqTile::kSlabs; ++slab)
-        ptx::tma_add_5d(p.sums, from + slab * DqTile::kSlabBytes, column + 32 * slab, x[0], x[1], x[2], x[3]);
+        ptx::tma_add_5d(map, from + slab * DqTile::kSlabBytes, column + 32 * slab, at[2], at[1], on_map(at, 0), x[3]);
       ptx::bulk_commit_group();
       ptx::bulk_wait_read();
       ptx::mbarrier_arrive(Barriers<Memory, DqEmpty>{shared}[group]);
@@ -520,7 +530,7 @@ struct Storer {
   }
 };
 
-ATTNC_DEVICE void initialise(const BackwardGridParamsSm90& p, unsigned shared) {
+ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
   if (threadIdx.x == 0) {
     Ring<Memory, QRing>{shared}.initialise(2, kWarps);
     Ring<Memory, ORing>{shared}.initialise(1, kWarps);
@@ -531,13 +541,17 @@ ATTNC_DEVICE void initialise(const BackwardGridParamsSm90& p, unsigned shared) {
     Barriers<Memory, DqFull>{shared}.initialise(4);
     Barriers<Memory, DqEmpty>{shared}.initialise(1);
     for (const TensorMap* map : {&p.q, &p.k, &p.v, &p.d_out, &p.sums}) ptx::prefetch_tensor_map(*map);
+    if constexpr (Mod::kHasBeside) {
+      const RunMaps runs = run_maps(p);
+      for (const TensorMap* map : {runs.q, runs.k, runs.v, runs.d_out, runs.sums}) prefetch_run_maps(map);
+    }
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    attnc_backward(const __grid_constant__ BackwardGridParamsSm90 p, const __grid_constant__ ModArgs args) {
+    attnc_backward(const __grid_constant__ Params p, const __grid_constant__ ModArgs args) {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   // NOTE: through a shuffle, since the compiler would otherwise form the address anew for every use.
   const unsigned shared = __shfl_sync(0xffffffffu, ptx::shared_address(dynamic_shared), 0);

@@ -57,6 +57,7 @@
 
 #include "attnc_mod.cuh"
 
+#include "algo/grid_maps.cuh"
 #include "algo/grid_tiles.cuh"
 #include "algo/listed_grid_tiles.cuh"
 #include "algo/softmax.cuh"
@@ -128,13 +129,6 @@ struct BoxStep {
 
   static constexpr int kFull = 4 << 3 * kConsumers; // of lists: mask_mod is true for all of it
 };
-
-/// The map of a tensor for tokens at `origin`, of the grid's own and those of runs.
-ATTNC_DEVICE const TensorMap& map_of(const TensorMap& grid, const TensorMap* runs, const int (&origin)[3]) {
-  return is_beside(origin) ? runs[run_of(origin)] : grid;
-}
-/// Where they lie on it, along an axis.
-ATTNC_DEVICE int on_map(const int (&origin)[3], int axis) { return axis == 0 && is_beside(origin) ? 0 : origin[axis]; }
 
 /// Maps of runs; without Mod::kHasBeside there are none.
 struct RunMaps {
@@ -209,13 +203,6 @@ struct Producer {
     int head = -1, x[3];
   };
 
-  template <class Tile>
-  ATTNC_DEVICE void request(Tile tile, const TensorMap& map, unsigned barrier, const int (&x)[3], int head) {
-#pragma unroll
-    for (int slab = 0; slab < Tile::kSlabs; ++slab)
-      ptx::tma_load_5d(tile.slab(slab), map, barrier, slab * 64, x[2], x[1], on_map(x, 0), head);
-  }
-
   template <class Plan> ATTNC_DEVICE void request_q(const Plan& plan, int head) {
     q.wait_empty();
     q.tell({plan.head, plan.origin[0], plan.origin[1], plan.origin[2]});
@@ -224,7 +211,7 @@ struct Producer {
     for (int i = 0; i < kConsumers; ++i) {
       int x[3] = {plan.origin[0], plan.origin[1], plan.origin[2]};
       Tiles::move_to(x, i);
-      request(q.tile().from_row(64 * i), map_of(p.q, run_maps(p).q, x), q.full(), x, head);
+      request_tile(q.tile().from_row(64 * i), map_of(p.q, run_maps(p).q, x), q.full(), x, head);
     }
     q.advance();
   }
@@ -233,7 +220,7 @@ struct Producer {
     k.wait_empty();
     k.tell({x[0], x[1], x[2], flags});
     ptx::mbarrier_arrive_expect_tx(k.full(), KTile::kBytes);
-    request(k.tile(), map_of(p.k, run_maps(p).k, x), k.full(), x, head);
+    request_tile(k.tile(), map_of(p.k, run_maps(p).k, x), k.full(), x, head);
     k.advance();
   }
 
@@ -241,7 +228,7 @@ struct Producer {
     if (at.head < 0) return;
     v.wait_empty();
     ptx::mbarrier_arrive_expect_tx(v.full(), VTile::kBytes);
-    request(v.tile(), map_of(p.v, run_maps(p).v, at.x), v.full(), at.x, at.head);
+    request_tile(v.tile(), map_of(p.v, run_maps(p).v, at.x), v.full(), at.x, at.head);
     v.advance();
   }
 
@@ -582,13 +569,7 @@ ATTNC_DEVICE void initialise(const Params& p, unsigned shared) {
     ptx::prefetch_tensor_map(p.out);
     if constexpr (Mod::kHasBeside) {
       const RunMaps runs = run_maps(p);
-#pragma unroll
-      for (int run = 0; run < 2; ++run) {
-        ptx::prefetch_tensor_map(runs.q[run]);
-        ptx::prefetch_tensor_map(runs.k[run]);
-        ptx::prefetch_tensor_map(runs.v[run]);
-        ptx::prefetch_tensor_map(runs.out[run]);
-      }
+      for (const TensorMap* map : {runs.q, runs.k, runs.v, runs.out}) prefetch_run_maps(map);
     }
   }
   __syncthreads();

@@ -34,13 +34,17 @@ struct BackwardGridParamsSm90 {
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
 };
 
-/// The same with tokens beside the grids, of mods that mean some: runs of those before a grid and of those behind it.
+/// Both with tokens beside the grids, of mods that mean some: runs of those before a grid and of those behind it.
 ///
-/// Each run has maps of its own, of a grid of 1 x 1 x its tokens, box (64, as many tokens in a row as in a box of tokens, 1). The
-/// grids' own maps begin at their first token. Tiles of a run's queries are as long as a CTA's boxes; `order.q_tiles` counts
-/// them, too: boxes, then tiles before the grid, then those behind it.
+/// Each run has maps of its own, of a grid of 1 x 1 x its tokens, whose boxes have as many tokens, in a row. The grids'
+/// own maps begin at their first token. Tiles of a run's queries (backward: keys) are as long as a CTA's boxes;
+/// `order.q_tiles` counts them, too: boxes, then tiles before the grid, then those behind it.
 struct ForwardGridBesideParamsSm90 : ForwardGridParamsSm90 {
   TensorMap q_run[2], k_run[2], v_run[2], out_run[2];
+  int q_beside[2], kv_beside[2]; // tokens of a run
+};
+struct BackwardGridBesideParamsSm90 : BackwardGridParamsSm90 {
+  TensorMap q_run[2], k_run[2], v_run[2], d_out_run[2], sums_run[2];
   int q_beside[2], kv_beside[2]; // tokens of a run
 };
 

@@ -25,6 +25,9 @@ enum class Beside {
 /// What mask_mod says of a query on its grid and a key beside it, and so on.
 struct BesideGrid {
   Beside key = Beside::Asks, query = Beside::Asks, both = Beside::Asks;
+
+  /// Whether there are pairs of which it has to be asked.
+  bool asks() const { return key == Beside::Asks || query == Beside::Asks || both == Beside::Asks; }
 };
 
 /// The name of an output of the box: `what` is begin, end, step or phase.

@@ -155,7 +155,8 @@ void addQueryTile(GridCensus& census, const Boxes& boxes, const codegen::Config&
   }
 }
 
-/// Adds, for one head, what tokens beside the grids add to tiles on them, and the tiles of queries beside theirs.
+/// Adds, for one head, what tokens beside the grids add to tiles on them, and the tiles of queries beside theirs; where
+/// CTAs own keys, those of keys.
 void addBeside(GridCensus& census, const analysis::BesideGrid& beside, const codegen::Config& config,
                const plan::LaunchOperands::Grids& grids, const ProblemShape& problem) {
   using analysis::Beside;
@@ -163,30 +164,26 @@ void addBeside(GridCensus& census, const analysis::BesideGrid& beside, const cod
   const std::array<int64_t, 2> queries = plan::queriesBeside(grids, problem), keys = plan::keysBeside(grids, problem);
   const double keysOn = double(grids.keys[0] * grids.keys[1] * grids.keys[2]), keysOff = double(keys[0] + keys[1]);
   const double queriesOn = double(grids.queries[0] * grids.queries[1] * grids.queries[2]);
-  int64_t tiles = 1, boxes = 1;
-  for (size_t i = 0; i < 3; ++i) {
-    tiles *= ceilDiv(grids.queries[i], census.queryBox[i]);
-    boxes *= ceilDiv(grids.keys[i], census.keyBox[i]);
-  }
-  const double steps = double(ceilDiv(keys[0], config.blockN) + ceilDiv(keys[1], config.blockN));
-  const auto add = [&](double ofTiles, double toSteps) {
-    census.steps += ofTiles * toSteps;
-    census.visited += ofTiles * toSteps * double(config.blockM) * double(config.blockN);
-  };
-  if (beside.key != Beside::None) {
-    add(double(tiles), steps);
-    census.live += queriesOn * keysOff;
-  }
-  const double tilesOff = double(ceilDiv(queries[0], config.blockM) + ceilDiv(queries[1], config.blockM));
   const double queriesOff = double(queries[0] + queries[1]);
-  census.tiles += tilesOff;
-  const double toKeys = beside.both != Beside::None ? steps : 0;
-  const double toBoxes = beside.query != Beside::None ? double(boxes)
-                         : toKeys > 0                 ? 0
-                                                      : 1; // no tile goes without a step
-  add(tilesOff, toKeys + toBoxes);
-  if (beside.query != Beside::None) census.live += queriesOff * keysOn;
-  if (beside.both != Beside::None) census.live += queriesOff * keysOff;
+  int64_t ofQueries = 1, ofKeys = 1; // boxes on the grids
+  for (size_t i = 0; i < 3; ++i) {
+    ofQueries *= ceilDiv(grids.queries[i], census.queryBox[i]);
+    ofKeys *= ceilDiv(grids.keys[i], census.keyBox[i]);
+  }
+  const double queryTiles = double(ceilDiv(queries[0], config.blockM) + ceilDiv(queries[1], config.blockM));
+  const double keyTiles = double(ceilDiv(keys[0], config.blockN) + ceilDiv(keys[1], config.blockN));
+  const auto add = [&](Beside said, double queryCount, double keyCount, double pairs) {
+    if (said == Beside::None) return;
+    census.steps += queryCount * keyCount;
+    census.visited += queryCount * keyCount * double(config.blockM) * double(config.blockN);
+    census.live += pairs;
+  };
+  add(beside.key, double(ofQueries), keyTiles, queriesOn * keysOff);
+  add(beside.query, queryTiles, double(ofKeys), queriesOff * keysOn);
+  add(beside.both, queryTiles, keyTiles, queriesOff * keysOff);
+  census.tiles += census.ownsKeys ? keyTiles : queryTiles;
+  const bool goesWithout = beside.query == Beside::None && (beside.both == Beside::None || keyTiles == 0);
+  if (!census.ownsKeys && goesWithout) add(Beside::All, queryTiles, 1, 0); // no tile of queries goes without a step
 }
 
 } // namespace

@@ -238,7 +238,8 @@ Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const L
                             bool mayListBoxes) {
   options.blockSparse = true;
   const bool isAsked = options.family == Family::Grid;
-  const bool gains = mod.grid && !mod.grid->isBounded && (isAsked || !mod.grid->isFound);
+  const bool mayBeBoxes = isAsked || (options.family == Family::Auto && mod.grid && !mod.grid->isFound);
+  const bool gains = mayBeBoxes && mod.grid && !mod.grid->isBounded;
   if (!mayListBoxes || !gains) return choosePlan(mod, options, layout);
   options.maskByBoxes = true;
   Expected<Plan> byBoxes = choosePlan(mod, options, layout);

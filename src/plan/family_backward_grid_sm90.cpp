@@ -18,7 +18,8 @@ constexpr int kKeys = 128; // that a CTA owns
 
 /// As kReadsQueries of templates/algo/grid_transposed_scores.cuh.
 bool readsQueries(const KernelMod& mod) {
-  return mod.onGrid->form == analysis::ScoreForm::General || !mod.grid->boxIsMask;
+  const passes::GridKernel& grid = *mod.grid;
+  return mod.onGrid->form == analysis::ScoreForm::General || !grid.boxIsMask || (grid.beside && grid.beside->asks());
 }
 
 /// Steps of 128 queries up to head dim 64, unless score() is called for each score, or mask(): that takes registers.
@@ -59,7 +60,6 @@ std::string unservedByBackwardGrid(const Request& request) {
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
     return "takes head dims up to 128, and no wider v beside head dims up to 64";
   if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
-  if (request.mod.grid->beside) return "takes mods all of whose tokens lie on grids";
   if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
   if (options.deterministic) return "adds up the gradient of q in any order";
   if (options.blockSparse) return "takes no block masks";
@@ -124,7 +124,7 @@ size_t gridSumBytes(const LaunchOperands& operands) {
 
 /// What tensor maps ask for; gradients are stored 16 bytes at a time.
 Status checkBackwardGridLayout(const LaunchOperands& operands) {
-  if (Status status = checkGrids(operands); !status) return status;
+  if (Status status = checkGrids(operands, /*takesBeside=*/true); !status) return status;
   for (auto [name, tensor] :
        {std::pair("q", &operands.q), {"k", &operands.k}, {"v", &operands.v}, {"d_out", &operands.dOut}})
     if (Status status = checkMappableOnGrid(name, *tensor); !status) return status;
@@ -141,6 +141,27 @@ std::array<int, 3> sumsBoxOf(const codegen::Config& config) {
   return box;
 }
 
+/// Adds what a launch of a mod that means tokens beside its grids has of these.
+Expected<ParameterBlock> withBeside(const BackwardGridParamsSm90& params, const codegen::Config& config,
+                                    const LaunchOperands& operands, const TensorView& sums) {
+  const LaunchOperands::Grids& grids = *operands.grids;
+  const std::array<int64_t, 2> queries = queriesBeside(grids, operands.problem),
+                               keys = keysBeside(grids, operands.problem);
+  BackwardGridBesideParamsSm90 all{};
+  static_cast<BackwardGridParamsSm90&>(all) = params;
+  std::copy(queries.begin(), queries.end(), all.q_beside);
+  std::copy(keys.begin(), keys.end(), all.kv_beside);
+  for (auto [name, tensor, extents, tokens, box, maps] :
+       {std::tuple("q", &operands.q, &grids.queries, &queries, config.blockM, all.q_run),
+        {"k", &operands.k, &grids.keys, &keys, config.blockN, all.k_run},
+        {"v", &operands.v, &grids.keys, &keys, config.blockN, all.v_run},
+        {"d_out", &operands.dOut, &grids.queries, &queries, config.blockM, all.d_out_run},
+        {"the gradient of q", &sums, &grids.queries, &queries, 64, all.sums_run}})
+    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, operands.q.data, maps); !status)
+      return status.error();
+  return ParameterBlock(all);
+}
+
 Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const LaunchOperands& operands,
                                                 const Device& device, const WorkspaceView& workspace) {
   if (Status status = checkBackwardGridLayout(operands); !status) return status.error();
@@ -154,13 +175,14 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   const std::array<int, 3> sumsBox = sumsBoxOf(config);
   int sumsStep = 0; // heads follow one another
   void* const somewhere = operands.q.data;
-  for (auto [name, tensor, extents, box, map, step] :
-       {std::tuple("q", &operands.q, &grids.queries, &config.boxes->queries, &params.q, &params.q_batch_step),
-        {"k", &operands.k, &grids.keys, &config.boxes->keys, &params.k, &params.k_batch_step},
-        {"v", &operands.v, &grids.keys, &config.boxes->keys, &params.v, &params.v_batch_step},
-        {"d_out", &operands.dOut, &grids.queries, &config.boxes->queries, &params.d_out, &params.d_out_batch_step},
-        {"the gradient of q", &sums, &grids.queries, &sumsBox, &params.sums, &sumsStep}}) {
-    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere);
+  const int64_t q0 = queriesBeside(grids, operands.problem)[0], kv0 = keysBeside(grids, operands.problem)[0];
+  for (auto [name, tensor, extents, first, box, map, step] :
+       {std::tuple("q", &operands.q, &grids.queries, q0, &config.boxes->queries, &params.q, &params.q_batch_step),
+        {"k", &operands.k, &grids.keys, kv0, &config.boxes->keys, &params.k, &params.k_batch_step},
+        {"v", &operands.v, &grids.keys, kv0, &config.boxes->keys, &params.v, &params.v_batch_step},
+        {"d_out", &operands.dOut, &grids.queries, q0, &config.boxes->queries, &params.d_out, &params.d_out_batch_step},
+        {"the gradient of q", &sums, &grids.queries, q0, &sumsBox, &params.sums, &sumsStep}}) {
+    const auto mapped = mapOnGrid(name, *tensor, *extents, *box, somewhere, first);
     if (!mapped) return mapped.error();
     *map = mapped->map, *step = mapped->batchStep;
   }
@@ -179,6 +201,7 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   params.order.heads = int(heads);
   params.order.section = int(sectionOf(heads, rowBytes * forward.group * rowsOfQ(operands), device.l2Bytes));
   params.order.counters = reinterpret_cast<unsigned*>(params.d_q_sums + operands.q.elements());
+  if (grids.before) return withBeside(params, config, operands, sums);
   return ParameterBlock(params);
 }
 

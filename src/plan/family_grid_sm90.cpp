@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace attnc::plan {
 namespace {
 
@@ -57,26 +59,17 @@ Expected<ParameterBlock> withBeside(const ForwardGridParamsSm90& params, const c
   const LaunchOperands::Grids& grids = *operands.grids;
   const std::array<int64_t, 2> queries = queriesBeside(grids, operands.problem),
                                keys = keysBeside(grids, operands.problem);
-  const auto rowsUpTo = [](const std::array<int64_t, 3>& extents, int64_t before) {
-    return before + extents[0] * extents[1] * extents[2];
-  };
-  const int64_t firstQueries[] = {0, rowsUpTo(grids.queries, queries[0])},
-                firstKeys[] = {0, rowsUpTo(grids.keys, keys[0])};
-  const std::array<int, 3> queriesInARow = {1, 1, 64}, keysInARow = {1, 1, config.blockN};
   ForwardGridBesideParamsSm90 all{};
   static_cast<ForwardGridParamsSm90&>(all) = params;
-  for (size_t run = 0; run < 2; ++run) {
-    all.q_beside[run] = int(queries[run]), all.kv_beside[run] = int(keys[run]);
-    for (auto [name, tensor, tokens, first, box, map] :
-         {std::tuple("q", &operands.q, queries[run], firstQueries[run], &queriesInARow, &all.q_run[run]),
-          {"k", &operands.k, keys[run], firstKeys[run], &keysInARow, &all.k_run[run]},
-          {"v", &operands.v, keys[run], firstKeys[run], &keysInARow, &all.v_run[run]},
-          {"out", &operands.out, queries[run], firstQueries[run], &queriesInARow, &all.out_run[run]}}) {
-      const auto mapped = mapOnGrid(name, *tensor, {1, 1, tokens}, *box, operands.q.data, first);
-      if (!mapped) return mapped.error();
-      *map = mapped->map;
-    }
-  }
+  std::copy(queries.begin(), queries.end(), all.q_beside);
+  std::copy(keys.begin(), keys.end(), all.kv_beside);
+  for (auto [name, tensor, extents, tokens, box, maps] :
+       {std::tuple("q", &operands.q, &grids.queries, &queries, 64, all.q_run),
+        {"k", &operands.k, &grids.keys, &keys, config.blockN, all.k_run},
+        {"v", &operands.v, &grids.keys, &keys, config.blockN, all.v_run},
+        {"out", &operands.out, &grids.queries, &queries, 64, all.out_run}})
+    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, operands.q.data, maps); !status)
+      return status.error();
   return ParameterBlock(all);
 }
 

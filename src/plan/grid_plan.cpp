@@ -194,7 +194,10 @@ std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& o
 int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands) {
   if (operands.problem.kvLen == 0) return 0;
   const std::array<int64_t, 3> along = keyBoxesAlong(stage, operands);
-  return along[0] * along[1] * along[2];
+  int64_t tiles = along[0] * along[1] * along[2];
+  for (int64_t tokens : keysBeside(*operands.grids, operands.problem))
+    tiles += ceilDiv(tokens, tokensOf(stage.config.boxes->keys));
+  return tiles;
 }
 
 BlockMaskShape::Boxes latticesOf(const codegen::Config& config, const LaunchOperands::Grids& grids) {

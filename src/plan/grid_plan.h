@@ -42,7 +42,7 @@ std::array<int, 3> queryBoxOf(const codegen::Config& config);
 std::array<int64_t, 3> queryBoxesAlong(const Stage& stage, const LaunchOperands& operands);
 int64_t queryBoxesOf(const Stage& stage, const LaunchOperands& operands);
 
-/// Boxes of keys of a CTA that the grid of keys takes, likewise.
+/// Boxes of keys of a CTA that the grid of keys takes along each axis; and in all, with tiles of keys beside it.
 std::array<int64_t, 3> keyBoxesAlong(const Stage& stage, const LaunchOperands& operands);
 int64_t keyBoxesOf(const Stage& stage, const LaunchOperands& operands);
 /// Tokens beside the grids: those before it, and those behind. Precondition: checkGrids() accepted them.

@@ -52,10 +52,9 @@ enum class Grid {
 using ParameterBlock =
     std::variant<ForwardParams, ForwardGridParamsSm80, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams,
                  DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
-                 Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams, BackwardParamsSm80, BackwardParamsSm90,
-                 BackwardGridParamsSm90, BlockMaskParams, BoxMaskParams, CaptureParams, DiagonalParams,
-                 CaptureOutputParams>;
-
+                 Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams,
+                 BackwardParamsSm80, BackwardParamsSm90, BackwardGridParamsSm90, BackwardGridBesideParamsSm90,
+                 BlockMaskParams, BoxMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

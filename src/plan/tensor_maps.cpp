@@ -96,6 +96,17 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   return mapped(name, request, int(batchStep));
 }
 
+Status mapRuns(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
+               const std::array<int64_t, 2>& tokens, int boxTokens, void* somewhere, TensorMap* maps) {
+  const int64_t first[] = {0, tokens[0] + extents[0] * extents[1] * extents[2]};
+  for (size_t run = 0; run < 2; ++run) {
+    const auto mapped = mapOnGrid(name, tensor, {1, 1, tokens[run]}, {1, 1, boxTokens}, somewhere, first[run]);
+    if (!mapped) return mapped.error();
+    maps[run] = mapped->map;
+  }
+  return {};
+}
+
 int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {
   // 60 MiB, and all of it near enough, on an H200: sections of 32 MiB measure best there.
   const int64_t budget = l2Bytes * 8 / 15;

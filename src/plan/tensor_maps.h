@@ -32,6 +32,11 @@ Status checkMappable(std::string_view name, const TensorView& tensor, bool isPoo
 Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
                            const std::array<int, 3>& box, void* somewhere, int64_t first = 0);
 
+/// Maps of the tokens beside a grid, of those before it and of those behind, each as a grid of 1 x 1 x `tokens` of
+/// them; their batch steps are that of the grid. `maps`: two. Precondition as of mapOnGrid().
+Status mapRuns(std::string_view name, const TensorView& tensor, const std::array<int64_t, 3>& extents,
+               const std::array<int64_t, 2>& tokens, int boxTokens, void* somewhere, TensorMap* maps);
+
 /// checkMappable(), and that the stride of the batch is a multiple of that of heads.
 Status checkMappableOnGrid(std::string_view name, const TensorView& tensor);
 

@@ -25,6 +25,21 @@ template <class Params> ATTNC_DEVICE TokensBeside beside_of(const Params& p) {
 ATTNC_DEVICE bool is_beside(const int (&origin)[3]) { return Mod::kHasBeside && origin[0] < 0; }
 ATTNC_DEVICE int run_of(const int (&origin)[3]) { return -1 - origin[0]; }
 
+/// Tiles of `each` tokens that the runs before and behind a grid take.
+ATTNC_DEVICE int tiles_beside(const int (&tokens)[2], int each) {
+  return (tokens[0] + each - 1) / each + (tokens[1] + each - 1) / each;
+}
+/// The origin of one of them: those of the run before the grid come first.
+ATTNC_DEVICE void origin_beside(int (&origin)[3], int tile, const int (&tokens)[2], int each) {
+  const int before = (tokens[0] + each - 1) / each, run = tile >= before;
+  origin[0] = -1 - run, origin[1] = 0, origin[2] = (run ? tile - before : tile) * each;
+}
+
+/// Tokens of its run from a tile on.
+ATTNC_DEVICE int left_of_run(const int (&origin)[3], const int (&tokens)[2]) {
+  return (run_of(origin) ? tokens[1] : tokens[0]) - origin[2];
+}
+
 /// Rounded down; the divisor is positive.
 ATTNC_DEVICE int floor_quotient(int x, int by) { return x / by - (x % by < 0); }
 

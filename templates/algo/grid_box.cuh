@@ -63,6 +63,8 @@ struct GridRange {
   ATTNC_DEVICE bool is_empty() const { return begin[0] >= end[0] || begin[1] >= end[1] || begin[2] >= end[2]; }
 };
 
+ATTNC_DEVICE GridRange whole_grid(const int (&extent)[3]) { return {{0, 0, 0}, {extent[0], extent[1], extent[2]}}; }
+
 /// The token at coordinates x of a grid, behind as many others.
 ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3], int before) {
   Token token;
@@ -71,6 +73,27 @@ ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3], int befor
 #pragma unroll
   for (int i = 0; i < Mod::kGridAxes; ++i) token.at[i] = x[i + 3 - Mod::kGridAxes];
   return token;
+}
+
+/// Token i of a tile at `origin`, and whether there is one; else it is one at the border, or, unless Inside, behind it.
+/// `beside`: tokens of the runs.
+template <class Box, bool Inside = true>
+ATTNC_DEVICE Token find_token(Box, const int (&origin)[3], int i, const int (&extent)[3], const int (&beside)[2],
+                              bool& exists) {
+  if (is_beside(origin)) {
+    const int run = run_of(origin), tokens = run ? beside[1] : beside[0], place = origin[2] + i;
+    exists = place < tokens;
+    return token_beside(run, Inside ? min(place, tokens - 1) : place, extent, beside[0]);
+  }
+  int x[3];
+  exists = true;
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) {
+    x[axis] = origin[axis] + Box::coordinate(i, axis);
+    exists &= x[axis] < extent[axis];
+    if (Inside) x[axis] = min(x[axis], extent[axis] - 1);
+  }
+  return token_at(x, extent, beside[0]);
 }
 
 /// The keys that a query sees, clipped to their grid.
@@ -147,21 +170,7 @@ struct GridPlace {
     const TokensBeside beside = beside_of(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (is_beside(origin)) {
-        const int run = run_of(origin), tokens = run ? beside.q[1] : beside.q[0], place = origin[2] + first + 8 * r;
-        exists[r] = place < tokens;
-        q[r] = token_beside(run, min(place, tokens - 1), p.q_extent, beside.q[0]);
-      } else {
-        int x[3];
-        exists[r] = true;
-#pragma unroll
-        for (int axis = 0; axis < 3; ++axis) {
-          x[axis] = origin[axis] + Box::coordinate(first + 8 * r, axis);
-          exists[r] &= x[axis] < p.q_extent[axis];
-          x[axis] = min(x[axis], p.q_extent[axis] - 1);
-        }
-        q[r] = token_at(x, p.q_extent, beside.q[0]);
-      }
+      q[r] = find_token(Box(), origin, first + 8 * r, p.q_extent, beside.q, exists[r]);
       row[r] = Mod::row(args, head, b, h, q[r], float(q[r].index)); // SEAM(row)
       keys[r] = is_beside(origin) ? GridRange{{0, 0, 0}, {p.kv_extent[0], p.kv_extent[1], p.kv_extent[2]}}
                                   : keys_of(args, head, b, h, q[r], p.kv_extent);
@@ -264,8 +273,7 @@ ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, co
 template <int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_beside_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
                                         const int (&origin)[3], const float (&bias)[2]) {
-  const TokensBeside beside = beside_of(p);
-  const int left = (run_of(origin) ? beside.kv[1] : beside.kv[0]) - origin[2];
+  const int left = left_of_run(origin, beside_of(p).kv);
   constexpr bool kKeyAsks = Mod::kKeyBeside == Beside::Asks, kBothAsk = Mod::kBothBeside == Beside::Asks;
   apply_mod_to_keys<KeysOfRun, kKeyAsks || kBothAsk>(
       x, p, args, place, place.is_beside_grid() ? kBothAsk : kKeyAsks, origin, bias, [&] { return left < Columns; },

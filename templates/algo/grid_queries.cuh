@@ -5,6 +5,9 @@
 // mod). So the queries that see some of a box lie in a box, too; and what a query sees of a box is a bit for each
 // coordinate along each axis: 8 + 16 bits for 8 x 16 keys. A key is seen where its bit of each axis is set: which
 // queries of a step see it is put together once for all lanes, a bit for each.
+//
+// Where a query or a key lies beside its grid (beside_grid.cuh), the mod says for all such pairs whether they live, or
+// mask_mod is asked of each.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -22,8 +25,9 @@ template <class Box> struct KeyBits {
     return axis == 0 ? 0 : axis == 1 ? Box::extent(0) : Box::extent(0) + Box::extent(1);
   }
 
-  /// What of the box at `origin` lies in a range of keys.
+  /// What of the box at `origin` lies in a range of keys. Keys of a run have all bits.
   ATTNC_DEVICE static unsigned within(const GridRange& keys, const int (&origin)[3]) {
+    if (is_beside(origin)) return kAll;
     unsigned word = 0;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
@@ -35,11 +39,12 @@ template <class Box> struct KeyBits {
 };
 
 /// Of 32 Words queries, of which a lane of a warp has `seen`, KeyBits, of lane + 32 i: which of them see a key. All
-/// lanes.
+/// lanes. `keys`: as many of a tile of a run are there.
 template <class Box, int Axes, int Words> struct SeenBy {
   unsigned of_bit[Words]; // which queries have bit `lane`
+  int keys;
 
-  ATTNC_DEVICE explicit SeenBy(const unsigned (&seen)[Words]) {
+  ATTNC_DEVICE SeenBy(const unsigned (&seen)[Words], int keys) : keys(keys) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int bit = 0; bit < KeyBits<Box>::kCount; ++bit)
@@ -58,13 +63,29 @@ template <class Box, int Axes, int Words> struct SeenBy {
 #pragma unroll
       for (int i = 0; i < Words; ++i)
         words[i] &= int(__shfl_sync(0xffffffffu, of_bit[i], KeyBits<Box>::first(axis) + Box::coordinate(key, axis)));
+    if (Mod::kHasBeside && key >= keys)
+#pragma unroll
+      for (int& word : words) word = 0;
   }
 };
 
-/// The queries of which some may see keys of a box: a box, or none. All lanes of a warp.
+/// What mask_mod says of queries and keys of two tiles of which not both lie on their grids.
+ATTNC_DEVICE Beside said_beside(const int (&queries)[3], const int (&keys)[3]) {
+  if (is_beside(keys)) return is_beside(queries) ? Mod::kBothBeside : Mod::kKeyBeside;
+  return Mod::kQueryBeside;
+}
+/// Whether mask_mod is to be asked of each of their pairs, wherever they lie.
+ATTNC_DEVICE bool asks_pairs(const int (&queries)[3], const int (&keys)[3]) {
+  if (is_beside(queries) || is_beside(keys)) return said_beside(queries, keys) == Beside::Asks;
+  return !Mod::kBoxIsMask;
+}
+
+/// The queries on the grid, behind as many others, of which some may see keys of a box: a box, or none. All lanes of a
+/// warp.
 template <class KeyBox>
 ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& head, int b, int h,
-                                  const int (&origin)[3], const int (&q_extent)[3], const int (&kv_extent)[3]) {
+                                  const int (&origin)[3], const int (&q_extent)[3], const int (&kv_extent)[3],
+                                  int before) {
   GridRange queries;
 #pragma unroll
   for (int axis = 0; axis < 3; ++axis) {
@@ -72,7 +93,7 @@ ATTNC_DEVICE GridRange queries_of(KeyBox, const ModArgs& args, const Mod::Head& 
 #pragma unroll 1
     for (int x = threadIdx.x % 32; x < q_extent[axis]; x += 32) {
       const int at[3] = {axis == 0 ? x : 0, axis == 1 ? x : 0, axis == 2 ? x : 0};
-      const GridRange keys = keys_of(args, head, b, h, token_at(at, q_extent, 0), kv_extent);
+      const GridRange keys = keys_of(args, head, b, h, token_at(at, q_extent, before), kv_extent);
       if (keys.begin[axis] >= origin[axis] + KeyBox::extent(axis) ||
           keys.end[axis] <= max(origin[axis], keys.begin[axis]))
         continue;

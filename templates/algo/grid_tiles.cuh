@@ -44,21 +44,16 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
     }
   }
 
-  /// Steps that keys of a run take.
-  ATTNC_DEVICE static int steps_of(int tokens) { return (tokens + KeyShape::kTokens - 1) / KeyShape::kTokens; }
-
   /// Steps over keys beside their grid that a tile takes: those of the first run, then those of the second.
   template <class Params> ATTNC_DEVICE static int steps_beside(const Params& p, const int (&origin)[3]) {
     const Beside seen = is_beside(origin) ? Mod::kBothBeside : Mod::kKeyBeside;
     if (!Mod::kHasBeside || seen == Beside::None) return 0;
-    const TokensBeside beside = beside_of(p);
-    return steps_of(beside.kv[0]) + steps_of(beside.kv[1]);
+    return tiles_beside(beside_of(p).kv, KeyShape::kTokens);
   }
 
   /// The origin of one of them.
   template <class Params> ATTNC_DEVICE static void step_beside(const Params& p, int step, int (&origin)[3]) {
-    const int before = steps_of(beside_of(p).kv[0]), run = step >= before;
-    origin[0] = -1 - run, origin[1] = 0, origin[2] = (run ? step - before : step) * KeyShape::kTokens;
+    origin_beside(origin, step, beside_of(p).kv, KeyShape::kTokens);
   }
 
   /// What some query of a consumer's box sees, as far as one does. All lanes.
@@ -96,11 +91,9 @@ template <class QueryShape, class KeyShape, int SplitAxis = 2, int Consumers = 1
 
   /// Of a tile of queries beside their grid.
   template <class Params> ATTNC_DEVICE static Plan plan_beside(const Params& p, int head, int tile) {
-    constexpr int kRows = Consumers * QueryShape::kTokens;
-    const int before = (beside_of(p).q[0] + kRows - 1) / kRows, run = tile >= before;
     Plan plan;
     plan.head = head;
-    plan.origin[0] = -1 - run, plan.origin[1] = 0, plan.origin[2] = (run ? tile - before : tile) * kRows;
+    origin_beside(plan.origin, tile, beside_of(p).q, Consumers * QueryShape::kTokens);
     const bool none = Mod::kQueryBeside == Beside::None, others = steps_beside(p, plan.origin) > 0;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) { // all keys; without any a step behind the end, as below

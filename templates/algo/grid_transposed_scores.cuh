@@ -1,5 +1,5 @@
 // Where a mod meets transposed fragments, as in algo/transposed_scores.cuh, of boxes on a grid: a lane's rows are keys
-// of a box that the CTA owns, its columns queries of a step.
+// of a box that the CTA owns, its columns queries of a step. Either may be tokens of a run beside the grid instead.
 #pragma once
 
 #include "attnc_mod.cuh"
@@ -9,8 +9,20 @@
 
 namespace attnc {
 
-/// Whether score(), d_score() or mask() are called for elements, which read a Row and positions.
-constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || !Mod::kBoxIsMask;
+/// Whether mask() is called for elements of some steps.
+constexpr bool kMayAsk =
+    !Mod::kBoxIsMask || (Mod::kHasBeside && (Mod::kKeyBeside == Beside::Asks || Mod::kQueryBeside == Beside::Asks ||
+                                             Mod::kBothBeside == Beside::Asks));
+/// Whether score(), d_score() or mask() are, which read a Row and positions.
+constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || kMayAsk;
+
+/// A flag of steps beside kStepMasked: mask() has to be asked. Of mods without tokens beside their grids all or none
+/// have it, and it is not set.
+constexpr int kStepAsks = 32;
+// NOTE: where score() is called anyway, mask() is in all masked steps, right for all pairs: a choice takes registers.
+ATTNC_DEVICE bool asks_in(int flags) {
+  return kMayAsk && (!Mod::kHasBeside || Mod::Exponents::kCallsScore || flags & kStepAsks);
+}
 
 /// What all lanes share of a box of queries: RowValues, and behind these
 ///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not
@@ -39,9 +51,9 @@ template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
       row(i) = M::row(args, head, b, h, q, float(q.index)); // SEAM(row)
     }
   }
-  /// `seen`: KeyBits of the lane's queries, lane + 32 i. All lanes of a warp.
-  ATTNC_DEVICE void fill_live(const unsigned (&seen)[kWords]) const {
-    const SeenBy<Box, M::kGridAxes, kWords> by(seen);
+  /// `seen`, `keys`: as SeenBy has them. All lanes of a warp.
+  ATTNC_DEVICE void fill_live(const unsigned (&seen)[kWords], int keys) const {
+    const SeenBy<Box, M::kGridAxes, kWords> by(seen, keys);
 #pragma unroll
     for (int key = threadIdx.x % 32; key < Box::kTokens; key += 32) {
       int words[kWords];
@@ -56,23 +68,22 @@ template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
 template <class M, class Box> struct KeyPlace {
   using Hooks = M;
   int b, h;
-  int index[2]; ///< of the keys, inside the grid
+  int index[2]; ///< of the keys, inside the grid or their run
   Mod::Head head;
   Mod::Col col[2];
   typename M::Exponents exponents;
 
   KeyPlace() = default;
-  /// `first`: the lane's row 0 among the box's tokens.
-  ATTNC_DEVICE KeyPlace(const ForwardParams& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first,
-                        const int (&extent)[3])
-      : b(b), h(h), head(M::head(args, b, h)), exponents(p.scale, M::factors(args, head)) { // SEAM(head) SEAM(factors)
+  /// `first`: the lane's row 0 among the tokens of the box, or tile of a run, at `origin`.
+  template <class Params>
+  ATTNC_DEVICE KeyPlace(const Params& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
+      : b(b), h(h), head(M::head(args, b, h)),                    // SEAM(head)
+        exponents(p.base.forward.scale, M::factors(args, head)) { // SEAM(factors)
+    const TokensBeside beside = beside_of(p);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int token = first + 8 * r;
-      const int x[3] = {min(origin[0] + Box::coordinate(token, 0), extent[0] - 1),
-                        min(origin[1] + Box::coordinate(token, 1), extent[1] - 1),
-                        min(origin[2] + Box::coordinate(token, 2), extent[2] - 1)};
-      const Token kv = token_at(x, extent, 0);
+      bool exists;
+      const Token kv = find_token(Box(), origin, first + 8 * r, p.kv_extent, beside.kv, exists);
       index[r] = kv.index;
       col[r] = M::col(args, head, b, h, kv, float(kv.index), 0.f); // SEAM(col)
     }
@@ -110,8 +121,9 @@ template <class Table> struct LivePairs {
   }
 };
 
-/// Sets weights and rates of dead elements to 0, those of queries and keys beyond their grids included.
-template <int Begin, int End, class Element, class M, class Box, int Rows>
+/// Sets weights and rates of dead elements to 0, those of queries and keys beyond their grids and runs included. Asks:
+/// mask() says which live.
+template <int Begin, int End, bool Asks, class Element, class M, class Box, int Rows>
 ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs& args, const KeyPlace<M, Box>& place,
                             QueryTable<M, Box, Rows> table, int first) {
   const LivePairs live(table, first);
@@ -120,7 +132,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs&
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       unsigned keep = live.mask(r, n);
-      if constexpr (!M::kBoxIsMask) {
+      if constexpr (Asks) {
         bool sees[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
@@ -135,11 +147,21 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs&
     }
 }
 
-/// Sets gradients of dead elements to 0, whatever V is there. `table`, if kBoxIsMask: of their step.
+/// The same; `asks`: as the step has it.
+template <int Begin, int End, class Element, class M, class Box, int Rows>
+ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs& args, const KeyPlace<M, Box>& place,
+                            QueryTable<M, Box, Rows> table, int first, bool asks) {
+  if (kMayAsk && asks)
+    drop_dead<Begin, End, kMayAsk>(packed, args, place, table, first);
+  else
+    drop_dead<Begin, End, false>(packed, args, place, table, first);
+}
+
+/// Sets gradients of dead elements to 0, whatever V is there. `table`, unless kMayAsk: of their step.
 template <int Begin, int End, class Element, class M, class Box, int Rows>
 ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& gradients, const PackedFragment<Element, 1, Rows>& rates,
                             QueryTable<M, Box, Rows> table, int first) {
-  if constexpr (M::kBoxIsMask) {
+  if constexpr (!kMayAsk) {
     const LivePairs live(table, first);
 #pragma unroll
     for (int n = Begin; n < End; ++n)

@@ -168,6 +168,44 @@ TEST_CASE("prepare() takes a kernel by boxes for joint attention of text and an 
   CHECK(refused() == "which tokens lie on the grid is not known without captures");
 }
 
+TEST_CASE("training takes boxes for joint attention of text and an image in both passes, or in none", "[api][grid]") {
+  const Mod m = mod("from attnc import grid\nTEXT: int\nimage = grid(20, 50, before=TEXT)\n"
+                    "def mask_mod(b, h, q_idx, kv_idx):\n"
+                    "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                    "  near = (abs(ky - qy) <= 3) & (abs(kx - qx) <= 3)\n"
+                    "  return near | ~image.contains(q_idx) | ~image.contains(kv_idx)\n");
+  BackwardOperands operands;
+  Captures captures;
+  operands.captures = &captures;
+  const auto settledFor = [&](int64_t tokens, int64_t text, Family family, bool deterministic = false) {
+    operands.q = operands.k = operands.v = operands.out = operands.dOut = tensor(2, 8, tokens, 64);
+    operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, tokens});
+    captures.set("TEXT", text);
+    return Compiler().settleTraining(m, operands, {.out = operands.q, .lse = operands.lse},
+                                     {.dQ = operands.q, .dK = operands.q, .dV = operands.q},
+                                     {.family = family, .arch = "sm_90a", .deterministic = deterministic});
+  };
+  for (auto [tokens, text] : {std::pair<int64_t, int64_t>(1077, 77), {1077, 0}, {1200, 77}, {1000, 0}}) {
+    INFO(tokens << " tokens, the image behind " << text);
+    const Expected<Preparation> p = settledFor(tokens, text, Family::Grid);
+    if (!p) FAIL(p.error().message);
+    CHECK(p->options.family == Family::Grid);
+    CHECK(p->backward->options.family == Family::Grid);
+    CHECK(p->kvLoop == KvLoop::Boxes);
+    CHECK(p->backward->kvLoop == KvLoop::Boxes);
+    CHECK_FALSE(p->blockMask);
+  }
+  for (bool deterministic : {false, true}) {
+    const Expected<Preparation> p = settledFor(1077, 77, Family::Auto, deterministic);
+    if (!p) FAIL(p.error().message);
+    CHECK(p->options.family == p->backward->options.family);
+    CHECK(p->blockMask.has_value() == (p->options.family != Family::Grid));
+  }
+  const Expected<Preparation> tooFew = settledFor(1000, 77, Family::Grid);
+  REQUIRE_FALSE(tooFew);
+  CHECK(tooFew.error().message == "a grid of 20 x 50 has 1000 tokens, the first behind 77 others, Q_LEN is 1000");
+}
+
 TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why it does not", "[api][grid]") {
   Case c;
   const Preparation p = settled(mod(kNeighborhood), c);
@@ -409,7 +447,7 @@ TEST_CASE("a kernel by boxes asks mask_mod where the box does not say all", "[ap
   CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)")); // a step apart
 }
 
-TEST_CASE("the census of a grid counts tokens beside it", "[api][grid]") {
+TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api][grid]") {
   const std::string near = "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)", on = "tokens.contains(q_idx)",
                     keyOn = "tokens.contains(kv_idx)";
   struct Mask {
@@ -420,8 +458,14 @@ TEST_CASE("the census of a grid counts tokens beside it", "[api][grid]") {
                                                  {near + " & " + on + " | ~" + keyOn, true, false},
                                                  {"(" + near + " | ~" + on + ") & " + keyOn, false, true},
                                                  {near + " & " + on + " & " + keyOn, false, false}})
-    for (auto [text, behind] : {std::pair<int64_t, int64_t>(7, 0), {0, 131}, {150, 3}}) {
-      INFO(mask << ", " << text << " before, " << behind << " behind");
+    for (auto [text, behind, kind] : {std::tuple<int64_t, int64_t, KernelKind>(7, 0, KernelKind::Forward),
+                                      {0, 131, KernelKind::Forward},
+                                      {150, 3, KernelKind::Forward},
+                                      {7, 0, KernelKind::Backward},
+                                      {0, 131, KernelKind::Backward},
+                                      {150, 3, KernelKind::Backward}}) {
+      const bool ownsKeys = kind == KernelKind::Backward;
+      INFO(mask << ", " << text << " before, " << behind << " behind, " << (ownsKeys ? "backward" : "forward"));
       const Mod m = mod(
           ("from attnc import grid\nTEXT: int\ntokens = grid(13, 17, before=TEXT)\n"
            "def mask_mod(b, h, q_idx, kv_idx):\n  (qy, qx), (ky, kx) = tokens.coords(q_idx), tokens.coords(kv_idx)\n"
@@ -432,7 +476,11 @@ TEST_CASE("the census of a grid counts tokens beside it", "[api][grid]") {
       const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = tokens, .kvLen = tokens};
       Captures captures;
       captures.set("TEXT", text);
-      auto plan = choosePlan(m, {.family = Family::Grid, .arch = "sm_90a", .headDim = 64});
+      // Of head dim 128, where a step has another number of tokens than a tile.
+      const KernelOptions options{.kind = kind, .family = Family::Grid, .arch = "sm_90a", .headDim = 128};
+      const Expected<Mod> derived = derive(m, options);
+      REQUIRE(derived);
+      auto plan = choosePlan(*derived, options);
       if (!plan) FAIL(plan.error().message);
       auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
       REQUIRE(bindings);
@@ -441,17 +489,19 @@ TEST_CASE("the census of a grid counts tokens beside it", "[api][grid]") {
       operands.problem = problem;
       operands.grids = plan::gridsOf(*plan->grid, *ofMod);
       REQUIRE(plan::checkGrids(operands, true));
-      const codegen::Config& config = plan->stages.front().config;
+      const plan::Stage& stage = plan::walkingStage(*plan);
+      const codegen::Config& config = stage.config;
       const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, *operands.grids, problem);
       const ir::Interpreter interpreter(m.module(), *ofMod);
       double live = 0;
       for (int64_t q = 0; q < tokens; ++q)
         for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, 0, q, kv);
       CHECK(census.live == 6 * live);
-      CHECK(census.tiles == 6 * double(plan::queryBoxesOf(plan->stages.front(), operands)));
+      CHECK(census.tiles ==
+            6 * double(ownsKeys ? plan::keyBoxesOf(stage, operands) : plan::queryBoxesOf(stage, operands)));
       CHECK(census.visited >= census.live);
       CHECK(census.visited <= census.steps * config.blockM * config.blockN);
-      CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
+      if (!ownsKeys) CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
       // To what the image alone takes come steps over text, and the tiles of text.
       const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
       const ProblemShape image{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = 13 * 17, .kvLen = 13 * 17};
@@ -461,10 +511,15 @@ TEST_CASE("the census of a grid counts tokens beside it", "[api][grid]") {
       plan::LaunchOperands::Grids alone = *operands.grids;
       alone.before->queries = alone.before->keys = 0;
       const GridCensus base = takeGridCensus(plan->grid->module, *ofImage, config, alone, image);
-      const int64_t toText = seesText ? ceilDiv(text, config.blockN) + ceilDiv(behind, config.blockN) : 0;
+      const int64_t step = ownsKeys ? config.blockM : config.blockN,
+                    ofOneText = ceilDiv(text, step) + ceilDiv(behind, step);
+      const int64_t toText = (ownsKeys ? textSees : seesText) ? ofOneText : 0;
       int64_t boxes = 1;
-      for (size_t axis = 0; axis < 3; ++axis) boxes *= ceilDiv(alone.keys[axis], census.keyBox[axis]);
-      const int64_t ofText = toText + (textSees ? boxes : toText > 0 ? 0 : 1);
+      for (size_t axis = 0; axis < 3; ++axis)
+        boxes *= ceilDiv(alone.keys[axis], ownsKeys ? census.queryBox[axis] : census.keyBox[axis]);
+      const bool seesBoxes = ownsKeys ? seesText : textSees;
+      int64_t ofText = (seesText ? ofOneText : 0) + (seesBoxes ? boxes : 0);
+      if (!ownsKeys) ofText = std::max<int64_t>(ofText, 1); // no tile of queries goes without a step
       CHECK(census.steps == base.steps + base.tiles * double(toText) + (census.tiles - base.tiles) * double(ofText));
     }
 }

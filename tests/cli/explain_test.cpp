@@ -120,6 +120,13 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
                          Contains("a key that lies in its box, or that it sees beside the grid") &&
                          Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
                                               4 * (512 * 4608 + 4096 * (512 + 289)) * 256e-9)));
+  auto training = explain("--arch sm_90a --head-dim 64 " + kMods +
+                          "joint_image.py --kernel backward --kernel-family grid --shape 1,4,4,4608,4608");
+  REQUIRE(training);
+  CHECK_THAT(*training, Contains("backward_grid_sm90.cu") &&
+                            Contains("boxes       144 of 8 x 16 keys; ") && // 4 (32 + 4)
+                            Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries or beside them",
+                                                 4 * (512 * 4608 + 4096 * (512 + 289)) * 640e-9)));
   auto elsewhere = explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --shape 2,4,2,16384,16384");
   REQUIRE(elsewhere);
   CHECK_THAT(*elsewhere,

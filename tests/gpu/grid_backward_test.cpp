@@ -1,6 +1,8 @@
 // Gradients by boxes of a grid against the fp64 reference.
 #include "grid_cases.h"
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 
 using namespace attnc;
@@ -177,6 +179,107 @@ TEST_CASE("gradients on grids: scores by coordinates, and masks that are more th
   add(gridMod(2, window + " & ((kx + qx * 2 + ky) % 5 != 0)"));
   add(gridMod(2, window + " & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n"));
   checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: joint attention of an image with text before it, behind it, or both",
+          "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  std::vector<Case> cases;
+  const Mod volume = gridMod(3, "((kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)) | ~qin | ~kin", "", "", true);
+  for (int headDim : {32, 64, 128}) {
+    const Problem problem{{1, 2, 2, 0, 0}, headDim, headDim};
+    for (int64_t text : {0, 1, 7, 64, 77, 128, 300})
+      for (const Extents& extents : {Extents{21, 19}, {3, 5}}) {
+        cases.push_back(besideCase(joint2d(), extents, {text, 0}, extents, {text, 0}, problem));
+        cases.push_back(besideCase(joint2d(), extents, {0, text}, extents, {0, text}, problem));
+      }
+    cases.push_back(besideCase(joint2d(), {21, 19}, {5, 150}, {21, 19}, {5, 150}, problem));
+    cases.push_back(besideCase(joint2d(), {1, 1}, {1, 1}, {1, 1}, {1, 1}, problem));
+    cases.push_back(besideCase(volume, {5, 7, 11}, {77, 3}, {5, 7, 11}, {77, 3}, problem));
+    cases.push_back(libraryCase("joint_image", {{"HEIGHT", "18"}, {"WIDTH", "22"}, {"TEXT", "77"}, {"WINDOW", "7"}},
+                                18 * 22 + 77, problem));
+    cases.push_back(libraryCase("sparse_video", {{"FRAMES", "5"}, {"HEIGHT", "10"}, {"WIDTH", "12"}, {"TEXT", "40"}},
+                                5 * 10 * 12 + 40, problem));
+  }
+  checkAll(cases);
+  checkAll({cases[8], cases[9]}, /*withLse=*/true);
+  checkAll({cases[8], cases[9]}, false, Family::Auto);
+}
+
+TEST_CASE("gradients on grids: different tokens beside grids of queries and keys, heads and layouts",
+          "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  std::vector<Case> cases;
+  const Mod half = gridMod(2, "((abs(ky - qy // 2) <= 2) & (abs(kx - qx // 2) <= 3)) | ~qin | ~kin", "", "", true);
+  for (int headDim : {64, 128}) {
+    const Problem problem{{1, 2, 2, 0, 0}, headDim, headDim};
+    cases.push_back(besideCase(half, {31, 37}, {7, 0}, {16, 19}, {77, 0}, problem));
+    cases.push_back(besideCase(half, {31, 37}, {0, 0}, {16, 19}, {300, 5}, problem));
+    cases.push_back(besideCase(half, {31, 37}, {300, 1}, {16, 19}, {0, 0}, problem));
+    cases.push_back(besideCase(half, {31, 37}, {9, 9}, {4, 4}, {0, 0}, problem)); // most of the image sees no key
+    for (const ProblemShape& shape : {ProblemShape{2, 8, 2, 0, 0}, {3, 6, 1, 0, 0}, {3, 1, 1, 0, 0}})
+      for (bool kvBatchOne : {false, true})
+        for (int64_t padding : {0, 8})
+          cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2},
+                                     {shape, headDim, headDim, DType::BF16, kvBatchOne, false, padding}));
+  }
+  for (auto [qk, v] : {std::pair(8, 8), {40, 64}, {72, 16}, {96, 96}})
+    cases.push_back(besideCase(joint2d(), {17, 13}, {7, 70}, {17, 13}, {7, 70}, {{1, 2, 2, 0, 0}, qk, v, DType::F16}));
+  checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: what masks say of tokens beside the grid, and scores by coordinates and distances",
+          "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& mask, const std::string& score = "", const std::string& captures = "") {
+    const Mod mod = gridMod(2, mask, score, captures, true);
+    for (int headDim : {64, 128}) {
+      const Problem problem{{1, 4, 2, 0, 0}, headDim, headDim};
+      cases.push_back(besideCase(mod, {19, 23}, {77, 0}, {19, 23}, {77, 0}, problem));
+      cases.push_back(besideCase(mod, {16, 16}, {3, 140}, {16, 16}, {3, 140}, problem));
+      cases.push_back(besideCase(mod, {3, 5}, {0, 0}, {3, 5}, {0, 0}, problem));
+    }
+  };
+  const std::string near = std::string("(") + kNearby + ")", joint = near + " | ~qin | ~kin";
+  const std::string causalText = "torch.where(qin & kin, " + near + ", kv_idx <= q_idx)";
+  add("(" + near + " & qin) | ~kin");               // text sees text alone
+  add("(" + near + " | ~qin) & kin");               // registers see the image, and are not seen
+  add(near + " & qin & kin");                       // what lies beside the grid sees nothing
+  add("torch.where(kin, " + near + " & qin, qin)"); // and is seen by the image alone
+  add("(" + near + " & qin & kin) | ~(qin | kin)"); // image and text apart
+  add(causalText);
+  add("torch.where(qin, " + near + " | ~kin, kv_idx <= q_idx)"); // for queries of text
+  add("torch.where(kin, " + near + " | ~qin, kv_idx <= q_idx)"); // for keys of text
+  add(near);                                                     // by coordinates beside the grid
+  add("(" + near + " & ((kx + qx * 2 + ky) % 5 != 0)) | ~qin | ~kin");
+  add("(" + joint + ") & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n");
+  for (const std::string& mask : {joint, causalText}) {
+    add(mask, "score + 0.01 * (ky * 3 - qy * 2 + kx - qx).to(torch.float32)");
+    add(mask, "torch.where(qin & kin, score + bias[h, abs(ky - qy), abs(kx - qx)], score * 0.5)",
+        "bias: f32[H, 40, 40]\n");
+    add(mask, "score + slope[h] * (kv_idx - q_idx)", "slope: f32[H]\n");
+    add(mask, "8.0 * torch.tanh(score / 8.0)");
+    add(mask, "score * slope[h] + key[b, kv_idx]", "slope: f32[H]\nkey: f32[B, KV_LEN]\n");
+    add(mask, "torch.where(score == 0.0, 1.0 / score, score)");
+  }
+  checkAll(cases);
+}
+
+TEST_CASE("gradients on grids: what lies behind the end of a run reaches nothing", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  // All scores are about -160, so that a weight of a key of zeros, as there are behind the end, would be infinite.
+  for (int headDim : {64, 128}) {
+    const Case c = besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 2, 0, 0}, headDim, headDim});
+    HostOperands operands = draw(c.mod, c.problem, c.scalars);
+    for (auto [tensor, bits] : {std::pair(&operands.q, uint16_t(0x3f80)), {&operands.k, uint16_t(0xc1a0)}}) { // 1, -20
+      const std::vector<uint16_t> values(tensor->bytes.size() / 2, bits);
+      std::memcpy(tensor->bytes.data(), values.data(), tensor->bytes.size());
+    }
+    const Gradients gradients = runBackward(c.mod, c.problem, operands, drawGradients(c.problem, false), Family::Grid);
+    for (const std::vector<double>* values : {&gradients.dQ, &gradients.dK, &gradients.dV})
+      CHECK(std::all_of(values->begin(), values->end(), [](double x) { return std::isfinite(x); }));
+  }
 }
 
 TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in both", "[gpu][grid][backward]") {

@@ -99,8 +99,15 @@ inline bool hasGridKernels(KernelKind kind) {
     return;                                                                                                            \
   }
 
+constexpr const char* kNearby = "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)";
+
 inline const Mod& near2d() {
-  static const Mod mod = gridMod(2, "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)");
+  static const Mod mod = gridMod(2, kNearby);
+  return mod;
+}
+/// Text and image see all of each other, and the image itself what is near.
+inline const Mod& joint2d() {
+  static const Mod mod = gridMod(2, std::string("(") + kNearby + ") | ~qin | ~kin", "", "", true);
   return mod;
 }
 

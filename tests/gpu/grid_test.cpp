@@ -297,18 +297,6 @@ TEST_CASE("grid kernels: prepare() takes them, and others where tokens lie besid
   checkForward({c}, {.family = Family::Auto});
 }
 
-namespace {
-
-constexpr const char* kNearby = "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)";
-
-/// Text and image see all of each other, and the image itself what is near.
-const Mod& joint2d() {
-  static const Mod mod = gridMod(2, std::string("(") + kNearby + ") | ~qin | ~kin", "", "", true);
-  return mod;
-}
-
-} // namespace
-
 TEST_CASE("grid kernels: joint attention of an image with text before it, behind it, or both", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;

@@ -533,6 +533,27 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
                            "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n");
   if (!biased) FAIL(biased.error().message);
   add("distances", *biased, 80, {32, 64}); // linear in kernels by rows, and not in these
+  const std::string coordinates = "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                                  "  both = image.contains(q_idx) & image.contains(kv_idx)\n"
+                                  "  near = (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)\n";
+  struct Joint {
+    const char *name, *mask, *score;
+    std::vector<int> dims;
+  };
+  const char* const slanted = "score + 0.01 * (kx - qx + ky - qy).to(torch.float32)";
+  const char* const causalText = "torch.where(both, near, kv_idx <= q_idx)";
+  const std::vector<int> all = {32, 64, 96, 128};
+  for (const Joint& joint : {Joint{"text", "near | ~both", "score", all},
+                             {"text and scores", "near | ~both", slanted, all},
+                             {"causal text", causalText, "score", all},
+                             {"causal text and scores", causalText, slanted, {32, 64}}}) { // calls both for each score
+    auto mod = Mod::parse("from attnc import grid\nimport torch\nimage = grid(64, 64, before=77)\n"
+                          "def mask_mod(b, h, q_idx, kv_idx):\n" +
+                          coordinates + "  return " + joint.mask + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n" +
+                          coordinates + "  return " + joint.score + "\n");
+    if (!mod) FAIL(mod.error().message);
+    add(joint.name, *mod, 80, joint.dims);
+  }
   CHECK(choosePlan(*derive(*biased, {.kind = KernelKind::Backward}), {.kind = KernelKind::Backward, .arch = "sm_90a"})
             ->options.family == Family::Sm90); // at head dim 128
   CHECK(text(findings(jobs)) == "");

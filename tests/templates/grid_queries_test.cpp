@@ -49,7 +49,7 @@ TEST_CASE("the queries that see some of a box of keys are those that a kernel wa
           const int origin[3] = {0, y, x};
           GridRange found;
           HostCta::run(32, [&] {
-            const GridRange own = queries_of(box, {}, {}, 0, 0, origin, grid.queries, grid.keys);
+            const GridRange own = queries_of(box, {}, {}, 0, 0, origin, grid.queries, grid.keys, 0);
             if (threadIdx.x == 0) found = own;
           });
           GridRange want = {{kMaxExtent, kMaxExtent, kMaxExtent}, {0, 0, 0}};
@@ -90,6 +90,7 @@ TEST_CASE("each key of a box knows the queries of a step that see it", "[grid]")
         own[axis] = draw(0, grid.keys[axis] - 1) / Box::extent(axis) * Box::extent(axis);
         at[axis] = draw(0, grid.queries[axis] - 1);
       }
+      const int there = draw(1, 2 * Box::kTokens); // as at the end of a run
       int found[Box::kTokens][kWords];
       HostCta::run(32, [&] {
         unsigned seen[kWords];
@@ -102,14 +103,14 @@ TEST_CASE("each key of a box knows the queries of a step that see it", "[grid]")
           }
           seen[i] = exists ? KeyBits<Box>::within(seenFrom(x, grid), own) : 0;
         }
-        const SeenBy<Box, 3, kWords> by(seen);
+        const SeenBy<Box, 3, kWords> by(seen, there);
         for (int key = int(threadIdx.x); key < Box::kTokens; key += 32) by.find(found[key], key);
       });
       int wrong = 0;
       for (int key = 0; key < Box::kTokens; ++key)
         for (int query = 0; query < Queries::kTokens; ++query) {
           int q[3], k[3];
-          bool exists = true;
+          bool exists = key < there;
           for (int axis = 0; axis < 3; ++axis) {
             q[axis] = at[axis] + Queries::coordinate(query, axis);
             k[axis] = own[axis] + Box::coordinate(key, axis);

@@ -41,10 +41,7 @@ static Expected<std::optional<GridCensus>> pairsInBoxes(const Mod& mod, const Ca
   if (!plan) return std::move(plan).error();
   const auto box = plan->grid ? analysis::gridBox(plan->grid->module) : std::nullopt;
   if (!box || !box->isMask()) return std::optional<GridCensus>();
-  using analysis::Beside;
-  if (const auto& beside = box->beside)
-    if (beside->key == Beside::Asks || beside->query == Beside::Asks || beside->both == Beside::Asks)
-      return std::optional<GridCensus>();
+  if (box->beside && box->beside->asks()) return std::optional<GridCensus>();
   return countedOnGrid(*derived, *plan, captures, problem);
 }
 
