@@ -31,7 +31,7 @@ void checkAll(const std::vector<Case>& cases, bool withLse = false, Family famil
     HostOperands operands = draw(c.mod, c.problem, c.scalars);
     if (c.edit) c.edit(operands);
     const ResultGradients given = drawGradients(c.problem, withLse);
-    checkGradients(runBackward(c.mod, c.problem, operands, given, family), runReferenceBackward(c.mod, operands, given),
+    checkGradients(runBackward(c.mod, c.problem, operands, given, {.family = family}), runReferenceBackward(c.mod, operands, given),
                    c.problem);
   }
 }
