@@ -45,7 +45,6 @@ codegen::Config backwardGridConfig(const Request& request) {
 
 std::string unservedByBackwardGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
   if (std::string why = unservedByBackwardBoxes(request); !why.empty()) return why;
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
     return "takes head dims up to 128, and no wider v beside head dims up to 64";

@@ -14,8 +14,6 @@ namespace {
 
 using Extents = std::array<int, 3>;
 
-int tokensOf(const Extents& box) { return box[0] * box[1] * box[2]; }
-
 /// Whether ColumnAxis of templates/algo/grid_box.cuh takes the box.
 bool isColumnBox(const Extents& box) {
   int pitch = 1;

@@ -73,6 +73,21 @@ ATTNC_DEVICE Token token_at(const int (&x)[3], const int (&extent)[3], int befor
   return token;
 }
 
+/// A token of a box at `origin`; beyond the grid, one at its border. All tokens lie on the grid.
+template <class Box> ATTNC_DEVICE Token token_of(const int (&origin)[3], int i, const int (&extent)[3]) {
+  const int x[3] = {min(origin[0] + Box::coordinate(i, 0), extent[0] - 1),
+                    min(origin[1] + Box::coordinate(i, 1), extent[1] - 1),
+                    min(origin[2] + Box::coordinate(i, 2), extent[2] - 1)};
+  return token_at(x, extent, 0);
+}
+/// Whether the grid has it.
+template <class Box> ATTNC_DEVICE bool has_token(const int (&origin)[3], int i, const int (&extent)[3]) {
+  bool has = true;
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) has &= origin[axis] + Box::coordinate(i, axis) < extent[axis];
+  return has;
+}
+
 /// The keys that a query sees, clipped to their grid.
 ATTNC_DEVICE GridRange keys_of(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, const int (&extent)[3]) {
   const KeyBox box = Mod::box(args, head, b, h, q); // SEAM(box)

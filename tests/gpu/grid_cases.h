@@ -90,6 +90,21 @@ inline bool hasGridKernels(KernelKind kind) {
   return bool(gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = gpu()->context.info().arch}));
 }
 
+/// Of the kernels by addresses, which run on any GPU: the arch without what is specific to it.
+inline std::string plainArch() {
+  const std::string arch = gpu()->context.info().arch;
+  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
+}
+
+/// That of kernels made for the GPU, and of those by addresses, if they differ and serve the mod: these take no tokens
+/// beside a grid.
+inline std::vector<std::string> gridArchs(const Mod& mod, KernelKind kind) {
+  const std::string own = gpu()->context.info().arch;
+  if (own == "sm_90a" && gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = plainArch()}))
+    return {own, plainArch()};
+  return {own};
+}
+
 #define ATTNC_NEED_GRID_KERNELS(kind)                                                                                  \
   ATTNC_NEED_GPU();                                                                                                    \
   if (!hasGridKernels(kind)) {                                                                                         \
@@ -100,6 +115,16 @@ inline bool hasGridKernels(KernelKind kind) {
 inline const Mod& near2d() {
   static const Mod mod = gridMod(2, "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 4)");
   return mod;
+}
+
+/// What kernels are held to whatever their tile: an image, a volume, and scores that read memory.
+inline std::vector<Case> casesOfTiles(int headDim) {
+  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
+                             "score + bias[h, ky - qy + 6, kx - qx + 6]", "bias: f32[H, 13, 13]\n");
+  const Problem problem{{1, 2, 1, 0, 0}, headDim, headDim};
+  return {caseOf(near2d(), {37, 41}, {37, 41}, problem), caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem),
+          caseOf(biased, {37, 41}, {37, 41}, problem)};
 }
 
 /// Fills an i32 capture.

@@ -12,22 +12,11 @@ using namespace attnc::gputest;
 
 namespace {
 
-/// The kernel by addresses, which runs on any GPU: the arch without what is specific to it.
-std::string plainArch() {
-  std::string arch = gpu()->context.info().arch;
-  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
-}
-
-/// That made for the GPU, and the one by addresses, if they differ and it serves the mod: it takes no tokens beside a grid.
-std::vector<std::string> gridArchs(const Mod& mod) {
-  const std::string own = gpu()->context.info().arch;
-  if (own == "sm_90a" && gpu()->compiler.source(mod, {.family = Family::Grid, .arch = plainArch()})) return {own, plainArch()};
-  return {own};
-}
-
 /// `asked.arch`: empty: both kernels.
 void checkAll(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
-  const auto archsOf = [given = asked.arch](const Case& c) { return given.empty() ? gridArchs(c.mod) : std::vector{given}; };
+  const auto archsOf = [given = asked.arch](const Case& c) {
+    return given.empty() ? gridArchs(c.mod, KernelKind::Forward) : std::vector{given};
+  };
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   for (const Case& c : cases)
     for (const std::string& arch : archsOf(c))
@@ -173,19 +162,12 @@ TEST_CASE("grid kernels: by addresses, any strides will do, and any head dims up
 
 TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
-  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
-  const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
-                             "score + bias[h, ky - qy + 6, kx - qx + 6]", "bias: f32[H, 13, 13]\n");
-  for (int dim : {32, 64, 128}) {
-    const Problem problem{{1, 2, 1, 0, 0}, dim, dim};
-    for (const Case& c :
-         {caseOf(near2d(), {37, 41}, {37, 41}, problem), caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem),
-          caseOf(biased, {37, 41}, {37, 41}, problem)}) {
+  for (int headDim : {32, 64, 128})
+    for (const Case& c : casesOfTiles(headDim)) {
       const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
       for (const std::string& tile : take(gpu()->compiler.tiles(c.mod, kernelOptions(c.mod, c.problem, asked))))
         checkAll({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
     }
-  }
 }
 
 TEST_CASE("grid kernels: grids of queries and keys that differ", "[gpu][grid]") {
