@@ -8,20 +8,9 @@
 // broadcast), so dK and dV are summed in registers. dQ is added to fp32 sums in global memory: equal launches may differ
 // in its last bits. Each product is computed once; all warps have the same role.
 //
-// S^T = K Q^T and dP^T = V dO^T have their rows along KV, 32 to a warp, so that what ldmatrix reads of Q and dO serves two
-// groups of 16 rows: with one, shared memory would be the slower side. Where dK and dV of 32 rows take too many registers,
-// kSplit warps share the rows: each has 1 / kSplit of a step's rows of Q in S^T, and of the head dim in dK and dV.
-//
-//   product              rows of a warp           columns of a warp         A from
-//   S^T, dP^T            32 of kBlockN            kStepRows of kBlockM      shared memory
-//   dV, dK               32 of kBlockN            1 / kSplit of head dim    registers if kSplit is 1, else shared memory
-//   dQ                   32 of kBlockM            DqSums::kColumns          shared memory
+// The products of a step and their tiles in shared memory: algo/backward_step_mma.cuh. Beside these
 //
 //   shared memory   bytes                                     lifetime
-//   KPart, VPart    kBlockN rows of K, of V                   whole kernel; then rows of dK, dV on their way out
-//   QPart, OPart    2 slots of kBlockM rows of Q, of dO       a slot: a step, and the one before, in which it is filled
-//   SPart, PPart    kBlockN x kBlockM of dS^T, of P^T (if     a step
-//                   kSplit > 1)
 //   WalkPart        the steps of a head                       all steps that they are of
 //   Rows            2 slots of kSplit RowTables               as a slot of Q
 //
@@ -38,48 +27,12 @@
 
 #include "attnc_mod.cuh"
 
-#include "algo/d_q_sums_mma.cuh"
+#include "algo/backward_step_mma.cuh"
 #include "algo/q_walk.cuh"
-#include "algo/transposed_scores.cuh"
 #include "params_backward_sm80.cuh"
-#include "ptx/shared_memory.cuh"
 #include "tile/copy_tile.cuh"
-#include "tile/gemm_mma.cuh"
-#include "tile/gemm_parts.cuh"
-#include "tile/shared_memory.cuh"
-#include "tile/store_packed.cuh"
 
 namespace attnc::sm80 {
-
-constexpr int kThreads = 32 * kWarps;
-constexpr int kOwned = 32; // rows of K and V of a warp
-constexpr int kGroups = kOwned / 16;
-static_assert(kBlockN % kOwned == 0 && kWarps % (kBlockN / kOwned) == 0, "warps share rows of K and V evenly");
-constexpr int kSplit = kWarps / (kBlockN / kOwned);
-constexpr int kStepRows = kBlockM / kSplit;
-static_assert(kBlockM % kSplit == 0 && kStepRows % 16 == 0, "products step by 16 rows of Q");
-static_assert(kBlockM <= kThreads, "a thread fills in a row of the tables");
-
-using QTile = PaddedTile<Element, kBlockM, kHeadDimQk>;
-using OTile = PaddedTile<Element, kBlockM, kHeadDimV>;
-using KTile = PaddedTile<Element, kBlockN, kHeadDimQk>;
-using VTile = PaddedTile<Element, kBlockN, kHeadDimV>;
-using STile = PaddedTile<Element, kBlockN, kBlockM>; // of S^T: P^T and dS^T
-using Table = RowTable<Mod, kStepRows>;
-struct KPart : SharedPart<KPart, KTile::kBytes> {};
-struct VPart : SharedPart<VPart, VTile::kBytes> {};
-struct QPart : SharedPart<QPart, 2 * QTile::kBytes> {};
-struct OPart : SharedPart<OPart, 2 * OTile::kBytes> {};
-struct SPart : SharedPart<SPart, STile::kBytes> {};
-struct PPart : SharedPart<PPart, kSplit == 1 ? 0 : STile::kBytes> {};
-struct Rows : SharedPart<Rows, 2 * kSplit * Table::kBytes> {};
-struct WalkPart : SharedPart<WalkPart, 64> {};
-using Memory = SharedMemory<KPart, VPart, QPart, OPart, SPart, PPart, WalkPart, Rows>;
-static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
-
-/// Columns of a warp's part of dK, of dV.
-constexpr int part_of(int columns) { return round_up((columns + kSplit - 1) / kSplit, 16); }
-constexpr int kQkPart = part_of(KTile::kColumns), kVPart = part_of(VTile::kColumns);
 
 /// What a launch is to batch entry b alone.
 template <class M> ATTNC_DEVICE decltype(auto) sm80_params_of(const BackwardParamsSm80& p, const ModArgs& args, int b) {
@@ -107,103 +60,30 @@ struct KvTilePlace {
   }
 };
 
-struct KvGradients {
-  using Scores = Fragment<kGroups, kStepRows>;
-  using Weights = PackedFragment<Element, kGroups, kStepRows>;
-  using Place = KvPlace<Mod, kGroups>;
-  const BackwardParamsSm80& p;
-  const ModArgs& args;
-  unsigned shared;
+/// A query head that shares the KV head, and its steps.
+struct HeadWalk {
+  QWalk<Mod, kBlockM, kBlockSparse> steps;
+  int b, h;
+};
+
+struct Kernel : KvGradients<BackwardParamsSm80, KvPlace<Mod, kGroups>, RowTable<Mod, kStepRows>, HeadWalk, 64> {
   int kv_start;
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  const int part = warp % kSplit, warp_row = warp / kSplit * kOwned;
-  Fragment<kGroups, kQkPart> d_k;
-  Fragment<kGroups, kVPart> d_v;
 
-  ATTNC_DEVICE KTile k_tile() const { return {shared + Memory::offset_of<KPart>()}; }
-  ATTNC_DEVICE VTile v_tile() const { return {shared + Memory::offset_of<VPart>()}; }
-  ATTNC_DEVICE QTile q_tile(int slot) const { return {shared + Memory::offset_of<QPart>() + slot * QTile::kBytes}; }
-  ATTNC_DEVICE OTile o_tile(int slot) const { return {shared + Memory::offset_of<OPart>() + slot * OTile::kBytes}; }
-  ATTNC_DEVICE STile s_tile() const { return {shared + Memory::offset_of<SPart>()}; }
-  ATTNC_DEVICE STile p_tile() const { return {shared + Memory::offset_of<PPart>()}; }
-  ATTNC_DEVICE Table table(int slot, int i) const {
-    return {shared + Memory::offset_of<Rows>() + (slot * kSplit + i) * Table::kBytes};
-  }
-
-  ATTNC_DEVICE void add_step(const Place& place, Step step, int slot, bool masked) {
-    const ForwardParams& f = p.base.forward;
-    const Table rows = table(slot, part);
-    const Step mine = {step.start + part * kStepRows, step.flags};
-    constexpr int kRowGroups = kStepRows / 8;
-    shared = ptx::opaque(shared);
-    Scores s, d_p;
-    PackedWeights<Element, kStepRows, kGroups> packed;
-    Weights d_s;
-    s.fill(0.f);
-    mma::gemm(s, k_tile().template rows<kOwned>(warp_row), // S^T = K Q^T
-              transposed(q_tile(slot).template rows<kStepRows>(part * kStepRows)));
-    // NOTE: a branch with the same work on both sides keeps ptxas from moving it into the products around it, which takes
-    // registers.
-    if (masked) {
-      to_weights<0, kRowGroups, false>(s, packed, f, args, place, rows, rows.bias(), mine);
-      drop_dead<0, kRowGroups>(packed, f, args, place, rows, mine);
-    } else {
-      to_weights<0, kRowGroups, false>(s, packed, f, args, place, rows, rows.bias(), mine);
-    }
-    if constexpr (kSplit > 1) mma::write_packed(p_tile(), warp_row, part * kStepRows, packed.weights);
-    if constexpr (kSplit == 1) mma::gemm(d_v, packed.weights, mma::columns<kVPart>(o_tile(slot), 0)); // dV += P^T dO
-    d_p.fill(0.f);
-    mma::gemm(d_p, v_tile().template rows<kOwned>(warp_row), // dP^T = V dO^T
-              transposed(o_tile(slot).template rows<kStepRows>(part * kStepRows)));
-    typename Table::Values<> delta;
-    rows.load_delta(delta);
-    if (masked) {
-      to_gradients<0, kRowGroups>(d_p, packed.rates(), d_s, delta);
-      drop_dead<0, kRowGroups>(d_s, packed.rates());
-    } else {
-      to_gradients<0, kRowGroups>(d_p, packed.rates(), d_s, delta);
-    }
-    mma::write_packed(s_tile(), warp_row, part * kStepRows, d_s);
-
-    // dV += P^T dO, dK += dS^T Q, dQ = dS K
-    const auto o_part = mma::columns<kVPart>(o_tile(slot), part * kVPart);
-    const auto q_part = mma::columns<kQkPart>(q_tile(slot), part * kQkPart);
-    if constexpr (kSplit == 1) {
-      mma::gemm(d_k, d_s, q_part);
-    }
-    __syncthreads();
-    shared = ptx::opaque(shared);
-    if constexpr (kSplit > 1) {
-      mma::gemm(d_v, p_tile().template rows<kOwned>(warp_row), o_part);
-      mma::gemm(d_k, s_tile().template rows<kOwned>(warp_row), q_part);
-    }
-    const mma::DqSums sums = {warp};
-    mma::DqSums::Part d_q;
-    d_q.fill(0.f);
-    mma::gemm(d_q, transposed(mma::columns<mma::DqSums::kRows>(s_tile(), sums.first_row())),
-              mma::columns<mma::DqSums::kColumns>(k_tile(), sums.first_column()));
-    if constexpr (kIsRagged<Mod>) {
-      sums.add(p.d_q_sums, head_tile_of<Mod, kBlockM>(f, args, place.b, place.h, step.start), d_q);
-    } else {
-      const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
-      sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + step.start / kBlockM, d_q);
-    }
-  }
-
-  /// A query head that shares the KV head, and its steps.
-  struct HeadWalk {
-    QWalk<Mod, kBlockM, kBlockSparse> steps;
-    int b, h;
-  };
-  static_assert(sizeof(HeadWalk) <= WalkPart::kBytes, "the walk does not fit");
-  ATTNC_DEVICE HeadWalk& walk() const {
-    return *(HeadWalk*)__cvta_shared_to_generic(shared + Memory::offset_of<WalkPart>());
-  }
   ATTNC_DEVICE HeadWalk walk_of(int i) const {
     const ForwardParams& f = p.base.forward;
     const KvTilePlace tile(f, args);
     const int b = tile.b + i / f.group, h = tile.head * f.group + i % f.group;
     return {walk_q<Mod, kBlockM, kBlockSparse>(p.base, args, b, h, kv_start, min(kv_start + kBlockN, f.kv_len)), b, h};
+  }
+
+  ATTNC_DEVICE void add_d_q(const Place& place, int start, mma::DqSums sums, const mma::DqSums::Part& d_q) const {
+    const ForwardParams& f = p.base.forward;
+    if constexpr (kIsRagged<Mod>) {
+      sums.add(p.d_q_sums, head_tile_of<Mod, kBlockM>(f, args, place.b, place.h, start), d_q);
+    } else {
+      const int q_tiles = (f.q_len + kBlockM - 1) / kBlockM;
+      sums.add(p.d_q_sums, (long long)(place.b * f.q_heads + place.h) * q_tiles + start / kBlockM, d_q);
+    }
   }
 
   /// Adds up over the rows of Q of all heads that share the KV head. While a step is computed, the tiles and tables of the
@@ -230,7 +110,11 @@ struct KvGradients {
         __syncthreads();
         float lse = 0.f, delta = 0.f;
         if (i < heads) request(slot ^ 1, j, lse, delta);
-        if (has_step) add_step(place, step, slot, tail || step.flags & kStepHasDead);
+        if (has_step) {
+          mma::DqSums::Part d_q;
+          add_step(place, step, slot, tail || step.flags & kStepHasDead, d_q);
+          add_d_q(place, step.start, {warp}, d_q);
+        }
         if (i == heads) break;
         // NOTE: read again, since registers are scarce while a step is computed.
         step = walk().steps.at(j);
@@ -278,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   const BackwardParamsSm80& p = sm80_params_of<Mod>(launch, args, tile.b);
   const ForwardParams& f = p.base.forward;
   if (!has_rows<Mod>(tile.start, f.kv_len)) return;
-  KvGradients gradients = {p, args, ptx::shared_address(dynamic_shared), tile.start};
+  Kernel gradients = {{p, args, ptx::shared_address(dynamic_shared)}, tile.start};
   const KTile k_tile = gradients.k_tile();
   const VTile v_tile = gradients.v_tile();
   const Element* k = (const Element*)f.k + tile.b * f.k_stride.batch + tile.head * f.k_stride.head;
@@ -290,8 +174,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   gradients.d_v.fill(0.f);
   gradients.run();
 
-  mma::write_scaled(k_tile, gradients.warp_row, gradients.part * kQkPart, gradients.d_k, f.scale);
-  mma::write_scaled(v_tile, gradients.warp_row, gradients.part * kVPart, gradients.d_v, 1.f);
+  gradients.write_sums(k_tile, v_tile);
   __syncthreads();
   constexpr int kRows = kBlockN / kWarps;
   const KvTilePlace to(f, args);

@@ -176,9 +176,11 @@ public:
 
   /// Bytes of device memory that a launch needs:
   ///
-  ///   Sm80, Sm90         4 a row of q: f32 [B, H, Q_LEN]
+  ///   Sm80, Sm90, Grid   4 a row of q: f32 [B, H, Q_LEN]
   ///                      4 an element of q: sums of dQ in f32, Q_LEN rounded up to a multiple of 128, D to one of 64;
-  ///                      Sm80 without, if it walks twice: deterministic, of f32, or with head dims beyond 128
+  ///                      Sm80 without, if it walks twice: deterministic, of f32, or with head dims beyond 128;
+  ///                      Grid with Q_LEN as it is, D as it is (sm_90a) or rounded up to a multiple of 16 (others)
+  ///   Grid (sm_90a)      4 more
   ///   Sm90               at most 8 for 64 rows of q
   ///                      4 a diagonal with gradients of captures that come of q_idx - kv_idx alone: f32 [B, H,
   ///                      Q_LEN + KV_LEN]

@@ -91,7 +91,7 @@ double livePairs(const Boxes& boxes, const plan::LaunchOperands::Grids& grids, i
   return live;
 }
 
-/// Adds the steps of a tile of keys, as templates/backward_grid_sm90.cu walks them.
+/// Adds the steps of a tile of keys, as templates/backward_grid_*.cu walk them.
 void addKeyTile(GridCensus& census, const Boxes& boxes, const plan::LaunchOperands::Grids& grids, int64_t b, int64_t h,
                 const Extents& origin) {
   double steps = 1, pairs = 1;

@@ -18,19 +18,7 @@ namespace {
 constexpr Tile kNarrowTiles[] = {{32, 128, 4}, {32, 64, 4}, {64, 128, 8}, {64, 64, 4}};
 constexpr Tile kWideTiles[] = {{64, 128, 8}, {32, 64, 4}, {64, 64, 4}};
 
-constexpr int kWidest = 128; // with more, a warp's dK and dV take all registers
-
-constexpr int kWalkBytes = 64;
-
-/// As `Memory` of templates/backward_sm80.cu.
-int oneWalkSharedBytes(const Tile& tile, const Request& request) {
-  const KernelOptions& options = request.options;
-  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
-  const int split = tile.warps / (tile.blockN / 32);
-  return (tile.blockN + 2 * tile.blockM) * (rowBytes(options.headDim) + rowBytes(options.headDimV)) +
-         (split == 1 ? 1 : 2) * tile.blockN * rowBytes(tile.blockM) + kWalkBytes +
-         2 * split * rowTableBytes(tile.blockM / split, request.mod);
-}
+constexpr int kWalkBytes = 64; // as templates/backward_sm80.cu has it
 
 /// Angles take more registers than the large tiles leave: those of sin() and the like, reduced for arguments of any
 /// size.
@@ -39,9 +27,13 @@ bool takesAngles(const analysis::ModFacts& facts) {
 }
 
 /// So do rates of soft caps where sums of dQ are added to one by one, before sm_90.
-bool takesRates(const Request& request) {
-  const analysis::ScoreForm form = request.mod.facts.form;
+bool takesRates(const Request& request, analysis::ScoreForm form) {
   return request.arch.capability < 90 && (form == analysis::ScoreForm::Tanh || form == analysis::ScoreForm::TanhApprox);
+}
+
+int sharedBytesOf(const Tile& tile, const Request& request) {
+  return oneWalkSharedBytes(tile, request.options, kWalkBytes,
+                            [&](int rows) { return rowTableBytes(rows, request.mod); });
 }
 
 /// As DqSums of templates/algo/d_q_sums_mma.cuh, for any tile here: a tile's columns are dealt to at most four warps in
@@ -59,18 +51,32 @@ Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& o
 
 } // namespace
 
-std::vector<Tile> oneWalkTiles(const Request& request) {
+int oneWalkSharedBytes(const Tile& tile, const KernelOptions& options, int walkBytes,
+                       llvm::function_ref<int(int)> tableBytes) {
+  const auto rowBytes = [&](int dim) { return int(llvm::alignTo(dim, 16) * dtypeBytes(options.dtype)) + 16; };
+  const int split = tile.warps / (tile.blockN / 32);
+  return (tile.blockN + 2 * tile.blockM) * (rowBytes(options.headDim) + rowBytes(options.headDimV)) +
+         (split == 1 ? 1 : 2) * tile.blockN * rowBytes(tile.blockM) + walkBytes +
+         2 * split * tableBytes(tile.blockM / split);
+}
+
+std::vector<Tile> oneWalkTiles(const Request& request, analysis::ScoreForm form,
+                               llvm::function_ref<int(const Tile&)> sharedBytes) {
   const KernelOptions& options = request.options;
   const int widest = std::max(options.headDim, options.headDimV);
   std::vector<Tile> tiles;
-  if (options.deterministic || options.dtype == DType::F32 || widest > kWidest) return tiles;
+  if (options.deterministic || options.dtype == DType::F32 || widest > kOneWalkWidest) return tiles;
   const llvm::ArrayRef<Tile> all = widest <= 64 ? llvm::ArrayRef(kNarrowTiles) : llvm::ArrayRef(kWideTiles);
   for (const Tile& tile : all) {
-    if ((takesAngles(request.mod.facts) || takesRates(request)) && tile.blockN > 64) continue;
+    if ((takesAngles(request.mod.facts) || takesRates(request, form)) && tile.blockN > 64) continue;
     if (options.blockSparse && options.maskKvBlock < tile.blockN) continue;
-    if (oneWalkSharedBytes(tile, request) <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
+    if (sharedBytes(tile) <= request.arch.sharedBytesPerCta()) tiles.push_back(tile);
   }
   return tiles;
+}
+
+std::vector<Tile> oneWalkTiles(const Request& request) {
+  return oneWalkTiles(request, request.mod.facts.form, [&](const Tile& tile) { return sharedBytesOf(tile, request); });
 }
 
 Plan planBackwardOneWalk(const Request& request) {
@@ -78,7 +84,7 @@ Plan planBackwardOneWalk(const Request& request) {
   const Tile tile = chosenOf(oneWalkTiles(request), options, tileText);
   const codegen::Config finish = configOf(options, tile);
   codegen::Config config = finish;
-  config.sharedBytes = oneWalkSharedBytes(tile, request);
+  config.sharedBytes = sharedBytesOf(tile, request);
   Plan plan;
   const auto add = [&](const char* file, const char* entry, const codegen::Config& config, Grid grid,
                        MakeParameters parameters) {

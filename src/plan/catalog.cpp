@@ -13,9 +13,10 @@
 namespace attnc::plan {
 namespace {
 
-const FamilyRow* const kFamilies[] = {&kForwardGridSm80, &kForwardGridSm90,  &kForwardSm90,  &kForwardSm80,
-                                      &kForwardNaive,    &kBackwardGridSm90, &kBackwardSm90, &kBackwardSm80,
-                                      &kBackwardNaive,   &kDecodeSm90,       &kDecodeSm80,   &kBlockMask};
+const FamilyRow* const kFamilies[] = {&kForwardGridSm80, &kForwardGridSm90,  &kForwardSm90,      &kForwardSm80,
+                                      &kForwardNaive,    &kBackwardGridSm80, &kBackwardGridSm90, &kBackwardSm90,
+                                      &kBackwardSm80,    &kBackwardNaive,    &kDecodeSm90,       &kDecodeSm80,
+                                      &kBlockMask};
 
 bool isMadeFor(const FamilyRow& row, const Arch& arch) { return row.madeFor == arch.capability && arch.specific; }
 

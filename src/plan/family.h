@@ -44,7 +44,7 @@ struct FamilyRow {
 };
 
 extern const FamilyRow kForwardNaive, kForwardSm80, kForwardSm90, kForwardGridSm80, kForwardGridSm90, kBackwardNaive,
-    kBackwardSm80, kBackwardSm90, kBackwardGridSm90, kDecodeSm80, kDecodeSm90, kBlockMask;
+    kBackwardSm80, kBackwardSm90, kBackwardGridSm80, kBackwardGridSm90, kDecodeSm80, kDecodeSm90, kBlockMask;
 
 /// All of them. Of a kind, the one that is faster where it serves comes first.
 llvm::ArrayRef<const FamilyRow*> families();

@@ -1,8 +1,8 @@
 // Gradients by wgmma and TMA on Hopper, by boxes of a grid.
 #include "plan/backward_delta.h"
 
+#include "plan/backward_boxes.h"
 #include "plan/grid_plan.h"
-#include "plan/grid_windows.h"
 #include "plan/tensor_maps.h"
 
 #include <llvm/Support/MathExtras.h>
@@ -16,16 +16,8 @@ using Boxes = codegen::Config::Boxes;
 
 constexpr int kKeys = 128; // that a CTA owns
 
-/// As kReadsQueries of templates/algo/grid_transposed_scores.cuh.
-bool readsQueries(const KernelMod& mod) {
-  const passes::GridKernel& grid = *mod.grid;
-  return mod.onGrid->form == analysis::ScoreForm::General || !grid.boxIsMask || (grid.beside && grid.beside->asks());
-}
-
 /// Steps of 128 queries up to head dim 64, unless score() is called for each score, or mask(): that takes registers.
-int queriesOf(const Request& request) {
-  return request.options.headDim <= 64 && !readsQueries(request.mod) ? 128 : 64;
-}
+int queriesOf(const Request& request) { return request.options.headDim <= 64 && !readsQueries(request.mod) ? 128 : 64; }
 
 /// As `Memory` of templates/backward_grid_sm90.cu.
 int backwardGridSharedBytes(const codegen::Config& config, const KernelMod& mod) {
@@ -53,63 +45,20 @@ codegen::Config backwardGridConfig(const Request& request) {
 
 std::string unservedByBackwardGrid(const Request& request) {
   const KernelOptions& options = request.options;
-  if (!request.mod.grid || !request.mod.grid->isBounded || !request.mod.onGrid)
-    return "takes mods whose mask is a box of keys on a grid";
-  if (request.arch.capability != 90 || !request.arch.specific) return "needs arch sm_90a";
-  if (options.dtype == DType::F32) return "takes bf16 and fp16";
+  if (std::string why = unservedByBackwardBoxes(request); !why.empty()) return why;
   if (std::max(options.headDim, options.headDimV) > 128 || (options.headDim <= 64 && options.headDimV > 64))
     return "takes head dims up to 128, and no wider v beside head dims up to 64";
-  if (request.mod.grid->axes.size() < 2) return "takes grids of two or three axes";
-  if (!request.mod.grid->isSeparable) return "takes boxes that each axis of the query decides by itself";
-  if (options.deterministic) return "adds up the gradient of q in any order";
-  if (options.blockSparse) return "takes no block masks";
-  const bool isAsked = options.family == Family::Grid;
-  if (!isAsked && !options.byGrid) return "is not asked for";
   const bool isHeavier = request.mod.onGrid->form == analysis::ScoreForm::General &&
                          request.mod.facts.form != analysis::ScoreForm::General;
-  if (!isAsked && isHeavier && options.headDim > 64)
+  if (options.family != Family::Grid && isHeavier && options.headDim > 64)
     return "has no registers beyond head dim 64 for scores that it has to call, as kernels by rows need not";
-  if (!isAsked && request.mod.facts.kvEdges) return "gains nothing where each query sees the keys from one to another";
-  if (options.lengths || options.offsets != QueryOffsets::None || options.ragged)
-    return "takes no sequences of their own length, offset or place";
   if (backwardGridSharedBytes(backwardGridConfig(request), request.mod) > request.arch.sharedBytesPerCta())
     return "has no shared memory for what the mod knows of its rows";
   return {};
 }
 
-/// The shapes of boxes that make the fewest steps, the best first: steps of a CTA, times what boxes of keys reach
-/// beyond the grid. Of equal ones the one that is longest along the fastest axis.
-std::vector<Boxes> rankBackwardBoxes(const passes::GridKernel& grid, int queries, size_t count) {
-  const Windows windows(grid);
-  const auto shapesOf = [&](int tokens) {
-    std::vector<std::array<int, 3>> shapes;
-    for (int a = 1; a <= tokens; a *= 2)
-      for (int b = 1; a * b <= tokens; b *= 2)
-        if ((windows.axes > 2 || a == 1) && (windows.axes > 1 || b == 1)) shapes.push_back({a, b, tokens / (a * b)});
-    return shapes;
-  };
-  std::vector<std::pair<double, Boxes>> ranked;
-  for (const std::array<int, 3>& keys : shapesOf(kKeys)) {
-    if (keys[0] + keys[1] + keys[2] > 32) continue; // as KeyBits of templates/algo/grid_queries.cuh
-    for (const std::array<int, 3>& box : shapesOf(queries)) {
-      double steps = 1;
-      for (size_t axis = 0; axis < 3; ++axis) {
-        steps *= double(ceilDiv(windows.seeing(axis, keys[axis]), box[axis]));
-        if (const int64_t extent = windows.keys[axis])
-          steps *= double(ceilDiv(extent, keys[axis]) * keys[axis]) / double(extent);
-      }
-      ranked.push_back({steps, Boxes{.queries = box, .keys = keys, .ownsKeys = true}});
-    }
-  }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Boxes> boxes;
-  for (const auto& [steps, shape] : ranked)
-    if (boxes.size() < count) boxes.push_back(shape);
-  return boxes;
-}
-
 std::vector<Boxes> backwardBoxes(const Request& request) {
-  return rankBackwardBoxes(*request.mod.grid, queriesOf(request), 12);
+  return rankBackwardBoxes(*request.mod.grid, queriesOf(request), kKeys, 12);
 }
 
 std::vector<std::string> backwardGridCandidates(const Request& request) {

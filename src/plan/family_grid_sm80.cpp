@@ -29,14 +29,12 @@ int gridSharedBytes(int queries, int keys, int headDim, int headDimV) {
   return queries * rowBytes(std::max(headDim, headDimV)) + keys * (rowBytes(headDim) + rowBytes(headDimV));
 }
 
-int tokensOfBox(const std::array<int, 3>& box) { return box[0] * box[1] * box[2]; }
-
 /// Warps of a CTA wait for each other twice a step, so that a multiprocessor wants other CTAs beside, and many warps.
 /// As many as shared memory and registers leave room for: kCtas of templates/forward_grid_sm80.cu. Not measured.
 double burdenOf(const Request& request, const codegen::Config::Boxes& boxes) {
   constexpr int64_t kReserved = 1024; // of each CTA, and of the multiprocessor beside what one can have
   const KernelOptions& options = request.options;
-  const int queries = tokensOfBox(boxes.queries), keys = tokensOfBox(boxes.keys), warps = queries / 16;
+  const int queries = tokensOf(boxes.queries), keys = tokensOf(boxes.keys), warps = queries / 16;
   const int64_t most = request.arch.sharedBytesPerCta(),
                 bytes = gridSharedBytes(queries, keys, options.headDim, options.headDimV);
   if (bytes > most) return 0;
@@ -83,7 +81,7 @@ Expected<ParameterBlock> gridParametersSm80(const Stage& stage, const LaunchOper
 Plan planGridSm80(const Request& request) {
   const KernelOptions& options = request.options;
   const codegen::Config::Boxes boxes = chosenOf(gridBoxesSm80(request), options, boxesText);
-  const int queries = tokensOfBox(boxes.queries), keys = tokensOfBox(boxes.keys), warps = queries / 16;
+  const int queries = tokensOf(boxes.queries), keys = tokensOf(boxes.keys), warps = queries / 16;
   codegen::Config config = configOf(options, {queries, keys, warps});
   config.boxes = boxes;
   config.sharedBytes = gridSharedBytes(queries, keys, options.headDim, options.headDimV);

@@ -14,8 +14,6 @@ namespace {
 
 using Extents = std::array<int, 3>;
 
-int tokensOf(const Extents& box) { return box[0] * box[1] * box[2]; }
-
 bool isPowerOfTwo(int x) { return (x & (x - 1)) == 0; }
 
 /// Whether ColumnAxis of templates/algo/grid_box.cuh takes the box.

@@ -4,6 +4,7 @@
 #include "passes/grid_kernel.h"
 #include "plan/plan.h"
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct BoxModel {
 /// what is read from L2, and how much of both the windows of the mod leave over.
 std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, int headDim, int headDimV,
                                               const BoxModel& model, size_t count);
+
+constexpr int tokensOf(const std::array<int, 3>& box) { return box[0] * box[1] * box[2]; }
 
 /// "q1x8x8 kv1x20x4 split1"; of kernels without consumers side by side "q1x8x8 kv1x20x4".
 std::string boxesText(const codegen::Config::Boxes& boxes);

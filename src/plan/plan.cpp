@@ -26,11 +26,12 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
   const ProblemShape& problem = operands.problem;
   const int64_t kvRows = operands.k.shape[0] * problem.kvHeads * rowsOfKv(operands);
   const int64_t kvTiles = problem.kvHeads * kvTilesOf(operands, std::max(stage.config.blockN, 1));
+  const auto kvBoxes = [&] { return operands.k.shape[0] * problem.kvHeads * keyBoxesOf(stage, operands); };
   if (!operands.wantsOperands && !stage.forCaptures) return 0;
   switch (stage.grid) {
   case Grid::KvTiles: return kvTiles;
-  case Grid::PersistentKvBoxes:
-    return std::min<int64_t>(operands.k.shape[0] * problem.kvHeads * keyBoxesOf(stage, operands), device.multiprocessors);
+  case Grid::KvBoxes: return kvBoxes();
+  case Grid::PersistentKvBoxes: return std::min<int64_t>(kvBoxes(), device.multiprocessors);
   case Grid::KvTilesTwice: return 2 * kvTiles;
   case Grid::QRows: return ceilDiv(operands.q.shape[0] * problem.qHeads * rowsOfQ(operands), stage.config.warps);
   case Grid::KvRows: return ceilDiv(kvRows, stage.config.warps);

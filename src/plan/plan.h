@@ -35,7 +35,8 @@ enum class Grid {
   Persistent, ///< as many as of QTiles, but no more than the device has multiprocessors: a CTA takes tile after tile
   Boxes,      ///< one for each CTA's box of queries of each (batch, head)
   PersistentBoxes,   ///< as many, but no more than the device has multiprocessors
-  PersistentKvBoxes, ///< one for each box of keys of each (kv batch, kv head), no more likewise
+  KvBoxes,           ///< one for each box of keys of each (kv batch, kv head)
+  PersistentKvBoxes, ///< as many, no more likewise
   KvTiles,    ///< one for each tile of kv columns of each (kv batch, kv head)
   KvTilesTwice, ///< two for each
   QRows,      ///< one for each `warps` rows of q
@@ -53,8 +54,9 @@ using ParameterBlock =
     std::variant<ForwardParams, ForwardGridParamsSm80, ForwardGridParamsSm90, ForwardGridBesideParamsSm90, DecodeParams,
                  DecodeListsParams, ForwardParamsSm90, Cached<ForwardParams>, Cached<DecodeParams>,
                  Cached<ForwardParamsSm90>, DecodeParamsSm90, Cached<DecodeParamsSm90>, BackwardParams,
-                 BackwardParamsSm80, BackwardParamsSm90, BackwardGridParamsSm90, BackwardGridBesideParamsSm90,
-                 BlockMaskParams, BoxMaskParams, CaptureParams, DiagonalParams, CaptureOutputParams>;
+                 BackwardParamsSm80, BackwardParamsSm90, BackwardGridParamsSm80, BackwardGridParamsSm90,
+                 BackwardGridBesideParamsSm90, BlockMaskParams, BoxMaskParams, CaptureParams, DiagonalParams,
+                 CaptureOutputParams>;
 
 struct Stage;
 /// Fills a stage's parameter block; there is at least one CTA. `workspace`: of the plan. Errors (environment): a layout

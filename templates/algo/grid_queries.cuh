@@ -25,6 +25,20 @@ template <class Box> struct KeyBits {
     return axis == 0 ? 0 : axis == 1 ? Box::extent(0) : Box::extent(0) + Box::extent(1);
   }
 
+  /// Of a token of the box: it lies where all of its bits do.
+  ATTNC_DEVICE static unsigned of(int token) {
+    unsigned word = 0;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) word |= 1u << (first(axis) + Box::coordinate(token, axis));
+    return word;
+  }
+  /// Whether some token has all of its bits in the word.
+  ATTNC_DEVICE static bool has_some(unsigned word) {
+    bool has = true;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) has &= (word >> first(axis) & ((1ull << Box::extent(axis)) - 1)) != 0;
+    return has;
+  }
   /// What of the box at `origin` lies in a range of keys. Keys of a run have all bits.
   ATTNC_DEVICE static unsigned within(const GridRange& keys, const int (&origin)[3]) {
     if (is_beside(origin)) return kAll;

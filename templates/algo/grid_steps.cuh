@@ -55,19 +55,57 @@ ATTNC_DEVICE GridRange queries_of_part(const Params& p, const ModArgs& args, con
   return queries_of(OwnBox(), args, head, b, h, own.origin, p.q_extent, p.kv_extent, beside.q[0]);
 }
 
+/// Query heads that walk a box of keys: those that share its KV head, of all batches where K and V are broadcast.
+template <class Params> ATTNC_DEVICE int heads_of_box(const Params& p) {
+  const ForwardParams& f = p.base.forward;
+  return (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+}
+
+/// One of them.
+struct HeadOfBox {
+  int b, h;
+  Mod::Head head;
+
+  template <class OwnBox, class Params>
+  ATTNC_DEVICE HeadOfBox(const Params& p, const ModArgs& args, const OwnPlace<OwnBox>& own, int i)
+      : b(own.b + i / p.base.forward.group), h(own.head * p.base.forward.group + i % p.base.forward.group),
+        head(Mod::head(args, b, h)) {} // SEAM(head)
+};
+
+/// Boxes that a range of queries takes, from its beginning on; 0 if it is empty.
+template <class QueryBox> ATTNC_DEVICE int steps_over(const GridRange& queries) {
+  int steps = 1;
+#pragma unroll
+  for (int axis = 0; axis < 3; ++axis) {
+    const int count = max(queries.end[axis] - queries.begin[axis], 0);
+    steps *= (count + QueryBox::extent(axis) - 1) / QueryBox::extent(axis);
+  }
+  return steps;
+}
+
+/// Where the one behind that at `at` lies, the last axis fastest; behind the last one, the first.
+template <class QueryBox>
+ATTNC_DEVICE void step_behind(const int (&at)[3], const GridRange& queries, int (&next)[3]) {
+  bool moves = true; // along this axis
+#pragma unroll
+  for (int axis = 2; axis >= 0; --axis) {
+    next[axis] = at[axis] + (moves ? QueryBox::extent(axis) : 0);
+    moves = next[axis] >= queries.end[axis];
+    if (moves) next[axis] = queries.begin[axis];
+  }
+}
+
 /// Calls step(head, b, h, at) for each box of queries of which some see keys of the tile at `own`, and for each tile of
 /// a run of which some may. All lanes of a warp.
 template <class QueryBox, class OwnBox, class Params, class Function>
 ATTNC_DEVICE void for_each_step(const Params& p, const ModArgs& args, const OwnPlace<OwnBox>& own, Function step) {
-  const ForwardParams& f = p.base.forward;
-  const int heads = (p.base.kv_batch == f.batch ? 1 : f.batch) * f.group;
+  const int heads = heads_of_box(p);
 #pragma unroll 1
   for (int i = 0; i < heads; ++i) {
-    const int b = own.b + i / f.group, h = own.head * f.group + i % f.group;
-    const Mod::Head head = Mod::head(args, b, h); // SEAM(head)
+    const HeadOfBox of(p, args, own, i);
 #pragma unroll 1
     for (int part = 0; part < (Mod::kHasBeside ? 3 : 1); ++part) {
-      const GridRange queries = queries_of_part(p, args, head, b, h, own, part);
+      const GridRange queries = queries_of_part(p, args, of.head, of.b, of.h, own, part);
       const bool is_box = part == 0;
       const int by[3] = {is_box ? QueryBox::extent(0) : 1, is_box ? QueryBox::extent(1) : 1,
                          is_box ? QueryBox::extent(2) : QueryBox::kTokens};
@@ -77,7 +115,7 @@ ATTNC_DEVICE void for_each_step(const Params& p, const ModArgs& args, const OwnP
 #pragma unroll 1
         for (at[1] = queries.begin[1]; at[1] < queries.end[1]; at[1] += by[1])
 #pragma unroll 1
-          for (at[2] = queries.begin[2]; at[2] < queries.end[2]; at[2] += by[2]) step(head, b, h, at);
+          for (at[2] = queries.begin[2]; at[2] < queries.end[2]; at[2] += by[2]) step(of.head, of.b, of.h, at);
     }
   }
 }

@@ -24,32 +24,36 @@ ATTNC_DEVICE bool asks_in(int flags) {
   return kMayAsk && (!Mod::kHasBeside || Mod::Exponents::kCallsScore || flags & kStepAsks);
 }
 
-/// What all lanes share of a box of queries: RowValues, and behind these
-///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not
-///           there for steps in which all see all
-///   index   int: the query's position; where kReadsQueries
-///   row     Mod::Row; likewise
-template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
+/// What all lanes share of a box of queries, whichever keys it sees: RowValues, and behind these
+///   index   int: the query's position; where HasIndex
+///   row     Mod::Row; where kReadsQueries
+template <class M, int Rows, bool HasIndex = kReadsQueries> struct QueryRows : RowValues<Rows> {
   using RowValues<Rows>::base;
-  static constexpr int kWords = Rows / 32;
-  static_assert(kWords == 2 || kWords == 4, "what a load takes");
-  static constexpr int kLive = RowValues<Rows>::kEnd, kIndex = kLive + 4 * kWords * Box::kTokens;
-  static constexpr int kRow = kIndex + (kReadsQueries ? 4 * Rows : 0);
-  static constexpr int kBytes = round_up(kRow + (kReadsQueries ? Rows * int(sizeof(Mod::Row)) : 0), 16);
+  static constexpr int kIndex = RowValues<Rows>::kEnd, kRow = kIndex + (HasIndex ? 4 * Rows : 0);
+  static constexpr int kEnd = round_up(kRow + (kReadsQueries ? Rows * int(sizeof(Mod::Row)) : 0), 16);
 
-  ATTNC_DEVICE void load_live(int (&words)[kWords], int key) const {
-    ptx::ld_shared(words, base + kLive + 4 * kWords * key);
-  }
   ATTNC_DEVICE int index(int row) const { return ptx::ld_shared_int(base + kIndex + 4 * row); }
   ATTNC_DEVICE Mod::Row& row(int row) const { return ((Mod::Row*)__cvta_shared_to_generic(base + kRow))[row]; }
 
   ATTNC_DEVICE void fill(const ModArgs& args, const Mod::Head& head, int b, int h, Token q, int i, bool exists,
                          float lse, float delta) const {
     this->fill_values(i, exists ? weight_bias(lse, 0.f) : negative_infinity(), delta);
-    if constexpr (kReadsQueries) {
-      ptx::st_shared(base + kIndex + 4 * i, q.index);
-      row(i) = M::row(args, head, b, h, q, float(q.index)); // SEAM(row)
-    }
+    if constexpr (HasIndex) ptx::st_shared(base + kIndex + 4 * i, q.index);
+    if constexpr (kReadsQueries) row(i) = M::row(args, head, b, h, q, float(q.index)); // SEAM(row)
+  }
+};
+
+/// The same, and behind it, for fragments of many queries,
+///   live    a word for each 32 queries of each key of the box: a bit for each query, whether it sees the key. Not
+///           there for steps in which all see all
+template <class M, class Box, int Rows> struct QueryTable : QueryRows<M, Rows> {
+  using QueryRows<M, Rows>::base;
+  static constexpr int kWords = Rows / 32;
+  static_assert(kWords == 2 || kWords == 4, "what a load takes");
+  static constexpr int kLive = QueryRows<M, Rows>::kEnd, kBytes = kLive + 4 * kWords * Box::kTokens;
+
+  ATTNC_DEVICE void load_live(int (&words)[kWords], int key) const {
+    ptx::ld_shared(words, base + kLive + 4 * kWords * key);
   }
   /// `seen`, `keys`: as SeenBy has them. All lanes of a warp.
   ATTNC_DEVICE void fill_live(const unsigned (&seen)[kWords], int keys) const {
@@ -63,36 +67,58 @@ template <class M, class Box, int Rows> struct QueryTable : RowValues<Rows> {
   }
 };
 
-/// What a lane knows of its two keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a
+/// Or, for fragments of so few queries that a test of each pair is less than words for each key,
+///   seen    KeyBits of each query; 0 if it sees no key of the box
+template <class M, class Box, int Rows> struct SeenTable : QueryRows<M, Rows, true> {
+  using QueryRows<M, Rows, true>::base;
+  static constexpr int kSeen = QueryRows<M, Rows, true>::kEnd, kBytes = round_up(kSeen + 4 * Rows, 16);
+
+  ATTNC_DEVICE int seen(int row) const { return ptx::ld_shared_int(base + kSeen + 4 * row); }
+  /// Of the lane's two queries of a group of 8.
+  ATTNC_DEVICE void load_seen(int (&seen)[2], int n) const {
+    ptx::ld_shared(seen, base + kSeen + 4 * Fragment<1, Rows>::column(n, 0));
+  }
+  ATTNC_DEVICE void fill_seen(int i, unsigned seen) const { ptx::st_shared(base + kSeen + 4 * i, int(seen)); }
+};
+
+/// What a lane knows of its keys, rows of a fragment, for one query head: KvPlace (algo/transposed_scores.cuh) of a
 /// box.
-template <class M, class Box> struct KeyPlace {
+template <class M, class Box, int RowGroups = 1> struct KeyPlace {
   using Hooks = M;
+  static constexpr int kRows = 2 * RowGroups;
   int b, h;
-  int index[2]; ///< of the keys, inside the grid or their run
+  int first;        ///< the lane's row 0 among the tokens of the box
+  int index[kRows]; ///< of the keys, inside the grid or their run
   Mod::Head head;
-  Mod::Col col[2];
+  Mod::Col col[kRows];
   typename M::Exponents exponents;
 
   KeyPlace() = default;
   /// `first`: the lane's row 0 among the tokens of the box, or tile of a run, at `origin`.
   template <class Params>
   ATTNC_DEVICE KeyPlace(const Params& p, const ModArgs& args, int b, int h, const int (&origin)[3], int first)
-      : b(b), h(h), head(M::head(args, b, h)),                    // SEAM(head)
+      : b(b), h(h), first(first), head(M::head(args, b, h)),      // SEAM(head)
         exponents(p.base.forward.scale, M::factors(args, head)) { // SEAM(factors)
     const TokensBeside beside = beside_of(p);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       bool exists;
-      const Token kv = find_token(Box(), origin, first + 8 * r, p.kv_extent, beside.kv, exists);
+      const Token kv = find_token(Box(), origin, token(r), p.kv_extent, beside.kv, exists);
       index[r] = kv.index;
       col[r] = M::col(args, head, b, h, kv, float(kv.index), 0.f); // SEAM(col)
     }
   }
 
+  /// Of the box.
+  ATTNC_DEVICE int token(int r) const { return first + Fragment<RowGroups, 8>::row_offset(r); }
   ATTNC_DEVICE float kv_float(int r) const { return float(index[r]); }
   template <class Table>
   ATTNC_DEVICE Coord coord(const ForwardParams&, const ModArgs&, Table table, Step, int row, int r) const {
     return {b, h, table.index(row), index[r]};
+  }
+  /// Whether mask() keeps the key of row r and a query of the step.
+  template <class Table> ATTNC_DEVICE bool is_kept(const ModArgs& args, Table table, int row, int r) const {
+    return M::mask(args, head, table.row(row), col[r], Coord{b, h, table.index(row), index[r]}); // SEAM(mask)
   }
 };
 
@@ -135,11 +161,7 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs&
       if constexpr (Asks) {
         bool sees[2];
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int row = Fragment<1, Rows>::column(n, e);
-          sees[e] = M::mask(args, place.head, table.row(row), place.col[r], // SEAM(mask)
-                            Coord{place.b, place.h, table.index(row), place.index[r]});
-        }
+        for (int e = 0; e < 2; ++e) sees[e] = place.is_kept(args, table, Fragment<1, Rows>::column(n, e), r);
         keep = keep_halves(keep, sees[0], sees[1]);
       }
       packed.weights.a[0][n / 2][n % 2 * 2 + r] &= keep;
@@ -155,6 +177,36 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows>& packed, const ModArgs&
     drop_dead<Begin, End, kMayAsk>(packed, args, place, table, first);
   else
     drop_dead<Begin, End, false>(packed, args, place, table, first);
+}
+
+/// The same by KeyBits of the queries.
+template <int Begin, int End, class Element, class M, class Box, int RowGroups, int Rows>
+ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, const ForwardParams&, const ModArgs& args,
+                            const KeyPlace<M, Box, RowGroups>& place, SeenTable<M, Box, Rows> table, Step) {
+  unsigned needed[2 * RowGroups]; // KeyBits of the keys
+#pragma unroll
+  for (int r = 0; r < 2 * RowGroups; ++r) needed[r] = KeyBits<Box>::of(place.token(r));
+#pragma unroll
+  for (int n = Begin; n < End; ++n) {
+    int seen[2];
+    table.load_seen(seen, n);
+#pragma unroll
+    for (int r = 0; r < 2 * RowGroups; ++r) {
+      bool live[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        live[e] = !(needed[r] & ~unsigned(seen[e]));
+        if constexpr (kMayAsk)
+          live[e] = live[e] && place.is_kept(args, table, Fragment<1, Rows>::column(n, e), r);
+      }
+      unsigned& weight = packed.weights.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+      weight = keep_halves(weight, live[0], live[1]);
+      if constexpr (kHasRates) {
+        unsigned& rate = packed.own_rates.a[r / 2][n / 2][n % 2 * 2 + r % 2];
+        rate = keep_halves(rate, live[0], live[1]);
+      }
+    }
+  }
 }
 
 /// Sets gradients of dead elements to 0, whatever V is there. `table`, unless kMayAsk: of their step.

@@ -100,6 +100,7 @@
 //               algo/grid_tiles.cuh                        1
 //               algo/grid_transposed_scores.cuh            1
 //               algo/grid_steps.cuh                        1
+//               backward_grid_sm80.cu                      1
 //   row         decode_lists.cu                            1
 //               algo/apply_mod.cuh                         1
 //               algo/transposed_scores.cuh                 1

@@ -294,6 +294,22 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     CHECK(byLists.backward->options.family == Family::Sm90);
     CHECK(byLists.backward->passedOver == "grid adds up the gradient of q in any order");
     CHECK(byLists.blockMask);
+    for (const char* arch : {"sm_80", "sm_86", "sm_90", "sm_120"}) { // by addresses, whatever the strides
+      INFO(arch);
+      c.options.arch = arch;
+      c.options.deterministic = false;
+      operands.k.stride[2] = 65;
+      const Preparation byAddresses = both();
+      CHECK(byAddresses.options.family == Family::Grid);
+      CHECK(byAddresses.backward->options.family == Family::Grid);
+      CHECK(byAddresses.backward->kvLoop == KvLoop::Boxes);
+      CHECK(byAddresses.backward->tile == "q1x4x8 kv1x16x8");
+      c.options.deterministic = true;
+      const Preparation other = both();
+      CHECK(other.options.family == Family::Sm80);
+      CHECK(other.backward->options.family == Family::Sm80);
+      CHECK(other.backward->passedOver == "grid adds up the gradient of q in any order");
+    }
   }
 }
 
@@ -564,4 +580,35 @@ TEST_CASE("the census of a grid counts what kernels visit, and all pairs that li
     CHECK(census.visited <= census.steps * config.blockM * config.blockN);
     if (byConsumers) CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
   }
+}
+
+TEST_CASE("gradients by boxes are refused with the reason where there is no kernel for them", "[api][grid]") {
+  const auto refusal = [](const Mod& m, KernelOptions options, const char* arch) {
+    options.kind = KernelKind::Backward;
+    options.family = Family::Grid;
+    options.arch = arch;
+    auto derived = derive(m, options);
+    if (!derived) FAIL(derived.error().message);
+    auto plan = choosePlan(*derived, options);
+    return plan ? std::string() : plan.error().message;
+  };
+  const std::string refuses = "the grid family does not serve this request: it ";
+  const Mod image = gridMod(2, "(abs(ky - qy) <= 3) & (abs(kx - qx) <= 3)");
+  for (const char* arch : {"sm_80", "sm_90a", "sm_120"}) {
+    INFO(arch);
+    CHECK(refusal(image, {.headDim = 128}, arch).empty());
+    CHECK(refusal(image, {.headDim = 136}, arch).find(refuses + "takes head dims up to 128") == 0);
+    CHECK(refusal(image, {.dtype = DType::F32, .headDim = 64}, arch) == refuses + "takes bf16 and fp16");
+    CHECK(refusal(image, {.headDim = 64, .deterministic = true}, arch) ==
+          refuses + "adds up the gradient of q in any order");
+    CHECK(refusal(image, {.headDim = 64, .blockSparse = true}, arch) == refuses + "takes no block masks");
+    CHECK(refusal(gridMod(1, "abs(kx - qx) <= 3"), {.headDim = 64}, arch) ==
+          refuses + "takes grids of two or three axes");
+    CHECK(refusal(gridMod(2, "(abs(ky - qy) <= qx) & (abs(kx - qx) <= 3)"), {.headDim = 64}, arch) ==
+          refuses + "takes boxes that each axis of the query decides by itself");
+    CHECK(refusal(mod("q_idx >= kv_idx"), {.headDim = 64}, arch) ==
+          refuses + "takes mods whose mask is a box of keys on a grid");
+  }
+  CHECK(refusal(image, {.headDim = 40, .headDimV = 128}, "sm_80").empty());
+  CHECK_FALSE(refusal(image, {.headDim = 40, .headDimV = 128}, "sm_90a").empty());
 }

@@ -138,6 +138,14 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   CHECK_THAT(*backward, Contains("backward_grid_sm90.cu") && Contains("partial blocks: 0 + a select by the box of its row"));
   CHECK_THAT(*backward, Contains("boxes       128 of 8 x 16 keys; 640 of 4 x 32 queries are read, 5.0 for one of keys"));
   CHECK_THAT(*backward, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
+  auto backwardElsewhere =
+      explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --kernel backward --shape 1,1,1,16384,16384");
+  REQUIRE(backwardElsewhere);
+  CHECK_THAT(
+      *backwardElsewhere,
+      Contains("family grid for sm_89 (backward_delta.cu, backward_grid_sm80.cu, backward_grid_finish_sm80.cu)") &&
+          Contains("boxes       128 of 8 x 16 keys; 2496 of 32 queries are read, 19.5 for one of keys") &&
+          Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
   auto shared = explain(neighborhood + "--kernel backward --shape 1,8,2,16384,16384"); // a box of keys for four heads
   REQUIRE(shared);
   CHECK_THAT(*shared, Contains("boxes       256 of 8 x 16 keys; 5120 of 4 x 32 queries are read, 20.0 for one of keys"));

@@ -61,10 +61,12 @@ void checkLists(const Mod& mod, const Problem& problem, const HostOperands& oper
     INFO(familyName(family) << ", " << mod.name() << ", " << problem.text() << ", blocks " << mask.shape().qBlock
                             << " x " << mask.shape().kvBlock << "\n"
                             << mask.toString());
-    const Gradients first = runBackward(mod, problem, operands, given, family, {}, &mask);
+    const Gradients first = runBackward(mod, problem, operands, given, {.family = family, .mask = &mask});
     checkGradients(first, expected, problem);
     if (!isDeterministic(family, problem)) continue;
-    const auto deterministic = [&] { return runBackward(mod, problem, operands, given, family, {}, &mask, true); };
+    const auto deterministic = [&] {
+      return runBackward(mod, problem, operands, given, {.family = family, .mask = &mask, .deterministic = true});
+    };
     const Gradients exact = deterministic(), again = deterministic();
     checkGradients(exact, expected, problem);
     CHECK((again.dQ == exact.dQ)); // in parentheses: no one reads a million numbers
@@ -184,7 +186,8 @@ TEST_CASE("rows and columns of blocks that are not listed have gradients 0", "[g
   const HostOperands operands = draw(mod, problem);
   for (Family family : servingFamilies(mod, problem, mask.shape())) {
     INFO(familyName(family));
-    const Gradients got = runBackward(mod, problem, operands, drawGradients(problem, true), family, {}, &mask);
+    const Gradients got =
+        runBackward(mod, problem, operands, drawGradients(problem, true), {.family = family, .mask = &mask});
     const auto zeros = [](const std::vector<double>& d, int begin, int end) {
       return std::count(d.begin() + begin * 64, d.begin() + end * 64, 0.0);
     };
@@ -208,7 +211,7 @@ TEST_CASE("training prepared for masks that want lists, and for one that does no
       INFO(name << ", " << problem.text());
       const HostOperands operands = draw(mod, problem);
       const ResultGradients given = drawGradients(problem, /*withLse=*/true);
-      checkGradients(runBackward(mod, problem, operands, given, Family::Auto),
+      checkGradients(runBackward(mod, problem, operands, given, {.family = Family::Auto}),
                      runReferenceBackward(mod, operands, given), problem);
     }
   }
@@ -218,6 +221,6 @@ TEST_CASE("training prepared for masks that want lists, and for one that does no
   const HostOperands operands = draw(mod, problem);
   const ResultGradients given = drawGradients(problem, /*withLse=*/true);
   const BlockMask mask = randomMask({2, 4, 700, 450, 128, 128}, 1);
-  checkGradients(runBackward(mod, problem, operands, given, Family::Auto, {}, &mask),
+  checkGradients(runBackward(mod, problem, operands, given, {.family = Family::Auto, .mask = &mask}),
                  runReferenceBackward(mod, operands, given, {}, &mask), problem);
 }

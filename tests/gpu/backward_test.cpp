@@ -36,7 +36,7 @@ void checkAll(const Mod& mod, const Problem& problem, bool withLse = false) {
   const Gradients expected = runReferenceBackward(mod, operands, given);
   for (Family family : servingFamilies(mod, problem)) {
     INFO(nameOf(family) << ", " << mod.name() << ", " << problem.text());
-    checkGradients(runBackward(mod, problem, operands, given, family), expected, problem);
+    checkGradients(runBackward(mod, problem, operands, given, {.family = family}), expected, problem);
   }
 }
 
@@ -124,11 +124,13 @@ TEST_CASE("rows and columns without live elements have gradients 0, and equal la
   const HostOperands operands = draw(mod, problem);
   const ResultGradients given = drawGradients(problem, true);
   for (Family family : servingFamilies(mod, problem)) {
-    const Gradients first = runBackward(mod, problem, operands, given, family);
+    const Gradients first = runBackward(mod, problem, operands, given, {.family = family});
     for (int64_t head = 0; head < 2; ++head)
       for (int64_t row = 0; row < 70; row += 3)
         for (int d = 0; d < 64; ++d) CHECK(first.dQ[size_t((head * 70 + row) * 64 + d)] == 0);
-    const auto deterministic = [&] { return runBackward(mod, problem, operands, given, family, {}, nullptr, true); };
+    const auto deterministic = [&] {
+      return runBackward(mod, problem, operands, given, {.family = family, .deterministic = true});
+    };
     const Gradients exact = deterministic();
     for (int i = 0; i < 5; ++i) {
       const Gradients again = deterministic();
@@ -162,7 +164,8 @@ TEST_CASE("backward kernels without asynchronous barriers, for the race checker"
       for (Family family : {Family::Naive, Family::Sm80})
         for (bool deterministic : {false, true}) {
           INFO(nameOf(family) << ", " << mod.name() << ", " << problem.text() << (deterministic ? ", deterministic" : ""));
-          checkGradients(runBackward(mod, problem, operands, given, family, {}, nullptr, deterministic), expected, problem);
+          checkGradients(runBackward(mod, problem, operands, given, {.family = family, .deterministic = deterministic}),
+                         expected, problem);
         }
     }
 }

@@ -306,8 +306,7 @@ ResultGradients drawGradients(const Problem& problem, bool withLse) {
 }
 
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands,
-                      const ResultGradients& given, Family family, std::optional<float> scale, const BlockMask* mask,
-                      bool deterministic, const std::string& tile) {
+                      const ResultGradients& given, const BackwardRun& run) {
   Gpu& device = *gpu();
   const ProblemShape& s = problem.shape;
   const DeviceOperand q = upload(problem, operands.q), k = upload(problem, operands.k), v = upload(problem, operands.v);
@@ -326,7 +325,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
   const device::Buffer lse = poisoned(size_t(s.batch * s.qHeads * s.qLen) * 4);
   device::Buffer dLse;
   const DeviceCaptures captures = uploadCaptures(operands.captures);
-  BackwardOperands inputs{{.q = q.view, .k = k.view, .v = v.view, .scale = scale, .captures = &captures.captures}};
+  BackwardOperands inputs{{.q = q.view, .k = k.view, .v = v.view, .scale = run.scale, .captures = &captures.captures}};
   inputs.out = out.view;
   inputs.lse = TensorView::contiguous(lse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
   inputs.dOut = dOut.view;
@@ -335,18 +334,19 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     take(dLse.upload(given.dLse->bytes.data(), given.dLse->bytes.size()));
     inputs.dLse = TensorView::contiguous(dLse.data(), DType::F32, {s.batch, s.qHeads, s.qLen});
   }
-  KernelOptions options{.family = family,
+  KernelOptions options{.family = run.family,
+                        .arch = run.arch,
                         .dtype = problem.dtype,
                         .headDim = problem.headDim,
                         .headDimV = problem.headDimV,
-                        .deterministic = deterministic};
+                        .deterministic = run.deterministic};
   DeviceLists lists;
-  if (mask) {
-    lists = upload(*mask);
+  if (run.mask) {
+    lists = upload(*run.mask);
     inputs.blockMask = &lists.view;
     options.blockSparse = true;
-    options.maskQBlock = mask->shape().qBlock;
-    options.maskKvBlock = mask->shape().kvBlock;
+    options.maskQBlock = run.mask->shape().qBlock;
+    options.maskKvBlock = run.mask->shape().kvBlock;
   }
   const Outputs outputs{.out = out.view, .lse = inputs.lse};
   const BackwardOutputs gradients{.dQ = dQ.view, .dK = dK.view, .dV = dV.view};
@@ -354,9 +354,9 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     take(device.stream.synchronize());
     return {downloadOperand(dQ), downloadOperand(dK), downloadOperand(dV)};
   };
-  if (family == Family::Auto) {
+  if (run.family == Family::Auto) {
     const Prepared prepared =
-        take(device.compiler.prepareTraining(mod, inputs, outputs, gradients, {.backwardTile = tile}));
+        take(device.compiler.prepareTraining(mod, inputs, outputs, gradients, {.backwardTile = run.tile}));
     const device::Buffer workspace = poisoned(prepared.workspaceBytes());
     take(prepared.initialise(inputs, workspace.data(), device.stream.get()));
     take(prepared.launch(inputs, outputs, workspace.data(), device.stream.get()));
@@ -364,7 +364,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     return results();
   }
   const ForwardKernel forward = take(device.compiler.loadForward(mod, options));
-  options.tile = tile;
+  options.tile = run.tile;
   const BackwardKernel backward = take(device.compiler.loadBackward(mod, options));
   constexpr size_t kBehind = 1 << 20; // bytes that are not the workspace's
   const size_t bytes = take(backward.workspaceBytes(inputs));

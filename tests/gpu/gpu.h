@@ -114,12 +114,19 @@ struct ResultGradients {
 };
 ResultGradients drawGradients(const Problem& problem, bool withLse);
 
-/// A forward launch and a backward one behind it, both with the block mask if there is one. Gradients and workspace are
-/// poisoned with NaN before. Family Auto: what prepareTraining() settles, which builds a mask of its own if it wants
-/// one. `tile`: of the backward kernel, as KernelOptions::tile.
+struct BackwardRun {
+  Family family = Family::Sm80;
+  std::optional<float> scale = {};
+  const BlockMask* mask = nullptr; ///< for both launches
+  bool deterministic = false;
+  std::string arch = {}; ///< that kernels are compiled for; empty: that of the GPU
+  std::string tile = {}; ///< of the backward kernel, as KernelOptions::tile
+};
+
+/// A forward launch and a backward one behind it. Gradients and workspace are poisoned with NaN before. Family Auto:
+/// what prepareTraining() settles, which builds a mask of its own if it wants one.
 Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands& operands,
-                      const ResultGradients& given, Family family, std::optional<float> scale = {},
-                      const BlockMask* mask = nullptr, bool deterministic = false, const std::string& tile = {});
+                      const ResultGradients& given, const BackwardRun& run);
 
 /// The same by the fp64 reference on the CPU.
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,

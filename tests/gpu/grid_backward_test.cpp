@@ -10,31 +10,41 @@ using namespace attnc::gputest;
 
 namespace {
 
-KernelOptions backwardOptions(const Case& c) {
+KernelOptions backwardOptions(const Case& c, const std::string& arch, const std::string& tile = {}) {
   return {.kind = KernelKind::Backward,
           .family = Family::Grid,
-          .arch = gpu()->context.info().arch,
+          .arch = arch,
           .dtype = c.problem.dtype,
           .headDim = c.problem.headDim,
-          .headDimV = c.problem.headDimV};
+          .headDimV = c.problem.headDimV,
+          .tile = tile};
 }
 
-void checkAll(const std::vector<Case>& cases, bool withLse = false, Family family = Family::Grid) {
+/// `asked.arch`: empty: both kernels.
+void checkAll(const std::vector<Case>& cases, bool withLse = false, BackwardRun asked = {.family = Family::Grid}) {
+  const auto archsOf = [given = asked.arch](const Case& c) {
+    return given.empty() ? gridArchs(c.mod, KernelKind::Backward) : std::vector{given};
+  };
   std::vector<std::pair<Mod, KernelOptions>> jobs;
-  for (const Case& c : cases) {
-    KernelOptions options = backwardOptions(c);
-    jobs.emplace_back(c.mod, options);
-    options.kind = KernelKind::Forward;
-    jobs.emplace_back(c.mod, options);
-  }
+  for (const Case& c : cases)
+    for (const std::string& arch : archsOf(c)) {
+      jobs.emplace_back(c.mod, backwardOptions(c, arch, asked.tile));
+      KernelOptions forward = backwardOptions(c, arch);
+      forward.kind = KernelKind::Forward;
+      jobs.emplace_back(c.mod, forward);
+    }
   compileAhead(jobs);
   for (const Case& c : cases) {
     INFO(c.problem.text() << "\n" << c.mod.irText());
     HostOperands operands = draw(c.mod, c.problem, c.scalars);
     if (c.edit) c.edit(operands);
     const ResultGradients given = drawGradients(c.problem, withLse);
-    checkGradients(runBackward(c.mod, c.problem, operands, given, family), runReferenceBackward(c.mod, operands, given),
-                   c.problem);
+    const Gradients expected = runReferenceBackward(c.mod, operands, given);
+    for (const std::string& arch : archsOf(c)) {
+      INFO(arch << " " << asked.tile);
+      asked.arch = arch;
+      checkGradients(runBackward(c.mod, c.problem, operands, given, asked), expected, c.problem);
+    }
   }
 }
 
@@ -112,6 +122,29 @@ TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid]
   checkAll({cases.front(), cases.back()}, /*withLse=*/true);
 }
 
+TEST_CASE("gradients on grids: by addresses, any strides will do, and any head dims up to 128",
+          "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  std::vector<Case> cases;
+  for (DType dtype : {DType::BF16, DType::F16})
+    for (auto [qk, v] : {std::pair(8, 8), {24, 16}, {40, 128}, {64, 64}, {120, 56}, {128, 128}})
+      for (int64_t padding : {1, 3, 8})
+        cases.push_back(
+            caseOf(near2d(), {17, 13}, {17, 13}, {{2, 4, 2, 0, 0}, qk, v, dtype, padding == 3, padding == 1, padding}));
+  checkAll(cases, /*withLse=*/false, {.family = Family::Grid, .arch = plainArch()});
+}
+
+TEST_CASE("gradients on grids: by addresses, whatever the tile", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  for (int headDim : {32, 64, 128})
+    for (const Case& c : casesOfTiles(headDim)) {
+      const std::vector<std::string> tiles = take(gpu()->compiler.tiles(c.mod, backwardOptions(c, plainArch())));
+      CHECK(tiles.size() > 1);
+      for (const std::string& tile : tiles)
+        checkAll({c}, /*withLse=*/false, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
+    }
+}
+
 TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head",
           "[gpu][grid][backward]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
@@ -176,6 +209,7 @@ TEST_CASE("gradients on grids: scores by coordinates, and masks that are more th
   add(gridMod(2, window, "score * slope[h] + key[b, kv_idx]", "slope: f32[H]\nkey: f32[B, KV_LEN]\n"));
   add(gridMod(2, window, "torch.where(score == 0.0, 1.0 / score, score)"));
   add(gridMod(2, window, "score.detach() * score"));
+  add(gridMod(2, window, "4.0 * torch.sin(score)")); // by addresses, boxes of 64 keys
   add(gridMod(2, window + " & ((kx + qx * 2 + ky) % 5 != 0)"));
   add(gridMod(2, window + " & valid[b, kv_idx]", "", "valid: bool[B, KV_LEN]\n"));
   checkAll(cases);
@@ -276,7 +310,7 @@ TEST_CASE("gradients on grids: what lies behind the end of a run reaches nothing
       const std::vector<uint16_t> values(tensor->bytes.size() / 2, bits);
       std::memcpy(tensor->bytes.data(), values.data(), tensor->bytes.size());
     }
-    const Gradients gradients = runBackward(c.mod, c.problem, operands, drawGradients(c.problem, false), Family::Grid);
+    const Gradients gradients = runBackward(c.mod, c.problem, operands, drawGradients(c.problem, false), {.family = Family::Grid});
     for (const std::vector<double>* values : {&gradients.dQ, &gradients.dK, &gradients.dV})
       CHECK(std::all_of(values->begin(), values->end(), [](double x) { return std::isfinite(x); }));
   }
@@ -284,7 +318,7 @@ TEST_CASE("gradients on grids: what lies behind the end of a run reaches nothing
 
 TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in both", "[gpu][grid][backward]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
-  const auto settledFor = [&](const Case& c, bool deterministic) {
+  const auto settledFor = [&](const Case& c, const std::string& arch, bool deterministic) {
     const HostOperands operands = draw(c.mod, c.problem, c.scalars);
     BackwardOperands inputs{
         {.q = operands.q.view(), .k = operands.k.view(), .v = operands.v.view(), .captures = &operands.captures}};
@@ -294,15 +328,18 @@ TEST_CASE("gradients on grids: training takes boxes in both passes, or lists in 
     inputs.lse = TensorView::contiguous(nullptr, DType::F32, {s.batch, s.qHeads, s.qLen});
     return take(gpu()->compiler.settleTraining(c.mod, inputs, {.out = inputs.q, .lse = inputs.lse},
                                                {.dQ = inputs.q, .dK = inputs.k, .dV = inputs.v},
-                                               {.arch = gpu()->context.info().arch, .deterministic = deterministic}));
+                                               {.arch = arch, .deterministic = deterministic}));
   };
   const Case c = caseOf(near2d(), {21, 19}, {21, 19});
-  const Preparation byBoxes = settledFor(c, false), byLists = settledFor(c, true);
-  CHECK(byBoxes.options.family == Family::Grid);
-  CHECK(byBoxes.backward->options.family == Family::Grid);
-  CHECK(!byBoxes.blockMask);
-  CHECK(byLists.options.family == Family::Sm90);
-  CHECK(byLists.backward->options.family == Family::Sm90);
-  CHECK(byLists.blockMask);
-  checkAll({c}, false, Family::Auto);
+  for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
+    INFO(arch);
+    const Preparation byBoxes = settledFor(c, arch, false), byLists = settledFor(c, arch, true);
+    CHECK(byBoxes.options.family == Family::Grid);
+    CHECK(byBoxes.backward->options.family == Family::Grid);
+    CHECK(!byBoxes.blockMask);
+    CHECK(byLists.options.family == (arch == "sm_90a" ? Family::Sm90 : Family::Sm80));
+    CHECK(byLists.backward->options.family == byLists.options.family);
+    CHECK(byLists.blockMask);
+  }
+  checkAll({c}, false, {.family = Family::Auto, .arch = gpu()->context.info().arch});
 }

@@ -92,6 +92,21 @@ inline bool hasGridKernels(KernelKind kind) {
   return bool(gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = gpu()->context.info().arch}));
 }
 
+/// Of the kernels by addresses, which run on any GPU: the arch without what is specific to it.
+inline std::string plainArch() {
+  const std::string arch = gpu()->context.info().arch;
+  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
+}
+
+/// That of kernels made for the GPU, and of those by addresses, if they differ and serve the mod: these take no tokens
+/// beside a grid.
+inline std::vector<std::string> gridArchs(const Mod& mod, KernelKind kind) {
+  const std::string own = gpu()->context.info().arch;
+  if (own == "sm_90a" && gpu()->compiler.source(mod, {.kind = kind, .family = Family::Grid, .arch = plainArch()}))
+    return {own, plainArch()};
+  return {own};
+}
+
 #define ATTNC_NEED_GRID_KERNELS(kind)                                                                                  \
   ATTNC_NEED_GPU();                                                                                                    \
   if (!hasGridKernels(kind)) {                                                                                         \
@@ -111,6 +126,16 @@ inline const Mod& joint2d() {
   return mod;
 }
 
+/// What kernels are held to whatever their tile: an image, a volume, and scores that read memory.
+inline std::vector<Case> casesOfTiles(int headDim) {
+  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
+  const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
+                             "score + bias[h, ky - qy + 6, kx - qx + 6]", "bias: f32[H, 13, 13]\n");
+  const Problem problem{{1, 2, 1, 0, 0}, headDim, headDim};
+  return {caseOf(near2d(), {37, 41}, {37, 41}, problem), caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem),
+          caseOf(biased, {37, 41}, {37, 41}, problem)};
+}
+
 /// Fills an i32 capture.
 inline void fill(HostOperands& operands, const std::string& name, const std::function<int32_t()>& draw) {
   cli::HostTensor& tensor = operands.tensors.at(name);
@@ -120,26 +145,11 @@ inline void fill(HostOperands& operands, const std::string& name, const std::fun
   std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
 }
 
-/// The kernel by addresses, which runs on any GPU: the arch without what is specific to it.
-inline std::string plainArch() {
-  std::string arch = gpu()->context.info().arch;
-  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
-}
-
-/// That made for the GPU, and the one by addresses, if they differ and it serves the mod: it takes no tokens beside a
-/// grid.
-inline std::vector<std::string> gridArchs(const Mod& mod) {
-  const std::string own = gpu()->context.info().arch;
-  if (own == "sm_90a" && gpu()->compiler.source(mod, {.family = Family::Grid, .arch = plainArch()}))
-    return {own, plainArch()};
-  return {own};
-}
-
 /// Kernels of family Grid against the fp64 reference. `asked.arch`: empty: both kernels. `asked.preparesMask`: of mods
 /// for which prepare() lists boxes.
 inline void checkForward(const std::vector<Case>& cases, RunOptions asked = {.family = Family::Grid}) {
   const auto archsOf = [given = asked.arch](const Case& c) {
-    return given.empty() ? gridArchs(c.mod) : std::vector{given};
+    return given.empty() ? gridArchs(c.mod, KernelKind::Forward) : std::vector{given};
   };
   std::vector<std::pair<Mod, KernelOptions>> jobs;
   for (const Case& c : cases)

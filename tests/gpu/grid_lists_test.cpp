@@ -118,7 +118,7 @@ TEST_CASE("lists of boxes: scores by coordinates, layouts, several launches, and
   twice.launches = 3;
   checkForward(cases, twice);
   const Case tiled = withTiles(caseOf(tiles2d(), {37, 41}, {37, 41}), 4);
-  for (const std::string& arch : gridArchs(tiled.mod)) {
+  for (const std::string& arch : gridArchs(tiled.mod, KernelKind::Forward)) {
     RunOptions asked = kListed;
     asked.arch = arch;
     KernelOptions options = kernelOptions(tiled.mod, tiled.problem, asked);

@@ -132,19 +132,12 @@ TEST_CASE("grid kernels: by addresses, any strides will do, and any head dims up
 
 TEST_CASE("grid kernels: by addresses, whatever the tile", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
-  const Mod volume = gridMod(3, "(kz <= qz) & (abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)");
-  const Mod biased = gridMod(2, "(abs(ky - qy) <= 6) & (abs(kx - qx) <= 6)",
-                             "score + bias[h, ky - qy + 6, kx - qx + 6]", "bias: f32[H, 13, 13]\n");
-  for (int dim : {32, 64, 128}) {
-    const Problem problem{{1, 2, 1, 0, 0}, dim, dim};
-    for (const Case& c :
-         {caseOf(near2d(), {37, 41}, {37, 41}, problem), caseOf(volume, {5, 11, 23}, {5, 11, 23}, problem),
-          caseOf(biased, {37, 41}, {37, 41}, problem)}) {
+  for (int headDim : {32, 64, 128})
+    for (const Case& c : casesOfTiles(headDim)) {
       const RunOptions asked{.family = Family::Grid, .arch = plainArch()};
       for (const std::string& tile : take(gpu()->compiler.tiles(c.mod, kernelOptions(c.mod, c.problem, asked))))
         checkForward({c}, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
     }
-  }
 }
 
 TEST_CASE("grid kernels: grids of queries and keys that differ", "[gpu][grid]") {

@@ -1,5 +1,6 @@
 // What kernels ask of a CTA's shared memory, without compiling them.
 #include "api/mod_impl.h"
+#include "attnc/attnc.h"
 #include "plan/arch.h"
 #include "plan/catalog.h"
 
@@ -104,4 +105,47 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
     }
   }
   CHECK(refused > 0); // what is known of a row takes more than there is
+}
+
+TEST_CASE("gradients by boxes of a grid keep to the shared memory of every GPU, or are left to others",
+          "[kernels][grid]") {
+  int refused = 0;
+  for (int captures : {0, 1, 8, 40}) {
+    std::string text, terms;
+    for (int i = 0; i < captures; ++i) {
+      text += fmt::format("t{}: i64[Q_LEN]\n", i);
+      terms += fmt::format(" & (t{}[q_idx] != kv_idx)", i);
+    }
+    auto mod = Mod::parse("from attnc import grid\n" + text +
+                          "image = grid(64, 64)\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                          "  (qy, qx), (ky, kx) = image.coords(q_idx), image.coords(kv_idx)\n"
+                          "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)" +
+                          terms + "\n");
+    if (!mod) FAIL(mod.error().message);
+    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_90", "sm_100", "sm_120"}) {
+      const int64_t limit = plan::parseArch(arch)->sharedBytesPerCta();
+      for (int headDim = 8; headDim <= 128; headDim += 8)
+        for (int headDimV : {8, headDim, 128}) {
+          INFO(captures << " captures, " << arch << ", head dims " << headDim << ", " << headDimV);
+          KernelOptions options{.kind = KernelKind::Backward,
+                                .family = Family::Grid,
+                                .arch = arch,
+                                .headDim = headDim,
+                                .headDimV = headDimV};
+          auto derived = derive(*mod, options);
+          REQUIRE(derived);
+          const auto tiles = Compiler().tiles(*mod, options);
+          const bool isHopper = arch == std::string("sm_90a"); // takes no wider v beside narrow heads
+          if (captures == 0 && !isHopper) REQUIRE(tiles);
+          refused += !tiles;
+          for (const std::string& tile : tiles ? *tiles : std::vector<std::string>()) {
+            options.tile = tile;
+            auto plan = choosePlan(*derived, options);
+            REQUIRE(plan);
+            for (const plan::Stage& stage : plan->stages) CHECK(stage.config.sharedBytes <= limit);
+          }
+        }
+    }
+  }
+  CHECK(refused > 0);
 }

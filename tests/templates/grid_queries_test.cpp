@@ -2,10 +2,11 @@
 // tokens.
 #include "templates/host_cta.h"
 
-#include "algo/grid_queries.cuh"
+#include "algo/grid_steps.cuh"
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <random>
 
 using namespace attnc;
@@ -76,6 +77,27 @@ TEST_CASE("the queries that see some of a box of keys are those that a kernel wa
   check(BoxShape<1, 16, 8>());
 }
 
+TEST_CASE("steps behind one another are all boxes of a range of queries, each once", "[grid]") {
+  using Box = BoxShape<2, 1, 8>;
+  for (const GridRange& range : {GridRange{{0, 0, 0}, {1, 1, 1}}, {{1, 2, 3}, {6, 5, 20}}, {{3, 0, 8}, {5, 4, 16}}}) {
+    std::vector<std::array<int, 3>> want;
+    for (int z = range.begin[0]; z < range.end[0]; z += 2)
+      for (int y = range.begin[1]; y < range.end[1]; ++y)
+        for (int x = range.begin[2]; x < range.end[2]; x += 8) want.push_back({z, y, x});
+    CHECK(steps_over<Box>(range) == int(want.size()));
+    int at[3] = {range.begin[0], range.begin[1], range.begin[2]};
+    for (const std::array<int, 3>& box : want) {
+      CHECK(std::array<int, 3>{at[0], at[1], at[2]} == box);
+      int next[3];
+      step_behind<Box>(at, range, next);
+      std::copy_n(next, 3, at);
+    }
+    CHECK(std::equal(at, at + 3, range.begin));
+  }
+  CHECK(steps_over<Box>({{0, 4, 0}, {9, 4, 9}}) == 0);
+  CHECK(steps_over<Box>({{kMaxExtent, 0, 0}, {0, 9, 9}}) == 0);
+}
+
 TEST_CASE("each key of a box knows the queries of a step that see it", "[grid]") {
   std::mt19937 random{5};
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
@@ -124,4 +146,36 @@ TEST_CASE("each key of a box knows the queries of a step that see it", "[grid]")
   check(BoxShape<1, 8, 8>(), BoxShape<1, 8, 16>());
   check(BoxShape<2, 4, 16>(), BoxShape<8, 4, 4>());
   check(BoxShape<1, 2, 32>(), BoxShape<2, 8, 8>());
+}
+
+TEST_CASE("a query sees a key of a box where it has all bits of the key, and none where it has no such key", "[grid]") {
+  const auto check = [&](auto box) {
+    using Box = decltype(box);
+    int wrong = 0, seesNone = 0;
+    for (const Grid& grid : kGrids)
+      for (int y = 0; y < grid.keys[1]; y += Box::extent(1))
+        for (int x = 0; x < grid.keys[2]; x += Box::extent(2)) {
+          const int own[3] = {0, y, x};
+          forEachToken(grid.queries, [&](const int(&query)[3]) {
+            const unsigned seen = KeyBits<Box>::within(seenFrom(query, grid), own);
+            bool some = false;
+            for (int token = 0; token < Box::kTokens; ++token) {
+              int key[3];
+              for (int axis = 0; axis < 3; ++axis) key[axis] = own[axis] + Box::coordinate(token, axis);
+              bool exists;
+              find_token(box, own, token, grid.keys, {0, 0}, exists);
+              const bool wants = exists && sees(query, key, grid);
+              wrong += !(KeyBits<Box>::of(token) & ~seen) != wants;
+              some = some || wants;
+            }
+            wrong += KeyBits<Box>::has_some(seen) != some;
+            seesNone += !some;
+          });
+        }
+    CHECK(wrong == 0);
+    CHECK(seesNone > 0);
+  };
+  check(BoxShape<1, 8, 16>());
+  check(BoxShape<8, 4, 4>());
+  check(BoxShape<2, 4, 8>());
 }
