@@ -3,6 +3,7 @@
 #include "ir/element.h"
 #include "reference/compare.h"
 #include "reference/parallel.h"
+#include "tools/device/draw.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +11,6 @@
 #include <mutex>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <tuple>
 
 namespace attnc::bench {
@@ -60,16 +60,8 @@ DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint6
   const int64_t count = elements(shape);
   const bool isFp8 = roundedTo.value_or(dtype) == DType::E4M3;
   std::vector<char> values(size_t(count * dtypeBytes(dtype)));
-  const int64_t streams = std::max(1u, std::thread::hardware_concurrency());
-  reference::parallelFor(streams, [&](int64_t first, int64_t last) {
-    for (int64_t s = first; s < last; ++s) {
-      std::mt19937_64 bits(seed * 1000 + uint64_t(s));
-      std::normal_distribution<float> normal(0, std);
-      for (int64_t i = count * s / streams; i < count * (s + 1) / streams; ++i) {
-        const float value = normal(bits);
-        ir::writeElement(values.data(), dtype, i, isFp8 ? ir::e4m3ToFloat(ir::toE4m3(value)) : value);
-      }
-    }
+  device::drawOnAllCores(seed, count, std::normal_distribution<float>(0, std), [&](int64_t i, float value) {
+    ir::writeElement(values.data(), dtype, i, isFp8 ? ir::e4m3ToFloat(ir::toE4m3(value)) : value);
   });
   return upload(values.data(), dtype, shape);
 }

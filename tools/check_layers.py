@@ -56,7 +56,7 @@ EXCEPTIONS = {
     "ir/element.h": [
         "tools/attnc/capture_text.cpp", "tools/attnc/digest.cpp", "tools/attnc/operands.cpp", "tools/attnc/ragged.cpp",
         "tools/attnc/journey.h", "tools/attnc/probe.cpp", "tools/attnc/random.cpp", "tools/attnc/verify.cpp", "bench/forward.cpp", "bench/measure.cpp",
-        "tests/cli/tensors.h",
+        "tests/cli/random_test.cpp", "tests/cli/tensors.h",
         "tests/cli/verify_test.cpp",
     ],
     # The fp64 oracle.
@@ -64,7 +64,7 @@ EXCEPTIONS = {
     "reference/gradients.h": ["tools/attnc/run.cpp", "tools/attnc/verify.h"],
     "reference/gradient_tolerance.h": ["tools/attnc/verify.cpp"],
     "reference/compare.h": ["tools/attnc/verify.h", "bench/forward.cpp", "bench/measure.cpp"],
-    "reference/parallel.h": ["bench/measure.cpp"],
+    "reference/parallel.h": ["bench/measure.cpp", "tools/device/draw.h"],
     # `check` and `explain` show what is inside: operations by level, proofs, what a census of blocks says.
     "ir/ir.h": ["tools/attnc/journey.h", "tools/attnc/json_report.h", "tools/attnc/mod_text.h", "tools/attnc/explanation.h",
                 "tools/attnc/work.h"],

@@ -5,6 +5,8 @@
 
 #include <llvm/ADT/STLExtras.h>
 
+#include <tuple>
+
 namespace attnc::analysis {
 
 using ir::Node;
@@ -30,6 +32,43 @@ std::optional<TokenCount> over(const TokenCount& a, const TokenCount& b) {
     result.factors.erase(found);
   }
   return result;
+}
+
+TokenPlace behind(TokenPlace place, const TokenCount& count) {
+  if (count.isConstant()) {
+    place.constant += count.constant;
+    return place;
+  }
+  const auto order = [](const TokenCount& a, const TokenCount& b) {
+    return std::tie(a.factors, a.constant) < std::tie(b.factors, b.constant);
+  };
+  place.counts.insert(llvm::upper_bound(place.counts, count, order), count);
+  return place;
+}
+
+/// b - a; nothing where counts of a are left over.
+static std::optional<TokenPlace> difference(const TokenPlace& b, const TokenPlace& a) {
+  TokenPlace result = b;
+  result.constant -= a.constant;
+  for (const TokenCount& count : a.counts) {
+    const auto found = llvm::find(result.counts, count);
+    if (found == result.counts.end()) return std::nullopt;
+    result.counts.erase(found);
+  }
+  return result;
+}
+
+std::optional<TokenCount> countBetween(const TokenPlace& from, const TokenPlace& to) {
+  const std::optional<TokenPlace> tokens = difference(to, from);
+  if (!tokens) return std::nullopt;
+  if (tokens->counts.empty() && tokens->constant >= 1 && tokens->constant <= ir::kMaxExtent)
+    return TokenCount{tokens->constant};
+  return tokens->counts.size() == 1 && tokens->constant == 0 ? std::optional(tokens->counts[0]) : std::nullopt;
+}
+
+bool isAtMost(const TokenPlace& a, const TokenPlace& b) {
+  const std::optional<TokenPlace> tokens = difference(b, a);
+  return tokens && tokens->counts.empty() && tokens->constant >= 0;
 }
 
 PositionSlices::PositionSlices(const ir::Module& module)
@@ -60,6 +99,34 @@ std::optional<TokenCount> PositionSlices::countOf(Value value) const {
   return b ? times(*a, *b) : std::nullopt;
 }
 
+/// A sum of constants and counts.
+std::optional<TokenPlace> PositionSlices::placeOf(Value value) const {
+  const Node& node = module[value];
+  if (node.type != Type::I32) return std::nullopt;
+  if (module.isConst(value)) return TokenPlace{module.integer(value)};
+  if (const std::optional<TokenCount> count = countOf(value)) return behind({}, *count);
+  if (node.op != Op::Add) return std::nullopt;
+  const std::optional<TokenPlace> a = placeOf(node.operands[0]);
+  std::optional<TokenPlace> sum = a ? placeOf(node.operands[1]) : std::nullopt;
+  if (!sum) return std::nullopt;
+  sum->constant += a->constant;
+  for (const TokenCount& count : a->counts) sum = behind(*std::move(sum), count);
+  return sum;
+}
+
+/// position - place, which is position + -13 of a constant. The place is one that a grid may begin at.
+std::optional<PositionSlice> PositionSlices::distanceOf(const Node& node, Value value) const {
+  if (node.type != Type::I32 || (node.op != Op::Sub && node.op != Op::Add)) return std::nullopt;
+  const std::optional<PositionSlice>& from = slices[node.operands[0].id];
+  if (!from || !from->isWhole() || !(from->before == TokenPlace())) return std::nullopt;
+  std::optional<TokenPlace> place = placeOf(node.operands[1]);
+  if (!place || (node.op == Op::Add && !place->counts.empty())) return std::nullopt;
+  if (node.op == Op::Add) place->constant = -place->constant;
+  const std::optional<TokenCount> count = countBetween({}, *place);
+  if (!count || !(count->isConstant() || (count->constant == 1 && count->factors.size() == 1))) return std::nullopt;
+  return PositionSlice{from->of, *std::move(place), {}, {}, value, {}};
+}
+
 /// What x - x // divisor * divisor divides by; the product is told apart, whose quotient is then no end.
 std::optional<TokenCount> PositionSlices::divisorOfRest(const Node& node) {
   if (node.op != Op::Sub || module[node.operands[1]].op != Op::Mul) return std::nullopt;
@@ -78,7 +145,8 @@ std::optional<TokenCount> PositionSlices::divisorOfRest(const Node& node) {
 std::optional<PositionSlice> PositionSlices::sliceOf(Value value) {
   const Node& node = module[value];
   if (module.isParam(value, ParamKind::QIdx) || module.isParam(value, ParamKind::KvIdx))
-    return PositionSlice{ParamKind(node.attr), {}, {}, value, {}};
+    return PositionSlice{ParamKind(node.attr), {}, {}, {}, value, {}};
+  if (std::optional<PositionSlice> distance = distanceOf(node, value)) return distance;
   const bool isSubtraction = node.op == Op::Sub, isQuotient = node.op == Op::FloorDiv;
   if (node.type != Type::I32 || !(isSubtraction || isQuotient || node.op == Op::Mod) || !slices[node.operands[0].id])
     return std::nullopt;
@@ -102,12 +170,13 @@ std::optional<PositionBound> PositionSlices::boundOf(Value value) const {
   if (node.op != Op::Lt && node.op != Op::Le) return std::nullopt;
   for (unsigned i : {0u, 1u}) {
     const std::optional<PositionSlice>& slice = slices[node.operands[i].id];
-    if (!slice || !slice->isPosition()) continue;
-    std::optional<TokenCount> tokens = countOf(node.operands[1 - i]);
+    if (!slice || !slice->isWhole()) continue;
+    std::optional<TokenPlace> place = placeOf(node.operands[1 - i]);
+    if (!place) return std::nullopt;
     const bool isBelow = i == 0, isOneMore = isBelow == (node.op == Op::Le);
-    if (!tokens || (isOneMore && !tokens->isConstant())) return std::nullopt;
-    tokens->constant += isOneMore;
-    return PositionBound{slice->of, *tokens, isBelow};
+    place->constant += slice->before.constant + isOneMore;
+    for (const TokenCount& count : slice->before.counts) place = behind(*std::move(place), count);
+    return PositionBound{slice->of, *std::move(place), isBelow};
   }
   return std::nullopt;
 }
@@ -128,7 +197,7 @@ void PositionSlices::collectEnds() {
     for (Value operand : module[{id}].operands) isEnd[operand.id] = true;
   }
   for (uint32_t id = 0; id < module.size(); ++id)
-    if (isEnd[id] && slices[id] && !slices[id]->isPosition()) allEnds.push_back({id});
+    if (isEnd[id] && slices[id] && !slices[id]->isWhole()) allEnds.push_back({id});
 }
 
 } // namespace attnc::analysis

@@ -1,7 +1,8 @@
-// How q_idx and kv_idx are taken apart: the values of a module that are quotients and remainders of positions.
+// How q_idx and kv_idx are taken apart: the values of a module that are quotients and remainders of positions, or of
+// distances from a position (q_idx - TEXT).
 //
-// A quotient of a remainder of a quotient ... of a position is a slice of its digits: floor(position / lo) mod (hi /
-// lo), without the modulo where hi is unset.
+// A quotient of a remainder of a quotient ... of a distance is a slice of its digits: floor((position - before) / lo)
+// mod (hi / lo), without the modulo where hi is unset. This holds in front of `before`, too: quotients round down.
 #pragma once
 
 #include "ir/ir.h"
@@ -30,20 +31,36 @@ std::optional<TokenCount> times(const TokenCount& a, const TokenCount& b);
 std::optional<TokenCount> over(const TokenCount& a, const TokenCount& b);
 inline bool divides(const TokenCount& a, const TokenCount& b) { return over(b, a).has_value(); }
 
-struct PositionSlice {
-  ir::ParamKind of = ir::ParamKind::QIdx;
-  TokenCount lo;
-  std::optional<TokenCount> hi;
-  ir::Value operand;                      ///< the slice that it is taken of; of a position itself, that
-  llvm::SmallVector<TokenCount, 2> asked; ///< what it, and what it is taken of, divide by
-  bool isPosition() const { return lo == TokenCount() && !hi; }
+/// A place among tokens: a number, and counts that are no constants.
+struct TokenPlace {
+  int64_t constant = 0;
+  llvm::SmallVector<TokenCount, 2> counts = {}; ///< in order
+  friend bool operator==(const TokenPlace& a, const TokenPlace& b) {
+    return a.constant == b.constant && a.counts == b.counts;
+  }
 };
 
-/// A comparison of a position with a number of tokens.
+TokenPlace behind(TokenPlace place, const TokenCount& count);
+/// The tokens from one place to another; nothing where that is no count.
+std::optional<TokenCount> countBetween(const TokenPlace& from, const TokenPlace& to);
+/// Whether a <= b is known, whatever the factors are.
+bool isAtMost(const TokenPlace& a, const TokenPlace& b);
+
+struct PositionSlice {
+  ir::ParamKind of = ir::ParamKind::QIdx;
+  TokenPlace before; ///< that the position is counted from
+  TokenCount lo;
+  std::optional<TokenCount> hi;
+  ir::Value operand;                      ///< the slice that it is taken of; of a whole distance, that
+  llvm::SmallVector<TokenCount, 2> asked; ///< what it, and what it is taken of, divide by
+  bool isWhole() const { return lo == TokenCount() && !hi; }
+};
+
+/// A comparison of a position with a place.
 struct PositionBound {
   ir::ParamKind of;
-  TokenCount tokens;
-  bool isBelow; ///< position < tokens, else position >= tokens
+  TokenPlace place;
+  bool isBelow; ///< position < place, else position >= place
 };
 
 class PositionSlices {
@@ -53,11 +70,13 @@ public:
   const std::optional<PositionSlice>& of(ir::Value value) const { return slices[value.id]; }
   /// Null: the value is none.
   const PositionBound* bound(ir::Value value) const;
-  /// Slices that something else is computed of, but positions themselves.
+  /// Slices that something else is computed of, but whole ones.
   llvm::ArrayRef<ir::Value> ends() const { return allEnds; }
 
 private:
   std::optional<TokenCount> countOf(ir::Value value) const;
+  std::optional<TokenPlace> placeOf(ir::Value value) const;
+  std::optional<PositionSlice> distanceOf(const ir::Node& node, ir::Value value) const;
   std::optional<TokenCount> divisorOfRest(const ir::Node& node);
   std::optional<PositionSlice> sliceOf(ir::Value value);
   std::optional<PositionBound> boundOf(ir::Value value) const;

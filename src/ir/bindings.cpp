@@ -242,9 +242,12 @@ Status checkGrid(const Module& module, const Grid& grid, const Bindings& binding
     tokens = std::min(tokens * extent, kMaxExtent + 1); // no overflow: both are at most 2^24 + 1
   }
   if (const int64_t index = grid.extents[0].value; grid.hasRest()) {
-    if (bindings.dims[size_t(index)] % tokens == 0) return {};
-    return Error::environment(fmt::format("{} is {}, no multiple of the {} tokens of a slice of a grid",
-                                          module.dims[size_t(index)], bindings.dims[size_t(index)], tokens));
+    const std::string& length = module.dims[size_t(index)];
+    const int64_t rows = bindings.dims[size_t(index)];
+    if (rows >= before && (rows - before) % tokens == 0) return {};
+    const std::string from = before ? fmt::format(", counted from {}", before) : "";
+    return Error::environment(
+        fmt::format("{} is {}{}, no multiple of the {} tokens of a slice of a grid", length, rows, from, tokens));
   }
   if (before + tokens <= kMaxExtent) return {};
   return Error::environment(fmt::format("a grid ends behind {} tokens, more than there can be", kMaxExtent));
@@ -266,8 +269,7 @@ llvm::SmallVector<int64_t, 3> Bindings::extentsOf(const Grid& grid) const {
   llvm::SmallVector<int64_t, 3> extents;
   for (const Grid::Number& number : grid.extents) extents.push_back(of(number));
   if (!grid.hasRest()) return extents;
-  const int64_t length = dims[size_t(grid.extents[0].value)];
-  extents[0] = length;
+  extents[0] = std::max<int64_t>(dims[size_t(grid.extents[0].value)] - of(grid.before), 0);
   for (int64_t extent : llvm::ArrayRef<int64_t>(extents).drop_front()) extents[0] = extent < 1 ? 0 : extents[0] / extent;
   return extents;
 }

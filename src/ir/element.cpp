@@ -6,10 +6,17 @@ namespace attnc::ir {
 namespace {
 
 /// The nearest number with `fractionBits` bits after the leading one, or a multiple of the smallest subnormal below
-/// 2^minExponent. Exact in double. Preconditions: finite, not 0.
+/// 2^minExponent. Exact in double. Preconditions: finite, not 0. Numbers from 2^513 on stay: they are too large for all
+/// formats.
 double roundTo(double value, int fractionBits, int minExponent) {
-  int exponent = std::max(std::ilogb(value), minExponent) - fractionBits;
-  return std::scalbn(std::nearbyint(std::scalbn(value, -exponent)), exponent);
+  constexpr int kFractionBits = 52, kBias = 1023;
+  const auto biased = int(std::bit_cast<uint64_t>(value) >> kFractionBits & 0x7ff);
+  const int exponent = std::max(biased - kBias, minExponent);
+  if (exponent > 512) return value;
+  // Beside 1.5 * 2^k a double holds multiples of 2^(k - 52) alone, so that adding it rounds.
+  const int k = exponent - fractionBits + kFractionBits;
+  const double large = std::bit_cast<double>(uint64_t(k + kBias) << kFractionBits | uint64_t(1) << (kFractionBits - 1));
+  return std::copysign(value + large - large, value);
 }
 
 bool isOrdinary(double value) { return std::isfinite(value) && value != 0; }

@@ -76,7 +76,7 @@ struct ScalarCapture {
 /// that the tokens up to the grid's end are no more than kMaxExtent (bindings.h); the passes rely on it.
 struct Grid {
   /// What is known at launch at the latest: a constant, or an i32 scalar or a dim of the module by its index. Rest, of
-  /// extents[0] alone: what the other extents leave of a length, Q_LEN or KV_LEN by its index, which they divide.
+  /// extents[0] alone: what `before` and the other extents leave of a length, Q_LEN or KV_LEN by its index.
   struct Number {
     enum class Kind : uint8_t { Constant, Scalar, Dim, Rest } kind = Kind::Constant;
     int64_t value = 0;

@@ -4,17 +4,44 @@
 
 namespace attnc::passes {
 
+namespace {
+
+constexpr GridSide kOn[] = {GridSide::On};
+
+/// Where tokens beside a grid may lie.
+llvm::SmallVector<GridSide, 2> sidesOf(const ir::Grid& grid) {
+  llvm::SmallVector<GridSide, 2> sides;
+  if (grid.before != ir::Grid::Number()) sides.push_back(GridSide::Before);
+  if (!grid.hasRest()) sides.push_back(GridSide::Behind);
+  return sides;
+}
+
+} // namespace
+
 BesideGrid besideGrid(const ir::Module& module) {
   const analysis::GridsUsed grids = analysis::gridsUsed(module);
-  const auto judge = [&](bool isQueryIn, bool isKeyIn) {
-    if (!module.output(ir::kMask)) return Beside::All;
-    const Expected<ir::Module> there = maskWhere(module, grids, isQueryIn, isKeyIn);
+  const auto judgeAt = [&](GridSide query, GridSide key) {
+    const Expected<ir::Module> there = maskWhere(module, grids, query, key);
     if (!there) return Beside::Asks;
     const ir::Value mask = *there->output(ir::kMask);
     if (!there->isConst(mask)) return Beside::Asks;
     return there->integer(mask) ? Beside::All : Beside::None;
   };
-  return {judge(true, false), judge(false, true), judge(false, false)};
+  const auto judge = [&](llvm::ArrayRef<GridSide> queries, llvm::ArrayRef<GridSide> keys) {
+    if (!module.output(ir::kMask)) return Beside::All;
+    std::optional<Beside> all;
+    for (GridSide query : queries)
+      for (GridSide key : keys) {
+        const Beside one = judgeAt(query, key);
+        all = all.value_or(one) == one ? one : Beside::Asks;
+      }
+    return all.value_or(Beside::None); // there are no such tokens
+  };
+  const auto beside = [&](std::optional<unsigned> grid) {
+    return grid ? sidesOf(module.grids[*grid]) : llvm::SmallVector<GridSide, 2>{GridSide::Before, GridSide::Behind};
+  };
+  const llvm::SmallVector<GridSide, 2> queries = beside(grids.queries), keys = beside(grids.keys);
+  return {judge(kOn, keys), judge(queries, kOn), judge(queries, keys)};
 }
 
 } // namespace attnc::passes

@@ -274,7 +274,7 @@ void writeBox(const Found& found, ir::Module& module) {
 Status deriveGridBox(ir::Module& module, const PassContext&) {
   const GridsUsed grids = gridsUsed(module);
   if (!grids.keys || !module.output(ir::kMask) || gridBox(module)) return {};
-  Expected<ir::Module> inside = maskWhere(module, grids, true, true);
+  Expected<ir::Module> inside = maskWhere(module, grids, GridSide::On, GridSide::On);
   if (!inside) return std::move(inside).error();
   ir::Module with = module;
   const Expected<Found> found = findBox(*std::move(inside), *grids.keys, with, kMaxHeadChoices);

@@ -5,10 +5,11 @@
 //   %1 = mod i32 %q_idx, 64                %0 = coord i32 grid0.0, %q_idx
 //                                          %1 = coord i32 grid0.1, %q_idx
 //
-// Nobody wrote how many slices of 64 tokens there are: it is what the length leaves. Where positions are compared with
-// the number of all tokens (q_idx < 32 * 64), or the first coordinate is a remainder, too (q_idx // 64 % 32), the grid
-// has an extent for it. The module means the same for tokens on its grids, whose extents are all at least 1, and for
-// scalars that are near.
+// Of q_idx - 77 they are coordinates on a grid behind 77 tokens. Nobody wrote how many slices of 64 tokens there are:
+// it is what the length leaves. Where positions are compared with the end of all slices (q_idx < 32 * 64), or the first
+// coordinate is a remainder, too (q_idx // 64 % 32), the grid has an extent for it. The module means the same for all
+// tokens, on its grids or beside them (a grid without a `before`, of which no comparison asks where it ends, has none
+// beside it), with extents that are all at least 1, and scalars that are near.
 //
 // A grid cuts the digits of positions (analysis/position_slices.h) at the hi of some slices. What begins or ends
 // elsewhere is computed of a coordinate: the tile of a column, q_idx % 64 // 8.
@@ -27,12 +28,14 @@
 namespace attnc::passes {
 namespace {
 
+using analysis::countBetween;
 using analysis::divides;
 using analysis::over;
 using analysis::PositionBound;
 using analysis::PositionSlice;
 using analysis::PositionSlices;
 using analysis::TokenCount;
+using analysis::TokenPlace;
 using ir::Node;
 using ir::Op;
 using ir::ParamKind;
@@ -43,13 +46,18 @@ constexpr size_t kMostCuts = 6; // that are tried, in all their combinations
 
 /// Where digits are cut: axis i has those from edges[i + 1] to edges[i]. The first is unset where the length gives it.
 struct Cut {
+  TokenPlace before; ///< of the grid
   llvm::SmallVector<std::optional<TokenCount>, 4> edges;
 
   size_t axes() const { return edges.size() - 1; }
   /// The tokens that the extents make up that somebody wrote.
   const TokenCount& known() const { return edges[0] ? *edges[0] : *edges[1]; }
+  bool hasBefore() const { return !(before == TokenPlace()); }
+  /// Whether the comparison is with the end of a grid that has an extent for each axis.
+  bool endsAt(const PositionBound& bound) const { return edges[0] && bound.place == behind(before, *edges[0]); }
   /// The axis that has all digits of the slice.
   std::optional<size_t> axisOf(const PositionSlice& slice) const {
+    if (!(slice.before == before)) return std::nullopt;
     for (size_t axis = 0; axis < axes(); ++axis)
       if (divides(*edges[axis + 1], slice.lo) && (axis == 0 || (slice.hi && divides(*slice.hi, *edges[axis]))))
         return axis;
@@ -81,6 +89,7 @@ public:
 
   ir::Grid gridOf(const Cut& cut, ParamKind of) const {
     ir::Grid grid;
+    if (const std::optional<TokenCount> before = countBetween({}, cut.before)) grid.before = *numberOf(*before);
     for (size_t axis = 0; axis < cut.axes(); ++axis)
       grid.extents.push_back(cut.edges[axis]
                                  ? *numberOf(*over(*cut.edges[axis], *cut.edges[axis + 1]))
@@ -128,16 +137,16 @@ private:
   }
 
   bool isOfCoordinates(Value value, const Cut& cut) const {
-    for (; !slices.of(value)->isPosition(); value = slices.of(value)->operand)
+    for (; !slices.of(value)->isWhole(); value = slices.of(value)->operand)
       if (placeOf(*slices.of(value), cut)) return true;
     return false;
   }
 
   /// A grid whose axes these numbers end, the largest first; nothing where it is none.
-  std::optional<Cut> cutAt(llvm::ArrayRef<TokenCount> at, llvm::ArrayRef<ParamKind> of) const {
-    const auto isAsked = [&](ParamKind param) { return llvm::is_contained(of, param); };
+  std::optional<Cut> cutAt(const TokenPlace& before, llvm::ArrayRef<TokenCount> at,
+                           llvm::ArrayRef<ParamKind> of) const {
     const auto make = [&](std::optional<TokenCount> first) {
-      Cut cut;
+      Cut cut{before, {}};
       if (!first || !(*first == at[0])) cut.edges.push_back(std::move(first));
       cut.edges.append(at.begin(), at.end());
       cut.edges.push_back(TokenCount());
@@ -151,28 +160,47 @@ private:
     };
     std::optional<Cut> least;
     for (uint32_t id = 0; id < module.size(); ++id) {
-      const PositionBound* const limit = slices.bound({id});
-      if (!limit || !isAsked(limit->of) || !divides(at[0], limit->tokens)) continue;
-      std::optional<Cut> cut = make(limit->tokens);
+      const PositionBound* const bound = slices.bound({id});
+      if (!bound || !llvm::is_contained(of, bound->of)) continue;
+      const std::optional<TokenCount> tokens = countBetween(before, bound->place);
+      if (!tokens || !divides(at[0], *tokens)) continue;
+      std::optional<Cut> cut = make(tokens);
       if (cut && (!least || divides(*cut->edges[0], *least->edges[0]))) least = std::move(cut);
     }
     if (least) return least;
-    const bool asksBeyond =
-        llvm::any_of(slices.ends(), [&](Value end) { return isAsked(slices.of(end)->of) && !slices.of(end)->hi; });
+    const bool asksBeyond = llvm::any_of(slicesFrom(before, of), [](const PositionSlice* slice) { return !slice->hi; });
     return make(asksBeyond || at.size() == 1 ? std::nullopt : std::optional(at[0]));
+  }
+
+  /// The ends that are counted from a place.
+  llvm::SmallVector<const PositionSlice*, 8> slicesFrom(const TokenPlace& before, llvm::ArrayRef<ParamKind> of) const {
+    llvm::SmallVector<const PositionSlice*, 8> found;
+    for (Value end : slices.ends())
+      if (const PositionSlice& slice = *slices.of(end); slice.before == before && llvm::is_contained(of, slice.of))
+        found.push_back(&slice);
+    return found;
   }
 
   /// The cut that leaves the fewest divisions of positions, then of which the most ends are quotients, then of the
   /// fewest axes. Nothing where there are no remainders: quotients by one number are no grid.
   std::optional<Cut> bestCut(llvm::ArrayRef<ParamKind> of) const {
-    llvm::SmallVector<TokenCount, 8> his;
-    for (Value end : slices.ends()) {
-      const PositionSlice& slice = *slices.of(end);
-      if (slice.hi && llvm::is_contained(of, slice.of) && !llvm::is_contained(his, *slice.hi)) his.push_back(*slice.hi);
-    }
-    if (his.size() > kMostCuts) return std::nullopt;
+    llvm::SmallVector<TokenPlace, 2> places;
+    for (Value end : slices.ends())
+      if (const PositionSlice& slice = *slices.of(end);
+          llvm::is_contained(of, slice.of) && !llvm::is_contained(places, slice.before))
+        places.push_back(slice.before);
     std::optional<Cut> best;
     std::tuple<int, int, size_t> bestRank;
+    for (const TokenPlace& before : places) takeBestCut(before, of, best, bestRank);
+    return best;
+  }
+
+  void takeBestCut(const TokenPlace& before, llvm::ArrayRef<ParamKind> of, std::optional<Cut>& best,
+                   std::tuple<int, int, size_t>& bestRank) const {
+    llvm::SmallVector<TokenCount, 8> his;
+    for (const PositionSlice* slice : slicesFrom(before, of))
+      if (slice->hi && !llvm::is_contained(his, *slice->hi)) his.push_back(*slice->hi);
+    if (his.size() > kMostCuts) return;
     for (uint32_t subset = 1; subset < 1u << his.size(); ++subset) {
       llvm::SmallVector<TokenCount, 8> at;
       for (size_t i = 0; i < his.size(); ++i)
@@ -181,13 +209,12 @@ private:
       llvm::stable_sort(at, [&](const TokenCount& a, const TokenCount& b) { return size(a) > size(b); });
       const auto isOrdered = [&](size_t i) { return divides(at[i], at[i - 1]); };
       if (at.size() > ir::kMaxGridAxes || !llvm::all_of(llvm::seq(size_t(1), at.size()), isOrdered)) continue;
-      const std::optional<Cut> cut = cutAt(at, of);
+      const std::optional<Cut> cut = cutAt(before, at, of);
       if (!cut) continue;
       const Judgement judged = judge(*cut, of);
       const std::tuple rank{judged.broken, -judged.quotients, cut->axes()};
       if (judged.quotients > 0 && (!best || rank < bestRank)) best = cut, bestRank = rank;
     }
-    return best;
   }
 
   const ir::Module& module;
@@ -215,6 +242,15 @@ Status findGrids(ir::Module& module, const PassContext&) {
     return index;
   };
   const unsigned gridOfQueries = declare(ofQueries, ParamKind::QIdx), gridOfKeys = declare(ofKeys, ParamKind::KvIdx);
+  const auto cutOf = [&](ParamKind of) -> const std::optional<Cut>& {
+    return of == ParamKind::QIdx ? ofQueries : ofKeys;
+  };
+  const auto isEnd = [&](const PositionBound* bound) { // of a grid without a `before`: of others comparisons stay
+    return bound && cutOf(bound->of) && !cutOf(bound->of)->hasBefore() && cutOf(bound->of)->endsAt(*bound);
+  };
+  const bool haveBeside =
+      (ofQueries && ofQueries->hasBefore()) || (ofKeys && ofKeys->hasBefore()) ||
+      llvm::any_of(llvm::seq(0u, uint32_t(module.size())), [&](uint32_t id) { return isEnd(slices.bound({id})); });
   uint32_t at = 0;
   const std::vector<bool> needed = ir::neededByOutputs(module);
   module = rebuild(declared, [&](ir::Module& out, const Node& node) {
@@ -222,25 +258,28 @@ Status findGrids(ir::Module& module, const PassContext&) {
     const Value value{at++};
     const std::optional<PositionSlice>& slice = slices.of(value);
     const PositionBound* const bound = slices.bound(value);
-    if (!bound && (!slice || slice->isPosition())) return keep(out, node);
-    const ParamKind of = bound ? bound->of : slice->of;
-    const std::optional<Cut>& cut = of == ParamKind::QIdx ? ofQueries : ofKeys;
-    const unsigned grid = of == ParamKind::QIdx ? gridOfQueries : gridOfKeys;
-    if (!cut) return keep(out, node);
-    if (bound) {
-      if (!(cut->edges[0] && bound->tokens == *cut->edges[0])) return keep(out, node);
-      const Value isIn = out.make(Op::InGrid, Type::Bool, {out.param(of)}, ir::GridAxis{grid, 0}.attr(), node.line);
+    const auto ofToken = [&](Op op, Type type, ParamKind of, unsigned axis) {
+      const unsigned grid = of == ParamKind::QIdx ? gridOfQueries : gridOfKeys;
+      return out.make(op, type, {out.param(of)}, ir::GridAxis{grid, axis}.attr(), node.line);
+    };
+    if (isEnd(bound)) {
+      const Value isIn = ofToken(Op::InGrid, Type::Bool, bound->of, 0);
       return bound->isBelow ? isIn : out.make(Op::Not, Type::Bool, {isIn}, 0, node.line);
     }
-    const std::optional<Place> place = finder.placeOf(*slice, *cut);
+    if (!slice || slice->isWhole() || !cutOf(slice->of)) return keep(out, node);
+    const Cut& cut = *cutOf(slice->of);
+    const std::optional<Place> place = finder.placeOf(*slice, cut);
     if (!place) return keep(out, node);
     const auto with = [&](Op op, Value a, int64_t b) {
       return out.make(op, Type::I32, {a, out.constInt(Type::I32, b)}, 0, node.line);
     };
-    Value result =
-        out.make(Op::Coord, Type::I32, {out.param(of)}, ir::GridAxis{grid, unsigned(place->axis)}.attr(), node.line);
+    Value result = ofToken(Op::Coord, Type::I32, slice->of, unsigned(place->axis));
     if (place->quotient > 1) result = with(Op::FloorDiv, result, place->quotient);
-    return place->remainder ? with(Op::Mod, result, place->remainder) : result;
+    if (place->remainder) result = with(Op::Mod, result, place->remainder);
+    if (!haveBeside || !cut.edges[0] || slice->hi != cut.edges[0]) return result;
+    // The first coordinate of a token beside the grid lies outside its extent, and the remainder inside.
+    const Value isIn = ofToken(Op::InGrid, Type::Bool, slice->of, 0);
+    return out.make(Op::Select, Type::I32, {isIn, result, keep(out, node)}, 0, node.line);
   });
   return {};
 }

@@ -14,7 +14,12 @@ namespace attnc::passes {
 Expected<ir::Module> assuming(const ir::Module& module,
                               llvm::function_ref<std::optional<bool>(ir::Value)> taken);
 
-/// What the mask says of tokens of which is known whether they are on their grids.
-Expected<ir::Module> maskWhere(const ir::Module& module, const analysis::GridsUsed& grids, bool isQueryIn, bool isKeyIn);
+/// Where a token lies: before the first one of its grid, on the grid, or behind the last one.
+enum class GridSide { Before, On, Behind };
+
+/// What the mask says of tokens of which is known where they lie: comparisons of positions with either end of their
+/// grid are decided.
+Expected<ir::Module> maskWhere(const ir::Module& module, const analysis::GridsUsed& grids, GridSide query,
+                               GridSide key);
 
 } // namespace attnc::passes

@@ -250,14 +250,19 @@ static Status checkTokens(const char* length, const std::array<int64_t, 3>& exte
                           std::optional<int64_t> slice, bool takesBeside) {
   const int64_t tokens = extents[0] * extents[1] * extents[2];
   const bool isGrid = std::all_of(extents.begin(), extents.end(), [](int64_t extent) { return extent >= 1; });
-  const bool fits = takesBeside ? before + tokens <= rows : before == 0 && tokens == rows;
+  const int64_t behindGrid = rows - before - tokens; // a found grid that ends with the length has none
+  const bool fits =
+      takesBeside ? before >= 0 && behindGrid >= 0 && (!slice || behindGrid == 0) : before == 0 && behindGrid == 0;
   if (fits && isGrid) return {}; // bind() sees to extents of declared grids alone
   const char* const hint = takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
                                        : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
                                          "on it or has some before it; family sm90 takes others beside it";
-  if (slice && rows > 0)
-    return Error::environment(
-        fmt::format("{} is {}, no multiple of {}, by which the mod takes positions apart", length, rows, *slice), hint);
+  if (slice && rows > 0) {
+    const std::string from = before ? fmt::format(", counted from {}", before) : "";
+    return Error::environment(fmt::format("{} is {}{}, no multiple of {}, by which the mod takes positions apart",
+                                          length, rows, from, *slice),
+                              hint);
+  }
   const auto first = std::find_if(extents.begin(), extents.end() - 1, [](int64_t extent) { return extent != 1; });
   const std::string grid = fmt::format("a grid of {}", fmt::join(first, extents.end(), " x "));
   if (!isGrid) return Error::environment(grid + " has an extent below 1", hint);

@@ -422,6 +422,47 @@ TEST_CASE("lengths that leave no rest of a found grid are known without captures
   CHECK(settled(mod("q_idx // 50 == kv_idx // 50"), Case()).kvLoop == KvLoop::Bounds);
 }
 
+TEST_CASE("a found grid behind text serves the lengths that its slices make up", "[api][grid]") {
+  const Mod m = mod("w: int\ntext: int\ndef mask_mod(b, h, q, k):\n  i, j = q - text, k - text\n"
+                    "  return (abs(i // w - j // w) <= 3) & (abs(i % w - j % w) <= 3) | (q < text) | (k < text)\n");
+  Case c;
+  c.options.family = Family::Grid;
+  Captures captures;
+  c.operands.captures = &captures;
+  const auto at = [&](int64_t w, int64_t text) -> const Case& {
+    captures.set("w", w).set("text", text);
+    return c;
+  };
+  CHECK(settled(m, at(50, 0)).options.family == Family::Grid);
+  CHECK(settled(m, at(50, 100)).kvLoop == KvLoop::Boxes);
+  CHECK(settled(m, at(8, 24)).kvLoop == KvLoop::Boxes);
+  const std::string rule = ", by which the mod takes positions apart";
+  CHECK(errorOf(m, at(50, 24)) == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
+  CHECK(errorOf(m, at(50, 1000)) == "Q_LEN is 1000, counted from 1000, no multiple of 50" + rule); // text alone
+  CHECK(errorOf(m, at(50, 1050)) == "Q_LEN is 1000, counted from 1050, no multiple of 50" + rule);
+  CHECK(errorOf(m, at(50, -50)) == "Q_LEN is 1000, counted from -50, no multiple of 50" + rule);
+  CHECK(errorOf(m, at(-50, 0)) == "Q_LEN is 1000, no multiple of -50" + rule);
+  CHECK(errorOf(m, at(50, int64_t(1) << 30))
+            .rfind("a capture is 1073741824; with grids that the mod does not declare", 0) == 0);
+  c.options.family = Family::Auto;
+  CHECK(settled(m, at(50, 24)).options.family == Family::Sm90);
+
+  // Rows that end: whatever stands behind them.
+  const Mod ends = mod("text: int\ndef mask_mod(b, h, q, k):\n  i, j = q - text, k - text\n"
+                       "  return (abs(i // 50 - j // 50) <= 3) & (abs(i % 50 - j % 50) <= 3) | (i < 0) | (i >= 500) | "
+                       "(j < 0) | (j >= 500)\n");
+  c.options.family = Family::Grid;
+  captures = Captures();
+  for (int64_t text : {0, 77, 500}) {
+    captures.set("text", text);
+    CHECK(settled(ends, c).kvLoop == KvLoop::Boxes);
+  }
+  captures.set("text", int64_t(501));
+  CHECK(errorOf(ends, c) == "a grid of 10 x 50 has 500 tokens, the first behind 501 others, Q_LEN is 1000");
+  captures.set("text", int64_t(-1));
+  CHECK(errorOf(ends, c) == "a grid of 10 x 50 has 500 tokens, the first behind -1 others, Q_LEN is 1000");
+}
+
 TEST_CASE("a kernel by boxes is told the captures of its launch by their names", "[api][grid]") {
   // Its module asks for them in another order than that of other kernels.
   const Mod m = gridMod(2, "(abs(ky - qy) <= radius[h]) & (abs(kx - qx) <= r1) & (kx >= low[b, qy])",

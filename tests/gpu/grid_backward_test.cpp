@@ -237,7 +237,7 @@ TEST_CASE("gradients on grids: joint attention of an image with text before it, 
   }
   checkAll(cases);
   checkAll({cases[8], cases[9]}, /*withLse=*/true);
-  checkAll({cases[8], cases[9]}, false, Family::Auto);
+  checkAll({cases[8], cases[9]}, false, {.family = Family::Auto});
 }
 
 TEST_CASE("gradients on grids: different tokens beside grids of queries and keys, heads and layouts",

@@ -55,6 +55,7 @@ TEST_CASE("encoding takes the nearest number, ties to even") {
                            -1 - 3 * 0x1p-8,
                            1e-40,
                            -1.7e-39,
+                           -1e-41,
                            0.0,
                            -0.0};
   for (double value : values) {
@@ -91,6 +92,8 @@ TEST_CASE("numbers beyond the range become infinities") {
   CHECK(toF16(65520.0) == 0x7c00);
   CHECK(toF16(-1e300) == 0xfc00);
   CHECK(toBf16(1e39) == 0x7f80);
+  CHECK(toBf16(-1.7e308) == 0xff80);
+  CHECK(toBf16(5e-324) == 0);
   CHECK(toBf16(-std::numeric_limits<double>::infinity()) == 0xff80);
   CHECK(toBf16(3.3895313892515355e38) == 0x7f7f);
 }

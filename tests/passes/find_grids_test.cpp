@@ -1,106 +1,16 @@
 // Grids that are found in mods without any: what kernels by boxes are written from says of each query and key what the
 // mod says, for spellings that are published, for random ones, and for all that a launch may give.
-#include "analysis/grid_box.h"
-#include "dsl/frontend.h"
-#include "ir/interpreter.h"
-#include "ir/printer.h"
-#include "passes/grid_kernel.h"
-#include "passes/pipeline.h"
+#include "support/found_grid.h"
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include <random>
 
 using namespace attnc;
+using namespace attnc::test;
 using passes::GridKernel;
 
 namespace {
-
-using Scalars = std::map<std::string, int64_t>;
-
-ir::Module traced(const std::string& text) {
-  auto module = dsl::trace(text, {.name = "found.py"});
-  if (!module) FAIL(module.error().message);
-  return std::move(*module);
-}
-
-std::optional<GridKernel> kernelOf(const ir::Module& module) {
-  auto kernel = passes::gridKernel(module);
-  if (!kernel) FAIL(kernel.error().message);
-  return *std::move(kernel);
-}
-
-ir::Bindings boundTo(const ir::Module& module, const Scalars& scalars, const ProblemShape& problem) {
-  static const std::vector<float> kZeros(1 << 12);
-  Captures captures;
-  for (const ir::ScalarCapture& scalar : module.scalars) captures.set(scalar.name, scalars.at(scalar.name));
-  for (const ir::TensorCapture& tensor : module.tensors)
-    captures.set(tensor.name, TensorView::contiguous(const_cast<float*>(kZeros.data()), DType::F32,
-                                                     {2, tensor.shape[1].value, tensor.shape[2].value}));
-  auto bindings = ir::bind(module, captures, problem);
-  if (!bindings) FAIL(bindings.error().message);
-  return *std::move(bindings);
-}
-
-/// Fails where the kernel's module, or the box that its kernel goes by, says other than the mod. Returns how many live.
-int checkMeaning(const ir::Module& mod, const GridKernel& kernel, int64_t qLen, int64_t kvLen,
-                 const Scalars& scalars = {}) {
-  INFO(ir::print(kernel.module));
-  const ProblemShape problem{.qHeads = 2, .kvHeads = 1, .qLen = qLen, .kvLen = kvLen};
-  const ir::Bindings ofMod = boundTo(mod, scalars, problem), bindings = boundTo(kernel.module, scalars, problem);
-  const auto tokensOf = [&](const ir::Grid& grid) {
-    int64_t product = 1;
-    for (int64_t extent : bindings.extentsOf(grid)) product *= extent;
-    return product;
-  };
-  REQUIRE(tokensOf(kernel.ofQueries) == qLen);
-  REQUIRE(tokensOf(kernel.ofKeys) == kvLen);
-  const std::optional<analysis::GridBox> box = analysis::gridBox(kernel.module);
-  REQUIRE(box);
-  ir::Module module = kernel.module;
-  const auto evaluator = [&](std::optional<ir::Value> value) {
-    return value ? std::optional(ir::Evaluator(module, bindings, *value)) : std::nullopt;
-  };
-  struct Axis {
-    std::optional<ir::Evaluator> begin, end, step, phase, key;
-  };
-  std::vector<Axis> axes;
-  for (unsigned axis = 0; axis < box->axes.size(); ++axis) {
-    const ir::Value key = module.make(ir::Op::Coord, ir::Type::I32, {module.param(ir::ParamKind::KvIdx)},
-                                      ir::GridAxis{box->keys, axis}.attr());
-    const analysis::GridBox::Axis& of = box->axes[axis];
-    axes.push_back({evaluator(of.begin), evaluator(of.end), evaluator(of.step), evaluator(of.phase), evaluator(key)});
-  }
-  const std::optional<ir::Evaluator> rest = evaluator(box->rest);
-  const ir::Interpreter want(mod, ofMod), got(kernel.module, bindings);
-  int wrong = 0, live = 0;
-  for (int64_t h = 0; h < problem.qHeads; ++h)
-    for (int64_t q = 0; q < qLen; ++q)
-      for (int64_t kv = 0; kv < kvLen; ++kv) {
-        const bool lives = want.mask(0, h, q, kv);
-        live += lives;
-        wrong += lives != got.mask(0, h, q, kv);
-        if (mod.output(ir::kScore)) wrong += want.score(0.5f, 0, h, q, kv) != got.score(0.5f, 0, h, q, kv);
-        const auto at = [&](const ir::Evaluator& of) { return of.evaluate(0, 0, h, q, kv).integer; };
-        bool isIn = !rest || at(*rest);
-        for (const Axis& axis : axes) {
-          if (axis.begin) isIn = isIn && at(*axis.begin) <= at(*axis.key) && at(*axis.key) < at(*axis.end);
-          if (axis.step) isIn = isIn && at(*axis.key) % at(*axis.step) == at(*axis.phase);
-        }
-        wrong += lives != isIn;
-      }
-  CHECK(wrong == 0);
-  return live;
-}
-
-std::string textOf(const ir::Grid& grid, const ir::Module& module) {
-  ir::Module alone = module.declarations();
-  alone.grids = {grid};
-  const std::string text = ir::print(alone);
-  const size_t at = text.find("grid [") + 5;
-  return text.substr(at, text.find('\n', at) - at);
-}
 
 std::string maskText(const std::string& queries, const std::string& keys, const std::string& expression,
                      const std::string& declared = "w: int\nv: int\n") {

@@ -24,7 +24,7 @@ Status DeviceOperands::uploadCaptures() {
   return {};
 }
 
-/// Device memory for a result, which download() brings to `host`.
+/// Device memory for a result. `host` gets its bytes from download(), which `bench` does without.
 Expected<TensorView> DeviceOperands::placeResult(HostTensor& host) {
   auto allocated = memory.allocate(host);
   if (allocated) results.emplace_back(memory.size() - 1, &host);
@@ -32,8 +32,10 @@ Expected<TensorView> DeviceOperands::placeResult(HostTensor& host) {
 }
 
 Status DeviceOperands::download() {
-  for (auto [buffer, host] : results)
+  for (auto [buffer, host] : results) {
+    host->bytes.resize(memory[buffer].bytes());
     if (auto status = memory[buffer].download(host->bytes.data(), host->bytes.size()); !status) return status;
+  }
   return {};
 }
 
@@ -52,7 +54,7 @@ Status DeviceOperands::placeGradients() {
   for (auto [name, like, view] : {std::tuple("dq", &operands.q, &gradients.dQ),
                                   {"dk", &operands.k, &gradients.dK},
                                   {"dv", &operands.v, &gradients.dV}}) {
-    HostTensor& host = result.gradients[name] = HostTensor::make(like->dtype, like->shape);
+    HostTensor& host = result.gradients[name] = {like->dtype, like->shape, {}};
     auto placed = placeResult(host);
     if (!placed) return placed.error();
     *view = *placed;
@@ -70,10 +72,9 @@ Status DeviceOperands::placeGradients() {
 /// Uploads q, k and v, makes room for the results, and says what is computed.
 Status DeviceOperands::placeOperands() {
   std::vector<int64_t> rows = rowsOf(operands);
-  result.lse = HostTensor::make(DType::F32, rows);
-  result.rowMax = HostTensor::make(DType::F32, rows);
+  result.lse = result.rowMax = {DType::F32, rows, {}};
   rows.push_back(operands.v.shape[3]);
-  result.out = HostTensor::make(operands.q.dtype, rows);
+  result.out = {operands.q.dtype, rows, {}};
   const auto& cache = operands.cache;
   for (auto [name, host, view] : {std::tuple("", &operands.q, &inputs.q),
                                   {"k", cache ? &cache->k : &operands.k, &inputs.k},
@@ -82,7 +83,7 @@ Status DeviceOperands::placeOperands() {
     if (!uploaded) return uploaded.error();
     *view = *uploaded;
     if (!cache || !cache->newK || host == &operands.q) continue;
-    HostTensor& after = result.cache[name] = HostTensor::make(host->dtype, host->shape);
+    HostTensor& after = result.cache[name] = {host->dtype, host->shape, {}};
     results.emplace_back(memory.size() - 1, &after);
   }
   std::vector<std::pair<const std::optional<HostTensor>*, std::optional<TensorView>*>> optional{

@@ -21,8 +21,9 @@ public:
     if (auto status = buffers.back().upload(tensor.bytes.data(), tensor.bytes.size()); !status) return status.error();
     return view;
   }
+  /// Not written; the tensor in host memory needs no bytes.
   Expected<TensorView> allocate(const HostTensor& tensor) {
-    auto memory = allocate(tensor.bytes.size());
+    auto memory = allocate(size_t(tensor.elements() * dtypeBytes(tensor.dtype)));
     if (!memory) return std::move(memory).error();
     TensorView view = tensor.view();
     view.data = *memory;

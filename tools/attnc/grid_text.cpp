@@ -36,12 +36,16 @@ std::string extentsText(const ir::Module& module, const ir::Grid& grid, size_t a
   return text;
 }
 
-/// "128", "KV_LEN / (HEIGHT * 64)"
+bool hasBefore(const ir::Grid& grid) { return !(grid.before == ir::Grid::Number()); }
+
+/// "128", "KV_LEN / (HEIGHT * 64)", "(KV_LEN - 77) / 64"
 std::string extentText(const ir::Module& module, const ir::Grid& grid, size_t axis) {
   const ir::Grid::Number& extent = grid.extents[axis];
   if (extent.kind != ir::Grid::Number::Kind::Rest) return numberText(module, extent);
   const std::string slice = extentsText(module, grid, 1, " * ");
-  return fmt::format("{} / {}", module.dims[size_t(extent.value)], grid.extents.size() == 2 ? slice : "(" + slice + ")");
+  std::string length = module.dims[size_t(extent.value)];
+  if (hasBefore(grid)) length = fmt::format("({} - {})", length, numberText(module, grid.before));
+  return fmt::format("{} / {}", length, grid.extents.size() == 2 ? slice : "(" + slice + ")");
 }
 
 /// "128 x WIDTH behind 77 tokens"
@@ -52,7 +56,7 @@ std::string gridText(const ir::Module& module, const ir::Grid& grid) {
     text += text.empty() ? "" : " x ";
     text += axis == 0 && grid.hasRest() ? "(" + extent + ")" : extent;
   }
-  if (grid.before == ir::Grid::Number()) return text;
+  if (!hasBefore(grid)) return text;
   return text + fmt::format(" behind {} tokens", numberText(module, grid.before));
 }
 
@@ -131,7 +135,7 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, c
   for (unsigned axis = 0; axis < box->axes.size(); ++axis)
     text += fmt::format("            k{}: {}\n", axisName(module, {box->keys, axis}),
                         axisText(module, box->axes[axis], extentText(module, module.grids[box->keys], axis)));
-  const bool asksBeside = ir::uses(module, Op::InGrid) || !(module.grids[box->keys].before == ir::Grid::Number());
+  const bool asksBeside = ir::uses(module, Op::InGrid) || hasBefore(module.grids[box->keys]);
   if (!asksBeside) return text;
   const passes::BesideGrid beside = passes::besideGrid(module);
   return text + fmt::format("            on the grid, a query sees {} keys beside it; beside it, {} keys on it and {} beside it\n",
@@ -146,8 +150,14 @@ std::string foundText(const ir::Module& module, const analysis::GridsUsed& used,
   std::string text;
   for (auto [name, grid] : {std::pair("Q_LEN", *used.queries), {"KV_LEN", *used.keys}}) {
     const ir::Grid& of = module.grids[grid];
-    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name, of.hasRest() ? "a multiple of " : "of ",
-                        extentsText(module, of, of.hasRest(), " * "));
+    const std::string tokens = extentsText(module, of, of.hasRest(), " * ");
+    const std::string before = hasBefore(of) ? numberText(module, of.before) : "";
+    text += text.empty() ? "" : ", ";
+    if (of.hasRest())
+      text += fmt::format("{} {}a multiple of {}", name, before.empty() ? "" : before + " more than ", tokens);
+    else
+      text += before.empty() ? fmt::format("{} of {}", name, tokens)
+                             : fmt::format("{} from {} + {} on", name, before, tokens);
   }
   return fmt::format("            found in // and %: kernels by boxes (family grid) serve {}\n", text);
 }

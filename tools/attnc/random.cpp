@@ -2,6 +2,8 @@
 
 #include "text.h"
 
+#include "tools/device/draw.h"
+
 #include "ir/conditions.h"
 #include "ir/element.h"
 
@@ -52,10 +54,14 @@ const char* const kRandomHelp =
 
 HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   HostTensor tensor = HostTensor::make(dtype, std::move(shape));
-  std::normal_distribution<double> draw;
-  for (int64_t i = 0, count = tensor.elements(); i < count; ++i)
-    ir::writeElement(tensor.bytes.data(), dtype, i, draw(random));
+  draw(std::normal_distribution<double>(), tensor);
   return tensor;
+}
+
+template <class Distribution> void Generator::draw(const Distribution& distribution, HostTensor& tensor) {
+  device::drawOnAllCores(random(), tensor.elements(), distribution, [&](int64_t i, double number) {
+    ir::writeElement(tensor.bytes.data(), tensor.dtype, i, number);
+  });
 }
 
 HostTensor Generator::positions(int64_t most) {
@@ -122,9 +128,7 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   elementsLeft -= elements;
   tensor.bytes.resize(size_t(elements * dtypeBytes(tensor.dtype)));
   switch (capture.dtype) {
-  case DType::Bool:
-    for (char& byte : tensor.bytes) byte = char(uniform(0, 1));
-    return {};
+  case DType::Bool: draw(std::uniform_int_distribution<int>(0, 1), tensor); return {};
   case DType::U8:
   case DType::I8:
   case DType::I16:
@@ -135,8 +139,7 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   case DType::F32:
   case DType::E4M3: break;
   }
-  std::normal_distribution<double> draw(0, 0.5);
-  for (int64_t i = 0; i < elements; ++i) ir::writeElement(tensor.bytes.data(), capture.dtype, i, draw(random));
+  draw(std::normal_distribution<double>(0, 0.5), tensor);
   return {};
 }
 

@@ -41,6 +41,8 @@ public:
   Captures::Item scalar(const CaptureInfo& capture);
 
 private:
+  /// Writes all elements, on all cores.
+  template <class Distribution> void draw(const Distribution& distribution, HostTensor& tensor);
   void fillIntegers(const CaptureInfo& capture, HostTensor& tensor);
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
 

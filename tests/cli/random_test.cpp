@@ -1,0 +1,94 @@
+// Operands that are drawn: the same for a seed, whoever draws them, and no two tensors alike.
+#include "random.h"
+#include "tools/device/draw.h"
+
+#include "ir/element.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <vector>
+
+using namespace attnc;
+using cli::Generator;
+using cli::HostTensor;
+
+namespace {
+
+constexpr int64_t kMost = int64_t(1) << 24;
+const ProblemShape kProblem{1, 2, 2, 300, 700};
+
+double at(const HostTensor& tensor, int64_t i) {
+  return double(ir::readElement(tensor.bytes.data(), tensor.dtype, i).real);
+}
+
+} // namespace
+
+TEST_CASE("large tensors are normal in all their parts, and none is like another") {
+  Generator generator(3, kProblem, kMost);
+  const HostTensor q = generator.normal(DType::F32, {1, 2, 300, 700}), k = generator.normal(DType::F32, q.shape);
+  const int64_t part = 30000;
+  REQUIRE(q.elements() % part == 0);
+  for (int64_t first = 0; first < q.elements(); first += part) {
+    double sum = 0, squares = 0, withOther = 0;
+    for (int64_t i = 0; i < part; ++i) {
+      const double x = at(q, first + i);
+      sum += x, squares += x * x;
+      withOther += x * at(k, first + i);
+    }
+    INFO("from " << first);
+    // Six standard deviations of a mean of so many.
+    const double six = 6 / std::sqrt(double(part));
+    CHECK(std::fabs(sum / part) < six);
+    CHECK(std::fabs(squares / part - 1) < six * std::sqrt(2.));
+    CHECK(std::fabs(withOther / part) < six);
+  }
+}
+
+TEST_CASE("a seed draws the same, of each dtype and of captures too") {
+  for (DType dtype : {DType::BF16, DType::F16, DType::F32}) {
+    const auto draw = [&](uint64_t seed) { return Generator(seed, kProblem, kMost).normal(dtype, {3, 100003}).bytes; };
+    CHECK(draw(7) == draw(7));
+    CHECK(draw(7) != draw(8));
+    CHECK(draw(7) != draw(7 + (uint64_t(1) << 32)));
+  }
+  for (DType dtype : {DType::Bool, DType::BF16, DType::I32}) {
+    const CaptureInfo capture{.name = "t", .kind = CaptureInfo::Kind::Tensor, .dtype = dtype, .extent = {"200000"}};
+    const auto draw = [&](uint64_t seed) {
+      HostTensor tensor{dtype, {200000}, {}};
+      REQUIRE(Generator(seed, kProblem, kMost).fill(capture, tensor));
+      return tensor.bytes;
+    };
+    CHECK(draw(7) == draw(7));
+    CHECK(draw(7) != draw(8));
+    if (dtype != DType::Bool) continue;
+    std::map<char, int> counts;
+    for (char byte : draw(7)) ++counts[byte];
+    CHECK(counts.size() == 2);
+    CHECK(std::abs(counts[0] - counts[1]) < 3000);
+  }
+}
+
+TEST_CASE("each element is drawn once, and no block of them as another one") {
+  const auto drawn = [](uint64_t seed, int64_t count) {
+    std::vector<int64_t> numbers(static_cast<size_t>(count));
+    std::vector<int> times(numbers.size());
+    device::drawOnAllCores(seed, count, std::uniform_int_distribution<int64_t>(), [&](int64_t i, int64_t number) {
+      numbers[size_t(i)] = number;
+      ++times[size_t(i)];
+    });
+    CHECK(times == std::vector<int>(times.size(), 1));
+    return numbers;
+  };
+  std::vector<int64_t> all;
+  for (uint64_t seed : {uint64_t(5), uint64_t(6), 5 + (uint64_t(1) << 32)}) {
+    const std::vector<int64_t> numbers = drawn(seed, 200001), few = drawn(seed, 1000);
+    CHECK(std::equal(few.begin(), few.end(), numbers.begin()));
+    all.insert(all.end(), numbers.begin(), numbers.end());
+  }
+  CHECK(std::set<int64_t>(all.begin(), all.end()).size() == all.size());
+  CHECK(drawn(5, 0).empty());
+}

@@ -1,0 +1,29 @@
+// Random elements of large tensors in host memory, drawn on all cores.
+#pragma once
+
+#include "reference/parallel.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+namespace attnc::device {
+
+/// Calls `write(i, number)` once for each i in [0, count), from several threads at once, with numbers that a copy of
+/// `distribution` draws. Elements are drawn in blocks, each from a generator of its own, so that a seed means the same
+/// numbers whatever the number of threads.
+template <class Distribution, class Write>
+void drawOnAllCores(uint64_t seed, int64_t count, const Distribution& distribution, const Write& write) {
+  constexpr int64_t kBlock = int64_t(1) << 16; // seeding takes as long as some hundred elements
+  reference::parallelFor((count + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      std::seed_seq seeds{uint32_t(seed), uint32_t(seed >> 32), uint32_t(block), uint32_t(block >> 32)};
+      std::mt19937_64 bits(seeds);
+      Distribution draw = distribution;
+      const int64_t last = std::min(count, (block + 1) * kBlock);
+      for (int64_t i = block * kBlock; i < last; ++i) write(i, draw(bits));
+    }
+  });
+}
+
+} // namespace attnc::device
