@@ -60,7 +60,8 @@ DeviceTensor drawNormal(DType dtype, std::initializer_list<int64_t> shape, uint6
   const int64_t count = elements(shape);
   const bool isFp8 = roundedTo.value_or(dtype) == DType::E4M3;
   std::vector<char> values(size_t(count * dtypeBytes(dtype)));
-  device::drawOnAllCores(seed, count, std::normal_distribution<float>(0, std), [&](int64_t i, float value) {
+  std::mt19937_64 random(seed);
+  device::drawOnAllCores(random, count, std::normal_distribution<float>(0, std), [&](int64_t i, float value) {
     ir::writeElement(values.data(), dtype, i, isFp8 ? ir::e4m3ToFloat(ir::toE4m3(value)) : value);
   });
   return upload(values.data(), dtype, shape);

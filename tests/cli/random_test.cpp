@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
+#include <random>
 #include <vector>
 
 using namespace attnc;
@@ -76,7 +76,8 @@ TEST_CASE("each element is drawn once, and no block of them as another one") {
   const auto drawn = [](uint64_t seed, int64_t count) {
     std::vector<int64_t> numbers(static_cast<size_t>(count));
     std::vector<int> times(numbers.size());
-    device::drawOnAllCores(seed, count, std::uniform_int_distribution<int64_t>(), [&](int64_t i, int64_t number) {
+    std::mt19937_64 random(seed);
+    device::drawOnAllCores(random, count, std::uniform_int_distribution<int64_t>(), [&](int64_t i, int64_t number) {
       numbers[size_t(i)] = number;
       ++times[size_t(i)];
     });
@@ -85,10 +86,12 @@ TEST_CASE("each element is drawn once, and no block of them as another one") {
   };
   std::vector<int64_t> all;
   for (uint64_t seed : {uint64_t(5), uint64_t(6), 5 + (uint64_t(1) << 32)}) {
-    const std::vector<int64_t> numbers = drawn(seed, 200001), few = drawn(seed, 1000);
-    CHECK(std::equal(few.begin(), few.end(), numbers.begin()));
-    all.insert(all.end(), numbers.begin(), numbers.end());
+    const std::vector<int64_t> many = drawn(seed, (int64_t(1) << 21) + 1), few = drawn(seed, 1000);
+    CHECK(many == drawn(seed, int64_t(many.size())));
+    CHECK(std::equal(few.begin(), few.end() - 1, drawn(seed, 999).begin()));
+    for (const std::vector<int64_t>* numbers : {&many, &few}) all.insert(all.end(), numbers->begin(), numbers->end());
   }
-  CHECK(std::set<int64_t>(all.begin(), all.end()).size() == all.size());
+  std::sort(all.begin(), all.end());
+  CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
   CHECK(drawn(5, 0).empty());
 }

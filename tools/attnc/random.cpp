@@ -59,8 +59,8 @@ HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
 }
 
 template <class Distribution> void Generator::draw(const Distribution& distribution, HostTensor& tensor) {
-  device::drawOnAllCores(random(), tensor.elements(), distribution, [&](int64_t i, double number) {
-    ir::writeElement(tensor.bytes.data(), tensor.dtype, i, number);
+  device::drawOnAllCores(random, tensor.elements(), distribution, [&](int64_t i, auto number) {
+    ir::writeElement(tensor.bytes.data(), tensor.dtype, i, double(number));
   });
 }
 
@@ -128,7 +128,7 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   elementsLeft -= elements;
   tensor.bytes.resize(size_t(elements * dtypeBytes(tensor.dtype)));
   switch (capture.dtype) {
-  case DType::Bool: draw(std::uniform_int_distribution<int>(0, 1), tensor); return {};
+  case DType::Bool: draw(std::uniform_int_distribution<int64_t>(0, 1), tensor); return {};
   case DType::U8:
   case DType::I8:
   case DType::I16:

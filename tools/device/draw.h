@@ -9,12 +9,18 @@
 
 namespace attnc::device {
 
-/// Calls `write(i, number)` once for each i in [0, count), from several threads at once, with numbers that a copy of
-/// `distribution` draws. Elements are drawn in blocks, each from a generator of its own, so that a seed means the same
-/// numbers whatever the number of threads.
+/// Calls `write(i, number)` once for each i in [0, count) with numbers that a copy of `distribution` draws. Up to a block
+/// of them come of `random` itself; more from several threads at once, each block from a generator of its own, so that
+/// a seed means the same numbers whatever the number of threads.
 template <class Distribution, class Write>
-void drawOnAllCores(uint64_t seed, int64_t count, const Distribution& distribution, const Write& write) {
-  constexpr int64_t kBlock = int64_t(1) << 16; // seeding takes as long as some hundred elements
+void drawOnAllCores(std::mt19937_64& random, int64_t count, const Distribution& distribution, const Write& write) {
+  constexpr int64_t kBlock = int64_t(1) << 20;
+  if (count <= kBlock) {
+    Distribution draw = distribution;
+    for (int64_t i = 0; i < count; ++i) write(i, draw(random));
+    return;
+  }
+  const uint64_t seed = random();
   reference::parallelFor((count + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       std::seed_seq seeds{uint32_t(seed), uint32_t(seed >> 32), uint32_t(block), uint32_t(block >> 32)};
