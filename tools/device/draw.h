@@ -14,7 +14,7 @@ namespace attnc::device {
 /// a seed means the same numbers whatever the number of threads.
 template <class Distribution, class Write>
 void drawOnAllCores(std::mt19937_64& random, int64_t count, const Distribution& distribution, const Write& write) {
-  constexpr int64_t kBlock = int64_t(1) << 20;
+  constexpr int64_t kBlock = int64_t(1) << 23;
   if (count <= kBlock) {
     Distribution draw = distribution;
     for (int64_t i = 0; i < count; ++i) write(i, draw(random));
