@@ -86,7 +86,7 @@ TEST_CASE("each element is drawn once, and no block of them as another one") {
   };
   std::vector<int64_t> all;
   for (uint64_t seed : {uint64_t(5), uint64_t(6), 5 + (uint64_t(1) << 32)}) {
-    const std::vector<int64_t> many = drawn(seed, (int64_t(1) << 24) + 1), few = drawn(seed, 1000);
+    const std::vector<int64_t> many = drawn(seed, (int64_t(1) << 23) + 1), few = drawn(seed, 1000);
     CHECK(many == drawn(seed, int64_t(many.size())));
     CHECK(std::equal(few.begin(), few.end() - 1, drawn(seed, 999).begin()));
     for (const std::vector<int64_t>* numbers : {&many, &few}) all.insert(all.end(), numbers->begin(), numbers->end());
