@@ -29,6 +29,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+JOINT = {"mod": "joint_image", "extents": (64, 64), "text": 512, "window": 17, "heads": 24, "head_dim": 128}
+CROSS = {"mod": "criss_cross", "extents": (128, 128), "heads": 24, "head_dim": 128}
 IMAGE = {"mod": "neighborhood2d", "extents": (128, 128), "window": (13, 13), "heads": 24}
 VIDEO = {"mod": "neighborhood3d", "extents": (30, 48, 80), "window": (18, 24, 24), "heads": 24, "head_dim": 128}
 CASES = {
@@ -41,6 +43,10 @@ CASES = {
         "mod": "shifted_window", "extents": (64, 64), "window": 8, "heads": 24, "batch": 8, "head_dim": 32,
         "defines": {"SHIFT": "4"},
     },
+    "17x17 of 64x64 behind 512 d128": JOINT,
+    "17x17 of 64x64 behind 512, lists of tokens d128": {**JOINT, "family": "sm90"},
+    "criss-cross of 128x128 d128": CROSS,
+    "criss-cross of 128x128, lists of tokens d128": {**CROSS, "family": "sm90"},
     "all of 128x128 d128": {**IMAGE, "window": (128, 128), "head_dim": 128},  # which the compiler sees
     "all of 128x128, extents of the launch d128": {
         **IMAGE, "window": (128, 128), "head_dim": 128, "at_launch": True, "family": "grid",
@@ -54,13 +60,15 @@ def tokens(case):
     product = 1
     for extent in case["extents"]:
         product *= extent
-    return product
+    return product + case.get("text", 0)
 
 
 def bench_command(case, command, kernels):
     """`attnc bench` of a case."""
     extents = dict(zip(AXES[len(case["extents"])], map(str, case["extents"])))
     defines = case.get("defines", {}) | ({} if case.get("at_launch") else extents)
+    if "text" in case:
+        defines["TEXT"] = str(case["text"])
     if "window" in case:
         defines["WINDOW"] = str(case["window"])
     shape = [case.get("batch", 1), case["heads"], case["heads"], tokens(case), tokens(case)]
@@ -201,7 +209,7 @@ def flex(q, k, v, case, torch):
 def peers_of(case):
     if case["mod"] == "shifted_window":
         return {"flex": flex}
-    return {"naive": naive, "gemm": gemm} if case["extents"] == (128, 128) and case["window"] == (13, 13) else {}
+    return {"naive": naive, "gemm": gemm} if case.get("window") == (13, 13) else {}
 
 
 def main():
