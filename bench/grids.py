@@ -15,7 +15,7 @@ attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (H
 A result is one JSON line: `id`, `peer`, `ms` (median by device events, the L2 cache overwritten before each run) and
 `tflops`, of live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU and its driver.
 With --bytes, ncu counts what the forward kernel of the first case moves to and from memory: as a share of q, k, v and
-out no more than 1.1, or the exit status is 1, since nothing is permuted or copied and there is no workspace to speak of.
+out no more than 1.1, or the exit status is 1. Nothing is permuted or copied, and there is no workspace to speak of.
 Needs a GPU; torch for the baselines, ncu for --bytes.
 """
 
