@@ -12,7 +12,7 @@ namespace attnc {
 /// entry b is entry h + b *_batch_step of the last axis: strides over the batch are multiples of those over heads.
 struct ForwardGridParamsSm90 {
   TensorMap q, k, v, out;
-  ForwardParams base; // q, k, v, out and their strides are not used; lists with kBlockSparse, but for sizes of blocks
+  ForwardParams base; // q, k, v, out and their strides are not used; lists with kBlockSparse alone, block sizes never
   TileOrder order;    // q_tiles: boxes of a CTA that the grid of queries takes
   int q_extent[3], kv_extent[3];
   int q_tiles[3]; // along each axis

@@ -24,6 +24,7 @@ struct BoxLattice {
   int64_t along(size_t axis) const { return (extents[axis] + box[axis] - 1) / box[axis]; }
   int64_t boxes() const { return along(0) * along(1) * along(2); }
   int64_t tokens() const { return extents[0] * extents[1] * extents[2]; }
+  int64_t tokensOfBox() const { return int64_t(box[0]) * box[1] * box[2]; } ///< of one that lies on the grid whole
   /// The box that a token lies in, by its position on the grid.
   int64_t boxOf(int64_t token) const {
     const int64_t x = token % extents[2], y = token / extents[2] % extents[1], z = token / extents[2] / extents[1];

@@ -34,7 +34,8 @@ struct PrepareOptions {
   bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
   /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
   /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed). Of mods that declare a
-  /// grid and bound what a query sees along no axis, blocks are boxes (KvLoop::BoxMask), but for training.
+  /// grid and bound what a query sees along no axis, blocks are boxes (KvLoop::BoxMask): where dsl/SPEC.md §3 says so,
+  /// and not for training.
   bool buildBlockMask = true;
   /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() or tuneTraining()
   /// stored for this device and such a problem, else the model's.

@@ -72,9 +72,12 @@ bool isAtMost(const TokenPlace& a, const TokenPlace& b) {
 }
 
 PositionSlices::PositionSlices(const ir::Module& module)
-    : module(module), needed(ir::neededByOutputs(module)), slices(module.size()), isMultiple(module.size(), false) {
+    : module(module), needed(ir::neededByOutputs(module)), counts(module.size()), places(module.size()),
+      slices(module.size()), isMultiple(module.size(), false) {
   for (uint32_t id = 0; id < module.size(); ++id) {
     if (!needed[id]) continue;
+    counts[id] = countOf({id});
+    places[id] = placeOf({id});
     slices[id] = sliceOf({id});
     if (std::optional<PositionBound> found = boundOf({id})) bounds.try_emplace(id, *std::move(found));
   }
@@ -86,6 +89,8 @@ const PositionBound* PositionSlices::bound(Value value) const {
   return found == bounds.end() ? nullptr : &found->second;
 }
 
+constexpr size_t kMostTerms = 8; // factors of a count, counts of a sum: more than any grid has
+
 std::optional<TokenCount> PositionSlices::countOf(Value value) const {
   const Node& node = module[value];
   if (node.type != Type::I32) return std::nullopt;
@@ -95,8 +100,9 @@ std::optional<TokenCount> PositionSlices::countOf(Value value) const {
   }
   if (node.op == Op::Scalar || node.op == Op::Dim) return TokenCount{1, {value.id}};
   if (node.op != Op::Mul) return std::nullopt;
-  const std::optional<TokenCount> a = countOf(node.operands[0]), b = a ? countOf(node.operands[1]) : std::nullopt;
-  return b ? times(*a, *b) : std::nullopt;
+  const std::optional<TokenCount>&a = counts[node.operands[0].id], &b = counts[node.operands[1].id];
+  if (!a || !b || a->factors.size() + b->factors.size() > kMostTerms) return std::nullopt;
+  return times(*a, *b);
 }
 
 /// A sum of constants and counts.
@@ -104,11 +110,11 @@ std::optional<TokenPlace> PositionSlices::placeOf(Value value) const {
   const Node& node = module[value];
   if (node.type != Type::I32) return std::nullopt;
   if (module.isConst(value)) return TokenPlace{module.integer(value)};
-  if (const std::optional<TokenCount> count = countOf(value)) return behind({}, *count);
+  if (counts[value.id]) return behind({}, *counts[value.id]);
   if (node.op != Op::Add) return std::nullopt;
-  const std::optional<TokenPlace> a = placeOf(node.operands[0]);
-  std::optional<TokenPlace> sum = a ? placeOf(node.operands[1]) : std::nullopt;
-  if (!sum) return std::nullopt;
+  const std::optional<TokenPlace>& a = places[node.operands[0].id];
+  std::optional<TokenPlace> sum = places[node.operands[1].id];
+  if (!a || !sum || a->counts.size() + sum->counts.size() > kMostTerms) return std::nullopt;
   sum->constant += a->constant;
   for (const TokenCount& count : a->counts) sum = behind(*std::move(sum), count);
   return sum;
@@ -119,7 +125,7 @@ std::optional<PositionSlice> PositionSlices::distanceOf(const Node& node, Value 
   if (node.type != Type::I32 || (node.op != Op::Sub && node.op != Op::Add)) return std::nullopt;
   const std::optional<PositionSlice>& from = slices[node.operands[0].id];
   if (!from || !from->isWhole() || !(from->before == TokenPlace())) return std::nullopt;
-  std::optional<TokenPlace> place = placeOf(node.operands[1]);
+  std::optional<TokenPlace> place = places[node.operands[1].id];
   if (!place || (node.op == Op::Add && !place->counts.empty())) return std::nullopt;
   if (node.op == Op::Add) place->constant = -place->constant;
   const std::optional<TokenCount> count = countBetween({}, *place);
@@ -134,7 +140,7 @@ std::optional<TokenCount> PositionSlices::divisorOfRest(const Node& node) {
   for (unsigned i : {0u, 1u}) {
     const Node& quotient = module[multiple.operands[i]];
     if (quotient.op != Op::FloorDiv || quotient.operands[0] != node.operands[0]) continue;
-    const std::optional<TokenCount> a = countOf(quotient.operands[1]), b = countOf(multiple.operands[1 - i]);
+    const std::optional<TokenCount>&a = counts[quotient.operands[1].id], &b = counts[multiple.operands[1 - i].id];
     if (!a || !b || !(*a == *b)) continue;
     isMultiple[node.operands[1].id] = true;
     return a;
@@ -151,7 +157,7 @@ std::optional<PositionSlice> PositionSlices::sliceOf(Value value) {
   if (node.type != Type::I32 || !(isSubtraction || isQuotient || node.op == Op::Mod) || !slices[node.operands[0].id])
     return std::nullopt;
   PositionSlice slice = *slices[node.operands[0].id];
-  const std::optional<TokenCount> divisor = isSubtraction ? divisorOfRest(node) : countOf(node.operands[1]);
+  const std::optional<TokenCount> divisor = isSubtraction ? divisorOfRest(node) : counts[node.operands[1].id];
   const std::optional<TokenCount> cut = divisor ? times(slice.lo, *divisor) : std::nullopt;
   if (!cut || (slice.hi && !divides(*cut, *slice.hi))) return std::nullopt;
   slice.operand = node.operands[0];
@@ -171,7 +177,7 @@ std::optional<PositionBound> PositionSlices::boundOf(Value value) const {
   for (unsigned i : {0u, 1u}) {
     const std::optional<PositionSlice>& slice = slices[node.operands[i].id];
     if (!slice || !slice->isWhole()) continue;
-    std::optional<TokenPlace> place = placeOf(node.operands[1 - i]);
+    std::optional<TokenPlace> place = places[node.operands[1 - i].id];
     if (!place) return std::nullopt;
     const bool isBelow = i == 0, isOneMore = isBelow == (node.op == Op::Le);
     place->constant += slice->before.constant + isOneMore;

@@ -74,6 +74,7 @@ public:
   llvm::ArrayRef<ir::Value> ends() const { return allEnds; }
 
 private:
+  // Of a value whose operands have been looked at.
   std::optional<TokenCount> countOf(ir::Value value) const;
   std::optional<TokenPlace> placeOf(ir::Value value) const;
   std::optional<PositionSlice> distanceOf(const ir::Node& node, ir::Value value) const;
@@ -85,6 +86,8 @@ private:
 
   const ir::Module& module;
   const std::vector<bool> needed; ///< by Value::id, as all here
+  std::vector<std::optional<TokenCount>> counts;
+  std::vector<std::optional<TokenPlace>> places;
   std::vector<std::optional<PositionSlice>> slices;
   std::vector<bool> isMultiple; ///< x // w * w of a remainder
   llvm::DenseMap<uint32_t, PositionBound> bounds;

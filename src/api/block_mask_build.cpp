@@ -58,7 +58,7 @@ private:
   /// Of all tokens of two boxes that lie on their grids.
   Block judgeBoxes(int64_t b, int64_t h, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) const {
     const auto isWhole = [](const BoxLattice& of, const std::vector<int64_t>& tokens) {
-      return int64_t(tokens.size()) == int64_t(of.box[0]) * of.box[1] * of.box[2];
+      return int64_t(tokens.size()) == of.tokensOfBox();
     };
     const analysis::ScoreRect around{b, h, queries.front(), queries.back() + 1, keys.front(), keys.back() + 1};
     analysis::Verdict verdict = intervals.judge(around);

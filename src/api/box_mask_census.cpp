@@ -69,7 +69,7 @@ public:
   void add(GridCensus& census, int64_t b, int64_t h, int64_t tile) {
     const std::vector<int64_t> queries = boxes.queries.tokensIn(tile);
     const auto isWhole = [](const BoxLattice& of, const std::vector<int64_t>& tokens) {
-      return int64_t(tokens.size()) == int64_t(of.box[0]) * of.box[1] * of.box[2];
+      return int64_t(tokens.size()) == of.tokensOfBox();
     };
     double steps = 0;
     for (int64_t i = 0; i < boxes.keys.boxes(); ++i) {

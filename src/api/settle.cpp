@@ -188,8 +188,9 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
   if (buildsMask) {
     plan = plan::chooseListed(**kernelMod, options, &*layout, lists == BlockMask::Lists::ByRow);
     if (!plan) return plan.error();
-    // What makes it build a mask comes first.
-    if (passedOver.empty() || plan->options.maskByBoxes) passedOver = passedOverBy(*plan);
+    // What makes it build a mask comes first; of mods that bound nothing that is no more than that they do not.
+    const bool isUnbounded = (*kernelMod)->grid && !(*kernelMod)->grid->isBounded;
+    if (passedOver.empty() || isUnbounded) passedOver = passedOverBy(*plan);
   }
   std::string shapeClass = shapeClassOf(*layout, plan->options.kind);
   const Expected<TileChoice> tile = chooseTile(**kernelMod, askedTile, *layout, shapeClass, lookup, *plan);
@@ -234,19 +235,28 @@ KernelOptions backwardOptions(KernelOptions options, const Training& training, b
   return options;
 }
 
-/// Whether the backward pass would walk boxes of a grid. What is wrong with operands is for others to say.
-bool gradientsByBoxes(const Mod& derived, const Training& training, const KernelOptions& options) {
+/// Whether the backward pass would walk boxes of a grid, and of mods on one why it would not.
+struct GradientsByBoxes {
+  bool areTaken = false;
+  std::string passedOver;
+};
+
+/// What is wrong with operands is for others to say.
+GradientsByBoxes gradientsByBoxes(const Mod& derived, const Training& training, const KernelOptions& options) {
   Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
-  if (!layout || !kernelMod || !(*kernelMod)->grid) return false;
-  if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return false;
+  if (!layout || !kernelMod || !(*kernelMod)->grid) return {};
+  if (!bindCaptures(derived, training.operands.captures, (*kernelMod)->grid.get(), *layout, options.pins)) return {};
   const Expected<plan::Plan> plan = plan::choosePlan(**kernelMod, options, &*layout);
-  return plan && plan->grid;
+  if (!plan) return {};
+  return {bool(plan->grid), passedOverBy(*plan)};
 }
 
 /// Adds the backward pass to what is settled of the forward one. `derived`: with the gradient of the score.
+/// `passedOver`: GradientsByBoxes::passedOver, which comes before what a block mask rules out.
 Status settleBackward(const Mod& derived, const Training& training, const KernelOptions& options,
-                      const std::string& askedTile, const TileLookup& lookup, Settled& settled) {
+                      const std::string& askedTile, const TileLookup& lookup, const std::string& passedOver,
+                      Settled& settled) {
   Expected<plan::LaunchOperands> layout = plan::checkBackwardLayout(training.operands, training.gradients, options);
   if (!layout) return layout.error();
   auto kernelMod = kernelModOf(derived, plan::algebraFor(options));
@@ -264,7 +274,7 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
       !status)
     return status;
   settled.preparation.backward = {.options = plan->options,
-                                  .passedOver = passedOverBy(*plan),
+                                  .passedOver = passedOver.empty() ? passedOverBy(*plan) : passedOver,
                                   .kvLoop = kvLoopOf(*plan, (*kernelMod)->facts),
                                   .tile = plan->tile,
                                   .tileFrom = tile->from,
@@ -302,12 +312,14 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   }
   std::optional<KernelOptions> backward;
   std::optional<Mod> gradientMod;
+  GradientsByBoxes byBoxes;
   if (training) {
     backward = backwardOptions(*kernel, *training, options.deterministic);
     Expected<Mod> made = derived(mod, *backward);
     if (!made) return made.error();
     gradientMod = *std::move(made);
-    kernel->byGrid = gradientsByBoxes(*gradientMod, *training, *backward); // boxes in both passes, or lists in both
+    byBoxes = gradientsByBoxes(*gradientMod, *training, *backward);
+    kernel->byGrid = byBoxes.areTaken; // boxes in both passes, or lists in both
   }
   Expected<Mod> derivedMod = derived(mod, *kernel);
   if (!derivedMod) return derivedMod.error();
@@ -326,7 +338,8 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
   if (!settled || !training) return settled;
   if (settled->preparation.blockMask) backward->blockSparse = true; // the passes go by one mask
-  Status status = settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, *settled);
+  Status status = settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, byBoxes.passedOver,
+                                 *settled);
   if (!status) return status.error();
   return settled;
 }

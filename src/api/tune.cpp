@@ -147,7 +147,7 @@ Expected<TunedPass> Compiler::Impl::tunePass(const Compiler& compiler, const Mod
           Impl::prepared(compiler, mod, pass.isBackward ? *std::move(one) : withoutBackward(*std::move(one)));
       if (!prepared) return prepared.error();
       const size_t bytes = prepared->workspaceBytes();
-      // In front lies what the forward kernel needs, which is the same one; a backward kernel fills its part anew.
+      // The forward kernel is the same in all trials, and what a backward kernel needs is set anew at each launch.
       const bool shares = pass.isBackward && bytes <= sharedBytes;
       Expected<Trial> trial = readyTrial(pass, *std::move(prepared), i, shares ? shared : nullptr);
       if (trial && !shares) shared = trial->workspace, sharedBytes = bytes;

@@ -8,8 +8,8 @@
 // Of q_idx - 77 they are coordinates on a grid behind 77 tokens. Nobody wrote how many slices of 64 tokens there are:
 // it is what the length leaves. Where positions are compared with the end of all slices (q_idx < 32 * 64), or the first
 // coordinate is a remainder, too (q_idx // 64 % 32), the grid has an extent for it. The module means the same for all
-// tokens, on its grids or beside them (a grid without a `before`, of which no comparison asks where it ends, has none
-// beside it), with extents that are all at least 1, and scalars that are near.
+// tokens, on its grids or beside them, with extents that are all at least 1, and scalars that are near. No token lies
+// beside a grid that begins at token 0, and of which no comparison asks where it ends.
 //
 // A grid cuts the digits of positions (analysis/position_slices.h) at the hi of some slices. What begins or ends
 // elsewhere is computed of a coordinate: the tile of a column, q_idx % 64 // 8.

@@ -192,9 +192,13 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     if (row->family == options.family) return planAsked(*row, request, layout);
     if (options.family != Family::Auto) continue;
     if (row->walksBoxes && mod.grid && mod.grid->isFound && !layout) continue; // it serves some lengths alone
-    if (row->walksBoxes && mod.grid && !mod.grid->isBounded && !options.maskByBoxes)
-      continue; // it gains by lists alone
     const bool isMeant = (!row->madeFor || row->madeFor == arch->capability) && (!row->walksBoxes || mod.grid);
+    if (row->walksBoxes && mod.grid && !mod.grid->isBounded && !options.maskByBoxes) {
+      if (isMeant && unserved.empty())
+        unserved = fmt::format("{} goes by lists of boxes where no axis is bounded, in forward passes on declared grids",
+                               familyName(row->family));
+      continue;
+    }
     if (!takesMaskOf(*row, options)) continue;
     if (std::string why = row->unserved(request); !why.empty()) {
       if (isMeant && unserved.empty()) unserved = fmt::format("{} {}", familyName(row->family), why);
@@ -214,12 +218,12 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
     return Error::environment(
         fmt::format("the {} family has no {} kernels", familyName(options.family), kindName(options.kind)),
         "without a family, the catalogue takes one that has");
+  const std::string why = unserved.empty() ? misfit : unserved;
   if (options.maskByBoxes && options.kind == KernelKind::Forward)
-    return Error::environment(unserved.empty() ? misfit : unserved,
+    return Error::environment(why.empty() ? "the mod declares no grid on which blocks of a mask could be boxes" : why,
                               "kernels by boxes of a grid alone take a mask of boxes");
-  if (!unserved.empty() || !misfit.empty())
-    return Error::environment(
-        fmt::format("no {} kernel serves this request: {}", kindName(options.kind), unserved.empty() ? misfit : unserved));
+  if (!why.empty())
+    return Error::environment(fmt::format("no {} kernel serves this request: {}", kindName(options.kind), why));
   return Error::internal("no family serves this request");
 }
 
@@ -247,7 +251,7 @@ Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const L
   if (byBoxes || isAsked) return byBoxes;
   options.maskByBoxes = false;
   Expected<Plan> plan = choosePlan(mod, options, layout);
-  if (plan) plan->misfit = byBoxes.error().message;
+  if (plan) plan->unserved = byBoxes.error().message; // rather than that it goes by lists
   return plan;
 }
 

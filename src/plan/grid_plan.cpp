@@ -132,7 +132,7 @@ std::vector<codegen::Config::Boxes> rankBoxes(const passes::GridKernel& grid, in
       for (int c = 1; a * b * c <= model.mostKeys; ++c) {
         const Extents box = {a, b, c};
         if (tokensOf(box) < model.leastKeys || tokensOf(box) % 16 != 0 || !isColumnBox(box)) continue;
-        // Of masks by tiles, boxes that divide these meet the fewest.
+        // Masks by tiles have powers of two; boxes that divide them meet the fewest tiles.
         if (model.byLists && !(isPowerOfTwo(a) && isPowerOfTwo(b) && isPowerOfTwo(c))) continue;
         if (isUsed(0, a) && isUsed(1, b) && isUsed(2, c)) keyBoxes.push_back(box);
       }
@@ -257,7 +257,7 @@ static Status checkTokens(const char* length, const std::array<int64_t, 3>& exte
   const char* const hint = takesBeside ? "give rows for all tokens of the grid; family sm90 takes less"
                                        : "kernels of the grid family take tokens on a grid alone, unless the mod asks which are "
                                          "on it or has some before it; family sm90 takes others beside it";
-  if (slice && rows > 0) {
+  if (slice && rows > 0 && (*slice < 1 || (rows > before && (rows - before) % *slice != 0))) {
     const std::string from = before ? fmt::format(", counted from {}", before) : "";
     return Error::environment(fmt::format("{} is {}{}, no multiple of {}, by which the mod takes positions apart",
                                           length, rows, from, *slice),

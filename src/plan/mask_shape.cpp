@@ -57,20 +57,24 @@ Status checkBlocks(int qBlock, int kvBlock) {
 /// A lattice of boxes of so many tokens.
 static Status checkLattice(const char* length, const BoxLattice& lattice, int64_t tokens) {
   constexpr int64_t kMostTokens = 256;
-  int64_t ofBox = 1, ofGrid = 1;
-  for (size_t axis = 0; axis < 3; ++axis) {
-    if (lattice.box[axis] < 1 || lattice.extents[axis] < 1 || lattice.extents[axis] > ir::kMaxExtent) ofGrid = 0;
-    ofBox = ofBox > kMostTokens ? ofBox : ofBox * lattice.box[axis];
-    ofGrid = ofGrid > ir::kMaxExtent ? ofGrid : ofGrid * lattice.extents[axis];
-  }
+  // Products are formed of factors from 1 to `most` alone, and no further once they are above it.
+  const auto isSupported = [](const auto& extents, int64_t most) {
+    int64_t product = 1;
+    for (int64_t extent : extents) {
+      if (extent < 1 || extent > most) return false;
+      product *= extent;
+      if (product > most) return false;
+    }
+    return true;
+  };
   const auto text = [&](const auto& of) { return fmt::format("{}x{}x{}", of[0], of[1], of[2]); };
-  if (ofGrid < 1 || ofBox > kMostTokens)
+  if (!isSupported(lattice.box, kMostTokens) || !isSupported(lattice.extents, ir::kMaxExtent))
     return Error::environment(fmt::format("block mask: boxes of {} on a grid of {} are not supported",
                                           text(lattice.box), text(lattice.extents)),
                               fmt::format("extents of at least 1, {} tokens of a box, 2^24 of a grid", kMostTokens));
-  if (ofGrid == tokens) return {};
-  return Error::environment(
-      fmt::format("block mask: a grid of {} has {} tokens, {} is {}", text(lattice.extents), ofGrid, length, tokens));
+  if (lattice.tokens() == tokens) return {};
+  return Error::environment(fmt::format("block mask: a grid of {} has {} tokens, {} is {}", text(lattice.extents),
+                                        lattice.tokens(), length, tokens));
 }
 
 static Status checkBlocksOf(const BlockMaskShape& shape) {

@@ -19,7 +19,7 @@ constexpr bool kReadsQueries = Mod::Exponents::kCallsScore || kMayAsk;
 /// A flag of steps beside kStepMasked: mask() has to be asked. Of mods without tokens beside their grids all or none
 /// have it, and it is not set.
 constexpr int kStepAsks = 32;
-// NOTE: where score() is called anyway, mask() is in all masked steps, right for all pairs: a choice takes registers.
+// NOTE: where score() is called anyway, mask() is in all masked steps, right for all pairs: choosing while it runs would spill.
 ATTNC_DEVICE bool asks_in(int flags) {
   return kMayAsk && (!Mod::kHasBeside || Mod::Exponents::kCallsScore || flags & kStepAsks);
 }
@@ -209,7 +209,8 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
   }
 }
 
-/// Sets gradients of dead elements to 0, whatever V is there. `table`, unless kMayAsk: of their step.
+/// Sets gradients of dead elements to 0, whatever V is there: if kMayAsk those of rate 0, else those that `table`, of
+/// their step, tells.
 template <int Begin, int End, class Element, class M, class Box, int Rows>
 ATTNC_DEVICE void drop_dead(PackedFragment<Element, 1, Rows>& gradients, const PackedFragment<Element, 1, Rows>& rates,
                             QueryTable<M, Box, Rows> table, int first) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <numeric>
 #include <random>
 
@@ -59,7 +60,7 @@ TEST_CASE("a lattice of boxes names each token of its grid once", "[api][box-mas
       const std::vector<int64_t> tokens = lattice.tokensIn(box);
       REQUIRE_FALSE(tokens.empty());
       CHECK(std::is_sorted(tokens.begin(), tokens.end()));
-      CHECK(tokens.size() <= size_t(lattice.box[0] * lattice.box[1] * lattice.box[2]));
+      CHECK(tokens.size() <= size_t(lattice.tokensOfBox()));
       for (int64_t token : tokens) {
         REQUIRE(token < lattice.tokens());
         ++named[size_t(token)];
@@ -85,7 +86,7 @@ TEST_CASE("prepare() lists boxes where no axis bounds what a query sees", "[api]
   const BlockMaskShape::Boxes& boxes = *p.blockMask->boxes;
   CHECK(boxes.queries.extents == std::array<int64_t, 3>{1, 20, 50});
   CHECK(boxes.keys.extents == std::array<int64_t, 3>{1, 60, 50});
-  CHECK(boxes.queries.box[0] * boxes.queries.box[1] * boxes.queries.box[2] == 128);
+  CHECK(boxes.queries.tokensOfBox() == 128);
   CHECK(p.workspaceBytes >= BlockMask::storageBytes(*p.blockMask));
   REQUIRE(p.kernels().size() == 2);
   CHECK(p.kernels()[1].kind == KernelKind::BlockMask);
@@ -130,17 +131,13 @@ TEST_CASE("prepare() lists boxes where no axis bounds what a query sees", "[api]
     CHECK(settled(crissCross(), wide).kvLoop == KvLoop::BlockMask);
   }
   SECTION("training goes by blocks of tokens in both passes") {
-    BackwardOperands operands;
-    static_cast<Operands&>(operands) = c.operands;
-    operands.out = operands.dOut = *c.outputs.out;
-    c.outputs.lse = operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
-    const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
-    const auto both = Compiler().settleTraining(crissCross(), operands, c.outputs, gradients, c.options);
-    if (!both) FAIL(both.error().message);
-    CHECK(both->kvLoop == KvLoop::BlockMask);
-    CHECK(both->backward->kvLoop == KvLoop::BlockMask);
-    CHECK_FALSE(both->blockMask->boxes);
-    CHECK(both->passedOver.empty()); // none is looked for
+    const Preparation both = trained(crissCross(), c);
+    CHECK(both.kvLoop == KvLoop::BlockMask);
+    CHECK(both.backward->kvLoop == KvLoop::BlockMask);
+    CHECK_FALSE(both.blockMask->boxes);
+    const char* const why = "grid goes by lists of boxes where no axis is bounded, in forward passes on declared grids";
+    CHECK(both.passedOver == why);
+    CHECK(both.backward->passedOver == why);
   }
 }
 
@@ -218,8 +215,8 @@ TEST_CASE("lists of boxes are what asking for each pair gives", "[api][box-mask]
       for (int64_t box = 0; box < shape.kvBlocks(); ++box) {
         const std::vector<int64_t> seen = boxes.keys.tokensIn(box);
         const Pairs pairs = pairsOf(interpreter, row / shape.qBlocks() / 2, row / shape.qBlocks() % 2, own, seen);
-        const auto tokens = [](const BoxLattice& of) { return size_t(of.box[0] * of.box[1] * of.box[2]); };
-        const bool isWhole = own.size() == tokens(boxes.queries) && seen.size() == tokens(boxes.keys);
+        const bool isWhole = int64_t(own.size()) == boxes.queries.tokensOfBox() &&
+                             int64_t(seen.size()) == boxes.keys.tokensOfBox();
         if (pairs.live) expected[pairs.live == pairs.all && isWhole].push_back(int32_t(box));
         ++(pairs.live == 0 ? empty : pairs.live == pairs.all && isWhole ? full : partial);
       }
@@ -288,4 +285,28 @@ TEST_CASE("the census of lists of boxes counts what they hold", "[api][box-mask]
     CHECK(census.tiles == 6 * double(shape.qBlocks()));
     CHECK(census.visited == census.steps * config.blockM * config.blockN);
   }
+}
+
+TEST_CASE("lattices that are too large are refused, whatever their products", "[api][box-mask]") {
+  const Mod m = crissCross();
+  const auto refusal = [&](const BoxLattice& keys, int64_t kvLen) {
+    BlockMaskShape shape{.qLen = 1000, .kvLen = kvLen};
+    shape.boxes = {{{1, 20, 50}, {1, 8, 8}}, keys};
+    const auto built = BlockMask::build(m, {}, {1, 1, 1, 1000, kvLen}, shape);
+    return built ? std::string() : built.error().message;
+  };
+  CHECK(refusal({{1, 60, 50}, {1, 8, 8}}, 3000).empty());
+  CHECK(refusal({{1, 60, 50}, {1, 8, 8}}, 3001) == "block mask: a grid of 1x60x50 has 3000 tokens, KV_LEN is 3001");
+  const std::string box = "block mask: boxes of 1x8x8 on a grid of ";
+  CHECK(refusal({{4096, 8192, 1000}, {1, 8, 8}}, int64_t(1) << 25) == box + "4096x8192x1000 are not supported");
+  CHECK(refusal({{int64_t(1) << 62, 4, 1}, {1, 8, 8}}, 0).find("not supported") != std::string::npos);
+  for (const std::array<int, 3>& wrong : {std::array<int, 3>{INT_MIN, INT_MAX, INT_MAX}, {1, 16, 17}, {0, 8, 8}})
+    CHECK(refusal({{1, 60, 50}, wrong}, 3000).find("not supported") != std::string::npos);
+}
+
+TEST_CASE("a mask of boxes for a mod that declares no grid is refused with a reason", "[api][box-mask]") {
+  const KernelOptions options{.arch = "sm_90a", .headDim = 64, .blockSparse = true, .maskByBoxes = true};
+  const auto causal = Compiler().source(mod("q_idx >= kv_idx"), options);
+  REQUIRE_FALSE(causal);
+  CHECK(causal.error().message == "the mod declares no grid on which blocks of a mask could be boxes");
 }

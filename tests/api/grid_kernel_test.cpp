@@ -272,16 +272,7 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     CHECK(given.passedOver == "grid takes no block masks");
   }
   SECTION("training") {
-    BackwardOperands operands;
-    static_cast<Operands&>(operands) = c.operands;
-    operands.out = operands.dOut = *c.outputs.out;
-    c.outputs.lse = operands.lse = TensorView::contiguous(nullptr, DType::F32, {2, 8, 1000});
-    const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
-    const auto both = [&] {
-      auto settled = Compiler().settleTraining(mod(kNeighborhood), operands, c.outputs, gradients, c.options);
-      if (!settled) FAIL(settled.error().message);
-      return *std::move(settled);
-    };
+    const auto both = [&] { return trained(mod(kNeighborhood), c); };
     const Preparation byBoxes = both();
     CHECK(byBoxes.options.family == Family::Grid);
     CHECK(byBoxes.backward->options.family == Family::Grid);
@@ -298,7 +289,7 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
       INFO(arch);
       c.options.arch = arch;
       c.options.deterministic = false;
-      operands.k.stride[2] = 65;
+      c.operands.k.stride[2] = 65;
       const Preparation byAddresses = both();
       CHECK(byAddresses.options.family == Family::Grid);
       CHECK(byAddresses.backward->options.family == Family::Grid);
@@ -438,14 +429,22 @@ TEST_CASE("a found grid behind text serves the lengths that its slices make up",
   CHECK(settled(m, at(8, 24)).kvLoop == KvLoop::Boxes);
   const std::string rule = ", by which the mod takes positions apart";
   CHECK(errorOf(m, at(50, 24)) == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
-  CHECK(errorOf(m, at(50, 1000)) == "Q_LEN is 1000, counted from 1000, no multiple of 50" + rule); // text alone
-  CHECK(errorOf(m, at(50, 1050)) == "Q_LEN is 1000, counted from 1050, no multiple of 50" + rule);
-  CHECK(errorOf(m, at(50, -50)) == "Q_LEN is 1000, counted from -50, no multiple of 50" + rule);
+  CHECK(errorOf(m, at(50, 1000)) == "a grid of 0 x 50 has an extent below 1"); // text alone
+  CHECK(errorOf(m, at(50, 1050)) == "a grid of 0 x 50 has an extent below 1");
+  CHECK(errorOf(m, at(50, -50)) ==
+        "a grid of 21 x 50 has 1050 tokens, the first behind -50 others, Q_LEN is 1000");
   CHECK(errorOf(m, at(-50, 0)) == "Q_LEN is 1000, no multiple of -50" + rule);
   CHECK(errorOf(m, at(50, int64_t(1) << 30))
             .rfind("a capture is 1073741824; with grids that the mod does not declare", 0) == 0);
   c.options.family = Family::Auto;
   CHECK(settled(m, at(50, 24)).options.family == Family::Sm90);
+  const Preparation both = trained(m, at(50, 100));
+  CHECK(both.options.family == Family::Grid);
+  CHECK(both.backward->options.family == Family::Grid);
+  // The reason is what rules boxes out, not that a block mask is built for lack of them.
+  const Preparation neither = trained(m, at(50, 24));
+  CHECK(neither.backward->kvLoop == KvLoop::BlockMask);
+  CHECK(neither.backward->passedOver == "Q_LEN is 1000, counted from 24, no multiple of 50" + rule);
 
   // Rows that end: whatever stands behind them.
   const Mod ends = mod("text: int\ndef mask_mod(b, h, q, k):\n  i, j = q - text, k - text\n"

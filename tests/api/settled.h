@@ -31,6 +31,21 @@ inline Preparation settled(const Mod& m, const Case& c) {
   return *std::move(result);
 }
 
+/// For training, with gradients of q, k and v.
+inline Preparation trained(const Mod& m, const Case& c) {
+  BackwardOperands operands;
+  static_cast<Operands&>(operands) = c.operands;
+  operands.out = operands.dOut = *c.outputs.out;
+  const auto& shape = c.operands.q.shape;
+  operands.lse = TensorView::contiguous(nullptr, DType::F32, {shape[0], shape[1], shape[2]});
+  Outputs outputs = c.outputs;
+  outputs.lse = operands.lse;
+  const BackwardOutputs gradients{.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v};
+  auto result = Compiler().settleTraining(m, operands, outputs, gradients, c.options);
+  if (!result) FAIL(result.error().message);
+  return *std::move(result);
+}
+
 inline std::string errorOf(const Mod& m, const Case& c) {
   auto result = Compiler().settle(m, c.operands, c.outputs, c.options);
   REQUIRE_FALSE(result);

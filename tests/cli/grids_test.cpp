@@ -58,7 +58,7 @@ TEST_CASE("check says what is no box, and where conditions are left") {
                       "box         mask_mod lies in a box of keys per query, and asks for more\n"
                       "            ky: 0 to before (qy // 2) + 1\n            kx: all\n"));
   CHECK_THAT(of("(ky == 0) | (kx == qx)"),
-             Contains("box         none: mask_mod is no box of keys; kernels go by lists of boxes\n"));
+             Contains("box         none: mask_mod is no box of keys; forward kernels go by lists of boxes\n"));
   CHECK_THAT(of("qy >= qx"), Contains("box         mask_mod does not ask for coordinates of kv_idx on one grid\n"));
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("check tells which grid it finds in mods that take positions apart, an
       check("--capture 't: int' --expr '" + behindText + " | (q_idx < t) | (kv_idx < t)'"),
       Contains("grid        ((Q_LEN - t) / 8) x 8 behind t tokens: queries\n"
                "            ((KV_LEN - t) / 8) x 8 behind t tokens: keys\n"
-               "            found in // and %: kernels by boxes (family grid) serve Q_LEN t more than a multiple of 8, "
+               "            found in // and %: kernels by boxes (family grid, on Hopper) serve Q_LEN t more than a multiple of 8, "
                "KV_LEN t more than a multiple of 8\n"
                "box         mask_mod is a box of keys per query\n") &&
           Contains("            on the grid, a query sees all keys beside it; beside it, all keys on it and all beside "
@@ -187,8 +187,11 @@ TEST_CASE("check tells which grid it finds in mods that take positions apart, an
   CHECK_THAT(check("--capture 't: int' --expr '" + behindText + " & (q_idx < t + 40) & (kv_idx - t < 40)'"),
              Contains("grid        5 x 8 behind t tokens: queries and keys\n") &&
                  Contains(" serve Q_LEN from t + 5 * 8 on, KV_LEN from t + 5 * 8 on\n"));
+  CHECK_THAT(check("--expr '(abs(q_idx // 8 - kv_idx // 8) <= 1) & (abs(q_idx % 8 - kv_idx % 8) <= 2) | (q_idx >= 40) | "
+                   "(kv_idx >= 40)'"),
+             Contains("(family grid, on Hopper) serve Q_LEN from 5 * 8 on, KV_LEN from 5 * 8 on\n"));
   CHECK_THAT(checkMod("axial"),
-             Contains("            found in // and %; of a grid that is declared, kernels go by lists of boxes\n"
+             Contains("            found in // and %; with a grid that is declared, forward kernels go by lists of boxes\n"
                       "box         none: mask_mod is no box of keys\n"));
   CHECK_THAT(checkMod("causal"), !Contains("\ngrid "));
   CHECK_THAT(check("--expr 'q_idx // 64 >= kv_idx // 64'"), !Contains("grid"));

@@ -517,7 +517,8 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
                       {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim}, spillBytes});
       const passes::GridKernel& grid = *(*kernelModOf(mod, passes::Algebra{}))->grid;
       if (grid.beside) continue; // on Hopper alone
-      // By addresses those alone that ask score or mask of each pair: what is known of four keys, beside dK and dV.
+      // Kernels by addresses spill only where they call score or mask for each pair: then they keep the values of four
+      // keys beside dK and dV.
       const bool asks = mod.hasScoreMod() || !grid.boxIsMask;
       for (int capability : {80, 86, 89, 90, 100, 120}) {
         if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;

@@ -209,6 +209,16 @@ TEST_CASE("what is no grid, or gains nothing from one, stays as it is", "[find_g
   CHECK_FALSE(isNone("(abs(q // 64 // 8 - k // 64 // 8) <= 1) & (abs(q // 64 % 8 - k // 64 % 8) <= 1)"));
 }
 
+TEST_CASE("sums and products of numbers of the launch take no longer than they are", "[find_grids]") {
+  for (const char* grown : {"x + x", "x * x", "x * w + x"}) {
+    std::string text = "w: int\ndef mask_mod(b, h, q, k):\n  x = w\n";
+    for (int i = 0; i < 60; ++i) text += std::string("  x = ") + grown + "\n";
+    text += "  return (q // 16 == k // 16) & (q % 16 >= k % 16) & (k - x < q) & (q // (x * 8) == k // (x * 8))\n";
+    INFO(grown);
+    kernelOf(traced(text)); // seconds would tell
+  }
+}
+
 TEST_CASE("nothing is concluded from numbers of the launch that are no extents", "[find_grids]") {
   // v divides rows; were it -2, floor(q / (8 v)) would not be floor(floor(q / 8) / v), and were it 0, q % 0 not q.
   for (const char* text :

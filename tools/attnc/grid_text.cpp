@@ -128,7 +128,7 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, c
   if (!module.output(ir::kMask)) return "box         there is no mask_mod: a query sees all keys\n";
   if (!used.keys) return "box         mask_mod does not ask for coordinates of kv_idx on one grid\n";
   if (!box && kernel && !kernel->isFound)
-    return "box         none: mask_mod is no box of keys; kernels go by lists of boxes\n";
+    return "box         none: mask_mod is no box of keys; forward kernels go by lists of boxes\n";
   if (!box) return "box         none: mask_mod is no box of keys\n";
   std::string text = box->rest ? "box         mask_mod lies in a box of keys per query, and asks for more\n"
                                : "box         mask_mod is a box of keys per query\n";
@@ -146,7 +146,7 @@ std::string boxText(const ir::Module& module, const analysis::GridsUsed& used, c
 std::string foundText(const ir::Module& module, const analysis::GridsUsed& used, const passes::GridKernel* kernel) {
   if (!kernel) return "            found in // and %; no kernel by boxes gains from it\n";
   if (!kernel->isBounded)
-    return "            found in // and %; of a grid that is declared, kernels go by lists of boxes\n";
+    return "            found in // and %; with a grid that is declared, forward kernels go by lists of boxes\n";
   std::string text;
   for (auto [name, grid] : {std::pair("Q_LEN", *used.queries), {"KV_LEN", *used.keys}}) {
     const ir::Grid& of = module.grids[grid];
@@ -156,10 +156,11 @@ std::string foundText(const ir::Module& module, const analysis::GridsUsed& used,
     if (of.hasRest())
       text += fmt::format("{} {}a multiple of {}", name, before.empty() ? "" : before + " more than ", tokens);
     else
-      text += before.empty() ? fmt::format("{} of {}", name, tokens)
-                             : fmt::format("{} from {} + {} on", name, before, tokens);
+      text += kernel->beside ? fmt::format("{} from {}{} on", name, before.empty() ? "" : before + " + ", tokens)
+                             : fmt::format("{} of {}", name, tokens);
   }
-  return fmt::format("            found in // and %: kernels by boxes (family grid) serve {}\n", text);
+  return fmt::format("            found in // and %: kernels by boxes (family grid{}) serve {}\n",
+                     kernel->beside ? ", on Hopper" : "", text);
 }
 
 /// The line for a mod that unravels positions by `// W` and `% W` of the launch, where no grid is found; empty for others.

@@ -13,21 +13,21 @@ namespace attnc::device {
 /// of them come of `random` itself; more from several threads at once, each block from a generator of its own, so that
 /// a seed means the same numbers whatever the number of threads.
 template <class Distribution, class Write>
-void drawOnAllCores(std::mt19937_64& random, int64_t count, const Distribution& distribution, const Write& write) {
-  constexpr int64_t kBlock = int64_t(1) << 23;
-  if (count <= kBlock) {
+void drawOnAllCores(std::mt19937_64& random, int64_t count, const Distribution& distribution, const Write& write,
+                    int64_t blockSize = int64_t(1) << 23) {
+  if (count <= blockSize) {
     Distribution draw = distribution;
     for (int64_t i = 0; i < count; ++i) write(i, draw(random));
     return;
   }
   const uint64_t seed = random();
-  reference::parallelFor((count + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end) {
+  reference::parallelFor((count + blockSize - 1) / blockSize, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       std::seed_seq seeds{uint32_t(seed), uint32_t(seed >> 32), uint32_t(block), uint32_t(block >> 32)};
       std::mt19937_64 bits(seeds);
       Distribution draw = distribution;
-      const int64_t last = std::min(count, (block + 1) * kBlock);
-      for (int64_t i = block * kBlock; i < last; ++i) write(i, draw(bits));
+      const int64_t last = std::min(count, (block + 1) * blockSize);
+      for (int64_t i = block * blockSize; i < last; ++i) write(i, draw(bits));
     }
   });
 }
