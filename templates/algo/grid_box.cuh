@@ -172,7 +172,8 @@ struct GridPlace {
     for (int r = 0; r < 2; ++r) {
       q[r] = find_token(Box(), origin, first + 8 * r, p.q_extent, beside.q, exists[r]);
       row[r] = Mod::row(args, head, b, h, q[r], float(q[r].index)); // SEAM(row)
-      keys[r] = is_beside(origin) ? whole_grid(p.kv_extent) : keys_of(args, head, b, h, q[r], p.kv_extent);
+      keys[r] = is_beside(origin) ? GridRange{{0, 0, 0}, {p.kv_extent[0], p.kv_extent[1], p.kv_extent[2]}}
+                                  : keys_of(args, head, b, h, q[r], p.kv_extent);
     }
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
