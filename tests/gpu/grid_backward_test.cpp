@@ -134,15 +134,25 @@ TEST_CASE("gradients on grids: by addresses, any strides will do, and any head d
   checkAll(cases, /*withLse=*/false, {.family = Family::Grid, .arch = plainArch()});
 }
 
-TEST_CASE("gradients on grids: by addresses, whatever the tile", "[gpu][grid][backward]") {
+TEST_CASE("gradients on grids: whatever the tile", "[gpu][grid][backward]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
-  for (int headDim : {32, 64, 128})
-    for (const Case& c : casesOfTiles(headDim)) {
-      const std::vector<std::string> tiles = take(gpu()->compiler.tiles(c.mod, backwardOptions(c, plainArch())));
-      CHECK(tiles.size() > 1);
-      for (const std::string& tile : tiles)
-        checkAll({c}, /*withLse=*/false, {.family = Family::Grid, .arch = plainArch(), .tile = tile});
-    }
+  for (int headDim : {32, 64, 128}) {
+    std::vector<Case> cases = casesOfTiles(headDim);
+    cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 1, 0, 0}, headDim, headDim}));
+    for (const Case& c : cases)
+      for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
+        const std::vector<std::string> tiles = take(gpu()->compiler.tiles(c.mod, backwardOptions(c, arch)));
+        CHECK(tiles.size() > 1);
+        for (const std::string& tile : tiles)
+          checkAll({c}, /*withLse=*/false, {.family = Family::Grid, .arch = arch, .tile = tile});
+      }
+  }
+}
+
+TEST_CASE("gradients on grids: text before an image or behind it, in mods that take positions apart by hand",
+          "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  checkAll(casesBehindText());
 }
 
 TEST_CASE("gradients on grids: grids of queries and keys that differ, windows that differ by head",

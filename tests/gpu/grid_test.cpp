@@ -321,34 +321,7 @@ TEST_CASE("grid kernels: joint attention of an image with text before it, behind
 
 TEST_CASE("grid kernels: text before an image or behind it, in mods that take positions apart by hand", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
-  std::vector<Case> cases;
-  const auto add = [&](const std::string& body, int64_t qLen, int64_t kvLen, std::map<std::string, int64_t> scalars,
-                       const std::string& score = "") {
-    Problem problem{{1, 4, 2, qLen, kvLen}};
-    problem.seed = uint64_t(qLen + 3 * kvLen);
-    const std::string near = "  near = (abs(qy - ky) <= 3) & (abs(qx - kx) <= 4)\n";
-    std::string text = "import torch\n";
-    for (const auto& [name, value] : scalars) text += name + ": int\n";
-    text += score + "def mask_mod(b, h, q, k):\n" + body.substr(0, body.find("  return")) + near +
-            body.substr(body.find("  return"));
-    cases.push_back({take(Mod::parse(text)), problem, std::move(scalars), {}});
-  };
-  const std::string byWidth = "  i, j = q - t, k - t\n  qy, qx, ky, kx = i // w, i % w, j // w, j % w\n";
-  for (int64_t t : {0, 1, 77, 300})
-    for (auto [width, qRows, kRows] : {std::tuple(21, 19, 19), {64, 8, 20}, {5, 3, 1}}) {
-      const int64_t qLen = t + width * qRows, kvLen = t + width * kRows;
-      add(byWidth + "  return near | (q < t) | (k < t)\n", qLen, kvLen, {{"w", width}, {"t", t}});
-      add(byWidth + "  return torch.where(i < 0, k <= q, near | (j < 0))\n", qLen, kvLen, {{"w", width}, {"t", t}});
-    }
-  add(byWidth + "  return near\n", 77 + 21 * 19, 77 + 21 * 19, {{"w", 21}, {"t", 77}}); // by coordinates of text
-  add(byWidth + "  return near | (q < t) | (k < t)\n", 77 + 21 * 19, 77 + 21 * 19, {{"w", 21}, {"t", 77}},
-      "def score_mod(s, b, h, q, k):\n  return s + 0.01 * ((q - t) // w - (k - t) % w)\n");
-  for (int64_t behind : {0, 5, 150}) { // rows that end
-    add(byWidth + "  return near | (i < 0) | (i >= v * w) | (j < 0) | (j >= v * w)\n", 77 + 23 * 17 + behind,
-        77 + 23 * 17 + behind, {{"w", 23}, {"v", 17}, {"t", 77}});
-    add("  qy, qx, ky, kx = q // 23, q % 23, k // 23 % 17, k % 23\n  return near | (q >= 17 * 23)\n", 17 * 23 + behind,
-        17 * 23 + behind, {});
-  }
+  std::vector<Case> cases = casesBehindText();
   std::erase_if(cases, [](const Case& c) { // what is no grid holds nothing here
     const bool isOne = bool(gpu()->compiler.source(c.mod, kernelOptions(c.mod, c.problem, {.family = Family::Grid})));
     CHECK(isOne);
