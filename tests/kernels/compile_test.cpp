@@ -429,6 +429,28 @@ TEST_CASE("the tiles that tuning tries beside the model's compile without spills
   CHECK(text(findings(jobs)) == "");
 }
 
+TEST_CASE("the boxes that tuning tries beside the model's compile without advisories, and hardly spill",
+          "[kernels][grid]") {
+  ATTNC_NEED_NVRTC();
+  std::vector<Job> jobs;
+  for (const char* name : {"neighborhood2d", "neighborhood3d"}) {
+    const auto mod = Mod::load(fmt::format("{}/dsl/mods/{}.py", ATTNC_SOURCE_DIR, name));
+    if (!mod) FAIL(mod.error().message);
+    for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
+      for (const char* arch : {"sm_80", "sm_90a"}) {
+        KernelOptions options{.kind = kind, .family = Family::Grid, .arch = arch, .headDim = 128};
+        const auto tiles = compiler().tiles(*mod, options);
+        if (!tiles) FAIL(tiles.error().message);
+        REQUIRE(tiles->size() > 3);
+        for (size_t i = 1; i < tiles->size(); i += 3) {
+          options.tile = (*tiles)[i];
+          jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), arch, options.tile), *mod, options, 80});
+        }
+      }
+  }
+  CHECK(text(findings(jobs)) == "");
+}
+
 TEST_CASE("each mod of the library compiles for each kind of kernel, and spills no more than known", "[kernels]") {
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
