@@ -16,6 +16,7 @@ struct GradientScales {
   bool isCoarse = false;
   double scale = 1; ///< of q k^T
   int64_t headDimV = 64;
+  double scoreSlope = 1; ///< GradientResult::scoreSlope; less counts as 1
   double q = 1, k = 1, v = 1, out = 1, dOut = 1, dLse = 0;
 };
 

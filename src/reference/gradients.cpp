@@ -58,6 +58,17 @@ Status checkGradients(const GradientArgs& args) {
   return {};
 }
 
+/// Of the derivatives of scores, by P: GradientResult::scoreSlope.
+struct SlopeSum {
+  double squares = 0, weights = 0;
+
+  void add(double slope, double p) {
+    if (!std::isfinite(slope) || p == 0) return;
+    squares += p * slope * slope;
+    weights += p;
+  }
+};
+
 /// The gradients of everything that shares one KV head, in one thread.
 class Head {
 public:
@@ -68,12 +79,14 @@ public:
         derivative(module, bindings, *module.output(ir::kDScore)),
         scale(args.forward.scale ? *args.forward.scale : 1 / std::sqrt(double(q.columns))) {}
 
-  void compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
+  SlopeSum compute(int64_t kvBatch, int64_t kvHead, CaptureSums& captures) {
+    slopes = {};
     const int64_t group = problem.qHeads / problem.kvHeads;
     const bool isShared = args.forward.k.shape[0] == 1;
     for (int64_t b = isShared ? 0 : kvBatch; b < (isShared ? problem.batch : kvBatch + 1); ++b)
       for (int64_t h = kvHead * group; h < (kvHead + 1) * group; ++h)
         for (int64_t row = 0; row < sequences[b].qLength; ++row) computeRow({b, h, row}, kvHead, captures);
+    return slopes;
   }
 
 private:
@@ -101,6 +114,7 @@ private:
       const double g = p * (dot(d, v.row(kvRow), v.columns) - delta);
       captures.add(s, p, g, b, h, position, kv);
       const double slope = derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad
+      slopes.add(slope, p);
       const double dS = scale * (p == 0 ? 0 : g * slope);
       add(&result.dQ[size_t(index * q.columns)], dS, k.row(kvRow), q.columns);
       add(&result.dK[size_t(kvRow * q.columns)], dS, q.row(index), q.columns);
@@ -117,6 +131,7 @@ private:
   const ir::Interpreter interpreter;
   const ir::Evaluator derivative;
   double scale;
+  SlopeSum slopes;
   std::vector<ColumnRange> ranges;
   std::vector<int64_t> live;
 };
@@ -145,10 +160,18 @@ Expected<GradientResult> gradients(const ir::Module& module, const Captures& cap
   const Sequences sequences(module, *bindings, problem, args.forward);
   // What shares a KV head adds up in one place, so that is the unit of work.
   std::vector<CaptureSums> sums(size_t(args.forward.k.shape[0] * problem.kvHeads), {module, *bindings, wanted});
+  std::vector<SlopeSum> slopes(sums.size());
   parallelFor(int64_t(sums.size()), [&](int64_t begin, int64_t end) {
     Head worker(args, module, *bindings, sequences, *forward, result);
-    for (int64_t i = begin; i < end; ++i) worker.compute(i / problem.kvHeads, i % problem.kvHeads, sums[size_t(i)]);
+    for (int64_t i = begin; i < end; ++i)
+      slopes[size_t(i)] = worker.compute(i / problem.kvHeads, i % problem.kvHeads, sums[size_t(i)]);
   });
+  SlopeSum slope;
+  for (const SlopeSum& part : slopes) {
+    slope.squares += part.squares;
+    slope.weights += part.weights;
+  }
+  if (slope.weights > 0) result.scoreSlope = std::sqrt(slope.squares / slope.weights);
   const CaptureSums zeros(module, *bindings, wanted);
   for (size_t i = 0; i < wanted.captures.size(); ++i) {
     const std::string& name = wanted.captures[i];

@@ -34,6 +34,9 @@ struct GradientResult {
   std::vector<double> dQ; ///< [B, H, Q_LEN, D]
   std::vector<double> dK; ///< [B or 1, HKV, KV_LEN, D]
   std::vector<double> dV; ///< [B or 1, HKV, KV_LEN, DV]
+  /// How large the derivative of score_mod by the score is where weights lie: the root of its mean square by P.
+  /// 1 without a score_mod.
+  double scoreSlope = 1;
   /// By the name of the capture, of its shape: the sum over all that read an element.
   std::map<std::string, std::vector<double>> captures;
   /// By the name of the capture, the largest of an element: the sum over all that read it of p times the squared

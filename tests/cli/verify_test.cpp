@@ -156,9 +156,10 @@ TEST_CASE("one wrong element of the gradient of a capture is found, whatever its
     }
 }
 
-TEST_CASE("gradients may be off by more where operands are larger, and where scores are coarse") {
-  const auto limits = [](double factor, bool tf32) {
+TEST_CASE("gradients may be off by more where operands are larger, scores steep, and where scores are coarse") {
+  const auto limits = [](double factor, bool tf32, double slope = 1) {
     Fixture fixture(DType::F32);
+    fixture.want.scoreSlope = slope;
     for (int64_t i = 0; i < fixture.operands.v.elements(); ++i)
       Fixture::put(fixture.operands.v, i, factor * Fixture::get(fixture.operands.v, i));
     fixture.addGradients();
@@ -171,6 +172,10 @@ TEST_CASE("gradients may be off by more where operands are larger, and where sco
   CHECK(large[0] > 50 * plain[0]);
   CHECK(large[1] > 50 * plain[1]);
   CHECK(large[2] == Approx(plain[2])); // dV = P^T dO
+  const std::vector<double> steep = limits(1, false, 4), flat = limits(1, false, 0.25);
+  for (size_t i : {0, 1}) CHECK(steep[i] > 2 * plain[i]);
+  CHECK(steep[2] == plain[2]);
+  CHECK(flat == plain);
   for (int i = 0; i < 3; ++i) CHECK(coarse[size_t(i)] > 100 * plain[size_t(i)]);
 }
 

@@ -389,12 +389,15 @@ Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, con
   if (scale) args.forward.scale = *scale;
   if (given.dLse) args.dLse = given.dLse->view();
   auto result = take(reference::gradients(take(gradientMod(mod)).module(), operands.captures, args));
-  return {std::move(result.dQ), std::move(result.dK), std::move(result.dV)};
+  return {std::move(result.dQ), std::move(result.dK), std::move(result.dV), result.scoreSlope};
 }
 
 void checkGradients(const Gradients& actual, const Gradients& expected, const Problem& problem) {
   const reference::GradientTolerance tolerance(
-      {.dtype = problem.dtype, .scale = 1 / std::sqrt(double(problem.headDim)), .headDimV = problem.headDimV});
+      {.dtype = problem.dtype,
+       .scale = 1 / std::sqrt(double(problem.headDim)),
+       .headDimV = problem.headDimV,
+       .scoreSlope = expected.scoreSlope});
   checkValues("dQ", actual.dQ, expected.dQ, tolerance.dQ(expected.dQ));
   checkValues("dK", actual.dK, expected.dK, tolerance.dK(expected.dK));
   checkValues("dV", actual.dV, expected.dV, tolerance.dV(expected.dV));

@@ -105,6 +105,7 @@ Outcome runReference(const Mod& mod, const Problem& problem, const HostOperands&
 /// Gradients of q, k and v as doubles, dense.
 struct Gradients {
   std::vector<double> dQ, dK, dV;
+  double scoreSlope = 1; ///< of the reference
 };
 
 /// What flows back into the results: as out, and as lse.

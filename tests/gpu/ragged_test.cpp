@@ -229,7 +229,7 @@ public:
                         actual(dV.host, kvStarts, picked)};
     const Gradients expected{wanted(want.dQ, batch.heads, batch.headDim, starts, picked),
                              wanted(want.dK, batch.kvHeads, batch.headDim, kvStarts, picked),
-                             wanted(want.dV, batch.kvHeads, batch.headDim, kvStarts, picked)};
+                             wanted(want.dV, batch.kvHeads, batch.headDim, kvStarts, picked), want.scoreSlope};
     gputest::checkGradients(got, expected, {shape, batch.headDim, batch.headDim, batch.dtype});
   }
   /// Rows of no sequence are as they were: all bits set.

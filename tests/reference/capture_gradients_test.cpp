@@ -131,13 +131,12 @@ std::string scoreOf(const std::string& captures, const std::string& score,
          "\n\ndef mask_mod(b, h, q_idx, kv_idx):\n    return " + mask + "\n";
 }
 
-/// GradientResult::captureSquares of the captures.
-std::map<std::string, double> squaresOf(const std::string& text, const Case& c, const std::vector<std::string>& names) {
+reference::GradientResult resultOf(const std::string& text, const Case& c, const std::vector<std::string>& names) {
   auto derived = passes::differentiate(moduleOf(text), names);
   if (!derived) FAIL(derived.error().message);
   auto result = reference::gradients(derived->module, c.captures(), c.args(), {names, derived->captures});
   if (!result) FAIL(result.error().message);
-  return result->captureSquares;
+  return *std::move(result);
 }
 
 Case with(DType dtype, std::vector<int64_t> shape) {
@@ -199,13 +198,23 @@ TEST_CASE("squared derivatives add up over what reads an element", "[reference]"
   c.tensors["c"] = Tensor(DType::F32, {5}, 7);
   c.scalars["x"] = 0.5;
   const std::string captures = "import torch\na: f32[H]\nc: f32[Q_LEN]\nx: float";
-  auto squares = squaresOf(scoreOf(captures, "score + 3 * a[h] - 0.5 * c[q_idx] + x"), c, {"a", "c", "x"});
+  auto squares =
+      resultOf(scoreOf(captures, "score + 3 * a[h] - 0.5 * c[q_idx] + x"), c, {"a", "c", "x"}).captureSquares;
   CHECK(squares.at("a") == Approx(9 * 10));
   CHECK(squares.at("c") == Approx(0.25 * 8));
   CHECK(squares.at("x") == Approx(40));
   // Where a function is approximate, a derivative counts as 1 at least.
-  squares = squaresOf(scoreOf(captures, "tanh_approx(score) + 3 * a[h] + 0.01 * x"), c, {"a", "c", "x"});
+  squares =
+      resultOf(scoreOf(captures, "tanh_approx(score) + 3 * a[h] + 0.01 * x"), c, {"a", "c", "x"}).captureSquares;
   CHECK(squares.at("a") == Approx(9 * 10));
   CHECK(squares.at("c") == 0);
   CHECK(squares.at("x") == Approx(40));
+}
+
+TEST_CASE("slopes of scores count by their weights", "[reference]") {
+  const auto slopeOf = [](const std::string& score) { return resultOf(scoreOf("import torch", score), {}, {}).scoreSlope; };
+  CHECK(slopeOf("score") == 1);
+  CHECK(slopeOf("score * -3.0 + q_idx") == Approx(3));
+  CHECK(slopeOf("score * (q_idx + 1)") == Approx(std::sqrt(11.0))); // (1 + 4 + 9 + 16 + 25) / 5
+  CHECK(slopeOf("torch.where(kv_idx == 0, score * 9.0 - 1000.0, score)") == Approx(1).epsilon(0.5));
 }

@@ -74,16 +74,17 @@ template <class Elements> double elementSize(const Elements& elements) {
   return std::max(size.rms, size.max / 5);
 }
 
-reference::GradientScales scalesOf(const HostOperands& operands, const std::vector<double>& out, double scale,
+reference::GradientScales scalesOf(const HostOperands& operands, const reference::GradientResult& wanted, double scale,
                                    bool isCoarse) {
   return {.dtype = operands.q.dtype,
           .isCoarse = isCoarse,
           .scale = scale,
           .headDimV = operands.v.shape[3],
+          .scoreSlope = wanted.scoreSlope,
           .q = elementSize(operands.q),
           .k = elementSize(operands.k),
           .v = elementSize(operands.v),
-          .out = elementSize(out),
+          .out = elementSize(wanted.forward.out),
           .dOut = elementSize(operands.dOut),
           .dLse = operands.dLse ? elementSize(*operands.dLse) : 0};
 }
@@ -141,7 +142,7 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
                       checkRows(got.rowMax, want.rowMax),
                       {}};
   if (!options.backward) return result;
-  const reference::GradientTolerance tolerance(scalesOf(operands, want.out, scale, coarse));
+  const reference::GradientTolerance tolerance(scalesOf(operands, wanted, scale, coarse));
   const auto add = [&](const std::string& name, const std::vector<double>& expected,
                        const reference::Tolerance& limit) {
     result.gradients.emplace_back(name, check(got.gradients.find(name)->second, expected, limit));
