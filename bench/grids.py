@@ -13,7 +13,8 @@ attnc's lines are `attnc bench --json` of the mods of dsl/mods. The baselines (H
           bias as its score_mod; windows are then blocks of its block mask
 
 A result is one JSON line: `id`, `peer`, `ms` (median by device events, the L2 cache overwritten before each run) and
-`tflops`, of live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU and its driver.
+`tflops`, of live pairs alone: 4 * pairs * head_dim forward, 10 * backward. The first line names the GPU, its driver, the
+day and the command.
 With --bytes, ncu counts what the forward kernel of the first case moves to and from memory: as a share of q, k, v and
 out no more than 1.1, or the exit status is 1. Nothing is permuted or copied, and there is no workspace to speak of.
 Needs a GPU; torch for the baselines, ncu for --bytes.
@@ -21,9 +22,11 @@ Needs a GPU; torch for the baselines, ncu for --bytes.
 
 import argparse
 import csv
+import datetime
 import json
 import pathlib
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -232,7 +235,8 @@ def main():
             out.write(text + "\n")
             out.flush()
 
-        emit(id="ceilings", device=gpu.stdout.strip())
+        command = shlex.join(["python3", "bench/grids.py", *sys.argv[1:]])
+        emit(id="ceilings", device=gpu.stdout.strip(), date=str(datetime.date.today()), command=command)
         for name, case in CASES.items():
             if not re.search(options.only, name):
                 continue

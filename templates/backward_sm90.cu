@@ -81,6 +81,8 @@ static_assert(kWarps == 8 && kBlockN == 128, "two warpgroups own 64 rows of K an
 constexpr int kThreads = 32 * (4 + kWarps);
 // Whether a score takes registers, or much time, beside the products: then dS is complete before S of the next step begins.
 constexpr bool kTight = kHasRates || kReadsRows || Mod::Exponents::kIsLinear;
+// Whether delta is read where it is used. With delta in registers compilers from 13.3 on run out of them, and serialise products.
+constexpr bool kLateDelta = kTight || (kBlockM == 64 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1303);
 // Groups of 8 rows of Q after which S of the next step begins: a quarter of them, or all.
 constexpr int kSplit = kBlockM == 64 && !kTight ? 4 : 1;
 static_assert(!kSumsDiagonals || kSplit == 1, "sums take dS when it is complete");
@@ -199,7 +201,7 @@ struct Consumer {
     d_v.fill(0.f);
     KvPlace<Mod> place;
     Step step = {0, 0};
-    DeltaOf<Table, kTight> delta; // of the last step
+    DeltaOf<Table, kLateDelta> delta; // of the last step
     bool has_older = false; // steps before the last one
     int last_tile = -1; // of q, the one of the step that dQ is to come of
     table_of<Memory>(shared, 0).load_delta(delta); // of nothing; but an address must be one

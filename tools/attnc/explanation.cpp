@@ -77,8 +77,8 @@ std::string boxesText(const GridCensus& census, double dense, double computed) {
                        flopsText(inBoxes));
   std::string own[] = {extentsText(census.queryBox), "queries"}, read[] = {extentsText(census.keyBox), "keys"};
   if (census.ownsKeys) std::swap(own, read);
-  return fmt::format("boxes       {} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", count(census.tiles), own[0],
-                     own[1], count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
+  return fmt::format("boxes       {:.0f} of {} {}; {} of {} {} are read, {:.1f} for one of {}\n", census.tiles, own[0], own[1],
+                     count(census.steps), read[0], read[1], census.tiles > 0 ? census.steps / census.tiles : 0,
                      own[1]) +
          fmt::format("            {} of the pairs computed are of a query and a key that lies in its box{}\n",
                      percent(census.live, census.visited), census.mayLieBeside ? ", or that it sees beside the grid" : "") +

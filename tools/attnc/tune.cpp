@@ -162,6 +162,7 @@ void addTune(CLI::App& app, int& exitCode) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure which tile of a mod's kernels is the fastest, and keep the choice");
   options->addTo(*command);
+  command->get_option("--tile")->group(""); // not shown: who gives it is told that tune chooses it
   command->add_flag("--json", options->json, "For programs");
   command->footer(
       "A choice is kept in the cache directory, beside the kernels. From then on all processes take it for this GPU, mod,\n"
