@@ -34,7 +34,7 @@ if [ ${#need[@]} -gt 0 ]; then
 fi
 if [ $wheels = yes ]; then
   python3 -m venv .venv
-  # 13.5 serialises products of the Hopper backward kernel by rows at head dim 128, which tests refuse.
+  # The version that kernels were measured with.
   .venv/bin/pip install --quiet 'nvidia-cuda-nvrtc>=13.0,<13.1' 'nvidia-cuda-runtime>=13.0,<13.1'
 fi
 

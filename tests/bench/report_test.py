@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bench/report.py on results of its own: what the tables say, and what a wrong file is told."""
+"""Tests of bench/report.py and grids_report.py on results of its own: what the tables say, and what a wrong file is told."""
 import contextlib
 import io
 import json
@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
+import grids_report
 import report
 from results import Case
 
@@ -347,6 +348,42 @@ class ReportTest(unittest.TestCase):
     def test_a_chart_without_figures_is_still_a_picture(self):
         svg = self.plot({"id": "decode-noop-b2h16k2-q1k131072-d128", "peer": "attnc", "ms": 1.0, "gbps": 100.0})
         self.assertEqual(svg.tag, SVG + "svg")
+
+
+class GridTables(unittest.TestCase):
+    HEAD = {"id": "ceilings", "device": "A GPU", "date": "2026-01-02", "command": "python3 bench/grids.py --only 'a|b'"}
+
+    def written(self, *lines):
+        with tempfile.TemporaryDirectory() as folder:
+            results, page = pathlib.Path(folder) / "grids.jsonl", pathlib.Path(folder) / "page.md"
+            results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            page.write_text("before\n<!-- results grids -->\nold\n<!-- /results grids -->\nbehind\n")
+            code = grids_report.main([str(results), "--table", str(page)])
+            return code, page.read_text()
+
+    def test_a_case_is_a_row_and_who_ran_it_a_column(self):
+        code, page = self.written(
+            self.HEAD,
+            {"id": "13x13", "peer": "attnc", "kind": "forward", "ms": 1.0, "tflops": 185.37},
+            {"id": "13x13", "peer": "attnc", "kind": "bytes", "share": 0.98},
+            {"id": "13x13", "peer": "gemm", "ms": 9.0, "tflops": 5.283},
+            {"id": "a|b", "peer": "attnc", "error": "it failed"},
+        )
+        self.assertEqual(code, 0)
+        self.assertIn("A GPU, 2026-01-02.", page)
+        self.assertIn("python3 bench/grids.py --only 'a|b'", page)
+        self.assertIn("| case | forward | GEMM-based, forward |", page)
+        self.assertIn("| 13x13 | 185 | 5.28 |", page)
+        self.assertIn("| a\\|b | error |  |", page)
+        self.assertTrue(page.startswith("before\n") and page.endswith("behind\n") and "old" not in page)
+
+    def test_a_file_that_is_none_leaves_the_page_as_it_is(self):
+        for lines in ([{"id": "13x13", "peer": "attnc", "kind": "forward", "tflops": 1.0}], []):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                code, page = self.written(*lines)
+            self.assertEqual(code, 1)
+            self.assertIn("old", page)
+            self.assertIn("no result file of grids.py", said.getvalue())
 
 
 if __name__ == "__main__":

@@ -56,6 +56,16 @@ bool isDue(const Job& job) {
   return all || std::hash<std::string>()(job.name) % 3 == 0;
 }
 
+/// Bytes that any kernel may spill with another compiler than 13.0, of which the numbers of jobs are: each gives out registers in
+/// its own way.
+int spillsOfOtherCompilers() {
+  static const bool isOther = [] {
+    const Expected<std::string> identity = jit::Nvrtc(jit::Env::read()).identity();
+    return !identity || identity->rfind("13.0 ", 0) != 0;
+  }();
+  return isOther ? 48 : 0;
+}
+
 /// Compiles on all cores; one finding a line: what spilled, what ptxas advised against, what failed.
 std::vector<std::string> findings(const std::vector<Job>& jobs) {
   REQUIRE(std::any_of(jobs.begin(), jobs.end(), isDue));
@@ -73,7 +83,7 @@ std::vector<std::string> findings(const std::vector<Job>& jobs) {
         continue;
       }
       for (const auto& stage : *kernel) {
-        if (stage->spillBytes > job.spillBytes)
+        if (stage->spillBytes > job.spillBytes + spillsOfOtherCompilers())
           lines.push_back(fmt::format("{}: spills {} bytes", job.name, stage->spillBytes));
         for (const std::string& advisory : stage->advisories) lines.push_back(job.name + ": " + advisory);
       }

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Writes tables of result files of grids.py into a Markdown file, between `<!-- results grids -->` and its end.
+
+  python3 bench/grids_report.py bench/results/h200-2026-11-2?-grids*.jsonl --table bench/README.md
+
+A table for each file, under its GPU, day and command; a row for each case: TFLOP/s of pairs that live. Without --table they
+are printed. Exit codes: 0 done; 1 a file is malformed, or cannot be read or written.
+"""
+import argparse
+import json
+import sys
+
+from report import between_markers, plain, table
+from results import ResultError
+
+NAMES = {
+    ("attnc", "forward"): "forward",
+    ("attnc", "backward"): "backward",
+    ("naive", None): "naive, forward",
+    ("gemm", None): "GEMM-based, forward",
+    ("flex", None): "FlexAttention, forward",
+}
+
+
+def figure(line):
+    if line is None:
+        return ""
+    return "error" if "error" in line else f"{line['tflops']:.3g}"
+
+
+def tables_of(path):
+    with open(path, encoding="utf-8") as file:
+        try:
+            lines = [json.loads(text) for text in file]
+            head, lines = lines[0], [line for line in lines[1:] if line.get("kind") != "bytes"]
+            rows = {}
+            for line in lines:
+                key = line["peer"], line.get("kind")
+                rows.setdefault(line["id"], {})[key if key in NAMES else ("attnc", "forward")] = line
+            columns = [key for key in NAMES if any(key in row for row in rows.values())]
+            cells = [[plain(case), *(figure(row.get(key)) for key in columns)] for case, row in rows.items()]
+            text = [f"{plain(head['device'])}, {head['date']}.", "", "```sh", head["command"], "```", ""]
+        except (ValueError, KeyError, IndexError) as fault:
+            raise ResultError(f"{path}: no result file of grids.py: {fault}") from fault
+    return [*text, *table(["case", *(NAMES[key] for key in columns)], cells), ""]
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--table", metavar="FILE.md", help="Markdown file with the markers; without it: print")
+    options = parser.parse_args(arguments)
+    try:
+        body = "\n".join(line for path in options.files for line in tables_of(path))
+        if not options.table:
+            print(body)
+            return 0
+        with open(options.table, encoding="utf-8") as file:
+            page = between_markers(file.read(), options.table, body, "grids")
+        with open(options.table, "w", encoding="utf-8") as file:
+            file.write(page)
+    except (ResultError, OSError) as error:
+        print(f"grids_report.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
