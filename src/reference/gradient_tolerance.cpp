@@ -2,8 +2,8 @@
 // deviation of sqrt(DV). out, P and dS round to the dtype (unit roundoff u), which moves a dS by u P scale sqrt(DV)
 // times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up over rows, whose
 // errors are independent, with the square root of the weight that a column has in all of them. What a sum is large in
-// itself, it is off by a few u more. A score_mod multiplies dS by its derivative. In f32 the rounding of scores counts, 2^-24 of some hundred. Other operands make
-// all of this larger or smaller.
+// itself, it is off by a few u more. A score_mod multiplies dS by its derivative. In f32 the rounding of scores counts,
+// 2^-24 of some hundred. Other operands make all of this larger or smaller.
 //
 // The gradient of a capture adds up P (dO v - dO out) times derivatives of the mod. It is off by what dO out is, which
 // all scores of a row share and rows do not: the rounding of out, some u |dO| |out|, times the root of
