@@ -3,13 +3,13 @@
 #include "codegen/host_mods.h"
 #include "codegen/library_mods.h"
 #include "codegen/mod_source.h"
+#include "jit/env.h"
+#include "jit/nvrtc.h"
 #include "support/random_module.h"
 
 #include <catch2/catch.hpp>
 
-#include <cstdlib>
-#include <dlfcn.h>
-#include <regex>
+#include <string>
 
 namespace attnc {
 namespace {
@@ -46,69 +46,44 @@ probe(const __grid_constant__ ModArgs args, const float* in, float* out, int q_l
 }
 )";
 
-/// The few functions of NVRTC that the test needs, from wherever CUDA 13 is installed.
-class Nvrtc {
-public:
-  Nvrtc() {
-    std::vector<std::string> places = {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13"};
-    if (const char* home = std::getenv("CUDA_HOME")) places.push_back(std::string(home) + "/lib64/libnvrtc.so.13");
-    for (const char* python : {"3.10", "3.11", "3.12", "3.13"})
-      places.push_back(std::string(ATTNC_SOURCE_DIR "/.venv/lib/python") + python +
-                       "/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
-    for (const std::string& place : places)
-      if (!library) library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  explicit operator bool() const { return library; }
-
-  /// True if it compiles; `log` is the compiler's and the assembler's.
-  bool compile(const std::string& mod, std::string& log) const {
-    std::string contract = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/contract.cuh");
-    std::string ops = test::readFile(ATTNC_SOURCE_DIR "/templates/mod/ops.cuh");
-    const char* texts[] = {mod.c_str(), contract.c_str(), ops.c_str()};
-    const char* names[] = {"attnc_mod.cuh", "mod/contract.cuh", "mod/ops.cuh"};
-    const char* options[] = {"-arch=sm_90a", "-std=c++17", "--ptxas-options=-v"};
-    void* program = nullptr;
-    if (function<int(void**, const char*, const char*, int, const char**, const char**)>("nvrtcCreateProgram")(
-            &program, kProbe, "probe.cu", 3, texts, names) != 0)
-      return false;
-    int result = function<int(void*, int, const char**)>("nvrtcCompileProgram")(program, 3, options);
-    size_t size = 0;
-    function<int(void*, size_t*)>("nvrtcGetProgramLogSize")(program, &size);
-    log.resize(size);
-    function<int(void*, char*)>("nvrtcGetProgramLog")(program, log.data());
-    function<int(void**)>("nvrtcDestroyProgram")(&program);
-    return result == 0;
-  }
-
-private:
-  template <class F> F* function(const char* name) const { return reinterpret_cast<F*>(dlsym(library, name)); }
-  void* library = nullptr;
-};
-
-/// Compiles, and demands that nothing spills and nothing needs a stack.
-void checkKernel(const Nvrtc& nvrtc, const std::string& name, const ir::Module& module) {
-  std::string text = test::emitMod(module).text, log;
-  bool compiled = nvrtc.compile(text, log);
-  INFO(name << "\n" << log << text);
-  CHECK(compiled);
-  CHECK(std::regex_search(log, std::regex("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")));
+Expected<jit::CompileResult> compile(jit::Nvrtc& nvrtc, const std::string& mod) {
+  jit::CompileJob job;
+  job.name = "probe.cu";
+  job.source = kProbe;
+  job.headers = {{"attnc_mod.cuh", mod}};
+  for (const char* name : {"mod/contract.cuh", "mod/ops.cuh"})
+    job.headers.emplace_back(name, test::readFile(std::string(ATTNC_SOURCE_DIR "/templates/") + name));
+  job.arch = "sm_90a";
+  job.entry = "probe";
+  return nvrtc.compile(job);
 }
 
-bool skipsLoudly(const Nvrtc& nvrtc) {
-  if (!nvrtc) WARN("SKIPPED: no libnvrtc.so.13 found; generated code is not compiled for the device");
-  return !nvrtc;
+/// Compiles, and demands that nothing spills and nothing needs a stack.
+void checkKernel(jit::Nvrtc& nvrtc, const std::string& name, const ir::Module& module) {
+  const std::string text = test::emitMod(module).text;
+  const Expected<jit::CompileResult> compiled = compile(nvrtc, text);
+  INFO(name << "\n" << (compiled ? compiled->log : compiled.error().message) << text);
+  REQUIRE(compiled);
+  CHECK(compiled->spillBytes == 0);
+  CHECK(compiled->stackBytes == 0);
+}
+
+bool skipsLoudly(jit::Nvrtc& nvrtc) {
+  const bool isThere = bool(nvrtc.path());
+  if (!isThere) WARN("SKIPPED: no libnvrtc.so.13 found; generated code is not compiled for the device");
+  return !isThere;
 }
 
 } // namespace
 
 TEST_CASE("every library mod compiles for sm_90a without spills and stack", "[codegen]") {
-  Nvrtc nvrtc;
+  jit::Nvrtc nvrtc(jit::Env::read());
   if (skipsLoudly(nvrtc)) return;
   for (const test::LibraryMod& mod : test::libraryMods()) checkKernel(nvrtc, mod.name, mod.module);
 }
 
 TEST_CASE("every f32 operation compiles for sm_90a without spills and stack", "[codegen]") {
-  Nvrtc nvrtc;
+  jit::Nvrtc nvrtc(jit::Env::read());
   if (skipsLoudly(nvrtc)) return;
   using ir::Op;
   for (Op op = Op::Neg; op <= Op::Pow; op = Op(int(op) + 1)) {
@@ -125,13 +100,13 @@ TEST_CASE("every f32 operation compiles for sm_90a without spills and stack", "[
 }
 
 TEST_CASE("random modules compile for sm_90a", "[codegen]") {
-  Nvrtc nvrtc;
+  jit::Nvrtc nvrtc(jit::Env::read());
   if (skipsLoudly(nvrtc)) return;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     test::RandomModule random(seed);
-    std::string text = test::emitMod(random.module).text, log;
-    bool compiled = nvrtc.compile(text, log);
-    INFO("seed " << seed << "\n" << log << text);
+    const std::string text = test::emitMod(random.module).text;
+    const Expected<jit::CompileResult> compiled = compile(nvrtc, text);
+    INFO("seed " << seed << "\n" << (compiled ? "" : compiled.error().message) << text);
     CHECK(compiled);
   }
 }
