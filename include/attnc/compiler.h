@@ -92,13 +92,13 @@ public:
   /// Measures which tile is the fastest for operands like these, and keeps the choice in the cache directory, for all
   /// processes: prepare() then takes it for this device, mod, options, and problems of this class: the same heads a KV head
   /// and head dims; lengths of the same power of two, of decode kernels KV heads of all batches, too; of grids the same
-  /// extents. It is advice, and never needed: a choice of
-  /// another version of attnc is not looked at. Compiles the tiles of the family that prepare() takes (tiles()), launches
-  /// each many times on `stream`, for some seconds, and goes by events. The model's tile stays unless another one is
-  /// faster by more than 2 %, and gives the same results up to rounding. A tile that does not compile is passed over.
-  /// Operands and outputs are those of a launch, in device memory; what outputs hold is overwritten. Options have no
-  /// tile. Takes device memory: a workspace for each tile, which those of a backward kernel share. Errors: those of prepare() and Prepared::launch() of the model's
-  /// tile; a problem that has nothing to compute; and what the driver refuses. Not to be called while `stream` is captured.
+  /// extents. It is advice, and never needed: a choice of another version of attnc is not looked at. Compiles the tiles of
+  /// the family that prepare() takes (tiles()), launches each many times on `stream`, for some seconds, and goes by events.
+  /// The model's tile stays unless another one is faster by more than 2 %, and gives the same results up to rounding. A
+  /// tile that does not compile is passed over. Operands and outputs are those of a launch, in device memory; what outputs
+  /// hold is overwritten. Options have no tile. Takes device memory: a workspace for each tile, which those of a backward
+  /// kernel share. Errors: those of prepare() and Prepared::launch() of the model's tile; a problem that has nothing to
+  /// compute; and what the driver refuses. Not to be called while `stream` is captured.
   Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs, const PrepareOptions& options = {},
                         Stream stream = nullptr) const;
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -56,14 +57,20 @@ bool isDue(const Job& job) {
   return all || std::hash<std::string>()(job.name) % 3 == 0;
 }
 
-/// Bytes that any kernel may spill with another compiler than 13.0, of which the numbers of jobs are: each gives out registers in
-/// its own way.
-int spillsOfOtherCompilers() {
+/// Bytes that a kernel may spill: those of its job, which are of NVRTC 13.0, or as many as were seen with 13.5, which gives out
+/// registers in another way.
+int mostSpillsOf(const Job& job) {
   static const bool isOther = [] {
     const Expected<std::string> identity = jit::Nvrtc(jit::Env::read()).identity();
     return !identity || identity->rfind("13.0 ", 0) != 0;
   }();
-  return isOther ? 48 : 0;
+  static const std::map<std::string, int> others = {{"document kind 1 sm80 sm_80 d128", 32},
+                                                    {"causal d128 deterministic", 20},
+                                                    {"noop d128", 8},
+                                                    {"chunked kind 1 sm90 sm_90a", 20},
+                                                    {"streaming_chunks kind 1 sm90 sm_90a", 20}};
+  const auto known = isOther ? others.find(job.name) : others.end();
+  return known == others.end() ? job.spillBytes : known->second;
 }
 
 /// Compiles on all cores; one finding a line: what spilled, what ptxas advised against, what failed.
@@ -83,7 +90,7 @@ std::vector<std::string> findings(const std::vector<Job>& jobs) {
         continue;
       }
       for (const auto& stage : *kernel) {
-        if (stage->spillBytes > job.spillBytes + spillsOfOtherCompilers())
+        if (stage->spillBytes > mostSpillsOf(job))
           lines.push_back(fmt::format("{}: spills {} bytes", job.name, stage->spillBytes));
         for (const std::string& advisory : stage->advisories) lines.push_back(job.name + ": " + advisory);
       }
