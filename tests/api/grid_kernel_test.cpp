@@ -1,33 +1,19 @@
 // Kernels by boxes of a grid: when prepare() takes them, which boxes they have, and what they are told. Needs no GPU.
 #include "tests/api/settled.h"
 
-#include "api/grid_census.h"
 #include "api/mod_impl.h"
 #include "codegen/config_source.h"
-#include "ir/interpreter.h"
 #include "plan/grid_plan.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 using namespace attnc;
 using namespace attnc::test;
 
 namespace {
-
-/// A mask of qz, qy, qx and kz, ky, kx over grids whose extents are numbers of the launch.
-Mod gridMod(int axes, const std::string& mask, const std::string& more = "") {
-  const char* const names[] = {"{0}x,", "{0}y, {0}x", "{0}z, {0}y, {0}x"};
-  const char* const extents[] = {"X", "Y, X", "Z, Y, X"};
-  const auto of = [&](const char* side) { return fmt::format(fmt::runtime(names[axes - 1]), side); };
-  return mod((std::string("from attnc import grid\nimport torch\nX: int\nY: int\nZ: int\n") + more + "tokens = grid(" +
-              extents[axes - 1] + ")\ndef mask_mod(b, h, q_idx, kv_idx):\n  " + of("q") +
-              " = tokens.coords(q_idx)\n  " + of("k") + " = tokens.coords(kv_idx)\n  return " + mask + "\n")
-                 .c_str());
-}
 
 std::shared_ptr<const passes::GridKernel> gridOf(const Mod& m) {
   auto kernelMod = kernelModOf(m, {});
@@ -501,125 +487,6 @@ TEST_CASE("a kernel by boxes asks mask_mod where the box does not say all", "[ap
   CHECK(boxIsMask("abs(kx - qx) <= 5"));
   CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 5) & (kx * qx % 3 != 1)"));
   CHECK_FALSE(boxIsMask("(abs(kx - qx) <= 6) & (kx % 2 == qx % 2)")); // a step apart
-}
-
-TEST_CASE("the census of a grid counts tokens beside it, of both passes", "[api][grid]") {
-  const std::string near = "(abs(ky - qy) <= 2) & (abs(kx - qx) <= 3)", on = "tokens.contains(q_idx)",
-                    keyOn = "tokens.contains(kv_idx)";
-  struct Mask {
-    std::string text;
-    bool key, query; // whether it lets keys beside the grid be seen, and queries beside it see the grid
-  };
-  for (const auto& [mask, seesText, textSees] : {Mask{near + " | ~" + on + " | ~" + keyOn, true, true},
-                                                 {near + " & " + on + " | ~" + keyOn, true, false},
-                                                 {"(" + near + " | ~" + on + ") & " + keyOn, false, true},
-                                                 {near + " & " + on + " & " + keyOn, false, false}})
-    for (auto [text, behind, kind] : {std::tuple<int64_t, int64_t, KernelKind>(7, 0, KernelKind::Forward),
-                                      {0, 131, KernelKind::Forward},
-                                      {150, 3, KernelKind::Forward},
-                                      {7, 0, KernelKind::Backward},
-                                      {0, 131, KernelKind::Backward},
-                                      {150, 3, KernelKind::Backward}}) {
-      const bool ownsKeys = kind == KernelKind::Backward;
-      INFO(mask << ", " << text << " before, " << behind << " behind, " << (ownsKeys ? "backward" : "forward"));
-      const Mod m = mod(
-          ("from attnc import grid\nTEXT: int\ntokens = grid(13, 17, before=TEXT)\n"
-           "def mask_mod(b, h, q_idx, kv_idx):\n  (qy, qx), (ky, kx) = tokens.coords(q_idx), tokens.coords(kv_idx)\n"
-           "  return " +
-           mask + "\n")
-              .c_str());
-      const int64_t tokens = 13 * 17 + text + behind;
-      const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = tokens, .kvLen = tokens};
-      Captures captures;
-      captures.set("TEXT", text);
-      // Of head dim 128, where a step has another number of tokens than a tile.
-      const KernelOptions options{.kind = kind, .family = Family::Grid, .arch = "sm_90a", .headDim = 128};
-      const Expected<Mod> derived = derive(m, options);
-      REQUIRE(derived);
-      auto plan = choosePlan(*derived, options);
-      if (!plan) FAIL(plan.error().message);
-      auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
-      REQUIRE(bindings);
-      REQUIRE(ofMod);
-      plan::LaunchOperands operands;
-      operands.problem = problem;
-      operands.grids = plan::gridsOf(*plan->grid, *ofMod);
-      REQUIRE(plan::checkGrids(operands, true));
-      const plan::Stage& stage = plan::walkingStage(*plan);
-      const codegen::Config& config = stage.config;
-      const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, *operands.grids, problem);
-      const ir::Interpreter interpreter(m.module(), *ofMod);
-      double live = 0;
-      for (int64_t q = 0; q < tokens; ++q)
-        for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, 0, q, kv);
-      CHECK(census.live == 6 * live);
-      CHECK(census.tiles ==
-            6 * double(ownsKeys ? plan::keyBoxesOf(stage, operands) : plan::queryBoxesOf(stage, operands)));
-      CHECK(census.visited >= census.live);
-      CHECK(census.visited <= census.steps * config.blockM * config.blockN);
-      if (!ownsKeys) CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
-      // To what the image alone takes come steps over text, and the tiles of text.
-      const auto ceilDiv = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-      const ProblemShape image{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = 13 * 17, .kvLen = 13 * 17};
-      captures.set("TEXT", int64_t(0));
-      auto ofImage = ir::bind(plan->grid->module, captures, image);
-      REQUIRE(ofImage);
-      plan::LaunchOperands::Grids alone = *operands.grids;
-      alone.before->queries = alone.before->keys = 0;
-      const GridCensus base = takeGridCensus(plan->grid->module, *ofImage, config, alone, image);
-      const int64_t step = ownsKeys ? config.blockM : config.blockN,
-                    ofOneText = ceilDiv(text, step) + ceilDiv(behind, step);
-      const int64_t toText = (ownsKeys ? textSees : seesText) ? ofOneText : 0;
-      int64_t boxes = 1;
-      for (size_t axis = 0; axis < 3; ++axis)
-        boxes *= ceilDiv(alone.keys[axis], ownsKeys ? census.queryBox[axis] : census.keyBox[axis]);
-      const bool seesBoxes = ownsKeys ? seesText : textSees;
-      int64_t ofText = (seesText ? ofOneText : 0) + (seesBoxes ? boxes : 0);
-      if (!ownsKeys) ofText = std::max<int64_t>(ofText, 1); // no tile of queries goes without a step
-      CHECK(census.steps == base.steps + base.tiles * double(toText) + (census.tiles - base.tiles) * double(ofText));
-    }
-}
-
-TEST_CASE("the census of a grid counts what kernels visit, and all pairs that live", "[api][grid]") {
-  std::mt19937 random{9};
-  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-  for (int round = 0; round < 12; ++round) {
-    const int axes = 1 + round % 3;
-    const bool differ = round % 2; // by head
-    const char* const windows[] = {"", "(abs(ky - qy) <= 2) & ", "(kz <= qz) & (abs(ky - qy) <= 2) & "};
-    const Mod m = gridMod(axes, std::string(windows[axes - 1]) +
-                                    (differ ? "(abs(kx - qx) <= 2 + h * 3)" : "(kx > qx - 5) & (kx < qx)"));
-    plan::LaunchOperands::Grids grids{{1, 1, 1}, {1, 1, 1}};
-    for (int axis = 3 - axes; axis < 3; ++axis)
-      grids.queries[size_t(axis)] = grids.keys[size_t(axis)] = draw(1, axes == 1 ? 300 : 21);
-    const int64_t tokens = grids.keys[0] * grids.keys[1] * grids.keys[2];
-    const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = tokens, .kvLen = tokens};
-    Captures captures;
-    captures.set("Z", grids.keys[0]).set("Y", grids.keys[1]).set("X", grids.keys[2]);
-    const bool byConsumers = round % 4 < 2; // which pass over boxes of one axis, and work on one at least
-    auto plan = choosePlan(m, {.family = Family::Grid, .arch = byConsumers ? "sm_90a" : "sm_80", .headDim = 64});
-    if (!plan) FAIL(plan.error().message);
-    auto bindings = ir::bind(plan->grid->module, captures, problem), ofMod = ir::bind(m.module(), captures, problem);
-    REQUIRE(bindings);
-    REQUIRE(ofMod);
-    const codegen::Config& config = plan->stages.front().config;
-    const GridCensus census = takeGridCensus(plan->grid->module, *bindings, config, grids, problem);
-    double live = 0;
-    const ir::Interpreter interpreter(m.module(), *ofMod);
-    for (int64_t h = 0; h < problem.qHeads; ++h)
-      for (int64_t q = 0; q < tokens; ++q)
-        for (int64_t kv = 0; kv < tokens; ++kv) live += interpreter.mask(0, h, q, kv);
-    CHECK(census.live == 2 * live);
-    CHECK_FALSE(census.isEstimate);
-    double tiles = 6;
-    for (size_t axis = 0; axis < 3; ++axis)
-      tiles *= double((grids.queries[axis] + census.queryBox[axis] - 1) / census.queryBox[axis]);
-    CHECK(census.tiles == tiles);
-    CHECK(census.steps >= census.tiles);
-    CHECK(census.visited >= census.live);
-    CHECK(census.visited <= census.steps * config.blockM * config.blockN);
-    if (byConsumers) CHECK(census.visited >= census.tiles * config.blockM * config.blockN);
-  }
 }
 
 TEST_CASE("gradients by boxes are refused with the reason where there is no kernel for them", "[api][grid]") {

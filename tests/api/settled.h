@@ -4,6 +4,7 @@
 #include "attnc/attnc.h"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <string>
 
@@ -67,5 +68,16 @@ def mask_mod(b, h, q_idx, kv_idx):
     q, kv = rows.coords(q_idx), columns.coords(kv_idx)
     return (abs(kv[0] // 3 - q[0]) <= 2) & (abs(kv[1] - q[1]) <= 6)
 )";
+
+/// A mask of qz, qy, qx and kz, ky, kx over grids whose extents are numbers of the launch.
+inline Mod gridMod(int axes, const std::string& mask, const std::string& more = "") {
+  const char* const names[] = {"{0}x,", "{0}y, {0}x", "{0}z, {0}y, {0}x"};
+  const char* const extents[] = {"X", "Y, X", "Z, Y, X"};
+  const auto of = [&](const char* side) { return fmt::format(fmt::runtime(names[axes - 1]), side); };
+  return mod((std::string("from attnc import grid\nimport torch\nX: int\nY: int\nZ: int\n") + more + "tokens = grid(" +
+              extents[axes - 1] + ")\ndef mask_mod(b, h, q_idx, kv_idx):\n  " + of("q") +
+              " = tokens.coords(q_idx)\n  " + of("k") + " = tokens.coords(kv_idx)\n  return " + mask + "\n")
+                 .c_str());
+}
 
 } // namespace attnc::test

@@ -1,0 +1,93 @@
+#include "kernels/findings.h"
+
+#include "jit/nvrtc.h"
+#include "support/library.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace attnc::test {
+
+const Compiler& compiler() {
+  static const Compiler instance({.cacheMode = CompilerOptions::CacheMode::Off});
+  return instance;
+}
+
+std::vector<int> supported() {
+  auto archs = jit::Nvrtc(jit::Env::read()).supportedArchs();
+  return archs ? *archs : std::vector<int>();
+}
+
+std::vector<std::pair<std::string, Mod>> library(bool everywhere) {
+  std::vector<std::pair<std::string, Mod>> mods;
+  for (const auto& entry : std::filesystem::directory_iterator(ATTNC_SOURCE_DIR "/dsl/mods")) {
+    if (entry.path().extension() != ".py" || test::goesEverywhere(entry.path().stem().string()) != everywhere) continue;
+    auto mod = Mod::load(entry.path().string());
+    if (!mod) FAIL(mod.error().message);
+    mods.emplace_back(entry.path().stem().string(), *std::move(mod));
+  }
+  return mods;
+}
+
+namespace {
+
+/// Whether a job's turn is now.
+bool isDue(const Job& job) {
+  static const bool all = std::getenv("ATTNC_TEST_ALL_KERNELS") != nullptr;
+  return all || std::hash<std::string>()(job.name) % 3 == 0;
+}
+
+/// Bytes that a kernel may spill: those of its job, which are of NVRTC 13.0, or as many as were seen with 13.5, which gives out
+/// registers in another way.
+int mostSpillsOf(const Job& job) {
+  static const bool isOther = [] {
+    const Expected<std::string> identity = jit::Nvrtc(jit::Env::read()).identity();
+    return !identity || identity->rfind("13.0 ", 0) != 0;
+  }();
+  static const std::map<std::string, int> others = {{"document kind 1 sm80 sm_80 d128", 32},
+                                                    {"causal d128 deterministic", 20},
+                                                    {"noop d128", 8},
+                                                    {"chunked kind 1 sm90 sm_90a", 20},
+                                                    {"streaming_chunks kind 1 sm90 sm_90a", 20}};
+  const auto known = isOther ? others.find(job.name) : others.end();
+  return known == others.end() ? job.spillBytes : known->second;
+}
+
+} // namespace
+
+std::string findings(const std::vector<Job>& jobs) {
+  REQUIRE(std::any_of(jobs.begin(), jobs.end(), isDue));
+  std::string lines;
+  std::mutex mutex;
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < jobs.size();) {
+      const Job& job = jobs[i];
+      if (!isDue(job)) continue;
+      auto kernel = compiler().compile(job.mod, job.options);
+      std::lock_guard lock(mutex);
+      if (!kernel) {
+        lines += job.name + ": " + kernel.error().message + "\n";
+        continue;
+      }
+      for (const auto& stage : *kernel) {
+        if (stage->spillBytes > mostSpillsOf(job))
+          lines += fmt::format("{}: spills {} bytes\n", job.name, stage->spillBytes);
+        for (const std::string& advisory : stage->advisories) lines += job.name + ": " + advisory + "\n";
+      }
+    }
+  };
+  std::vector<std::thread> pool;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) pool.emplace_back(work);
+  for (std::thread& thread : pool) thread.join();
+  return lines;
+}
+
+} // namespace attnc::test
