@@ -90,13 +90,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     ptx::cp_async_commit_group();
 
     const Place<1> place(f, args, b, h, q_start, warp_row + Scores::row(0));
-    float bias[2], delta[2];
+    float lse[2], bias[2], delta[2];
+    bool large[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const long long index = row_of_all(f, b, h, place.q_idx(f, r));
       const bool inside = place.q_first + place.offset(r) < f.q_len; // rows past the end repeat the last, and add nothing
-      bias[r] = inside ? weight_bias(f.lse[index], Mod::row_shift(args, place.head, place.row[r])) // SEAM(row_shift)
-                       : negative_infinity();
+      lse[r] = inside ? f.lse[index] : negative_infinity();
+      large[r] = is_large(lse[r]);
+      bias[r] = large[r] ? 0.f : weight_bias(lse[r], Mod::row_shift(args, place.head, place.row[r])); // SEAM(row_shift)
       delta[r] = backward.delta[index];
     }
 
@@ -118,14 +120,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
       mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile)); // S = Q K^T
       mma::gemm<kTf32>(g, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
       Scores products = s;
-      apply_mod(s, f, args, place, step, OwnColumns{}, bias);
+      StepBias<Mod::Exponents, 2> step_bias(bias);
+      apply_mod(s, f, args, place, step, OwnColumns{}, step_bias);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        if (large[r]) {
+          const float row_sum = backward.row_sums[row_of_all(f, b, h, place.q_idx(f, r))];
+          step_bias.subtract_reference(s, r, place, args, lse[r], -ptx::lg2(row_sum));
+        }
+      step_bias.catch_up(place);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int n = 0; n < kBlockN / 8; ++n)
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const float weight = bias[r] == negative_infinity() ? 0.f : ptx::ex2(s.at(r, n, e));
+            const float weight =
+                bias[r] == negative_infinity() ? 0.f : ptx::ex2(step_bias.exponent(s.at(r, n, e), r, place));
             g.at(r, n, e) = weight == 0.f ? 0.f : weight * (g.at(r, n, e) - delta[r]);
           }
       reduction.add(step, products, g);

@@ -105,9 +105,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     mma::gemm<kTf32>(s, q_tile.rows<16>(warp_row), transposed(k_tile));   // S = Q K^T
     mma::gemm<kTf32>(d_s, o_tile.rows<16>(warp_row), transposed(v_tile)); // dP = dO V^T
     Scores products = s;
-    apply_mod(s, f, args, place, step, OwnColumns{}, bias);
-    // s: y, then P where it is needed; products: S; d_s: dP, then dS.
-    s.for_each([&](float& y, int r) { y = bias[r] == negative_infinity() ? 0.f : ptx::ex2(y); });
+    StepBias<Mod::Exponents, 2> step_bias(bias);
+    apply_mod(s, f, args, place, step, OwnColumns{}, step_bias);
+    step_bias.catch_up(place);
+    // s: x, then P where it is needed; products: S; d_s: dP, then dS.
+    s.for_each([&](float& x, int r) {
+      x = bias[r] == negative_infinity() ? 0.f : ptx::ex2(step_bias.exponent(x, r, place));
+    });
     at_each_score(products, f, args, place, step, OwnColumns{},
                   [&](float& product, const Mod::Row& row, const Mod::Col& col, Coord at, int r, int n, int e) {
                     float& d = d_s.at(r, n, e);

@@ -135,7 +135,7 @@ struct Consumer {
                                   int kv_row, bool really) const {
     const ForwardParams& f = p.base.forward;
     const int count = f.q_len + f.kv_len, first = f.kv_len - 1 + q_start - kv_row;
-    float* const sums = p.diagonals + (long long)(place.b * f.q_heads + place.h) * count;
+    float* const sums = p.base.diagonals + (long long)(place.b * f.q_heads + place.h) * count;
     const unsigned limit = really ? count : 0;
 #pragma unroll
     for (int part = 0; part < kBlockM / 64; ++part)

@@ -136,7 +136,7 @@ ATTNC_DEVICE ListedWalk walk_of(const ListedTiles::Plan& plan, const ForwardGrid
 }
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
-ATTNC_DEVICE void store(const Out& o, SoftmaxRow<kRowMax> (&row)[2], const ForwardGridParamsSm80& p,
+ATTNC_DEVICE void store(const Out& o, SoftmaxRow (&row)[2], const ForwardGridParamsSm80& p,
                         const GridPlace& place, PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3],
                         int first) {
   const ForwardParams& base = p.base;
@@ -150,12 +150,9 @@ ATTNC_DEVICE void store(const Out& o, SoftmaxRow<kRowMax> (&row)[2], const Forwa
   const long long head = ((long long)place.b * base.q_heads + place.h) * base.q_len;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float max = 0.f;
-    if constexpr (kRowMax)
-      if (base.row_max) max = row[r].max();
     if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
-    if (base.lse) base.lse[head + place.q[r].index] = row[r].lse();
-    if (kRowMax && base.row_max) base.row_max[head + place.q[r].index] = max;
+    if (base.lse) base.lse[head + place.q[r].index] = row[r].lse(0.f);
+    if (kRowMax && base.row_max) base.row_max[head + place.q[r].index] = row[r].max(0.f);
   }
   __syncwarp();
   BoxTokens<Element, QueryShape, 16, 32, kHeadDimV> tokens;
@@ -204,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   Scores s;
   Out o;
   o.fill(0.f);
-  SoftmaxRow<kRowMax> row[2];
+  Softmax<2> softmax;
   const int steps = walk.steps();
 #pragma unroll 1
   for (int i = 0; i < steps; ++i) {
@@ -231,16 +228,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
 
     if (!works) continue;
     float rescale[2];
-    apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, {row[0].bias, row[1].bias}, walk.is_full(i));
-    if (follow_maxima(s, row, rescale, steps * kBlockN <= kFewKeys)) o.scale_rows(rescale);
-    WeightSums<2> sums(row);
+    StepBias<Mod::Exponents, 2> bias(softmax);
+    apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, bias, walk.is_full(i));
+    const bool exact = kRowMax || steps * kBlockN <= kFewKeys;
+    if (to_exponents<Element>(s, softmax, bias, place, args, exact, rescale)) o.scale_rows(rescale);
+    WeightSums<2> sums(softmax);
     to_weights<0, Scores::kGroups>(s, sums);
-    sums.store(row);
+    sums.store(softmax);
     mma::gemm(o, s, v_tile); // O += P V
   }
 
   // Where Q was: no warp reads it any more.
-  store(o, row, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
+  store(o, softmax.row, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
 }
 
 } // namespace attnc::grid

@@ -379,7 +379,7 @@ struct Consumer {
   Scores s;
   Weights weights;
   Out o;
-  SoftmaxRow<> row[2];
+  Softmax<2> softmax;
   GridPlace place;
   LiveKeys<KeyShape> live; ///< of the tile
   bool works = false;    ///< there is a tile, of whose last step O += P V is still to be started
@@ -417,7 +417,7 @@ struct Consumer {
 
   /// Hands a box of O over, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
-    const float normalise[2] = {row[0].finish(), row[1].finish()};
+    const float normalise[2] = {softmax.row[0].finish(), softmax.row[1].finish()};
     ptx::named_barrier_sync<128>(1 + group); // products with this Q are there in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
@@ -427,10 +427,9 @@ struct Consumer {
     const long long first = ((long long)place.b * base.q_heads + place.h) * base.q_len;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float max = row[r].max();
       if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
-      if (base.lse) base.lse[first + place.q[r].index] = row[r].lse();
-      if (base.row_max) base.row_max[first + place.q[r].index] = max;
+      if (base.lse) base.lse[first + place.q[r].index] = softmax.row[r].lse(0.f);
+      if (base.row_max) base.row_max[first + place.q[r].index] = softmax.row[r].max(0.f);
     }
   }
 
@@ -513,23 +512,26 @@ struct Consumer {
         has_tile = works = true;
         place = next;
         live = {};
-        row[0] = row[1] = SoftmaxRow<>{};
+        softmax = {};
       }
 
       ptx::wgmma_wait_group<1>(); // S is there
       wgmma::touch(s);
       pass_slot(k.empty());
       k.advance();
+      StepBias<Mod::Exponents, 2> bias(softmax);
       if (is_beside(step.origin))
-        apply_mod_beside_grid(s, p, args, place, step.origin, {row[0].bias, row[1].bias});
+        apply_mod_beside_grid(s, p, args, place, step.origin, bias);
       else
-        apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, {row[0].bias, row[1].bias},
+        apply_mod_on_grid<KeyShape>(s, p, args, place, live, step.origin, bias,
                                     kBlockSparse && (step.flags & BoxStep::kFull));
       float rescale[2];
-      const bool move = follow_maxima(s, row, rescale, step.flags & BoxStep::kFew);
+      const bool exact = step.flags & BoxStep::kFew || p.base.row_max;
+      const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
+      wgmma::touch(s);
 
-      // P = 2^y, first without O; see forward_sm90.cu.
-      WeightSums<2> sums(row);
+      // P, first without O; see forward_sm90.cu.
+      WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
       const bool k_ready = is(step, BoxStep::kLast) || k.is_full();
       to_weights<0, kEarly>(s, sums);
@@ -547,7 +549,7 @@ struct Consumer {
       const bool v_ready = v.is_full();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);
-      sums.store(row);
+      sums.store(softmax);
       if (!v_ready) [[unlikely]]
         v.wait_full();
     }

@@ -54,7 +54,7 @@ using Out = Fragment<kRowGroups, VTile::kColumns>;
 constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers of a thread
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
-ATTNC_DEVICE void store(const Out& o, SoftmaxRow<kRowMax> (&row)[Out::kRows], const ForwardParams& p, const ModArgs& args,
+ATTNC_DEVICE void store(const Out& o, SoftmaxRow (&row)[Out::kRows], const ForwardParams& p, const ModArgs& args,
                         const Place<kRowGroups>& place, PaddedTile<Element, kWarpRows, kHeadDimV> rows, int q_start) {
 #pragma unroll
   for (int r = 0; r < Out::kRows; ++r) {
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   Scores s;
   Out o;
   o.fill(0.f);
-  SoftmaxRow<kRowMax> row[Scores::kRows];
+  Softmax<Scores::kRows> softmax;
 #pragma unroll 1
   for (int i = 0; i < walk.count; ++i) {
     // NOTE: a known distance from step to step would be strength-reduced into sixteen 64-bit pointers, and spill.
@@ -147,16 +147,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     if (i + 1 < walk.count) load_k(next);
     ptx::cp_async_commit_group();
 
-    float bias[Scores::kRows], rescale[Scores::kRows];
-#pragma unroll
-    for (int r = 0; r < Scores::kRows; ++r) bias[r] = row[r].bias;
+    StepBias<Mod::Exponents, Scores::kRows> bias(softmax);
+    float rescale[Scores::kRows];
     place.q_first = ptx::opaque(place.q_first); // NOTE: so nothing that is derived from it is kept in a register
     const Step step = {start, walk.flags_of(i, start)};
     apply_mod(s, p, args, place, step, OwnColumns{}, bias);
-    if (follow_maxima(s, row, rescale, step.flags & kStepFew)) o.scale_rows(rescale);
-    WeightSums<Scores::kRows> sums(row);
+    if (to_exponents<Element>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
+      o.scale_rows(rescale);
+    WeightSums<Scores::kRows> sums(softmax);
     to_weights<0, Scores::kGroups>(s, sums);
-    sums.store(row);
+    sums.store(softmax);
     mma::gemm<kTf32>(o, s, v_tile); // O += P V
     start = next;
   }
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   // still has Q's copy under way.
   ptx::cp_async_wait_group<0>();
   __syncthreads();
-  store(o, row, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, q_start + warp_row);
+  store(o, softmax.row, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, q_start + warp_row);
 }
 
 } // namespace attnc::sm80

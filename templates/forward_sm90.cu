@@ -352,9 +352,9 @@ struct Consumer {
 
   /// Hands a tile's O over, in the slot of its Q, or stores it. All products with that Q are there in all warps, by the
   /// barrier of the turn taken since.
-  ATTNC_DEVICE void store(const Out& o, SoftmaxRow<> (&row)[2], const Place<1>& place) {
+  ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const Place<1>& place) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
-    const float normalise[2] = {row[0].finish(), row[1].finish()};
+    const float normalise[2] = {softmax.row[0].finish(), softmax.row[1].finish()};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has gone on already
       wgmma::write_tile(OutTile{q.tile_of(slot).base}.from_row(64 * group), o, normalise);
@@ -368,7 +368,7 @@ struct Consumer {
         wgmma::store_row<kHeadDimV>(out + q_idx * base.out_stride.row, o, r, normalise[r], q_idx < base.q_len);
       }
     }
-    store_row_outputs(base, args, place, row);
+    store_row_outputs(base, args, place, softmax.row);
   }
 
   /// Zeros in the rows of V behind the sequence, where the copy engine has put what the tensor holds there: a weight of 0
@@ -389,7 +389,7 @@ struct Consumer {
     Scores s;
     Weights weights;
     Out o;
-    SoftmaxRow<> row[2];
+    Softmax<2> softmax;
     Place<1> place;
     Work work = {};                          // the tile of the last step, of which O += P V is still to be started
     Step step = {0, kStepFirst | kStepLast}; // the last step, then this one
@@ -422,26 +422,29 @@ struct Consumer {
       if (begins) [[unlikely]] {
         ptx::wgmma_wait_group<0>();
         wgmma::touch(o);
-        if (ends) store(o, row, place);
+        if (ends) store(o, softmax, place);
         if (!next.valid) break;
         work = next;
         place = Place<1>(p.base, args, work.b, work.h, work.q_start, row_of_tile);
-        row[0] = row[1] = SoftmaxRow<>{};
+        softmax = {};
       }
 
       ptx::wgmma_wait_group<1>(); // S is there
       wgmma::touch(s);
       if (!Mod::kColumnsLoad) pass_slot(k.empty());
       if (kQStages == 1) pass_slot(q.empty(), step.flags & kStepLast);
-      apply_mod(s, p.base, args, place, step, columns(), {row[0].bias, row[1].bias});
+      StepBias<Mod::Exponents, 2> bias(softmax);
+      apply_mod(s, p.base, args, place, step, columns(), bias);
       if (Mod::kColumnsLoad) pass_slot(k.empty());
       k.advance();
       float rescale[2];
-      const bool move = follow_maxima(s, row, rescale, step.flags & kStepFew);
+      const bool exact = step.flags & kStepFew || p.base.row_max;
+      const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
+      wgmma::touch(s);
 
-      // P = 2^y, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
+      // P, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.
-      WeightSums<2> sums(row);
+      WeightSums<2> sums(softmax);
       constexpr int kGroups = kBlockN / 8, kEarly = kGroups / 4;
       const bool k_ready = step.flags & kStepLast || k.is_full();
       to_weights<0, kEarly>(s, sums);
@@ -457,7 +460,7 @@ struct Consumer {
       const bool v_ready = v.is_full();
       to_weights<kEarly, kGroups>(s, sums);
       weights.pack(s);
-      sums.store(row);
+      sums.store(softmax);
       if (!v_ready) [[unlikely]]
         v.wait_full();
       if constexpr (kHasLengths<Mod>)

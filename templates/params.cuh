@@ -72,6 +72,9 @@ struct BackwardParams {
   const void* d_out;  // [batch, q_heads, q_len, head_dim_v]: gradient of out
   const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null if there is none
   float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward_delta.cu
+  float* row_sums;    // as delta: workspace, see algo/pairs.cuh; of large rows, and of the oracle's all
+  int* large_tiles;   // a number a tile of q: workspace, see backward_large.cu
+  float* diagonals;   // workspace, see BackwardParamsSm90; null if there are none
   void* d_q;          // as q; written
   void* d_k;          // as k, of kv_batch batches; written
   void* d_v;          // as v

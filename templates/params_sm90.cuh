@@ -40,7 +40,7 @@ struct ForwardParamsSm90 {
 /// [2 warpgroups][fragment / 4][128 threads][4], in the order of the threads' fragments. Zero before the launch, unless
 /// kTakesTurns: then parts of tiles whose turn is 0 afterwards hold nothing, and stand for 0.
 ///
-/// `diagonals`, zero before the launch too: the gradient of what score_mod returned, summed along diagonals, element
+/// base.diagonals, zero before the launch as well: the gradient of what score_mod returned, summed along diagonals, element
 /// kv_len - 1 + q_idx - kv_idx of [batch, q_heads, q_len + kv_len]; of kernels with kSumsDiagonals alone.
 struct BackwardParamsSm90 {
   TensorMap q, k, v, d_out;
@@ -49,13 +49,12 @@ struct BackwardParamsSm90 {
   int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
   int section; // KV heads (of all batches) of a section: see TileOrder
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
-  float* diagonals;
 };
 
 /// Gradients of captures from the sums along diagonals.
 struct DiagonalParams {
   CaptureParams captures;
-  const float* diagonals; // BackwardParamsSm90::diagonals
+  const float* diagonals; // BackwardParams::diagonals
 };
 
 } // namespace attnc

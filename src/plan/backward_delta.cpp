@@ -10,9 +10,20 @@ static size_t deltaBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.q.shape[0]) * size_t(operands.problem.qHeads) * size_t(rowsOfQ(operands));
 }
 
+static constexpr int kLargeTile = 128; // rows of q, and of k and v
+
+BackwardParams backwardParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
+  BackwardParams p = backwardParams(operands);
+  p.delta = static_cast<float*>(workspace.at(Use::Delta));
+  p.row_sums = static_cast<float*>(workspace.at(Use::RowSums));
+  p.large_tiles = static_cast<int*>(workspace.at(Use::LargeTiles));
+  p.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
+  return p;
+}
+
 Expected<ParameterBlock> backwardBlock(const Stage&, const LaunchOperands& operands, const Device&,
                                        const WorkspaceView& workspace) {
-  return ParameterBlock(backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))));
+  return ParameterBlock(backwardParams(operands, workspace));
 }
 
 Stage& addDelta(Plan& plan, const Request& request) {
@@ -27,6 +38,25 @@ Stage& addDelta(Plan& plan, const Request& request) {
                          .parameters = backwardBlock});
   plan.workspace.push_back({.use = Use::Delta, .bytes = deltaBytes});
   return plan.stages.back();
+}
+
+WorkspaceUse rowSums() { return {.use = Use::RowSums, .bytes = deltaBytes}; }
+
+static size_t largeTileBytes(const LaunchOperands& operands) {
+  return sizeof(int) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, kLargeTile));
+}
+
+void addLargeRows(Plan& plan, const Request& request) {
+  for (auto [entry, grid] : {std::pair("attnc_backward_large_q", Grid::QTiles), {"attnc_backward_large_kv", Grid::KvTiles}})
+    plan.stages.push_back({.templateName = "backward_large.cu",
+                           .entry = entry,
+                           .config = configOf(request.options, {kLargeTile, kLargeTile, 8}),
+                           .forCaptures = grid == Grid::QTiles,
+                           .threads = 256,
+                           .grid = grid,
+                           .parameters = backwardBlock});
+  plan.workspace.push_back(rowSums());
+  plan.workspace.push_back({.use = Use::LargeTiles, .bytes = largeTileBytes});
 }
 
 } // namespace attnc::plan

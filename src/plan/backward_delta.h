@@ -1,15 +1,23 @@
-// What all backward families but `naive` begin with: delta, a number a row of q (templates/backward_delta.cu).
+// What backward families share beside their walks (algo/gradients.cuh): delta, a number a row of q, before them; and rows of q
+// that f32 cannot normalise by their lse, behind them.
 #pragma once
 
 #include "plan/family.h"
 
 namespace attnc::plan {
 
-/// BackwardParams of a launch, with delta in the workspace.
+/// BackwardParams of a launch.
+BackwardParams backwardParams(const LaunchOperands& operands, const WorkspaceView& workspace);
 Expected<ParameterBlock> backwardBlock(const Stage& stage, const LaunchOperands& operands, const Device& device,
                                        const WorkspaceView& workspace);
 
 /// Adds the stage that computes delta and the workspace that holds it, unless the plan has them. Returns the stage.
 Stage& addDelta(Plan& plan, const Request& request);
+
+/// The workspace that holds sums of rows.
+WorkspaceUse rowSums();
+
+/// Adds the stages of rows whose lse is large: templates/backward_large.cu.
+void addLargeRows(Plan& plan, const Request& request);
 
 } // namespace attnc::plan

@@ -45,7 +45,7 @@ size_t oneWalkSumBytes(const LaunchOperands& operands) {
 
 Expected<ParameterBlock> oneWalkParameters(const Stage&, const LaunchOperands& operands, const Device&,
                                            const WorkspaceView& workspace) {
-  return ParameterBlock(BackwardParamsSm80{backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta))),
+  return ParameterBlock(BackwardParamsSm80{backwardParams(operands, workspace),
                                            static_cast<float*>(workspace.at(Use::DqSums))});
 }
 

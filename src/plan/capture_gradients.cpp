@@ -33,7 +33,7 @@ CaptureSum sumOf(const CaptureOutput& capture, const WorkspaceView& workspace, b
 
 CaptureParams captureParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
   CaptureParams p{};
-  p.backward = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  p.backward = backwardParams(operands, workspace);
   for (size_t i = 0; i < operands.captures.size(); ++i)
     p.sums[i] = sumOf(operands.captures[i], workspace, operands.loopsBatches);
   p.loops_batches = operands.loopsBatches;

@@ -49,6 +49,7 @@ Expected<Plan> planOf(const FamilyRow& row, const Request& request) {
   plan.options = request.options;
   plan.options.family = row.family;
   addAppending(plan, request);
+  if (row.kind == KernelKind::Backward && row.family != Family::Naive) addLargeRows(plan, request);
   addCaptureGradients(plan, request, row.family);
   return plan;
 }

@@ -13,13 +13,17 @@ namespace {
 Plan planBackwardNaive(const Request& request) {
   const codegen::Config config = configOf(request.options, {8, 8, 8}); // as backward_naive.cu has it
   Plan plan;
-  for (auto [entry, grid] : {std::pair("attnc_backward_q", Grid::QRows), {"attnc_backward_kv", Grid::KvRows}})
+  for (auto [entry, grid] : {std::pair("attnc_backward_sums", Grid::QRows),
+                             {"attnc_backward_q", Grid::QRows},
+                             {"attnc_backward_kv", Grid::KvRows}})
     plan.stages.push_back({.templateName = "backward_naive.cu",
                            .entry = entry,
                            .config = config,
+                           .forCaptures = plan.stages.empty(),
                            .threads = 32 * config.warps,
                            .grid = grid,
                            .parameters = backwardBlock});
+  plan.workspace.push_back(rowSums());
   return plan;
 }
 

@@ -64,7 +64,7 @@ Expected<ParameterBlock> boxParameters(const Stage& stage, const LaunchOperands&
                                        const WorkspaceView& workspace) {
   if (Status status = checkGrids(operands); !status) return status.error();
   BackwardGridParamsSm80 params{};
-  params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
   const std::array<int64_t, 3> along = keyBoxesAlong(stage, operands);
   for (size_t axis = 0; axis < 3; ++axis) {

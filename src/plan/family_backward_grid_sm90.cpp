@@ -117,7 +117,7 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   const codegen::Config& config = stage.config;
   const LaunchOperands::Grids& grids = *operands.grids;
   BackwardGridParamsSm90 params{};
-  params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
   const auto& shape = operands.q.shape;
   const TensorView sums = TensorView::contiguous(params.d_q_sums, DType::F32, {shape[0], shape[1], shape[2], shape[3]});

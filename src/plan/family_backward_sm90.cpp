@@ -121,10 +121,9 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
                                                 const Device& device, const WorkspaceView& workspace) {
   if (Status status = checkBackwardSm90Layout(operands); !status) return status.error();
   BackwardParamsSm90 params{};
-  params.base = backwardParams(operands, static_cast<float*>(workspace.at(Use::Delta)));
+  params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
   if (*stage.config.takesTurns) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
-  params.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),

@@ -414,14 +414,13 @@ ForwardParams forwardParams(const LaunchOperands& operands) {
   return p;
 }
 
-BackwardParams backwardParams(const LaunchOperands& operands, float* delta) {
+BackwardParams backwardParams(const LaunchOperands& operands) {
   BackwardParams p{};
   p.forward = forwardParams(operands);
   for (const TensorView* tensor : {&operands.dOut, &operands.dQ, &operands.dK, &operands.dV})
     p.forward.vectors = p.forward.vectors && rowsAreAligned(*tensor);
   p.d_out = operands.dOut.data;
   p.d_lse = operands.dLse;
-  p.delta = delta;
   p.d_q = operands.dQ.data;
   p.d_k = operands.dK.data;
   p.d_v = operands.dV.data;

@@ -121,7 +121,7 @@ CacheParams cacheParams(const LaunchOperands& operands);
 /// What q, k and v pose, with a page table or without. Precondition: ranks as they must be.
 ProblemShape problemOf(const Operands& operands);
 
-/// Those of all backward kernels. `delta`: workspace, an f32 a row of q.
-BackwardParams backwardParams(const LaunchOperands& operands, float* delta);
+/// Those of all backward kernels, but for what lies in the workspace.
+BackwardParams backwardParams(const LaunchOperands& operands);
 
 } // namespace attnc::plan

@@ -17,6 +17,8 @@ enum class Use {
   Lists,        ///< of a block mask
   StepLists,    ///< of a decode kernel: the steps along KV that live
   Delta,        ///< of a backward pass: an f32 a row of q
+  RowSums,      ///< of a backward pass: an f32 a row of q, by which weights of lse are off
+  LargeTiles,   ///< of a backward pass: which tiles of q have rows that need these sums
   DqSums,       ///< of a backward pass: gradients of q, in f32
   DqTurns,      ///< of a backward pass: who may add to them
   DiagonalSums, ///< of a backward pass: gradients of scores, by q_idx - kv_idx, in f32

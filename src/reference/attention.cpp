@@ -100,7 +100,7 @@ private:
     double* out = result.out.data() + row * columns;
     if (!std::isfinite(max)) {
       std::fill(out, out + columns, kNan);
-      result.lse[size_t(row)] = result.rowMax[size_t(row)] = kNan;
+      result.lse[size_t(row)] = result.rowMax[size_t(row)] = result.rowSum[size_t(row)] = kNan;
       return;
     }
     result.rowMax[size_t(row)] = max;
@@ -112,6 +112,7 @@ private:
       for (int64_t column = 0; column < columns; ++column) out[column] += weight * double(value[column]);
     }
     for (int64_t column = 0; column < columns; ++column) out[column] /= sum;
+    result.rowSum[size_t(row)] = sum;
     result.lse[size_t(row)] = max + std::log(sum);
   }
 
@@ -137,10 +138,11 @@ Expected<AttentionResult> attention(const ir::Module& module, const Captures& ca
   if (auto status = checkBlockMask(args.blockMask, *problem); !status) return status.error();
 
   int64_t rows = args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
-  AttentionResult result{*problem, args.v.shape[3], {}, {}, {}};
+  AttentionResult result{*problem, args.v.shape[3], {}, {}, {}, {}};
   result.out.assign(size_t(rows * result.headDimV), 0);
   result.lse.assign(size_t(rows), kMinusInfinity);
   result.rowMax.assign(size_t(rows), kMinusInfinity);
+  result.rowSum.assign(size_t(rows), 0);
 
   const std::vector<float> k = decode(args.k, args.kScales), v = decode(args.v, args.vScales);
   const ir::Interpreter interpreter(module, *bindings);

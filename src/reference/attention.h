@@ -45,6 +45,7 @@ struct AttentionResult {
   std::vector<double> out;    ///< [B, H, Q_LEN, DV]; of a ragged batch [1, H, rows of q, DV], and so on
   std::vector<double> lse;    ///< [B, H, Q_LEN], natural log
   std::vector<double> rowMax; ///< [B, H, Q_LEN], largest live score after score_mod
+  std::vector<double> rowSum; ///< [B, H, Q_LEN], sum of exp(score - rowMax); 0 without live columns
 };
 
 /// Checks shapes and captures (Blame::Environment naming the tensor), then computes. Deterministic: the number of cores

@@ -102,15 +102,16 @@ private:
   void computeRow(const QueryRow& row, int64_t kvHead, CaptureSums& captures) {
     const int64_t index = sequences.indexOf(row), firstKv = sequences.firstKvOf(row.b, kvHead);
     const int64_t b = row.b, h = row.h, position = sequences[b].qOffset + row.q;
-    const double lse = forward.lse[size_t(index)];
-    if (lse == -std::numeric_limits<double>::infinity()) return;
+    // Not by lse, of which a large score leaves no digit for the sum.
+    const double max = forward.rowMax[size_t(index)], sum = forward.rowSum[size_t(index)];
+    if (max == -std::numeric_limits<double>::infinity()) return;
     const double* d = dOut.row(index);
     const double dLse = args.dLse ? ir::readElement(args.dLse->data, DType::F32, index).real : 0;
     const double delta = dot(d, &forward.out[size_t(index * v.columns)], v.columns) - dLse;
     for (int64_t kv : liveColumns(row, position)) {
       const int64_t kvRow = firstKv + kv;
       const double s = scale * dot(q.row(index), k.row(kvRow), q.columns);
-      const double p = std::exp(interpreter.score(s, b, h, position, kv) - lse);
+      const double p = std::exp(interpreter.score(s, b, h, position, kv) - max) / sum;
       const double g = p * (dot(d, v.row(kvRow), v.columns) - delta);
       captures.add(s, p, g, b, h, position, kv);
       const double slope = derivative.evaluate(float(s), b, h, position, kv, /*grad=*/1).real; // d_score is linear in grad

@@ -16,12 +16,13 @@ namespace attnc {
 
 /// What a lane knows of its rows of a tile.
 template <int RowGroups> struct Place {
+  using Form = Mod::Exponents;
   static constexpr int kRows = 2 * RowGroups;
   int b, h, q_first; // q_first: the lane's row 0
   int origin;        // what q_float and kv_float count from
   Mod::Head head;
   Mod::Row row[kRows];
-  Mod::Exponents exponents;
+  Form exponents;
 
   Place() = default;
   /// Rows from q_start on, of which the lane's first one is `first`.
@@ -45,6 +46,11 @@ template <int RowGroups> struct Place {
   /// What positions count from as floats: that of a tile's first row if the mod allows, which keeps the row terms that
   /// row_shift() takes out of the scores small, and so exact enough.
   ATTNC_DEVICE static int origin_of(int first_position) { return Mod::kAnyOrigin ? first_position : 0; }
+
+  ATTNC_DEVICE const Form& form(int) const { return exponents; }
+  ATTNC_DEVICE float row_shift(const ModArgs& args, int r) const {
+    return Mod::row_shift(args, head, row[r]); // SEAM(row_shift)
+  }
 
   /// The lane's first column of a step, and the same as the mod counts it.
   ATTNC_DEVICE int kv_first(Step step) const { return step.start + Fragment<RowGroups, 8>::first_column(); }
@@ -133,11 +139,11 @@ ATTNC_DEVICE void mask_scores(Fragment<RowGroups, Columns>& x, const ForwardPara
   }
 }
 
-/// From products q k^T to exponents of two: log2(e) times the score, plus the bias of its row; -inf where mask_mod or the
-/// end of KV says so. The softmax needs no more; backward takes minus the row's lse in units of log2 as the bias.
+/// From products q k^T to the x of the softmax (exponents.cuh); -inf where mask_mod or the end of KV says so.
 template <int RowGroups, int Columns, class Source>
 ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams& p, const ModArgs& args,
-                            const Place<RowGroups>& place, Step step, Source columns, const float (&bias)[2 * RowGroups]) {
+                            const Place<RowGroups>& place, Step step, Source columns,
+                            StepBias<Mod::Exponents, 2 * RowGroups>& bias) {
   using Exponents = Mod::Exponents;
   const bool some_are_dead = step.flags & (kStepMasked | kStepTail);
   if constexpr (Exponents::kCallsScore)
@@ -145,33 +151,25 @@ ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams
                   [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
                     s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
                   });
-  // A mask that is evaluated score by score goes before the step to exponents, which hides some of it; one that is an
-  // interval, after it, where it need not outlive that step.
+  if (!Exponents::kKeepsDead && some_are_dead) mask_scores<Mod>(x, p, args, place, step, columns, 0.f);
+  place.exponents.to_scores(x, bias, place.kv_float(step));
   constexpr bool kIsEvaluated = Mod::kHasMaskMod && !Mod::kRowsAreIntervals;
-  constexpr bool kMaskFirst = kIsEvaluated || !Exponents::kKeepsDead;
-  constexpr bool kMaskLast = !kIsEvaluated || !Exponents::kKeepsDead;
-  if (kMaskFirst && some_are_dead) mask_scores<Mod>(x, p, args, place, step, columns, place.exponents.dead());
-  place.exponents.to_exponents(x, bias, place.kv_float(step));
-  if (kMaskLast && some_are_dead) [[unlikely]]
-    mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
+  if (__builtin_expect(some_are_dead, kIsEvaluated)) mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
 }
 
-/// lse and row maximum of a lane's rows, after SoftmaxRow::finish(). All lanes of the warp.
-template <int RowGroups, bool TracksMax>
+/// lse and row maximum of a lane's rows, after SoftmaxRow::finish().
+template <int RowGroups>
 ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
-                                    const SoftmaxRow<TracksMax> (&row)[2 * RowGroups]) {
+                                    const SoftmaxRow (&row)[2 * RowGroups]) {
   if (!p.lse && !p.row_max) return;
   const long long first_row = row_of_head<Mod>(p, place.b, place.h);
 #pragma unroll
   for (int r = 0; r < 2 * RowGroups; ++r) {
     const int q_idx = place.q_first + place.offset(r);
-    const float shift = Mod::row_shift(args, place.head, place.row[r]); // SEAM(row_shift)
-    float max = 0.f;
-    if constexpr (TracksMax)
-      if (p.row_max) max = row[r].max() + shift;
+    const float shift = place.row_shift(args, r);
     if (threadIdx.x % 4 == 0 && q_idx < p.q_len) {
-      if (p.lse) p.lse[first_row + q_idx] = row[r].lse() + shift;
-      if (TracksMax && p.row_max) p.row_max[first_row + q_idx] = max;
+      if (p.lse) p.lse[first_row + q_idx] = row[r].lse(shift);
+      if (p.row_max) p.row_max[first_row + q_idx] = row[r].max(shift);
     }
   }
 }

@@ -52,6 +52,7 @@
 namespace attnc::decode {
 
 using KvElement = typename Choose<kFp8Kv, E4M3, Element>::Type;
+using Weight = typename Choose<kFp8Kv, F16, Element>::Type; // what P is rounded to
 using Scores = Fragment<1, kTeamColumns>;
 
 constexpr bool kIsCached = kPageSize != 0 || kAppends;
@@ -202,7 +203,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     if (turn > 0) place = PackedPlace<Mod>(p, args, work.tile, warp_row + Scores::row(0), scale);
     Out o;
     o.fill(0.f);
-    SoftmaxRow<kRowMax> row[2];
+    Softmax<2> softmax;
 #pragma unroll 1
     for (int i = loader.issued - (kStages - 1); i < work.walk.count; ++i) { // below 0: steps that are not under way yet
       const int start = i >= 0 ? work.walk.start_of(i) : 0;
@@ -229,13 +230,14 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       Copies::Products::multiply_k(s, q_tile, warp_row, loader.k_of(slot));
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
-      const float bias[2] = {row[0].bias, row[1].bias};
+      StepBias<Mod::Exponents, 2> bias(softmax);
       float rescale[2];
       apply_mod(s, p, args, place, step, bias);
-      if (follow_maxima(s, row, rescale, step.flags & kStepFew)) o.scale_rows(rescale);
-      WeightSums<2> weights(row);
+      if (to_exponents<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
+        o.scale_rows(rescale);
+      WeightSums<2> weights(softmax);
       to_weights<0, Scores::kGroups>(s, weights);
-      weights.store(row);
+      weights.store(softmax);
       Copies::Products::multiply_v(o, s, loader.v_of(slot));
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }
@@ -248,8 +250,8 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     RowState state[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      row[r].finish();
-      state[r] = attnc::state_of(row[r], place.shift(args, r));
+      softmax.row[r].finish();
+      state[r] = attnc::state_of(softmax.row[r], place.row_shift(args, r));
     }
 #pragma unroll 1
     for (int half = 0; half < 2 && 8 * half < work.tile.rows; ++half) {

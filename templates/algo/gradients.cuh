@@ -16,10 +16,17 @@ ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int b, int h, int q_id
   return row_of_head<Mod>(p, b, h) + q_idx;
 }
 
+/// The largest lse that weights are normalised by: f32 has 10 bits behind the point there.
+constexpr float kLargestLse = 16384.f;
+/// Whether weights need the row's sum besides: backward_large.cu.
+ATTNC_DEVICE bool is_large(float lse) {
+  return fabsf(lse) > kLargestLse && fabsf(lse) < __int_as_float(0x7f800000);
+}
+
 /// What y = log2(e) score + bias turns into the weight 2^y: minus lse in units of log2, less what apply_mod() leaves out
-/// of the scores. -inf for a row without live columns, whose weights are 0.
+/// of the scores. -inf for a row without live columns, whose weights are 0, and for one whose gradients come from elsewhere.
 ATTNC_DEVICE float weight_bias(float lse, float row_shift) {
-  return lse == negative_infinity() ? lse : (row_shift - lse) * kLog2e;
+  return lse == negative_infinity() || is_large(lse) ? negative_infinity() : (row_shift - lse) * kLog2e;
 }
 
 /// The gradient of q k^T, less the scale, from that of the weight. A dead element contributes 0, whatever mod' and V are

@@ -153,10 +153,11 @@ template <class Box> struct LiveKeys {
 
 /// What a lane knows of its two rows of a box of queries.
 struct GridPlace {
+  using Form = Mod::Exponents;
   int b, h;
   Mod::Head head;
   Mod::Row row[2];
-  Mod::Exponents exponents;
+  Form exponents;
   Token q[2];
   bool exists[2];    ///< there is the query
   GridRange keys[2]; ///< that it sees
@@ -181,6 +182,9 @@ struct GridPlace {
       common.end[axis] = __reduce_min_sync(0xffffffffu, min(keys[0].end[axis], keys[1].end[axis]));
     }
   }
+
+  ATTNC_DEVICE const Form& form(int) const { return exponents; }
+  ATTNC_DEVICE static constexpr float row_shift(const ModArgs&, int) { return 0.f; } // mods on grids keep their row terms
 
   /// Whether the queries lie beside the grid, all of the box.
   ATTNC_DEVICE bool is_beside_grid() const { return Mod::kHasBeside && !q[0].on_grid; }
@@ -233,7 +237,7 @@ ATTNC_DEVICE void at_each_key(Fragment<1, Columns>& x, const Params& p, const Mo
 /// dead; keep(dead): sets their elements.
 template <class Box, bool MayAsk, int Columns, class Params, class Place, class IsCut, class Keep>
 ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place, bool asks,
-                                    const int (&origin)[3], const float (&bias)[2], IsCut is_cut, Keep keep) {
+                                    const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias, IsCut is_cut, Keep keep) {
   using Exponents = Mod::Exponents;
   const bool some_are_dead = asks || is_cut();
   const auto mask = [&](float dead) {
@@ -248,19 +252,17 @@ ATTNC_DEVICE void apply_mod_to_keys(Fragment<1, Columns>& x, const Params& p, co
     at_each_key<Box>(x, p, args, place, origin, [&](float& s, const Mod::Row& row, const Mod::Col& col, Coord at) {
       s = Mod::score(args, place.head, row, col, at, s * place.exponents.score_scale); // SEAM(score)
     });
-  constexpr bool kMaskFirst = MayAsk || !Exponents::kKeepsDead;
-  constexpr bool kMaskLast = !MayAsk || !Exponents::kKeepsDead;
-  if (kMaskFirst && some_are_dead) mask(place.exponents.dead());
-  place.exponents.to_exponents(x, bias, 0.f);
-  if (kMaskLast && some_are_dead) mask(negative_infinity());
+  if (!Exponents::kKeepsDead && some_are_dead) mask(0.f);
+  place.exponents.to_scores(x, bias, 0.f);
+  if (some_are_dead) mask(negative_infinity());
 }
 
-/// From products q k^T to exponents of two: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`. `is_full`:
+/// From products q k^T to the x of the softmax: apply_mod() (algo/apply_mod.cuh) of keys in the box at `origin`. `is_full`:
 /// mask_mod is known to be true for all that there are.
 // NOTE: what Place has depends on the template, so that members that a form of exponents lacks are not looked up.
 template <class Box, int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
-                                    LiveKeys<Box>& live, const int (&origin)[3], const float (&bias)[2],
+                                    LiveKeys<Box>& live, const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias,
                                     bool is_full = false) {
   constexpr bool kAsksBeside = Mod::kHasBeside && Mod::kQueryBeside == Beside::Asks;
   const bool asks = place.is_beside_grid() ? kAsksBeside : !Mod::kBoxIsMask && !is_full;
@@ -272,7 +274,7 @@ ATTNC_DEVICE void apply_mod_on_grid(Fragment<1, Columns>& x, const Params& p, co
 /// The same of keys of a run from `origin` on.
 template <int Columns, class Params, class Place>
 ATTNC_DEVICE void apply_mod_beside_grid(Fragment<1, Columns>& x, const Params& p, const ModArgs& args, const Place& place,
-                                        const int (&origin)[3], const float (&bias)[2]) {
+                                        const int (&origin)[3], StepBias<Mod::Exponents, 2>& bias) {
   const int left = left_of_run(origin, beside_of(p).kv);
   constexpr bool kKeyAsks = Mod::kKeyBeside == Beside::Asks, kBothAsk = Mod::kBothBeside == Beside::Asks;
   apply_mod_to_keys<KeysOfRun, kKeyAsks || kBothAsk>(

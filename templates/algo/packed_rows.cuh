@@ -29,11 +29,12 @@ struct PackedTile {
 
 /// What a lane knows of its two rows, of as many heads.
 template <class M> struct PackedPlace {
+  using Form = typename M::Exponents;
   int b, origin[2]; // origin: what q_float and kv_float count from
   int h[2], position[2];
   typename M::Head head[2];
   typename M::Row row[2];
-  typename M::Exponents exponents[2];
+  Form exponents[2];
 
   PackedPlace() = default;
 
@@ -50,19 +51,20 @@ template <class M> struct PackedPlace {
       position[r] = offset + tile.token(p, i);
       origin[r] = Place<1>::origin_of(offset + tile.token(p, 0));
       row[r] = M::row(args, head[r], b, h[r], position[r], float(position[r] - origin[r])); // SEAM(row)
-      exponents[r] = typename M::Exponents(scale[r], M::factors(args, head[r]));                    // SEAM(factors)
+      exponents[r] = Form(scale[r], M::factors(args, head[r]));                              // SEAM(factors)
     }
   }
 
-  ATTNC_DEVICE float shift(const ModArgs& args, int r) const {
+  ATTNC_DEVICE const Form& form(int r) const { return exponents[r]; }
+  ATTNC_DEVICE float row_shift(const ModArgs& args, int r) const {
     return M::row_shift(args, head[r], row[r]); // SEAM(row_shift)
   }
 };
 
-/// As the other apply_mod(): from products q k^T to exponents of two.
+/// As the other apply_mod(): from products q k^T to the x of the softmax. No x lacks anything.
 template <class M, int Columns>
 ATTNC_DEVICE void apply_mod(Fragment<1, Columns>& x, const ForwardParams& p, const ModArgs& args,
-                            const PackedPlace<M>& place, Step step, const float (&bias)[2]) {
+                            const PackedPlace<M>& place, Step step, const StepBias<typename M::Exponents, 2>& bias) {
   const int kv_first = step.start + Fragment<1, Columns>::first_column();
   constexpr bool kEvaluates = M::kHasMaskMod && !M::kRowsAreIntervals;
 #pragma unroll
@@ -79,7 +81,7 @@ ATTNC_DEVICE void apply_mod(Fragment<1, Columns>& x, const ForwardParams& p, con
         float& s = x.at(r, n, e);
         if constexpr (M::Exponents::kCallsScore)
           s = M::score(args, place.head[r], place.row[r], col, at, s * place.exponents[r].score_scale); // SEAM(score)
-        s = place.exponents[r].exponent(s, bias[r], kv_float + float(8 * n + e));
+        s = place.exponents[r].to_score(s, bias.bias[r], kv_float + float(8 * n + e));
         if constexpr (kEvaluates)
           if ((step.flags & kStepMasked) && !M::mask(args, place.head[r], place.row[r], col, at)) // SEAM(mask)
             s = negative_infinity();

@@ -121,6 +121,7 @@ template <class M, class Args> ATTNC_DEVICE decltype(auto) params_of(const Backw
     own.d_out = (const Element*)p.d_out + q_start * p.d_out_stride.row;
     own.d_lse = p.d_lse ? p.d_lse + q_start : nullptr;
     own.delta = p.delta + q_start;
+    own.row_sums = p.row_sums + q_start;
     own.d_q = (Element*)p.d_q + q_start * p.d_q_stride.row;
     own.d_k = (Element*)p.d_k + kv_start * p.d_k_stride.row;
     own.d_v = (Element*)p.d_v + kv_start * p.d_v_stride.row;

@@ -1,18 +1,28 @@
 // Online softmax in base 2 over the rows of a fragment (Milakov and Gimelshein, arXiv:1805.02867).
 //
-// Weights are 2^y, where y is a score in units of log2 plus the bias of its row: minus a reference. Any reference gives
-// the same result after normalisation. It follows the row's maximum only when some y exceeds a slack, so that weights
-// stay below 2^slack, far from the limits of f32 and f16. The policy is the slack:
+//   score = unit x + row_shift,   weight = 2^(factor x + bias),   factor = log2(e) unit,   bias = -factor reference
+//
+// x is what a form of exponents leaves in the fragment (exponents.cuh). Any reference gives the same result after
+// normalisation. It follows the row's maximum only when some x exceeds a threshold, the reference and a slack, so that
+// weights stay below 2^slack, far from the limits of f32 and f16. The policy is the slack:
 //
 //   lazy, kSlack   sums and outputs are hardly ever rescaled (FlashAttention-4, arXiv:2603.05451)
 //   exact, 0       the reference is the maximum, and the largest weight is 1
 //
 // Rows of few columns take the exact one: there the largest weight counts for much, and as 1 it does not round. Without
 // that, the RMSE of causal attention over 2048 columns rises by 4 %; with it in the first steps of every row, a window of
-// 1024 is slower by some 6 %.
+// 1024 is slower by some 6 %. Rows whose maximum is asked for take it, too.
 //
-// Looking for such a y takes no float comparison but the maximum of integers, of which Hopper takes three at once: positive
-// floats compare as their bits do, and a negative float is a negative integer.
+// Looking for such an x takes no float comparison but the maximum of integers, of which Hopper takes three at once: positive
+// floats compare as their bits do, and a negative float is a negative integer. That needs a positive threshold. A warp with
+// other rows is careful: it takes float maxima. So are those of a row
+//
+//   unset   no column has been live: threshold -inf, bias 0
+//   large   |score| > kLargestScore, where factor x + bias would round by more than weights may: bias -0, and the threshold
+//           is the reference, a score. Its x are replaced by (score - reference) / unit, op by op in f32.
+//
+// The fragment holds x, not exponents, until references are known: adding a bias before would round away a score that is far
+// nearer to 0 than the reference, or far larger than it.
 #pragma once
 
 #include "ptx/math.cuh"
@@ -30,51 +40,50 @@ ATTNC_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 ATTNC_DEVICE float unless_nan(float sum, float x) { return sum == sum ? x : sum; }
 
 constexpr float kSlack = 8.f;
+/// At this size f32 has 10 bits behind the point.
+constexpr float kLargestScore = 8192.f;
+template <class Weight> constexpr bool kHasRangeOfF32 = !Same<Weight, F16>::value;
+/// How small the largest weight may be where weights have the range of f32, 2^-kDeepest: a row whose maximum is that far
+/// below 0 still has a reference of 0, and so a positive threshold.
+constexpr float kDeepest = 40.f;
 
-/// What a lane knows of one of its rows, beside its part of the sum. `TracksMax`: the row maximum is wanted in the end; it
-/// takes a register more.
-template <bool TracksMax> struct RowReference;
-
-/// Instead of the greatest y of a row that has not seen a live column, as bits: a NaN, greater than all others.
-constexpr int kUnset = 0x7fffffff;
-
-template <> struct RowReference<true> {
+/// What a lane knows of one of its rows.
+struct SoftmaxRow {
+  float threshold = negative_infinity();
   float bias = 0.f;
-  int top = kUnset; // greatest y of this lane, as bits, if positive, or kUnset
-
-  ATTNC_DEVICE int greatest() const { return top; }
-  ATTNC_DEVICE void see(int greatest) { top = greatest; }
-  ATTNC_DEVICE void fall_by(float fall, bool dead) {
-    bias -= fall;
-    if (!dead) top = 0;
-  }
-};
-
-/// The bias is minus zero until the row has seen a live column.
-template <> struct RowReference<false> {
-  float bias = -0.f;
-
-  ATTNC_DEVICE int greatest() const { return __float_as_uint(bias) == 0x80000000u ? kUnset : 0; }
-  ATTNC_DEVICE void see(int) {}
-  ATTNC_DEVICE void fall_by(float fall, bool dead) {
-    if (!dead) bias = bias - fall + 0.f; // not minus zero
-  }
-};
-
-template <bool TracksMax = true> struct SoftmaxRow : RowReference<TracksMax> {
-  using Reference = RowReference<TracksMax>;
   float sum = 0.f; // this lane's part
 
-  /// Moves the reference to the row's maximum, `y_max` being this lane's greatest y and `greatest` what it has seen so
-  /// far. All lanes of the warp. Returns by how much y falls, and sets the factor for what was summed so far.
-  ATTNC_DEVICE float move(float y_max, int greatest, float& rescale) {
-    y_max = quad_max(fmaxf(y_max, __int_as_float(greatest))); // an unset one is not a number, and ignored
-    const bool unset = greatest == kUnset, dead = y_max == negative_infinity();
-    const float fall = unset ? dead ? 0.f : y_max : fmaxf(y_max, 0.f);
-    rescale = unset ? 1.f : ptx::ex2(-fall);
+  ATTNC_DEVICE bool is_unset() const { return threshold == negative_infinity(); }
+  ATTNC_DEVICE bool is_large() const { return __float_as_uint(bias) == 0x80000000u; }
+  /// Whether x above the threshold are found by comparing integers.
+  ATTNC_DEVICE bool is_plain() const { return threshold > 0.f && !is_large(); }
+
+  /// The reference as a score.
+  ATTNC_DEVICE float reference(float row_shift) const { return is_large() ? threshold : row_shift - bias * kLn2; }
+
+  /// Moves the reference where `top`, the row's greatest x of a step, asks for it. All lanes of the quad. Returns the factor
+  /// for what was summed so far.
+  template <class Weight> ATTNC_DEVICE float move(float top, float unit, float factor, float row_shift, bool exact) {
+    const bool unset = is_unset(), large = is_large();
+    const float before = reference(row_shift), bias_before = bias;
+    const float score = __fadd_rn(__fmul_rn(top, unit), row_shift);
+    if (top == negative_infinity() || score == negative_infinity()) return 1.f; // no column of the step lives
+    const bool exceeds = unset || !(score <= before + (exact || large ? 0.f : kSlack * kLn2));
+    const bool rises = kHasRangeOfF32<Weight> && !exact && !large && bias >= kSlack && bias <= kDeepest;
+    if (!exceeds && !rises) return 1.f;
+    if (exceeds && !(fabsf(score) <= kLargestScore && fabsf(row_shift) <= kLargestScore)) {
+      threshold = score, bias = -0.f;
+    } else {
+      const float depth = -top * factor;
+      const float reference = !exceeds || (kHasRangeOfF32<Weight> && !exact && depth >= kSlack && depth <= kDeepest) ? 0.f : top;
+      bias = 0.f - reference * factor; // not minus zero
+      threshold = reference + __fdividef(kSlack, factor);
+    }
+    if (unset) return 1.f;
+    const float by = large || is_large() ? (before - reference(row_shift)) * kLog2e : bias - bias_before;
+    const float rescale = ptx::ex2(by);
     sum *= rescale;
-    Reference::fall_by(fall, dead);
-    return fall;
+    return rescale;
   }
 
   /// Ends the row: 1 / sum, or 0 if no column lives.
@@ -84,49 +93,129 @@ template <bool TracksMax = true> struct SoftmaxRow : RowReference<TracksMax> {
   }
 
   /// Natural-log sum of exponentials; -inf if no column lives. After finish().
-  ATTNC_DEVICE float lse() const {
-    return sum == 0.f ? negative_infinity() : (ptx::lg2(sum) - Reference::bias) * kLn2;
+  ATTNC_DEVICE float lse(float row_shift) const {
+    if (sum == 0.f) return negative_infinity();
+    return is_large() ? ptx::lg2(sum) * kLn2 + threshold : (ptx::lg2(sum) - bias) * kLn2 + row_shift;
   }
-  /// The greatest score in natural units; -inf if no column lives. All lanes of the quad, after finish().
-  ATTNC_DEVICE float max() const {
-    static_assert(TracksMax);
-    const int greatest = Reference::greatest();
-    const float above = quad_max(fmaxf(__int_as_float(greatest), 0.f));
-    return unless_nan(sum, greatest == kUnset ? negative_infinity() : (above - Reference::bias) * kLn2);
+  /// The greatest score if all steps were exact; -inf if no column lives. After finish().
+  ATTNC_DEVICE float max(float row_shift) const {
+    return sum == 0.f ? negative_infinity() : unless_nan(sum, reference(row_shift));
   }
 };
 
-/// Turns exponents y into ones that are fit for weights. True, for the whole warp: references have moved, and what was
-/// summed so far must be multiplied by `rescale`, row by row. `few`: the rows have few columns. All lanes of the warp.
-template <bool TracksMax, int Rows, class Scores>
-ATTNC_DEVICE bool follow_maxima(Scores& y, SoftmaxRow<TracksMax> (&row)[Rows], float (&rescale)[Rows], bool few) {
-  const int slack = __float_as_int(few ? 0.f : kSlack);
-  int greatest[Rows];
+template <int Rows> struct Softmax {
+  SoftmaxRow row[Rows];
+  bool careful = true; ///< some row of the warp is not plain; the same in all lanes
+};
+
+/// What makes exponents of a step's x: factor x + bias, but for kIsBiased, of which x are exponents. By row of the lane.
+template <class Form, int Rows> struct StepBias {
+  float bias[Rows];
+  float ahead[Rows]; ///< to be added to x, where kIsLinear: the same for all columns of the lane
+
+  /// For to_scores() of the form.
+  ATTNC_DEVICE explicit StepBias(const Softmax<Rows>& softmax) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) bias[r] = softmax.careful ? 0.f : softmax.row[r].bias, ahead[r] = 0.f;
+  }
+  ATTNC_DEVICE explicit StepBias(const float (&of_rows)[Rows]) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) bias[r] = of_rows[r], ahead[r] = 0.f;
+  }
+
+  /// Makes of a row's x its scores, op by op in f32, less `reference`, and in powers of two plus `exponent`: they then lack
+  /// nothing and need no bias.
+  template <class Scores, class Place, class Args>
+  ATTNC_DEVICE void subtract_reference(Scores& x, int r, const Place& place, const Args& args, float reference,
+                                       float exponent = 0.f) {
+    const auto& form = place.form(r);
+    const float lacks = lacking(r), unit = form.unit(), per_unit = __fdividef(1.f, unit);
+    const float shift = place.row_shift(args, r), more = __fdividef(exponent, form.weight_factor());
+    x.for_each_of_row(r, [&](float& element) {
+      element = (__fadd_rn(__fmul_rn(element + lacks, unit), shift) - reference) * per_unit + more;
+    });
+    bias[r] = ahead[r] = 0.f;
+  }
+  /// What is to be added to x so that score = unit x + row_shift.
+  ATTNC_DEVICE float lacking(int r) const { return Form::kIsBiased ? -bias[r] : ahead[r]; }
+
+  /// Once, before exponent().
+  template <class Place> ATTNC_DEVICE void catch_up(const Place& place) {
+    if constexpr (Form::kIsLinear) {
+#pragma unroll
+      for (int r = 0; r < Rows; ++r) bias[r] += ahead[r] * place.form(r).weight_factor();
+    }
+  }
+  template <class Place> ATTNC_DEVICE float exponent(float x, int r, const Place& place) const {
+    return Form::kIsBiased ? x : x * place.form(r).weight_factor() + bias[r];
+  }
+};
+
+/// Whether some x may lie above the threshold of its row. Of this lane.
+template <class Form, int Rows, class Scores>
+ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softmax, const StepBias<Form, Rows>& step) {
   bool exceeds = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
-    int even = row[r].greatest(), odd = __float_as_int(y.at(r, 0, 0));
+    int even = __float_as_int(x.at(r, 0, 0)), odd = __float_as_int(x.at(r, 0, 1));
 #pragma unroll
-    for (int n = 0; n < Scores::kGroups; ++n) {
+    for (int n = 1; n < Scores::kGroups; ++n) {
       int& top = n % 2 ? odd : even;
-      top = max(max(top, __float_as_int(y.at(r, n, 0))), __float_as_int(y.at(r, n, 1)));
+      top = max(max(top, __float_as_int(x.at(r, n, 0))), __float_as_int(x.at(r, n, 1)));
     }
-    greatest[r] = max(even, odd);
-    row[r].see(greatest[r]);
-    exceeds |= greatest[r] > slack;
-  }
-  const bool move = __any_sync(0xffffffffu, exceeds);
-  if (move) [[unlikely]] {
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) {
-      const float fall = row[r].move(y.lane_max(r), greatest[r], rescale[r]);
-#pragma unroll
-      for (int n = 0; n < Scores::kGroups; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) y.at(r, n, e) -= fall;
+    float threshold = Form::kIsBiased ? kSlack : softmax.row[r].threshold;
+    if constexpr (Form::kIsLinear) {
+      threshold -= step.ahead[r];
+      exceeds |= !(threshold > 0.f);
     }
+    exceeds |= max(even, odd) > __float_as_int(threshold);
   }
-  return move;
+  return exceeds;
+}
+
+/// Moves the references of a warp to the maxima of a step's x, and makes x and `step` fit them. Returns whether what was
+/// summed so far must be multiplied by `rescale`, row by row: the same in all lanes. All lanes of the warp.
+template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
+ATTNC_DEVICE bool move_references(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
+                                  const Args& args, bool exact, float (&rescale)[Rows]) {
+  bool plain = true, moves = false;
+#pragma unroll
+  for (int r = 0; r < Rows; ++r) {
+    SoftmaxRow& row = softmax.row[r];
+    const auto& form = place.form(r);
+    const float unit = form.unit(), factor = form.weight_factor(), shift = place.row_shift(args, r);
+    const float lacks = step.lacking(r);
+    rescale[r] = row.template move<Weight>(quad_max(x.lane_max(r) + lacks), unit, factor, shift, exact);
+    moves |= rescale[r] != 1.f;
+    plain &= row.is_plain() && !form.may_be_large();
+    if (row.is_large()) {
+      step.subtract_reference(x, r, place, args, row.threshold);
+      continue;
+    }
+    step.bias[r] = row.bias + lacks * factor;
+    if (row.is_unset() && shift == negative_infinity())
+      x.for_each_of_row(r, [&](float& element) { element += shift; });
+    else if constexpr (Form::kIsBiased)
+      x.for_each_of_row(r, [&](float& element) { element += step.bias[r]; });
+  }
+  softmax.careful = __any_sync(0xffffffffu, !plain);
+  return __any_sync(0xffffffffu, moves);
+}
+
+/// Turns the x of a step to exponents, and moves references where they ask for it; see move_references(). `exact`: references
+/// are maxima; the same in all lanes. Weight: the type that weights are rounded to. All lanes of the warp.
+// NOTE: all exponents before the first weight: formed with the weights, they delay those behind the wait for O, and take 6 %
+// more cycles at head dim 64.
+template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
+ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
+                               const Args& args, bool exact, float (&rescale)[Rows]) {
+  bool moves = false;
+  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step)) || softmax.careful || exact) [[unlikely]]
+    moves = move_references<Weight>(x, softmax, step, place, args, exact, rescale);
+  else
+    step.catch_up(place);
+  if constexpr (!Form::kIsBiased) x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });
+  return moves;
 }
 
 /// Row sums of weights under way, of `Rows` rows: enough of them at a time that no addition waits for the one before.
@@ -134,19 +223,20 @@ template <int Rows> struct WeightSums {
   static constexpr int kChains = Rows == 2 ? 2 : 1;
   float part[Rows][kChains];
 
-  template <bool TracksMax> ATTNC_DEVICE explicit WeightSums(const SoftmaxRow<TracksMax> (&row)[Rows]) {
+  ATTNC_DEVICE explicit WeightSums(const Softmax<Rows>& softmax) {
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
 #pragma unroll
-      for (int chain = 0; chain < kChains; ++chain) part[r][chain] = chain ? 0.f : row[r].sum;
+      for (int chain = 0; chain < kChains; ++chain) part[r][chain] = chain ? 0.f : softmax.row[r].sum;
   }
-  template <bool TracksMax> ATTNC_DEVICE void store(SoftmaxRow<TracksMax> (&row)[Rows]) const {
+  ATTNC_DEVICE void store(Softmax<Rows>& softmax) const {
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) row[r].sum = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
+    for (int r = 0; r < Rows; ++r)
+      softmax.row[r].sum = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
   }
 };
 
-/// Weights 2^y in place for the column groups [Begin, End), summed up.
+/// Weights 2^y in place of exponents y for the column groups [Begin, End), summed up.
 template <int Begin, int End, int Rows, class Scores>
 ATTNC_DEVICE void to_weights(Scores& y, WeightSums<Rows>& sums) {
 #pragma unroll

@@ -40,6 +40,7 @@ template <bool Accurate> struct TanhExponents {
   static constexpr bool kKeepsDead = false;
   static constexpr bool kGradientIsOne = false;
   static constexpr bool kIsLinear = false;
+  static constexpr bool kIsBiased = true;
   using Fit = TanhFit<Accurate>;
   float in, out;
   float small; // scores up to this size are small; negative: none is
@@ -67,8 +68,6 @@ template <bool Accurate> struct TanhExponents {
     large = Accurate ? __fdividef(30.f, 2.f * kLog2e * fabsf(in)) : __int_as_float(0x7f800000);
   }
 
-  ATTNC_DEVICE float dead() const { return 0.f; }
-
   ATTNC_DEVICE float capped(float x) const {
     if (!Accurate) return out * mod::tanh_approx_of(in * x);
     const float bounded = ptx::max_nan(ptx::min_nan(x, large), -large);
@@ -84,7 +83,15 @@ template <bool Accurate> struct TanhExponents {
   /// tanh' = 1 - tanh^2, and y = out tanh.
   ATTNC_DEVICE float gradient(float y) const { return slope - y * y * bend; }
 
-  template <class Scores, int Rows> ATTNC_DEVICE void to_exponents(Scores& x, const float (&bias)[Rows], float) const {
+  ATTNC_DEVICE static constexpr float unit() { return kLn2; }
+  ATTNC_DEVICE static constexpr float weight_factor() { return 1.f; }
+  /// With a cap so large, scores may be.
+  ATTNC_DEVICE bool may_be_large() const { return !(out <= kLargestScore); }
+
+  ATTNC_DEVICE float to_score(float x, float bias, float) const { return capped(x) + bias; }
+  template <class Scores, int Rows>
+  ATTNC_DEVICE void to_scores(Scores& x, const StepBias<TanhExponents, Rows>& step, float) const {
+    const auto& bias = step.bias;
     const float size = largest(x);
     if (__all_sync(0xffffffffu, size <= small)) {
       x.for_each([&](float& element, int r) { element = of_small(element, bias[r]); });

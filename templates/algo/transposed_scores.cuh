@@ -259,7 +259,8 @@ ATTNC_DEVICE void drop_dead(PackedWeights<Element, Rows, RowGroups>& packed, con
   }
 }
 
-/// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything.
+/// Turns gradients of weights to gradients of products, less the softmax scale. Those of dead elements may be anything. A rate
+/// beyond f16 is infinite: so is its gradient, but where 0 is due.
 template <int Begin, int End, class Element, int RowGroups, int Rows, class Delta>
 ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const PackedFragment<Element, RowGroups, Rows>& rates,
                                PackedFragment<Element, RowGroups, Rows>& out, const Delta& delta) {
@@ -270,7 +271,11 @@ ATTNC_DEVICE void to_gradients(const Fragment<RowGroups, Rows>& d_weight, const 
       float rate[2];
       unpack2<Element>(rates.a[r / 2][n / 2][n % 2 * 2 + r % 2], rate[0], rate[1]);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) rate[e] *= d_weight.at(r, n, e) - delta.at(n, e);
+      for (int e = 0; e < 2; ++e) {
+        const float difference = d_weight.at(r, n, e) - delta.at(n, e);
+        const bool is_zero = kHasRates && Same<Element, F16>::value && difference == 0.f;
+        rate[e] = is_zero ? 0.f : rate[e] * difference;
+      }
       out.a[r / 2][n / 2][n % 2 * 2 + r % 2] = pack2<Element>(rate[0], rate[1]);
     }
 }

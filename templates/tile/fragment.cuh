@@ -52,6 +52,14 @@ template <int RowGroups, int Columns> struct Fragment {
         for (int e = 0; e < 4; ++e) function(group[e], 2 * m + e / 2);
   }
 
+  /// Calls function(element) for each element of the lane's row r.
+  template <class Function> ATTNC_DEVICE void for_each_of_row(int r, Function function) {
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) function(at(r, n, e));
+  }
+
   ATTNC_DEVICE void fill(float value) {
     for_each([&](float& element, int) { element = value; });
   }

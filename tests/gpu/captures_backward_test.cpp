@@ -1,5 +1,5 @@
 // Gradients of captures of every family against the fp64 reference.
-#include "gpu.h"
+#include "large_scores.h"
 
 #include "api/mod_impl.h"
 #include "ir/element.h"
@@ -365,6 +365,20 @@ TEST_CASE("masked elements and masked rows add 0 to gradients of captures, whate
   for (int i = 0; i < 90; ++i) bias.push_back(i < 40 ? 1 + float(i) / 8 : float(40 - i));
   operands.captures.set("bias", TensorView::contiguous(bias.data(), DType::F32, {90}));
   checkAll(text, {"bias"}, problem, kFamilies, &operands);
+}
+
+TEST_CASE("gradients of captures are exact for scores of any size", "[gpu][backward][captures]") {
+  ATTNC_NEED_GPU();
+  const Problem problem{{1, 2, 1, 200, 300}, 64, 64, DType::BF16};
+  for (const LargeCase& large : largeCases()) {
+    if (large.way == LargeCase::Way::Product) continue;
+    if (large.way == LargeCase::Way::Row) continue;
+    const bool byColumn = large.way == LargeCase::Way::Column;
+    const HostOperands operands = drawLarge(large, problem);
+    checkAll(byColumn ? scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx]", "kv_idx >= 0")
+                      : scoreOf("bias: f32[Q_LEN, KV_LEN]", "score + bias[q_idx, kv_idx]", "kv_idx >= 0"),
+             {"bias"}, problem, kFamilies, &operands);
+  }
 }
 
 TEST_CASE("gradients of captures of empty problems are 0", "[gpu][backward][captures]") {

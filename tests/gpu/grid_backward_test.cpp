@@ -106,6 +106,18 @@ TEST_CASE("gradients on grids: neighborhoods of the library, with dilation, stri
   checkAll(cases);
 }
 
+TEST_CASE("gradients on grids: keys whose scores are hopeless", "[gpu][grid][backward]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  std::vector<Case> cases;
+  const char* mask = "(abs(ky - qy) <= 4) & (abs(kx - qx) <= 6)";
+  for (const char* score :
+       {"score + torch.where(kx > qx, -1e9, 0.0)", "score + torch.where(ky < qy, -3.4028234663852886e38, 0.0)",
+        "torch.where((kx + ky + qx + qy) % 2 == 0, score, score - 1e6)"})
+    for (int headDim : {64, 128})
+      cases.push_back(caseOf(gridMod(2, mask, score), {21, 35}, {21, 35}, {{1, 2, 2, 0, 0}, headDim, headDim}));
+  checkAll(cases);
+}
+
 TEST_CASE("gradients on grids: head dims, dtypes, GQA and layouts", "[gpu][grid][backward]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
   std::vector<Case> cases;

@@ -93,6 +93,18 @@ TEST_CASE("grid kernels: neighborhoods of the library, with dilation, stride and
   checkForward(cases);
 }
 
+TEST_CASE("grid kernels: keys whose scores are hopeless", "[gpu][grid]") {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
+  std::vector<Case> cases;
+  const char* mask = "(abs(ky - qy) <= 4) & (abs(kx - qx) <= 6)";
+  for (const char* score :
+       {"score + torch.where(kx > qx, -1e9, 0.0)", "score + torch.where(ky < qy, -3.4028234663852886e38, 0.0)",
+        "torch.where((kx + ky + qx + qy) % 2 == 0, score, score - 1e6)"})
+    for (int headDim : {64, 128})
+      cases.push_back(caseOf(gridMod(2, mask, score), {21, 35}, {21, 35}, {{1, 2, 2, 0, 0}, headDim, headDim}));
+  checkForward(cases);
+}
+
 TEST_CASE("grid kernels: head dims, dtypes, GQA and layouts", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;

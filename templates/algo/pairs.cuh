@@ -1,0 +1,192 @@
+// Attention pair by pair, in f32 and without tensor cores: what the oracle's backward kernels and those of rows that f32 cannot
+// normalise by their lse share.
+//
+//   s = scale q k^T,  p = exp(mod(s) - lse) / row_sum,  delta = sum over columns of d_out out - d_lse
+//   g = p (d_out v^T - delta)      the gradient of mod(s); 0 where mask_mod or the end of KV says so
+//   d_s = scale mod'(s) g          d_q = d_s k,  d_k = d_s^T q,  d_v = p^T d_out
+//
+// row_sum, the sum over the row of exp(mod(s) - lse), is 1 but for the rounding of lse: at 1e9, where f32 counts in steps of
+// 64, the average of n equal scores has an lse that lacks log n.
+//
+// A lane has one of 32 columns, or rows, at a time. All lanes of the warp call together. The mod is written plain.
+#pragma once
+
+#include "attnc_mod.cuh"
+
+#include "algo/sequence.cuh"
+#include "algo/softmax.cuh"
+#include "algo/step_walk.cuh"
+#include "params.cuh"
+#include "tile/element.cuh"
+
+namespace attnc::pairs {
+
+constexpr int kChunk = 32; // of the axis that is walked, a lane each
+constexpr int kHeadDimMax = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
+constexpr int kLaneColumns = (kHeadDimMax + 31) / 32;
+
+/// Where a row of a tensor begins.
+ATTNC_DEVICE const Element* row_of(const void* base, const Strides& stride, int b, int h, int row) {
+  return (const Element*)base + b * stride.batch + h * stride.head + row * stride.row;
+}
+
+template <int Columns> ATTNC_DEVICE float dot(const Element* x, const Element* y) {
+  float sum = 0.f;
+  for (int d = 0; d < Columns; ++d) sum += to_float(x[d]) * to_float(y[d]);
+  return sum;
+}
+
+ATTNC_DEVICE float sum_of_lanes(float x) {
+#pragma unroll
+  for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  return x;
+}
+
+/// All positions of the axis that is walked, or those of lists: the oracle does not trust a mod's bounds. `at`: position
+/// along the other axis.
+ATTNC_DEVICE auto walk_of(int length, const BlockLists& lists, int b, int h, int at, int own_block, int walked_block) {
+  if constexpr (kBlockSparse)
+    return StepWalk<kChunk, StepSource::Lists, Mod::kHasMaskMod>(
+        length, BlockRow(lists, b, h, at / own_block, walked_block));
+  else
+    return StepWalk<kChunk, StepSource::All, Mod::kHasMaskMod>(length);
+}
+ATTNC_DEVICE auto walk_kv(const ForwardParams& f, int b, int h, int q_idx) {
+  return walk_of(f.kv_len, f.lists, b, h, q_idx, f.lists.q_block, f.lists.kv_block);
+}
+
+/// A row of q, and what the mod knows of it.
+struct QueryRow {
+  int b, h, q_idx;
+  Mod::Head head;
+  Mod::Row row;
+  int position;
+  long long index; ///< of lse, delta and the like
+  float lse;
+
+  ATTNC_DEVICE QueryRow(const ForwardParams& f, const ModArgs& args, int b, int h, int q_idx)
+      : b(b), h(h), q_idx(q_idx), head(Mod::head(args, b, h)), // SEAM(head)
+        position(position_of<Mod>(args, head, q_idx)), index(row_of_head<Mod>(f, b, h) + q_idx), lse(f.lse[index]) {
+    row = Mod::row(args, head, b, h, position, float(position)); // SEAM(row)
+  }
+};
+
+/// One element of the score matrix.
+struct Pair {
+  bool lives;
+  float product; ///< s
+  float weight;  ///< exp(mod(s) - lse), 0 where it is dead
+
+  ATTNC_DEVICE Pair(const ForwardParams& f, const ModArgs& args, const QueryRow& q, int kv_idx, bool exists, bool masked)
+      : lives(exists && q.lse != negative_infinity()), product(0.f), weight(0.f) {
+    if (!lives) return;
+    const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
+    const Coord at = {q.b, q.h, q.position, kv_idx};
+    if (masked && !Mod::mask(args, q.head, q.row, col, at)) { // SEAM(mask)
+      lives = false;
+      return;
+    }
+    product = f.scale * dot<kHeadDimQk>(row_of(f.q, f.q_stride, q.b, q.h, q.q_idx),
+                                        row_of(f.k, f.k_stride, q.b, q.h / f.group, kv_idx));
+    weight = expf(Mod::score(args, q.head, q.row, col, at, product) - q.lse); // SEAM(score)
+  }
+};
+
+/// The gradient of mod(s), p being its normalised weight.
+ATTNC_DEVICE float gradient_of_score(const BackwardParams& p, const QueryRow& q, int kv_idx, float weight) {
+  const ForwardParams& f = p.forward;
+  const Element* d_out = row_of(p.d_out, p.d_out_stride, q.b, q.h, q.q_idx);
+  const float d_weight = dot<kHeadDimV>(d_out, row_of(f.v, f.v_stride, q.b, q.h / f.group, kv_idx));
+  const float delta = dot<kHeadDimV>(d_out, row_of(f.out, f.out_stride, q.b, q.h, q.q_idx)) - (p.d_lse ? p.d_lse[q.index] : 0.f);
+  return weight * (d_weight - delta);
+}
+
+/// Sets the row's sum in p.row_sums, and returns it.
+ATTNC_DEVICE float sum_up_row(const BackwardParams& p, const ModArgs& args, const QueryRow& q) {
+  const ForwardParams& f = p.forward;
+  float sum = 0.f;
+  const auto walk = walk_kv(f, q.b, q.h, q.q_idx);
+  for (int i = 0; i < walk.count; ++i) {
+    const Step step = walk.at(i);
+    const int kv_idx = step.start + int(threadIdx.x) % 32;
+    sum += Pair(f, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked).weight;
+  }
+  sum = sum_of_lanes(sum);
+  if (threadIdx.x % 32 == 0) p.row_sums[q.index] = sum;
+  return sum;
+}
+
+/// What an element contributes to gradients; 0 and 0 where it is dead.
+struct Contribution {
+  float p;   ///< weight
+  float d_s; ///< gradient of q k^T
+  float g;   ///< gradient of mod(s)
+};
+ATTNC_DEVICE Contribution contribution(const BackwardParams& p, const ModArgs& args, const QueryRow& q, int kv_idx,
+                                       bool exists, bool masked, float row_sum) {
+  const ForwardParams& f = p.forward;
+  const Pair pair(f, args, q, kv_idx, exists, masked);
+  if (!pair.lives) return {0.f, 0.f, 0.f};
+  const float weight = pair.weight / row_sum, g = gradient_of_score(p, q, kv_idx, weight);
+  const Mod::Col col = Mod::col(args, q.head, q.b, q.h, kv_idx, float(kv_idx), 0.f); // SEAM(col)
+  const Coord at = {q.b, q.h, q.position, kv_idx};
+  return {weight, f.scale * Mod::d_score(args, q.head, q.row, col, at, pair.product, g), g}; // SEAM(d_score)
+}
+
+/// Writes the row's dQ. `each(kv_idx, contribution)`: called for each element by the lane that has it.
+template <class Each>
+ATTNC_DEVICE void write_d_q(const BackwardParams& p, const ModArgs& args, const QueryRow& q, float row_sum, Each each) {
+  const ForwardParams& f = p.forward;
+  const int lane = threadIdx.x % 32;
+  float d_q[kLaneColumns] = {}; // lane l: columns l, l + 32, ...
+  const auto walk = walk_kv(f, q.b, q.h, q.q_idx);
+  for (int i = 0; i < walk.count; ++i) {
+    const Step step = walk.at(i);
+    const int kv_idx = step.start + lane;
+    const Contribution mine = contribution(p, args, q, kv_idx, kv_idx < f.kv_len, step.flags & kStepMasked, row_sum);
+    each(kv_idx, mine);
+    for (int j = 0; j < min(kChunk, f.kv_len - step.start); ++j) {
+      const float weight = __shfl_sync(0xffffffffu, mine.d_s, j);
+      const Element* k = row_of(f.k, f.k_stride, q.b, q.h / f.group, step.start + j);
+      for (int c = 0; c < kLaneColumns; ++c)
+        if (lane + 32 * c < kHeadDimQk) d_q[c] += weight * to_float(k[lane + 32 * c]);
+    }
+  }
+  if (!p.d_q) return; // gradients of captures alone are asked for
+  Element* out = (Element*)row_of(p.d_q, p.d_q_stride, q.b, q.h, q.q_idx);
+  for (int c = 0; c < kLaneColumns; ++c)
+    if (lane + 32 * c < kHeadDimQk) out[lane + 32 * c] = from_float<Element>(d_q[c]);
+}
+
+/// Sums of dK and dV of one row of K and V: lane l has columns l, l + 32, ...
+struct KvSums {
+  float d_k[kLaneColumns] = {}, d_v[kLaneColumns] = {};
+
+  /// Adds what the chunk of rows of q at `start` contributes; `mine`: of the lane's row.
+  ATTNC_DEVICE void add(const BackwardParams& p, int b, int h, int start, Contribution mine) {
+    const ForwardParams& f = p.forward;
+    for (int j = 0; j < min(kChunk, f.q_len - start); ++j) {
+      const float weight = __shfl_sync(0xffffffffu, mine.p, j), d_s = __shfl_sync(0xffffffffu, mine.d_s, j);
+      const Element* q = row_of(f.q, f.q_stride, b, h, start + j);
+      const Element* d_out = row_of(p.d_out, p.d_out_stride, b, h, start + j);
+      for (int c = 0; c < kLaneColumns; ++c) {
+        const int d = threadIdx.x % 32 + 32 * c;
+        if (d < kHeadDimQk) d_k[c] += d_s * to_float(q[d]);
+        if (d < kHeadDimV) d_v[c] += weight * to_float(d_out[d]);
+      }
+    }
+  }
+
+  /// Writes them, or adds them to what is there.
+  template <bool Adds> ATTNC_DEVICE void store(const BackwardParams& p, int b, int kv_head, int kv_idx) const {
+    Element* to_k = (Element*)row_of(p.d_k, p.d_k_stride, b, kv_head, kv_idx);
+    Element* to_v = (Element*)row_of(p.d_v, p.d_v_stride, b, kv_head, kv_idx);
+    for (int c = 0; c < kLaneColumns; ++c) {
+      const int d = threadIdx.x % 32 + 32 * c;
+      if (d < kHeadDimQk) to_k[d] = from_float<Element>(d_k[c] + (Adds ? to_float(to_k[d]) : 0.f));
+      if (d < kHeadDimV) to_v[d] = from_float<Element>(d_v[c] + (Adds ? to_float(to_v[d]) : 0.f));
+    }
+  }
+};
+
+} // namespace attnc::pairs
