@@ -214,6 +214,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     preparation.blockMask = shape;
   }
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
+  if (Status status = plan::checkTileCounts(*plan, *layout); !status) return status.error();
   preparation.workspaceBytes = workspace.bytes();
   return Settled{std::move(preparation),
                  std::move(workspace),
@@ -270,6 +271,7 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   const auto tile = chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan);
   if (!tile) return tile.error();
   if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
+  if (Status status = plan::checkTileCounts(*plan, *layout); !status) return status;
                                               training.gradients.captures, /*launches=*/false);
       !status)
     return status;

@@ -149,7 +149,10 @@ DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, co
   params.forward = packedParams(stage, operands);
   params.part_rows = int(partRows(operands, stage.config.blockM));
   params.arrived = static_cast<int*>(workspace.at(Use::Counters));
-  params.part_out = static_cast<float*>(workspace.at(Use::Parts));
+  // Steps of all tiles are dealt by a number of 32 bits. Where they are more, tiles alone keep a GPU busy.
+  const int64_t steps =
+      packedTiles(operands, stage.config.blockM) * (32 * stepWords(operands, stage.config.blockN) + 1);
+  if (steps <= kMostTiles) params.part_out = static_cast<float*>(workspace.at(Use::Parts));
   params.k_scale = scalesOf(operands.kScales);
   params.v_scale = scalesOf(operands.vScales);
   const int64_t ctas = ctasOf(stage, operands, device);

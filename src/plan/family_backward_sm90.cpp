@@ -131,7 +131,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
         {"k", &operands.k, blockN, &params.k, &params.k_batch_step},
         {"v", &operands.v, blockN, &params.v, &params.v_batch_step},
         {"d_out", &operands.dOut, blockM, &params.d_out, &params.d_out_batch_step}}) {
-    auto mapped = mapOf(name, *tensor, rows, operands.q.data);
+    auto mapped = mapOf(name, *tensor, rows, somewhereIn(operands));
     if (!mapped) return mapped.error();
     *map = mapped->map;
     *step = mapped->batchStep;

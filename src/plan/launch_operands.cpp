@@ -33,7 +33,7 @@ Status checkOperand(std::string_view name, const TensorView& tensor, DType dtype
   for (int axis = 0; axis < 4; ++axis)
     if (tensor.shape[axis] < 0 || tensor.shape[axis] > std::numeric_limits<int32_t>::max())
       return wrong(name, "has shape " + shapeText(tensor), "extents from 0 to 2^31 - 1");
-  if (tensor.shape[3] > 1 && tensor.stride[3] != 1)
+  if (tensor.shape[3] > 1 && tensor.stride[3] != 1 && tensor.elements())
     return wrong(name, fmt::format("has last stride {}", tensor.stride[3]), "1");
   return {};
 }
@@ -55,7 +55,7 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
     return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
                  fmt::format("f32 [{}, {}, {}]", shape[0], shape[1], shape[2]));
   const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {shape[0], shape[1], shape[2]});
-  for (int axis = 0; axis < 3; ++axis)
+  for (int axis = 0; axis < 3 && tensor.elements(); ++axis)
     if (tensor.shape[axis] > 1 && tensor.stride[axis] != dense.stride[axis])
       return wrong(name, "has gaps between its elements", "a dense row-major tensor");
   return {};
@@ -111,7 +111,7 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
   if (!isTable || table.shape[1] < 0 || table.shape[1] > std::numeric_limits<int32_t>::max())
     return wrong("page_table", fmt::format("is {} {}", dtypeName(table.dtype), shapeText(table)),
                  fmt::format("i32 [{}, pages of a sequence]", batch));
-  if (table.shape[1] > 1 && table.stride[1] != 1)
+  if (table.shape[1] > 1 && table.stride[1] != 1 && table.elements())
     return wrong("page_table", fmt::format("has last stride {}", table.stride[1]), "1");
   if (llvm::find(kPageSizes, pool.shape[2]) == kPageSizes.end())
     return wrong("k", fmt::format("has pages of {} rows", pool.shape[2]),
