@@ -89,7 +89,8 @@ struct BlockMaskView {
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
   int64_t indexStride = 0; ///< of rows of indices, in elements; smaller than kvBlocks(): compacted lists
-  /// Must list the same blocks, or else a deterministic backward launch may never end; only backward kernels look at them.
+  /// The same blocks by column; only backward kernels read them. BlockMask::fromLists() checks that they agree with the
+  /// lists by row. A launch does not: gradients are wrong where they disagree, and every launch ends.
   BlockMaskColumns columns = {};
 };
 

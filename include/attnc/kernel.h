@@ -188,6 +188,8 @@ public:
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
   ///                      KernelOptions::deterministic, unless each element is written once
   ///
+  ///                      with KernelOptions::deterministic and a block mask 1 bit a block, in words of a row of
+  ///                      blocks; `operands` without it: as for blocks of 64 x 64
   /// and up to kWorkspaceAlignment between two of these. Of `operands`, shapes and dtypes of q, k, v and out count, and
   /// with gradients of captures the captures. Of `outputs`, the tensors for gradients of captures count; without them,
   /// it is enough for any. Errors (environment): operands that fit neither each other nor the kernel.

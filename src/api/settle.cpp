@@ -282,6 +282,7 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
                                   .tileFrom = tile->from,
                                   .tunedBy = tile->tunedBy};
   settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
+  if (const auto& mask = settled.preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
   if (const size_t bytes = settled.backwardWorkspace->bytes())
     settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
   return {};

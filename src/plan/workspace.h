@@ -19,6 +19,7 @@ enum class Use {
   Delta,        ///< of a backward pass: an f32 a row of q
   DqSums,       ///< of a backward pass: gradients of q, in f32
   DqTurns,      ///< of a backward pass: who may add to them
+  DqVisits,     ///< of a backward pass by lists: who does, a bit a block
   DiagonalSums, ///< of a backward pass: gradients of scores, by q_idx - kv_idx, in f32
   CaptureSums,  ///< of gradients of captures
 };
