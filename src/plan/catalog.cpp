@@ -241,7 +241,7 @@ bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
 
 Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
                             bool mayListBoxes) {
-  options.blockSparse = true;
+  options.blockSparse = options.listsOfWholeMod = true;
   const bool isAsked = options.family == Family::Grid;
   const bool mayBeBoxes = isAsked || (options.family == Family::Auto && mod.grid && !mod.grid->isFound);
   const bool gains = mayBeBoxes && mod.grid && !mod.grid->isBounded;

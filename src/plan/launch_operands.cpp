@@ -270,6 +270,9 @@ Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& o
   if (outputs.rowMax && !all->rowMax && anyRow) return wrong("row_max", "is null", "device memory, or no row_max");
   if (all->lists)
     if (Status status = checkLists(*all->lists); !status) return status.error();
+  if (options.blockSparse && options.listsOfWholeMod && !operands.blockMask->ofWholeMod)
+    return Error::environment("the kernel was compiled for a block mask of the whole mod, this one is of mask_mod",
+                              "BlockMaskView::ofWholeMod and KernelOptions::listsOfWholeMod say which");
   return all;
 }
 
