@@ -330,7 +330,7 @@ struct Storer {
     const unsigned from = shared + Memory::offset_of<DqPart>() + group * DqSums::kPartBytes;
     int* const next = p.turns + 2 * (long long)tile + group; // whose turn it is
     if (kTakesTurns && turn > 0) {
-      for (int now = 0; kDeterministic ? now != turn : now == 0;) now = ptx::load_acquire(next);
+      for (int now = 0; now < (kDeterministic ? turn : 1);) now = ptx::load_acquire(next);
       ptx::fence_proxy_async_global();
     }
     float* const to = DqSums::part(p.d_q_sums, tile, group);
@@ -344,7 +344,10 @@ struct Storer {
     if (turn == 0 || kDeterministic) {
       ptx::bulk_wait();
       ptx::fence_proxy_async_global();
-      ptx::store_release(next, turn + 1);
+      if constexpr (kBlockSparse) // a block that is listed twice takes no turn back
+        ptx::max_release(next, turn + 1);
+      else
+        ptx::store_release(next, turn + 1);
     }
   }
 

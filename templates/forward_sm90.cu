@@ -242,7 +242,7 @@ struct Producer {
         step = walk.at(++i);
       }
     }
-    request_v(v_next);
+    if (!kIsRagged<Mod> || v_next.kv_start >= 0) request_v(v_next); // a CTA may have had unused slots only
     tell_work({});
     if (leads) dealer.finish();
   }

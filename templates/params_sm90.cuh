@@ -49,6 +49,7 @@ struct BackwardParamsSm90 {
   int* turns; // [batch, q_heads, q_tiles, 2], zero before the launch: algo/turns.cuh. Null unless kTakesTurns
   int section; // KV heads (of all batches) of a section: see TileOrder
   int q_batch_step, k_batch_step, v_batch_step, d_out_batch_step;
+  unsigned* visits; // zero before the first kernel: algo/visits.cuh. Null unless kDeterministic and kBlockSparse
 };
 
 /// Gradients of captures from the sums along diagonals.

@@ -89,8 +89,14 @@ struct BlockMaskView {
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
   int64_t indexStride = 0; ///< of rows of indices, in elements; smaller than kvBlocks(): compacted lists
-  /// Must list the same blocks, or else a deterministic backward launch may never end; only backward kernels look at them.
+  /// The same blocks by column; only backward kernels read them. BlockMask::fromLists() checks that they agree with the
+  /// lists by row. A launch does not: gradients are wrong where they disagree, and every launch ends.
   BlockMaskColumns columns = {};
+  /// Whether the lists are of all that the mod masks: full blocks hold no masks of score_mod either (-inf by a
+  /// condition: dsl/SPEC.md §2), as BlockMask::build() and BlockMaskKernel make them of a mod with such. Kernels then
+  /// ask for these in partial blocks only. False: the lists are of mask_mod, as in FlexAttention, and score_mod is
+  /// called for every score of a live block.
+  bool ofWholeMod = false;
 };
 
 /// A block mask in host memory that owns its lists. Any thread may read it.
@@ -103,7 +109,8 @@ public:
   };
 
   /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
-  /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full.
+  /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full. Masks of
+  /// its score_mod count, and the view then is BlockMaskView::ofWholeMod: it serves kernels of this mod.
   /// A block that runs past qLen or kvLen, or past the end of a grid, is judged by its elements inside, and is full
   /// only if it lies inside whole. Errors (Blame::Environment): captures that do not fit; a shape beyond the limits of
   /// BlockMaskShape, whose lengths are not the problem's, whose batch or heads are neither the problem's nor 1, or are
@@ -141,8 +148,9 @@ public:
 
   /// Bytes that the lists of this shape take in one allocation, and views into such an allocation, which begins at a
   /// multiple of 4 bytes (device memory for BlockMaskKernel): the caller allocates, attnc only writes. Nothing is
-  /// touched here. With b = batch * heads, the lists by row take 8 b qBlocks (1 + kvBlocks) bytes, and those by column,
-  /// behind them, 8 b kvBlocks (1 + qBlocks) more. Precondition: a shape within its limits.
+  /// touched here; ofWholeMod is the caller's to set. With b = batch * heads, the lists by row take 8 b qBlocks (1 +
+  /// kvBlocks) bytes, and those by column, behind them, 8 b kvBlocks (1 + qBlocks) more. Precondition: a shape within
+  /// its limits.
   static size_t storageBytes(const BlockMaskShape& shape, Lists lists = Lists::ByRow);
   static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape, Lists lists = Lists::ByRow);
 
@@ -155,6 +163,7 @@ private:
   Owned transposed() const;
 
   BlockMaskShape extents;
+  bool ofWholeMod = false;
   Owned rows;
   std::optional<Owned> columns;
 };

@@ -48,6 +48,10 @@ struct KernelOptions {
   /// maskQBlock and maskKvBlock are not read. Forward kernels of family Grid take such, and the kernel that builds them
   /// is another one.
   bool maskByBoxes = false;
+  /// With blockSparse: full blocks of the masks to come hold no masks of score_mod either (BlockMaskView::ofWholeMod),
+  /// so these are asked in partial blocks only. Else score_mod is called for every score of a live block. Of mods whose
+  /// score_mod has no masks it changes nothing.
+  bool listsOfWholeMod = false;
   bool columnLists = false; ///< BlockMask: launches fill lists by column, too, and must be given such
   bool rowMax = false;      ///< launches may ask for the row maximum
   /// Decode: rows of a tile, each a query token in one of the heads that share a KV head: 16, 32 or 64, or fewer
@@ -184,6 +188,8 @@ public:
   ///   Sm90               at most 8 for 64 rows of q
   ///                      4 a diagonal with gradients of captures that come of q_idx - kv_idx alone: f32 [B, H,
   ///                      Q_LEN + KV_LEN]
+  ///                      with KernelOptions::deterministic and a block mask 1 bit a block, in words of a row of
+  ///                      blocks; `operands` without it: as for blocks of 64 x 64
   ///   ragged batches     rows of all sequences together, and 128 more for each: f32 [H, total + 128 B]
   ///   captures, each     4 an element of a gradient that is not dense f32; 80 an element with
   ///                      KernelOptions::deterministic, unless each element is written once

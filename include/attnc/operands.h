@@ -32,7 +32,8 @@ struct RaggedBatch {
 struct Operands {
   TensorView q;               ///< [B, H, Q_LEN, D], last stride 1
   TensorView k;               ///< [B or 1, HKV, KV_LEN, D], last stride 1; H a multiple of HKV. Or pages: see pageTable
-  TensorView v;               ///< [B or 1, HKV, KV_LEN, DV], last stride 1. Or pages
+  /// [B or 1, HKV, KV_LEN, DV], last stride 1. Or pages. Rows that a mask hides must be finite: their weight is 0.
+  TensorView v;
   std::optional<float> scale; ///< of q k^T; default 1 / sqrt(D)
   /// f32 [HKV], or [1, HKV] or [B, HKV] with the batch of k or of the page table, where k and v are E4M3: what the elements of
   /// a KV head stand for is that many times their value. Not given: 1. Read by each launch.

@@ -79,6 +79,7 @@ Expected<BlockMask> BlockMask::fromLists(const BlockMaskView& lists) {
 
   BlockMask mask;
   mask.extents = lists.shape;
+  mask.ofWholeMod = lists.ofWholeMod;
   size_t indices = size_t(rows * lists.indexStride);
   mask.rows.indexStride = lists.indexStride;
   mask.rows.partialCount.assign(lists.partialCount, lists.partialCount + rows);
@@ -105,6 +106,7 @@ BlockMaskView BlockMask::view() const {
                      address(rows.fullCount),
                      address(rows.fullIndex),
                      rows.indexStride};
+  view.ofWholeMod = ofWholeMod;
   if (columns)
     view.columns = {address(columns->partialCount), address(columns->partialIndex), address(columns->fullCount),
                     address(columns->fullIndex), columns->indexStride};
@@ -131,6 +133,7 @@ Expected<BlockMask> BlockMask::slice(int64_t batchBegin, int64_t batchEnd, int64
 
   BlockMask part;
   part.extents = extents;
+  part.ofWholeMod = ofWholeMod;
   part.extents.batch = batchEnd - batchBegin;
   part.extents.heads = headEnd - headBegin;
   part.extents.qLen = std::min(extents.qLen, qBlockEnd * extents.qBlock) - qBlockBegin * extents.qBlock;

@@ -119,6 +119,7 @@ Expected<BlockMask> BlockMask::build(const Mod& mod, const Captures& captures, c
   PackedRows packed(rows);
   BlockMask mask;
   mask.extents = shape;
+  mask.ofWholeMod = module.liftsMasks;
   mask.rows = {packed.stride, std::move(packed.partialCount), std::move(packed.partialIndex),
                std::move(packed.fullCount), std::move(packed.fullIndex)};
   return mask;

@@ -129,8 +129,9 @@ Compiler::Impl::Impl(const CompilerOptions& options)
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
   const bool isPlain = passes::SequenceForm{options.lengths, options.offsets, options.ragged}.isPlain();
-  if (options.pins.empty() && !isBackward && isPlain && !passes::hasGradientStops(mod.module())) return mod;
-  std::string key = modKey(mod) + (isBackward ? " backward" : "");
+  const bool isAsItIs = isPlain && !(keepsMasks(options) && mod.module().liftsMasks);
+  if (options.pins.empty() && !isBackward && isAsItIs && !passes::hasGradientStops(mod.module())) return mod;
+  std::string key = modKey(mod) + (isBackward ? " backward" : "") + (keepsMasks(options) ? " masked by score" : "");
   if (!isPlain) key += fmt::format(" sequences {} {} {}", options.lengths, int(options.offsets), options.ragged);
   for (const auto& [name, value] : options.pins) key += fmt::format(" {}={}", name, value);
   if (isBackward)

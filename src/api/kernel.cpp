@@ -87,6 +87,7 @@ Status LoadedPlan::launch(const plan::LaunchOperands& given, const Captures* cap
     onGrids->grids = plan::gridsOf(*plan.grid, *bindings);
   }
   const plan::LaunchOperands& operands = onGrids ? *onGrids : given;
+  if (Status status = plan::checkTileCounts(plan, operands); !status) return status;
   bool isFirst = true;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const plan::Stage& stage = plan.stages[i];

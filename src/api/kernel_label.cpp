@@ -34,6 +34,7 @@ std::vector<std::string> featuresOf(const KernelOptions& options) {
   add(options.blockSparse && !options.maskByBoxes,
       fmt::format("blocks-{}x{}", options.maskQBlock, options.maskKvBlock));
   add(options.maskByBoxes, "blocks-by-boxes");
+  add(options.blockSparse && options.listsOfWholeMod, "blocks-of-whole-mod");
   add(options.columnLists, "column-lists");
   add(options.rowMax, "row-max");
   add(options.kind == KernelKind::Decode, fmt::format("rows-{}", options.packedRows));

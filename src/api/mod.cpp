@@ -214,6 +214,15 @@ struct ModAccess {
     return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->text));
   }
 
+  static Expected<Mod> maskedByScore(const Mod& mod) {
+    if (!mod.module().liftsMasks) return mod;
+    ir::Module traced = mod.impl->traced;
+    traced.keepsMasks = true;
+    ir::Module module = traced;
+    if (auto status = passes::runPipeline(module); !status) return status.error();
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), std::move(traced), mod.impl->text));
+  }
+
   static Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const ir::Pins& pins) {
     ir::Module module = mod.impl->traced;
     if (auto status = passes::runPipeline(module, {.pins = pins, .sequences = form}); !status) return status.error();
@@ -256,6 +265,8 @@ Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
 
 Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
 
+Expected<Mod> maskedByScore(const Mod& mod) { return ModAccess::maskedByScore(mod); }
+
 Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const std::map<std::string, int64_t>& pins) {
   return ModAccess::sequencesMod(mod, form, pins);
 }
@@ -293,8 +304,12 @@ Expected<std::string> gradientIrText(const Mod& mod) {
   return ir::print(gradients->module);
 }
 
+bool keepsMasks(const KernelOptions& options) { return options.blockSparse && !options.listsOfWholeMod; }
+
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
   Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
+  if (!pinned) return pinned;
+  if (keepsMasks(options)) pinned = maskedByScore(*pinned);
   if (!pinned) return pinned;
   const passes::SequenceForm sequences{options.lengths, options.offsets, options.ragged};
   if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);

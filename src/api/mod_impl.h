@@ -51,6 +51,10 @@ Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options);
 /// what is known of its scores. `.detach()` costs them nothing and makes no kernel of its own.
 Expected<Mod> forwardMod(const Mod& mod);
 
+/// The mod for lists that say nothing of score_mod (BlockMaskView::ofWholeMod): masks of score_mod are scores of -inf
+/// and no part of mask_mod, which full blocks do not ask. This very mod if its score_mod has no masks.
+Expected<Mod> maskedByScore(const Mod& mod);
+
 /// The mod for sequences with lengths and offsets: with the outputs kv_length and q_offset (src/ir/outputs.h). All
 /// passes run anew, since most of them rely on where q_idx may lie; with `pins`, which the mod may have already. Errors
 /// (environment): a capture with a name of attnc's own; those of Mod::pinned().
@@ -85,6 +89,9 @@ const ir::Module& tracedModule(const Mod& mod);
 
 /// The mod's text; empty for a mod that was read as IR.
 const std::string& sourceText(const Mod& mod);
+
+/// Whether kernels of these options are made of maskedByScore().
+bool keepsMasks(const KernelOptions& options);
 
 /// The mod that kernels of these options are made of.
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options);

@@ -10,9 +10,9 @@ namespace attnc {
 
 // Every member of KernelOptions, in order. fieldsOf() does not compile with a member missing.
 #define ATTNC_KERNEL_OPTIONS                                                                                           \
-  kind, family, arch, dtype, headDim, headDimV, blockSparse, maskQBlock, maskKvBlock, maskByBoxes, columnLists,       \
-      rowMax, packedRows, fp8Kv, lengths, offsets, pageSize, appends, ragged, byGrid, tf32, pins, gradients,           \
-      deterministic, tile
+  kind, family, arch, dtype, headDim, headDimV, blockSparse, maskQBlock, maskKvBlock, maskByBoxes, listsOfWholeMod,    \
+      columnLists, rowMax, packedRows, fp8Kv, lengths, offsets, pageSize, appends, ragged, byGrid, tf32, pins,         \
+      gradients, deterministic, tile
 
 /// References to all members. `Options`: KernelOptions, const or not.
 template <class Options> auto fieldsOf(Options& options) {

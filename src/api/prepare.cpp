@@ -90,7 +90,9 @@ const BlockMaskKernel* Prepared::blockMaskKernel() const {
 
 BlockMaskView Prepared::blockMaskIn(void* workspace) const {
   const plan::WorkspaceView view{impl->workspace, workspace};
-  return BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask, impl->lists());
+  BlockMaskView lists = BlockMask::viewInto(view.at(plan::Use::Lists), *impl->preparation.blockMask, impl->lists());
+  lists.ofWholeMod = true;
+  return lists;
 }
 
 Status Prepared::initialise(const Operands& operands, void* workspace, Stream stream) const {

@@ -2,12 +2,17 @@
 #include "attnc/reference.h"
 
 #include "api/mod_impl.h"
+#include "plan/catalog.h"
+#include "plan/launch_operands.h"
+#include "reference/cache.h"
 #include "reference/gradients.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <set>
+#include <tuple>
+#include <utility>
 
 namespace attnc {
 namespace {
@@ -17,13 +22,84 @@ const Captures& capturesOf(const Operands& operands) {
   return operands.captures ? *operands.captures : kNone;
 }
 
-reference::AttentionArgs argsOf(const Operands& operands) {
-  reference::AttentionArgs args{.q = operands.q, .k = operands.k, .v = operands.v};
-  if (operands.scale) args.scale = *operands.scale;
-  args.blockMask = operands.blockMask;
-  args.kvLengths = operands.kvLengths;
-  args.qOffsets = operands.qOffsets;
+/// What kernels for these operands would be compiled for.
+KernelOptions optionsOf(KernelKind kind, const Operands& operands) {
+  const passes::SequenceForm form = sequenceForm(operands, {});
+  return {.kind = kind,
+          .dtype = operands.q.dtype,
+          .blockSparse = operands.blockMask != nullptr,
+          .fp8Kv = operands.k.dtype == DType::E4M3,
+          .lengths = form.lengths,
+          .offsets = form.offsets,
+          .pageSize = operands.pageTable ? int(operands.k.shape[2]) : 0,
+          .appends = operands.newK || operands.newV,
+          .ragged = form.ragged};
+}
+
+/// K and V as the sequences of a cache have them, with the new rows, before anything is written.
+struct GatheredCache {
+  std::vector<char> k, v; ///< dense: [B, HKV, KV_LEN, D], and of DV
+};
+
+/// Operands as the reference takes them. `cache`: memory for what lies in pages, or is appended to.
+Expected<reference::AttentionArgs> argsOf(KernelKind kind, const Operands& operands, GatheredCache& cache) {
+  // Each member by its name: a new one does not compile before this function knows it.
+  const auto& [q, k, v, scale, kScales, vScales, kvLengths, qOffsets, pageTable, newK, newV, ragged, captures,
+               blockMask] = operands;
+  TensorView likeK = q; // the batch of a pool is its pages
+  if (pageTable) likeK.shape[0] = k.shape[0];
+  if (auto fits = reference::problemOf(likeK, k, v); !fits) return std::move(fits).error();
+  const KernelOptions options = optionsOf(kind, operands);
+  if (Status status = plan::checkSequenceOptions(options); !status) return std::move(status).error();
+  if (options.fp8Kv && kind == KernelKind::Backward)
+    return Error::environment("gradients of k and v of e4m3 are asked for", "backward passes take f32, f16 and bf16");
+  plan::LaunchOperands all{.q = q, .k = k, .v = v};
+  if (Status status = plan::checkSequences(operands, options, all); !status) return std::move(status).error();
+  if (Status status = plan::checkSequencesExist(all); !status) return std::move(status).error();
+  reference::AttentionArgs args{.q = q,
+                                .k = k,
+                                .v = v,
+                                .blockMask = blockMask,
+                                .kvLengths = kvLengths,
+                                .qOffsets = qOffsets,
+                                .kScales = all.kScales,
+                                .vScales = all.vScales,
+                                .ragged = ragged};
+  if (scale) args.scale = *scale;
+  if (!pageTable && !options.appends) return args;
+  for (auto [name, fresh, target, memory] :
+       {std::tuple("new_k", &newK, &args.k, &cache.k), {"new_v", &newV, &args.v, &cache.v}}) {
+    const reference::Cache held{*target, pageTable ? &*pageTable : nullptr, *kvLengths};
+    TensorView rows = TensorView::contiguous(nullptr, target->dtype,
+                                             {q.shape[0], target->shape[1], held.kvLength(), target->shape[3]});
+    if (options.appends && (!*fresh || (*fresh)->dtype != target->dtype))
+      return Error::environment(*fresh ? fmt::format("{} is {}, and is appended to {}", name,
+                                                     dtypeName((*fresh)->dtype), dtypeName(target->dtype))
+                                       : fmt::format("{} is not given", name),
+                                "new_k and new_v are given together, of the dtype of k and v");
+    memory->assign(size_t(rows.elements() * dtypeBytes(rows.dtype)), 0);
+    rows.data = memory->data();
+    if (Status status = reference::gatherRows(held, rows); !status) return std::move(status).error();
+    if (*fresh)
+      if (Status status = reference::appendRows({rows, nullptr, *kvLengths}, **fresh); !status)
+        return std::move(status).error();
+    *target = rows;
+  }
   return args;
+}
+
+/// Writes the new rows to where the operands have the cache. Precondition: argsOf() took them.
+void appendRows(const Operands& operands) {
+  const TensorView* table = operands.pageTable ? &*operands.pageTable : nullptr;
+  for (auto [fresh, cache] : {std::pair(&operands.newK, &operands.k), {&operands.newV, &operands.v}})
+    if (*fresh) (void)bool(reference::appendRows({*cache, table, *operands.kvLengths}, **fresh));
+}
+
+/// The mod as the definition has it for these operands.
+Expected<Mod> modFor(const Mod& mod, const Operands& operands) {
+  Expected<Mod> made = operands.blockMask ? maskedByScore(mod) : mod;
+  const passes::SequenceForm form = sequenceForm(operands, {});
+  return !made || form.isPlain() ? std::move(made) : sequencesMod(*made, form, {});
 }
 
 /// Results of one launch. The first that does not fit is kept, and nothing is written then.
@@ -57,31 +133,37 @@ std::vector<int64_t> shapeOf(const TensorView& tensor) {
 } // namespace
 
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs) {
-  const passes::SequenceForm form = sequenceForm(operands, {});
-  auto derived = form.isPlain() ? mod : sequencesMod(mod, form, {});
+  GatheredCache cache;
+  auto args = argsOf(KernelKind::Forward, operands, cache);
+  if (!args) return std::move(args).error();
+  auto derived = modFor(mod, operands);
   if (!derived) return std::move(derived).error();
-  auto result = reference::attention(derived->module(), capturesOf(operands), argsOf(operands));
+  auto result = reference::attention(derived->module(), capturesOf(operands), *args);
   if (!result) return std::move(result).error();
-  const ProblemShape& problem = result->problem;
+  const auto& q = operands.q.shape;
   Results results;
-  results.add("out", outputs.out, {problem.batch, problem.qHeads, problem.qLen, result->headDimV}, result->out);
-  results.add("lse", outputs.lse, {problem.batch, problem.qHeads, problem.qLen}, result->lse);
-  results.add("row_max", outputs.rowMax, {problem.batch, problem.qHeads, problem.qLen}, result->rowMax);
-  return results.write();
+  results.add("out", outputs.out, {q[0], q[1], q[2], result->headDimV}, result->out);
+  results.add("lse", outputs.lse, {q[0], q[1], q[2]}, result->lse);
+  results.add("row_max", outputs.rowMax, {q[0], q[1], q[2]}, result->rowMax);
+  if (Status status = results.write(); !status) return status;
+  appendRows(operands);
+  return {};
 }
 
 Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, const BackwardOutputs& outputs) {
-  if (operands.kvLengths || operands.qOffsets)
-    return Error::environment("gradients with KV lengths or query offsets are asked for",
-                              "backward passes take neither; mask with kv_idx < lengths[b] in mask_mod");
+  GatheredCache none;
+  auto args = argsOf(KernelKind::Backward, operands, none);
+  if (!args) return std::move(args).error();
   std::set<std::string> wanted;
   static const Captures kNone;
   const Captures& gradients = outputs.captures ? *outputs.captures : kNone;
   for (const auto& [name, item] : gradients.all()) wanted.insert(name);
-  auto derived = gradientMod(mod, wanted);
+  auto made = modFor(mod, operands);
+  if (!made) return std::move(made).error();
+  auto derived = gradientMod(*made, wanted);
   if (!derived) return std::move(derived).error();
-  const reference::GradientArgs args{.forward = argsOf(operands), .dOut = operands.dOut, .dLse = operands.dLse};
-  auto result = reference::gradients(derived->module(), capturesOf(operands), args, captureGradients(*derived));
+  const reference::GradientArgs all{.forward = *std::move(args), .dOut = operands.dOut, .dLse = operands.dLse};
+  auto result = reference::gradients(derived->module(), capturesOf(operands), all, captureGradients(*derived));
   if (!result) return std::move(result).error();
   Results results;
   results.add("dq", outputs.dQ, shapeOf(operands.q), result->dQ);

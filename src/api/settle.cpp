@@ -50,6 +50,7 @@ KernelOptions optionsOf(const Operands& operands, const Outputs& outputs, const 
     kernel.maskQBlock = mask->shape.qBlock;
     kernel.maskKvBlock = mask->shape.kvBlock;
     kernel.maskByBoxes = mask->shape.boxes.has_value();
+    kernel.listsOfWholeMod = mask->ofWholeMod;
   }
   return kernel;
 }
@@ -213,6 +214,7 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (Status status = plan::checkShape(shape); !status) return status.error();
     preparation.blockMask = shape;
   }
+  if (Status status = plan::checkTileCounts(*plan, *layout); !status) return status.error();
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
   return Settled{std::move(preparation),
@@ -269,6 +271,7 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
   const auto tile = chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan);
   if (!tile) return tile.error();
+  if (Status status = plan::checkTileCounts(*plan, *layout); !status) return status;
   if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
                                               training.gradients.captures, /*launches=*/false);
       !status)
@@ -279,6 +282,7 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
                                   .tile = plan->tile,
                                   .tileFrom = tile->from,
                                   .tunedBy = tile->tunedBy};
+  if (const auto& mask = settled.preparation.blockMask) layout->lists = BlockMaskView{.shape = *mask};
   settled.backwardWorkspace = plan::WorkspaceLayout(plan->workspace, *layout);
   if (const size_t bytes = settled.backwardWorkspace->bytes())
     settled.preparation.workspaceBytes = backwardOffset(settled.workspace) + bytes;
@@ -337,7 +341,7 @@ Expected<Settled> Compiler::Impl::settle(const Mod& mod, const Operands& operand
   Expected<Settled> settled =
       settleFor(*derivedMod, operands, outputs, *kernel, options.buildBlockMask, mayDecode, lists, findTile);
   if (!settled || !training) return settled;
-  if (settled->preparation.blockMask) backward->blockSparse = true; // the passes go by one mask
+  if (settled->preparation.blockMask) backward->blockSparse = backward->listsOfWholeMod = true; // both go by one mask
   Status status = settleBackward(*gradientMod, *training, *backward, options.backwardTile, findTile, byBoxes.passedOver,
                                  *settled);
   if (!status) return status.error();

@@ -38,6 +38,7 @@ attnc_kernel_options OptionsHolder::view() const {
   all.no_boxes = !held.byGrid;
   all.tile = held.tile.c_str();
   all.mask_by_boxes = held.maskByBoxes;
+  all.lists_of_whole_mod = held.listsOfWholeMod;
   return all;
 }
 

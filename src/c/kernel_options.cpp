@@ -37,7 +37,7 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   options.byGrid = !readFlag(arguments, all.no_boxes, at("no_boxes"));
   if (all.tile) options.tile = all.tile;
   options.maskByBoxes = readFlag(arguments, all.mask_by_boxes, at("mask_by_boxes"));
-  readReserved(arguments, all.reserved, at("reserved"));
+  options.listsOfWholeMod = readFlag(arguments, all.lists_of_whole_mod, at("lists_of_whole_mod"));
   return options;
 }
 

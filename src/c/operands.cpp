@@ -109,8 +109,15 @@ std::optional<BlockMaskView> readLists(Arguments& arguments, const attnc_block_m
   attnc_block_mask_view lists;
   if (!readStruct(arguments, given, lists, place)) return {};
   const attnc_block_lists& rows = lists.rows;
-  return BlockMaskView{readShape(lists.shape), rows.partial_count, rows.partial_index,     rows.full_count,
-                       rows.full_index,        rows.index_stride,  readAxis(lists.columns)};
+  readReserved(arguments, lists.reserved, {place.name, "reserved"});
+  return BlockMaskView{.shape = readShape(lists.shape),
+                       .partialCount = rows.partial_count,
+                       .partialIndex = rows.partial_index,
+                       .fullCount = rows.full_count,
+                       .fullIndex = rows.full_index,
+                       .indexStride = rows.index_stride,
+                       .columns = readAxis(lists.columns),
+                       .ofWholeMod = readFlag(arguments, lists.of_whole_mod, {place.name, "of_whole_mod"})};
 }
 
 attnc_block_mask_view toC(const BlockMaskView& view) {
@@ -118,7 +125,9 @@ attnc_block_mask_view toC(const BlockMaskView& view) {
   return {sizeof(attnc_block_mask_view),
           toC(view.shape),
           {view.partialCount, view.partialIndex, view.fullCount, view.fullIndex, view.indexStride},
-          {columns.partialCount, columns.partialIndex, columns.fullCount, columns.fullIndex, columns.indexStride}};
+          {columns.partialCount, columns.partialIndex, columns.fullCount, columns.fullIndex, columns.indexStride},
+          view.ofWholeMod,
+          0};
 }
 
 void GivenOperands::read(Arguments& arguments, const attnc_operands* given, const Place& place, Operands& operands) {

@@ -32,6 +32,7 @@ Module Module::declarations() const {
   Module result;
   result.sourceName = sourceName;
   result.liftsMasks = liftsMasks;
+  result.keepsMasks = keepsMasks;
   result.offsetsQueries = offsetsQueries;
   result.hasNearScalars = hasNearScalars;
   result.dims = dims;

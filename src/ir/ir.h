@@ -140,6 +140,8 @@ public:
   std::vector<Grid> grids; ///< each of them once
   /// A pass has moved masks from score_mod to mask_mod; for messages, not part of the identity.
   bool liftsMasks = false;
+  /// The pass lift-masks leaves masks of score_mod where they are: full blocks of a caller's lists do not ask mask_mod.
+  bool keepsMasks = false;
   /// There is an output q_offset, also while a pass is still writing the module: q_idx counts from there.
   bool offsetsQueries = false;
   /// Launches give i32 scalars from -kMaxExtent to kMaxExtent alone (bindings.h), others have another module.

@@ -10,6 +10,10 @@
 // stays an infinity. (f32 has one exception: the sum of opposite infinities, or with NaN. The language says that such
 // an element is masked.) The score keeps its value wherever the element lives, but for the sign of a zero. Not:
 // functions that make a number of -inf (tanh, exp), maxima, large finite numbers.
+//
+// With Module::keepsMasks the condition stays in the score, and means the same there:
+//
+//   score = %x + select(%c, 0, -inf)        =>   score = select %c, %x, -inf
 #include "passes/constants.h"
 #include "passes/pass.h"
 #include "passes/rebuild.h"
@@ -18,6 +22,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace attnc::passes {
 namespace {
@@ -42,7 +47,7 @@ public:
     for (std::vector<Parts>& ways : parts) ways.resize(size);
   }
 
-  /// Moves the outputs; false if there was nothing to lift.
+  /// Moves the outputs; false if nothing became a part of mask_mod.
   bool run() {
     want();
     for (uint32_t id = 0; id <= root.id; ++id) {
@@ -55,6 +60,11 @@ public:
     }
     const auto [lives, score] = lifted[kMinus][root.id];
     if (lives == yes) return false;
+    if (module.keepsMasks) {
+      const Value masked = module.constF32(-std::numeric_limits<float>::infinity());
+      module.setOutput(ir::kScore, lives == no ? masked : make(Op::Select, Type::F32, {lives, score, masked}));
+      return false;
+    }
     const std::optional<Value> mask = module.output(ir::kMask);
     module.setOutput(ir::kMask, mask ? both(*mask, lives) : lives);
     module.setOutput(ir::kScore, lives == no ? module.param(ParamKind::Score) : score);

@@ -130,14 +130,7 @@ Status checkRaggedOptions(const KernelOptions& options) {
   return {};
 }
 
-Status checkOptions(const KernelOptions& options) {
-  const bool mayListBoxes =
-      options.kind == KernelKind::BlockMask || (options.kind == KernelKind::Forward && options.blockSparse);
-  if (options.maskByBoxes && !mayListBoxes)
-    return Error::environment(options.blockSparse
-                                  ? fmt::format("{} kernels take no block masks of boxes", kindName(options.kind))
-                                  : "boxes of a block mask are meant, and none is to be given",
-                              "forward kernels with KernelOptions::blockSparse do");
+Status checkSequenceOptions(const KernelOptions& options) {
   const bool isForward = options.kind == KernelKind::Forward || options.kind == KernelKind::Decode;
   const bool hasOffsets = options.offsets != QueryOffsets::None && !(options.ragged && options.kind == KernelKind::Backward);
   if (!isForward && (options.lengths || hasOffsets))
@@ -158,7 +151,18 @@ Status checkOptions(const KernelOptions& options) {
     if (isAsked && !options.lengths)
       return Error::environment(fmt::format("{} KV lengths of sequences, and none are given", what),
                                 "set KernelOptions::lengths");
-  if (Status status = checkRaggedOptions(options); !status) return status;
+  return checkRaggedOptions(options);
+}
+
+Status checkOptions(const KernelOptions& options) {
+  const bool mayListBoxes =
+      options.kind == KernelKind::BlockMask || (options.kind == KernelKind::Forward && options.blockSparse);
+  if (options.maskByBoxes && !mayListBoxes)
+    return Error::environment(options.blockSparse
+                                  ? fmt::format("{} kernels take no block masks of boxes", kindName(options.kind))
+                                  : "boxes of a block mask are meant, and none is to be given",
+                              "forward kernels with KernelOptions::blockSparse do");
+  if (Status status = checkSequenceOptions(options); !status) return status;
   if (options.kind == KernelKind::BlockMask) return {}; // takes any blocks, and sees no q, k or v
   if (options.dtype != DType::BF16 && options.dtype != DType::F16 && options.dtype != DType::F32)
     return Error::environment(fmt::format("q, k and v of {} are not supported", dtypeName(options.dtype)),
@@ -242,7 +246,7 @@ bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan) {
 
 Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
                             bool mayListBoxes) {
-  options.blockSparse = true;
+  options.blockSparse = options.listsOfWholeMod = true;
   const bool isAsked = options.family == Family::Grid;
   const bool mayBeBoxes = isAsked || (options.family == Family::Auto && mod.grid && !mod.grid->isFound);
   const bool gains = mayBeBoxes && mod.grid && !mod.grid->isBounded;

@@ -9,6 +9,9 @@ namespace attnc::plan {
 /// What kernels of ragged batches do not go with.
 Status checkRaggedOptions(const KernelOptions& options);
 
+/// Whether lengths, offsets, pages and rows that are appended fit the kind of kernel, and each other.
+Status checkSequenceOptions(const KernelOptions& options);
+
 /// Head dims, dtypes and block sizes that there are kernels for, and options that fit each other.
 Status checkOptions(const KernelOptions& options);
 

@@ -15,12 +15,11 @@ int sharedBytes(const Tile& tile, int stages, const KernelOptions& options, cons
   const int teamWarps = tile.blockM / 16, teams = tile.warps / teamWarps;
   const int sums = teamWarps * 8 * (4 * (int(llvm::alignTo(options.headDimV, 16)) + 8) + 16);
   const int slot = int(llvm::alignTo(std::max(copies.kvBytes(tile.blockN / teams, options), sums), copies.slotAlign));
-  return teams * stages * (slot + copies.barrierBytes) + 2 * copies.qBytes(tile.blockM, options);
+  const int qFactors = options.fp8Kv ? 4 * tile.blockM : 0, words = 4 * (tile.warps + 2);
+  return teams * stages * (slot + copies.barrierBytes) + 2 * copies.qBytes(tile.blockM, options) + qFactors + words;
 }
 
-/// Beside its dynamic shared memory.
-int staticBytes(const KernelOptions& options) { return options.fp8Kv ? 64 + 4 * 64 : 64; }
-constexpr int kReservedBytes = 1024;
+constexpr int kReservedBytes = 1024; ///< of each CTA
 
 PackedParams packedParams(const Stage& stage, const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
@@ -98,8 +97,7 @@ std::optional<DecodeTile> decodeTileOf(int rows, int warps, int teamColumns, int
   const bool wide = copies.byWarpgroups(rows, options);
   if (teamColumns > (options.headDimV > 192 ? 16 : options.headDimV > 64 && !wide ? 32 : 64)) return std::nullopt;
   for (int stages = 6; stages >= leastStages; --stages)
-    if (const int shared = sharedBytes(tile, stages, options, copies);
-        shared + staticBytes(options) <= request.arch.sharedBytesPerCta())
+    if (const int shared = sharedBytes(tile, stages, options, copies); shared <= request.arch.sharedBytesPerCta())
       return DecodeTile{tile, stages, shared};
   return std::nullopt;
 }
@@ -151,7 +149,10 @@ DecodeParams decodeParams(const Stage& stage, const LaunchOperands& operands, co
   params.forward = packedParams(stage, operands);
   params.part_rows = int(partRows(operands, stage.config.blockM));
   params.arrived = static_cast<int*>(workspace.at(Use::Counters));
-  params.part_out = static_cast<float*>(workspace.at(Use::Parts));
+  // Steps of all tiles are dealt by a number of 32 bits. Where they are more, tiles alone keep a GPU busy.
+  const int64_t steps =
+      packedTiles(operands, stage.config.blockM) * (32 * stepWords(operands, stage.config.blockN) + 1);
+  if (steps <= kMostTiles) params.part_out = static_cast<float*>(workspace.at(Use::Parts));
   params.k_scale = scalesOf(operands.kScales);
   params.v_scale = scalesOf(operands.vScales);
   const int64_t ctas = ctasOf(stage, operands, device);
@@ -182,7 +183,7 @@ Plan planDecode(const Request& request, const DecodeCopies& copies) {
   if (copies.byWarpgroups(tile.tile.blockM, options))
     config.wgmmaShapes = {tile.tile.blockN / (tile.tile.warps / 4), int(llvm::alignTo(options.headDimV, 16))};
   config.sharedBytes = tile.sharedBytes;
-  const int64_t ofCta = tile.sharedBytes + staticBytes(options) + kReservedBytes;
+  const int64_t ofCta = tile.sharedBytes + kReservedBytes;
   const bool lists = decodeListsSteps(request.mod.facts, options);
   Plan plan;
   if (lists) {

@@ -106,7 +106,7 @@ Expected<ParameterBlock> withBeside(const BackwardGridParamsSm90& params, const 
         {"v", &operands.v, &grids.keys, &keys, config.blockN, all.v_run},
         {"d_out", &operands.dOut, &grids.queries, &queries, config.blockM, all.d_out_run},
         {"the gradient of q", &sums, &grids.queries, &queries, 64, all.sums_run}})
-    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, operands.q.data, maps); !status)
+    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, somewhereIn(operands), maps); !status)
       return status.error();
   return ParameterBlock(all);
 }
@@ -123,7 +123,7 @@ Expected<ParameterBlock> backwardGridParameters(const Stage& stage, const Launch
   const TensorView sums = TensorView::contiguous(params.d_q_sums, DType::F32, {shape[0], shape[1], shape[2], shape[3]});
   const std::array<int, 3> sumsBox = sumsBoxOf(config);
   int sumsStep = 0; // heads follow one another
-  void* const somewhere = operands.q.data;
+  void* const somewhere = somewhereIn(operands);
   const int64_t q0 = queriesBeside(grids, operands.problem)[0], kv0 = keysBeside(grids, operands.problem)[0];
   for (auto [name, tensor, extents, first, box, map, step] :
        {std::tuple("q", &operands.q, &grids.queries, q0, &config.boxes->queries, &params.q, &params.q_batch_step),

@@ -102,6 +102,15 @@ size_t turnBytes(const LaunchOperands& operands) {
   return 2 * sizeof(int) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, 64));
 }
 
+/// A bit for each block, in words: algo/visits.cuh. Without lists, as for those of the smallest blocks.
+size_t visitBytes(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  BlockMaskShape shape{problem.batch, problem.qHeads, problem.qLen, problem.kvLen, 64, 64};
+  if (operands.lists) shape = operands.lists->shape;
+  return sizeof(unsigned) * size_t(shape.batch) * size_t(shape.heads) * size_t(shape.qBlocks()) *
+         size_t((shape.kvBlocks() + 31) / 32);
+}
+
 size_t diagonalBytes(const LaunchOperands& operands) {
   const ProblemShape& problem = operands.problem;
   // Unsigned: problems that no memory holds may be asked about, and overflow.
@@ -124,13 +133,18 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
   if (*stage.config.takesTurns) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
+<<<<<<< HEAD
+=======
+  params.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
+  params.visits = static_cast<unsigned*>(workspace.at(Use::DqVisits));
+>>>>>>> lists
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
         {"k", &operands.k, blockN, &params.k, &params.k_batch_step},
         {"v", &operands.v, blockN, &params.v, &params.v_batch_step},
         {"d_out", &operands.dOut, blockM, &params.d_out, &params.d_out_batch_step}}) {
-    auto mapped = mapOf(name, *tensor, rows, operands.q.data);
+    auto mapped = mapOf(name, *tensor, rows, somewhereIn(operands));
     if (!mapped) return mapped.error();
     *map = mapped->map;
     *step = mapped->batchStep;
@@ -160,6 +174,15 @@ Plan planBackwardSm90(const Request& request) {
   if (sums) config.sumsDiagonals = true;
   config.sharedBytes = backwardSharedBytes(config, request.mod);
   const bool wide = isWide(options.headDim, options.headDimV);
+  const bool marksVisits = options.deterministic && options.blockSparse;
+  if (marksVisits)
+    plan.stages.push_back({.templateName = "backward_visits.cu",
+                           .entry = "attnc_backward_visits",
+                           .config = configOf(options, {64, 0, 4}),
+                           .algebra = algebra,
+                           .threads = 128,
+                           .grid = Grid::MaskColumns,
+                           .parameters = backwardParametersSm90});
   plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
                          .entry = "attnc_backward",
                          .config = config,
@@ -180,6 +203,7 @@ Plan planBackwardSm90(const Request& request) {
   plan.workspace.push_back(
       {.use = Use::DqSums, .bytes = sumBytes, .zeroed = takesTurns ? Zeroed::Never : Zeroed::EveryLaunch});
   if (takesTurns) plan.workspace.push_back({.use = Use::DqTurns, .bytes = turnBytes, .zeroed = Zeroed::EveryLaunch});
+  if (marksVisits) plan.workspace.push_back({.use = Use::DqVisits, .bytes = visitBytes, .zeroed = Zeroed::EveryLaunch});
   if (sums)
     plan.workspace.push_back(
         {.use = Use::DiagonalSums, .bytes = diagonalBytes, .zeroed = WorkspaceUse::Zeroed::EveryLaunch});

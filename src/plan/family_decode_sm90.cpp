@@ -32,9 +32,9 @@ Expected<ParameterBlock> decodeParametersSm90(const Stage& stage, const LaunchOp
   const codegen::Config& config = stage.config;
   const int teamRows = config.blockN / (config.warps / (config.blockM / 16));
   const int boxRows = operands.pageTable ? std::min(teamRows, config.pageSize) : teamRows;
-  auto k = mapOf("k", operands.k, boxRows, operands.q.data, L2Promotion::Bytes128);
+  auto k = mapOf("k", operands.k, boxRows, somewhereIn(operands), L2Promotion::Bytes128);
   if (!k) return k.error();
-  auto v = mapOf("v", operands.v, boxRows, operands.q.data, L2Promotion::Bytes128);
+  auto v = mapOf("v", operands.v, boxRows, somewhereIn(operands), L2Promotion::Bytes128);
   if (!v) return v.error();
   const DecodeParamsSm90 params{decodeParams(stage, operands, device, workspace), k->map, v->map, k->batchStep, v->batchStep};
   return withCache(params, stage, operands);

@@ -68,7 +68,7 @@ Expected<ParameterBlock> withBeside(const ForwardGridParamsSm90& params, const c
         {"k", &operands.k, &grids.keys, &keys, config.blockN, all.k_run},
         {"v", &operands.v, &grids.keys, &keys, config.blockN, all.v_run},
         {"out", &operands.out, &grids.queries, &queries, 64, all.out_run}})
-    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, operands.q.data, maps); !status)
+    if (Status status = mapRuns(name, *tensor, *extents, *tokens, box, somewhereIn(operands), maps); !status)
       return status.error();
   return ParameterBlock(all);
 }
@@ -79,7 +79,7 @@ Expected<ParameterBlock> gridParameters(const Stage& stage, const LaunchOperands
   const codegen::Config& config = stage.config;
   if (Status status = checkListedBoxes(config, operands); !status) return status.error();
   const LaunchOperands::Grids& grids = *operands.grids;
-  void* const somewhere = operands.q.data;
+  void* const somewhere = somewhereIn(operands);
   ForwardGridParamsSm90 params{};
   const int64_t q0 = queriesBeside(grids, operands.problem)[0], kv0 = keysBeside(grids, operands.problem)[0];
   for (auto [name, tensor, extents, first, box, map, step] :

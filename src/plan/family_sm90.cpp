@@ -69,7 +69,7 @@ Expected<ParameterBlock> sm90Parameters(const Stage& stage, const LaunchOperands
                                         const WorkspaceView& workspace) {
   if (Status status = checkSm90Layout(operands); !status) return status.error();
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
-  void* const somewhere = operands.q.data;
+  void* const somewhere = somewhereIn(operands);
   auto q = mapOf("q", operands.q, blockM, somewhere);
   if (!q) return q.error();
   // A page is an entry of the batch: one copy never goes beyond it.

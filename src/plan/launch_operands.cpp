@@ -33,7 +33,7 @@ Status checkOperand(std::string_view name, const TensorView& tensor, DType dtype
   for (int axis = 0; axis < 4; ++axis)
     if (tensor.shape[axis] < 0 || tensor.shape[axis] > std::numeric_limits<int32_t>::max())
       return wrong(name, "has shape " + shapeText(tensor), "extents from 0 to 2^31 - 1");
-  if (tensor.shape[3] > 1 && tensor.stride[3] != 1)
+  if (tensor.shape[3] > 1 && tensor.stride[3] != 1 && tensor.elements())
     return wrong(name, fmt::format("has last stride {}", tensor.stride[3]), "1");
   return {};
 }
@@ -55,7 +55,7 @@ Status checkRowOutput(std::string_view name, const TensorView& tensor, const Ten
     return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
                  fmt::format("f32 [{}, {}, {}]", shape[0], shape[1], shape[2]));
   const TensorView dense = TensorView::contiguous(nullptr, DType::F32, {shape[0], shape[1], shape[2]});
-  for (int axis = 0; axis < 3; ++axis)
+  for (int axis = 0; axis < 3 && tensor.elements(); ++axis)
     if (tensor.shape[axis] > 1 && tensor.stride[axis] != dense.stride[axis])
       return wrong(name, "has gaps between its elements", "a dense row-major tensor");
   return {};
@@ -79,7 +79,7 @@ Expected<TensorView> checkScales(std::string_view name, const TensorView& given,
 }
 
 /// kv_lengths or q_offset: i32 [batch].
-Status checkSequences(std::string_view name, const TensorView& tensor, int64_t count) {
+Status checkPerSequence(std::string_view name, const TensorView& tensor, int64_t count) {
   if (tensor.rank == 1 && tensor.dtype == DType::I32 && tensor.shape[0] == count) return {};
   return wrong(name, fmt::format("is {} {}", dtypeName(tensor.dtype), shapeText(tensor)),
                fmt::format("i32 [{}]", count));
@@ -92,7 +92,7 @@ Status checkRagged(LaunchOperands& all, const RaggedBatch& ragged) {
     return wrong("cu_seqlens_q", fmt::format("is {} {}", dtypeName(q.dtype), shapeText(q)), "i32 [sequences + 1]");
   all.cuSeqlensQ = q;
   all.cuSeqlensKv = ragged.cuSeqlensKv.value_or(q);
-  if (Status status = checkSequences("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]); !status) return status;
+  if (Status status = checkPerSequence("cu_seqlens_kv", *all.cuSeqlensKv, q.shape[0]); !status) return status;
   for (auto [name, tensor] : {std::pair("q", &all.q), {"k", &all.k}})
     if (tensor->shape[0] != 1)
       return wrong(name, fmt::format("has batch {}", tensor->shape[0]), "1, as sequences of a ragged batch lie in one");
@@ -111,7 +111,7 @@ Status checkPages(const TensorView& table, const TensorView& pool, int64_t batch
   if (!isTable || table.shape[1] < 0 || table.shape[1] > std::numeric_limits<int32_t>::max())
     return wrong("page_table", fmt::format("is {} {}", dtypeName(table.dtype), shapeText(table)),
                  fmt::format("i32 [{}, pages of a sequence]", batch));
-  if (table.shape[1] > 1 && table.stride[1] != 1)
+  if (table.shape[1] > 1 && table.stride[1] != 1 && table.elements())
     return wrong("page_table", fmt::format("has last stride {}", table.stride[1]), "1");
   if (llvm::find(kPageSizes, pool.shape[2]) == kPageSizes.end())
     return wrong("k", fmt::format("has pages of {} rows", pool.shape[2]),
@@ -166,6 +166,39 @@ ProblemShape problemOf(const Operands& operands) {
   return operands.ragged ? ir::problemOf(problem, *operands.ragged) : problem;
 }
 
+Status checkSequences(const Operands& operands, const KernelOptions& options, LaunchOperands& all) {
+  const auto &q = all.q.shape, &k = all.k.shape;
+  const bool isPaged = operands.pageTable.has_value();
+  if (isPaged)
+    if (Status status = checkPages(*operands.pageTable, all.k, q[0], options); !status) return status;
+  if (operands.ragged)
+    if (Status status = checkRagged(all, *operands.ragged); !status) return status;
+  all.problem = problemOf(operands);
+  all.kvLengths = operands.kvLengths;
+  all.qOffsets = operands.qOffsets;
+  all.pageTable = operands.pageTable;
+  all.newK = operands.newK;
+  all.newV = operands.newV;
+  for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
+    if (!*tensor) continue;
+    if (Status status = checkOperand(name, **tensor, options.dtype); !status) return status;
+    if (Status status = checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}); !status) return status;
+    if (!isPaged && k[0] != q[0])
+      return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
+  }
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
+    if (*tensor)
+      if (Status status = checkPerSequence(name, **tensor, all.problem.batch); !status) return status;
+  for (auto [name, given, scales] :
+       {std::tuple("k_scale", &operands.kScales, &all.kScales), {"v_scale", &operands.vScales, &all.vScales}}) {
+    if (!*given) continue;
+    Expected<TensorView> checked = checkScales(name, **given, isPaged ? q[0] : k[0], k[1], options.fp8Kv);
+    if (!checked) return std::move(checked).error();
+    *scales = *checked;
+  }
+  return {};
+}
+
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
   if (Status status = checkRaggedOptions(options); !status) return status.error();
   if (!outputs.out) return wrong("out", "is not given", "Outputs::out, which a forward kernel writes");
@@ -176,8 +209,6 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
     if (Status status = checkOperand(name, *tensor, dtype); !status) return status.error();
   const auto &q = all.q.shape, &k = all.k.shape;
   const bool isPaged = operands.pageTable.has_value();
-  if (isPaged)
-    if (Status status = checkPages(*operands.pageTable, all.k, q[0], options); !status) return status.error();
   if (Status status = checkShape("q", all.q, {q[0], q[1], q[2], options.headDim}); !status) return status.error();
   if (!isPaged && k[0] != q[0] && k[0] != 1)
     return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, or 1", q[0]));
@@ -186,9 +217,7 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   if (Status status = checkShape("k", all.k, {k[0], k[1], k[2], options.headDim}); !status) return status.error();
   if (Status status = checkShape("v", all.v, {k[0], k[1], k[2], options.headDimV}); !status) return status.error();
   if (Status status = checkShape("out", all.out, {q[0], q[1], q[2], options.headDimV}); !status) return status.error();
-  if (operands.ragged)
-    if (Status status = checkRagged(all, *operands.ragged); !status) return status.error();
-  all.problem = problemOf(operands);
+  if (Status status = checkSequences(operands, options, all); !status) return status.error();
   for (auto [name, length] : {std::pair{"q", q[2]}, std::pair{isPaged ? "page_table" : "k", all.problem.kvLen}})
     if (length > ir::kMaxExtent && !operands.ragged)
       return wrong(name, fmt::format("has length {}", length), fmt::format("at most {}", ir::kMaxExtent));
@@ -199,28 +228,6 @@ Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& ou
   all.lse = outputs.lse ? static_cast<float*>(outputs.lse->data) : nullptr;
   all.rowMax = outputs.rowMax ? static_cast<float*>(outputs.rowMax->data) : nullptr;
   all.scale = operands.scale.value_or(float(1 / std::sqrt(double(options.headDim))));
-  all.kvLengths = operands.kvLengths;
-  all.qOffsets = operands.qOffsets;
-  all.pageTable = operands.pageTable;
-  all.newK = operands.newK;
-  all.newV = operands.newV;
-  for (auto [name, tensor, like] : {std::tuple("new_k", &all.newK, &all.k), {"new_v", &all.newV, &all.v}}) {
-    if (!*tensor) continue;
-    if (Status status = checkOperand(name, **tensor, options.dtype); !status) return status.error();
-    if (Status status = checkShape(name, **tensor, {q[0], k[1], q[2], like->shape[3]}); !status) return status.error();
-    if (!isPaged && k[0] != q[0])
-      return wrong("k", fmt::format("has batch {}", k[0]), fmt::format("{} as q, for rows are appended to it", q[0]));
-  }
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths), {"q_offset", &all.qOffsets}})
-    if (*tensor)
-      if (Status status = checkSequences(name, **tensor, all.problem.batch); !status) return status.error();
-  for (auto [name, given, scales] : {std::tuple("k_scale", &operands.kScales, &all.kScales),
-                                     {"v_scale", &operands.vScales, &all.vScales}}) {
-    if (!*given) continue;
-    Expected<TensorView> checked = checkScales(name, **given, isPaged ? q[0] : k[0], k[1], options.fp8Kv);
-    if (!checked) return checked.error();
-    *scales = *checked;
-  }
   if (operands.blockMask && options.blockSparse) {
     if (Status status = checkWalked(*operands.blockMask, all.problem, options); !status) return status.error();
     all.lists = *operands.blockMask;
@@ -243,26 +250,35 @@ Status checkSequencesGiven(const Operands& operands, const KernelOptions& option
   return {};
 }
 
+Status checkSequencesExist(const LaunchOperands& all) {
+  for (auto [name, tensor] : {std::pair("kv_lengths", &all.kvLengths),
+                              {"q_offset", &all.qOffsets},
+                              {"page_table", &all.pageTable},
+                              {"new_k", &all.newK},
+                              {"new_v", &all.newV},
+                              {"cu_seqlens_q", &all.cuSeqlensQ},
+                              {"cu_seqlens_kv", &all.cuSeqlensKv}})
+    if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
+  for (auto [name, tensor] : {std::pair("k_scale", &all.kScales), {"v_scale", &all.vScales}})
+    if (*tensor && !(*tensor)->data && (*tensor)->elements())
+      return wrong(name, "is null", "device memory, or no scales");
+  return {};
+}
+
 Expected<LaunchOperands> checkForward(const Operands& operands, const Outputs& outputs, const KernelOptions& options) {
   if (options.blockSparse != (operands.blockMask != nullptr))
     return Error::environment(options.blockSparse ? "the kernel was compiled for a block mask, and none is given"
                                                   : "a block mask is given to a kernel that was compiled without",
                               "KernelOptions::blockSparse says which");
+  if (options.blockSparse && options.listsOfWholeMod && !operands.blockMask->ofWholeMod)
+    return Error::environment("the kernel was compiled for a block mask of the whole mod, this one is of mask_mod",
+                              "BlockMaskView::ofWholeMod and KernelOptions::listsOfWholeMod say which");
   if (outputs.rowMax && !options.rowMax)
     return Error::environment("row_max is asked for, but the kernel was compiled without", "set KernelOptions::rowMax");
   if (Status status = checkSequencesGiven(operands, options); !status) return status.error();
   Expected<LaunchOperands> all = checkLayout(operands, outputs, options);
   if (!all) return all;
-  for (auto [name, tensor] : {std::pair("kv_lengths", &all->kvLengths),
-                              {"q_offset", &all->qOffsets},
-                              {"page_table", &all->pageTable},
-                              {"new_k", &all->newK},
-                              {"new_v", &all->newV},
-                              {"cu_seqlens_q", &all->cuSeqlensQ},
-                              {"cu_seqlens_kv", &all->cuSeqlensKv}})
-    if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory");
-  for (auto [name, tensor] : {std::pair("k_scale", &all->kScales), {"v_scale", &all->vScales}})
-    if (*tensor && !(*tensor)->data && (*tensor)->elements()) return wrong(name, "is null", "device memory, or no scales");
+  if (Status status = checkSequencesExist(*all); !status) return status.error();
   for (auto [name, tensor] : {std::pair("q", &all->q), {"k", &all->k}, {"v", &all->v}, {"out", &all->out}})
     if (!tensor->data && tensor->elements()) return wrong(name, "is null", "device memory");
   const bool anyRow = all->q.shape[0] * all->problem.qHeads * rowsOfQ(*all) > 0;

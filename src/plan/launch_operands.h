@@ -66,6 +66,13 @@ ProblemShape problemOf(const Operands& operands);
 /// dtypes, extents, strides. Addresses may be null. Errors are Blame::Environment and name the tensor.
 Expected<LaunchOperands> checkLayout(const Operands& operands, const Outputs& outputs, const KernelOptions& options);
 
+/// What of checkLayout() is of the operands beside q, k and v, but for a block mask: fills in the problem, and them.
+/// Preconditions: q, k and v of `all` have rank 4, and checkOptions() or checkSequenceOptions() took the options.
+Status checkSequences(const Operands& operands, const KernelOptions& options, LaunchOperands& all);
+
+/// Checks that none of these is null that would be read.
+Status checkSequencesExist(const LaunchOperands& operands);
+
 /// Whether lengths, offsets and cumulative lengths of sequences are given as the kernel was compiled for.
 Status checkSequencesGiven(const Operands& operands, const KernelOptions& options);
 

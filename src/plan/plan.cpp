@@ -3,6 +3,9 @@
 #include "plan/decode_parts.h"
 #include "plan/grid_plan.h"
 
+#include <fmt/format.h>
+#include <llvm/Support/MathExtras.h>
+
 #include <algorithm>
 
 namespace attnc::plan {
@@ -61,6 +64,35 @@ int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device&
                    stage.config.warps);
   }
   return 0;
+}
+
+/// Tiles of q, or of k and v, whichever are more, that a stage's kernel tells apart by a number. Of problems that no
+/// memory holds it may be 2^64 - 1.
+static uint64_t tilesOf(const Stage& stage, const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  const auto times = [](int64_t heads, int64_t tiles) {
+    return llvm::SaturatingMultiply(uint64_t(heads), uint64_t(tiles));
+  };
+  const int rows = stage.config.blockM, columns = stage.config.blockN;
+  const bool walksBoxes = stage.grid == Grid::Boxes || stage.grid == Grid::PersistentBoxes ||
+                          stage.grid == Grid::KvBoxes || stage.grid == Grid::PersistentKvBoxes;
+  if (stage.grid == Grid::Parts || stage.grid == Grid::StepWords) return uint64_t(packedTiles(operands, rows));
+  if (walksBoxes && !operands.grids) return 0; // not known
+  const bool isOfQueries = stage.grid == Grid::Boxes || stage.grid == Grid::PersistentBoxes;
+  if (walksBoxes)
+    return isOfQueries ? times(problem.qHeads, problem.batch * queryBoxesOf(stage, operands))
+                       : times(problem.kvHeads, operands.k.shape[0] * keyBoxesOf(stage, operands));
+  return std::max(rows ? times(problem.qHeads, qTilesOf(operands, rows)) : 0,
+                  columns ? times(problem.kvHeads, kvTilesOf(operands, columns)) : 0);
+}
+
+Status checkTileCounts(const Plan& plan, const LaunchOperands& operands) {
+  for (const Stage& stage : plan.stages)
+    if (const uint64_t tiles = tilesOf(stage, operands); tiles > uint64_t(kMostTiles))
+      return Error::environment(
+          fmt::format("{} tiles of all heads and batch entries are more than a kernel counts, {}", tiles, kMostTiles),
+          "split the batch");
+  return {};
 }
 
 } // namespace attnc::plan

@@ -93,6 +93,9 @@ ParameterBlock withCache(const Params& params, const Stage& stage, const LaunchO
 /// CTAs of a launch.
 int64_t ctasOf(const Stage& stage, const LaunchOperands& operands, const Device& device);
 
+/// Most tiles of all heads and batch entries: kernels count in 32 bits, some a few beyond the last one.
+constexpr int64_t kMostTiles = (int64_t(1) << 31) - (1 << 20);
+
 struct Plan {
   KernelOptions options; ///< as asked, with family, headDimV and the like filled in
   std::vector<Stage> stages;
@@ -103,6 +106,9 @@ struct Plan {
   std::string unserved; ///< why the family made for this GPU does not serve the options; empty: it does, or none is
   std::string misfit;   ///< why it serves them, but not the layout of the operands: names the tensor
 };
+
+/// Checks that no stage has more than kMostTiles tiles. Errors are Blame::Environment.
+Status checkTileCounts(const Plan& plan, const LaunchOperands& operands);
 
 /// Whether a stage adds gradients up along diagonals, which those of all captures then come of.
 bool sumsDiagonals(const Plan& plan);

@@ -22,6 +22,12 @@ static Expected<Mapped> mapped(std::string_view name, const jit::TensorMapReques
   return mapped;
 }
 
+void* somewhereIn(const LaunchOperands& operands) {
+  for (const TensorView* tensor : {&operands.q, &operands.k, &operands.v})
+    if (tensor->elements()) return tensor->data;
+  return nullptr;
+}
+
 /// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes.
 Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,
                        L2Promotion promotion) {

@@ -17,6 +17,10 @@ struct Mapped {
 
 using jit::L2Promotion;
 
+/// An address for maps of empty tensors, which the copy engine never goes to: that of a tensor that is not empty.
+/// Callers give empty ones with null. Null: all are.
+void* somewhereIn(const LaunchOperands& operands);
+
 /// Precondition: checkMappable() accepted the tensor. `somewhere`: any address that is aligned to 16 bytes. `promotion`: of 256
 /// bytes costs 10 % where all bytes come from memory, and are read once (bench/NOTES.md).
 Expected<Mapped> mapOf(std::string_view name, const TensorView& tensor, int boxRows, void* somewhere,

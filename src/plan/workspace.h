@@ -21,6 +21,7 @@ enum class Use {
   LargeTiles,   ///< of a backward pass: which tiles of q have rows that need these sums
   DqSums,       ///< of a backward pass: gradients of q, in f32
   DqTurns,      ///< of a backward pass: who may add to them
+  DqVisits,     ///< of a backward pass by lists: who does, a bit a block
   DiagonalSums, ///< of a backward pass: gradients of scores, by q_idx - kv_idx, in f32
   CaptureSums,  ///< of gradients of captures
 };

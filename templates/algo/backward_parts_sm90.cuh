@@ -140,7 +140,8 @@ template <class Memory> struct Producer {
       delta[i] = base.delta[index];
     }
     int turn = 0;
-    if constexpr (kTakesTurns) turn = turn_of<Mod, kBlockM, kBlockSparse>(base, args, head, b, h, step.start, kv_start);
+    if constexpr (kTakesTurns)
+      turn = turn_of<Mod, kBlockM, kBlockSparse>(base, p.visits, args, head, b, h, step.start, kv_start);
     q.wait_empty();
     if (kTakesTurns && leads) ptx::st_shared(turn_at<Memory>(shared, steps), turn);
     if (leads) {

@@ -20,6 +20,11 @@
 //                   eight rows of O of each warp, in f32
 //   QPart           2 of kBlockM rows of Q; f16 with K of fp8  an item; that of the next is filled
 //   Copies::Control what the copies need                       the kernel's
+//   QFactors        f32 a row, with K of fp8: scale_q()        an item
+//   Words           an int a warp and two more: of the         a call
+//                   dealer, and of merge_parts()
+//
+// All of it is dynamic: before tiles that are aligned to 1024 bytes, static memory takes 1024 bytes.
 //
 //   barrier                    when                            what it says
 //   Copies, __syncthreads      before an item's first step     Q is there, and the team's K and V; with K of fp8 a
@@ -120,7 +125,9 @@ template <class Copies> struct Layout {
   struct RingPart : SharedPart<RingPart, kTeams * kRingBytes, Copies::kAlign> {};
   using QTile = typename Copies::Products::QTile;
   struct QPart : SharedPart<QPart, 2 * QTile::kBytes, Copies::kAlign> {};
-  using Memory = SharedMemory<RingPart, QPart, typename Copies::Control>;
+  struct QFactors : SharedPart<QFactors, kFp8Kv ? 4 * kBlockM : 0, 4> {};
+  struct Words : SharedPart<Words, 4 * (kWarps + 2), 4> {};
+  using Memory = SharedMemory<RingPart, QPart, typename Copies::Control, QFactors, Words>;
   static_assert(Memory::kBytes == kSharedBytes, "the host asks for another size: src/plan");
 };
 
@@ -173,8 +180,8 @@ template <class Copies>
 ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args, unsigned char* dynamic_shared) {
   using Slots = Layout<Copies>;
   using Memory = typename Slots::Memory;
-  __shared__ int words[kWarps + 2];
-  __shared__ float q_factors[kFp8Kv ? kBlockM : 1];
+  int* const words = (int*)(dynamic_shared + Memory::template offset_of<typename Slots::Words>());
+  float* const q_factors = (float*)(dynamic_shared + Memory::template offset_of<typename Slots::QFactors>());
   const PackedParams& p = decode.forward;
   const unsigned shared = ptx::shared_address(dynamic_shared);
   const int warp = threadIdx.x / 32, team = warp / kTeamWarps, warp_row = warp % kTeamWarps * 16;

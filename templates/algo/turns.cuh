@@ -4,6 +4,8 @@
 // Only CTAs of lower index are waited for. GPUs launch CTAs in that order, which CUDA does not promise, but on which all rely
 // who let CTAs take turns; so no wait is for ever. Walks go down along Q
 // (algo/step_walk.cuh): all CTAs of a head begin with its last rows, each one add behind the CTA before it, and stay so.
+//
+// Turns by lists are counted from the bits of algo/visits.cuh.
 #pragma once
 
 #include "attnc_config.cuh"
@@ -11,6 +13,7 @@
 #include "attnc_mod.cuh"
 
 #include "algo/q_walk.cuh"
+#include "algo/visits.cuh"
 
 namespace attnc {
 
@@ -20,16 +23,17 @@ namespace attnc {
 /// Of bounds: walk_q() visits a tile of Q if four conditions hold, each of an edge that moves in one direction along KV. So
 /// the tiles of KV that visit a tile of Q are an interval, and the edge that moves towards 0 tells the first of them.
 template <class M, int Size, bool Lists, class Args>
-ATTNC_DEVICE int turn_of(const BackwardParams& p, const Args& args, const typename M::Head& head, int b, int h, int q_start,
-                         int kv_start) {
+ATTNC_DEVICE int turn_of(const BackwardParams& p, const unsigned* visits, const Args& args,
+                         const typename M::Head& head, int b, int h, int q_start, int kv_start) {
   const ForwardParams& f = p.forward;
   const int tile = kv_start / kBlockN;
   if constexpr (Lists) {
-    const BlockRow row(f.lists, b, h, q_start / f.lists.q_block, f.lists.kv_block);
     const int block = kv_start / f.lists.kv_block, tiles_of_block = f.lists.kv_block / kBlockN;
+    const long long row = b * f.lists.batch_stride + h * f.lists.head_stride + q_start / f.lists.q_block;
+    const unsigned* const words = visits + row * words_of_visits(f);
     int before = 0;
-    for (int i = threadIdx.x % 32; i < row.partial_count; i += 32) before += row.partial_index[i] < block;
-    for (int i = threadIdx.x % 32; i < row.full_count; i += 32) before += row.full_index[i] < block;
+    for (int i = threadIdx.x % 32; i <= block / 32; i += 32)
+      before += __popc(i < block / 32 ? words[i] : words[i] & ((1u << block % 32) - 1));
     before = __reduce_add_sync(0xffffffffu, before);
     return before * tiles_of_block + tile % tiles_of_block;
   } else if constexpr (M::kHasBounds) {

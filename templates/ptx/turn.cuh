@@ -13,6 +13,10 @@ ATTNC_DEVICE int load_acquire(const int* from) {
 ATTNC_DEVICE void store_release(int* to, int x) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
+/// Makes it no less than x.
+ATTNC_DEVICE void max_release(int* to, int x) {
+  asm volatile("red.release.gpu.global.max.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
 /// Orders what this thread does itself and what the copy engine does for it, in global memory.
 ATTNC_DEVICE void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 

@@ -173,6 +173,15 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
     mask.partialCount = nullptr;
     CHECK(errorOf(args, sparse) == "block mask: partialCount and partialIndex must not be null");
   }
+  SECTION("what the lists are of") {
+    sparse.listsOfWholeMod = true;
+    CHECK(errorOf(args, sparse) ==
+          "the kernel was compiled for a block mask of the whole mod, this one is of mask_mod");
+    mask.ofWholeMod = true;
+    CHECK(plan::checkForward(args, {.out = args.out}, sparse));
+    sparse.listsOfWholeMod = false;
+    CHECK(plan::checkForward(args, {.out = args.out}, sparse));
+  }
 }
 
 TEST_CASE("a backward launch takes a block mask with lists by row and by column", "[api]") {

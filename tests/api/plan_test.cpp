@@ -6,6 +6,7 @@
 #include "plan/assemble.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
+#include "plan/tensor_maps.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -278,4 +279,91 @@ TEST_CASE("a workspace is divided among its uses, by the operands of a launch", 
   };
   CHECK(errorOf(nullptr) == "the workspace is null, expected 1456 bytes");
   CHECK(errorOf(memory + 16) == "the workspace does not begin at a multiple of 256 bytes");
+}
+
+TEST_CASE("more tiles than kernels count are refused where they are settled", "[plan]") {
+  test::Case c;
+  const auto ask = [&](int64_t batch, int64_t heads, int64_t kvHeads, int64_t kvLen) {
+    c.operands = {.q = test::tensor(batch, heads, 1, 8), .k = test::tensor(1, kvHeads, kvLen, 8)};
+    c.operands.v = c.operands.k;
+    c.outputs.out = c.operands.q;
+  };
+  const auto training = [&](const Mod& m) {
+    BackwardOperands operands;
+    static_cast<Operands&>(operands) = c.operands;
+    operands.out = operands.dOut = *c.outputs.out;
+    const auto& q = c.operands.q.shape;
+    operands.lse = TensorView::contiguous(nullptr, DType::F32, {q[0], q[1], q[2]});
+    Outputs outputs = c.outputs;
+    outputs.lse = operands.lse;
+    return Compiler().settleTraining(m, operands, outputs, {.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v},
+                                     c.options);
+  };
+  const std::string refusal = " tiles of all heads and batch entries are more than a kernel counts, 2146435072";
+  for (const char* arch : {"sm_80", "sm_90a"}) {
+    c.options = {.arch = arch};
+    ask(1 << 20, 1 << 11, 1 << 11, 16);
+    CHECK(test::errorOf(Mod::identity(), c) == "2147483648" + refusal);
+    CHECK_FALSE(training(Mod::identity()));
+    c.options.family = Family::Naive;
+    CHECK(test::errorOf(Mod::identity(), c) == "2147483648" + refusal);
+    c.options.family = Family::Auto;
+    ask(1 << 20, 1 << 11, 1, 16); // many tiles of q, few of k and v
+    CHECK_FALSE(training(Mod::identity()));
+    ask(1 << 20, 1 << 10, 1 << 10, 16);
+    CHECK(test::settled(Mod::identity(), c).problem.batch == 1 << 20);
+    CHECK(training(Mod::identity()));
+    c.options.decode = true;
+    ask(1 << 20, 1 << 11, 1 << 11, 600);
+    CHECK(test::errorOf(Mod::identity(), c) == "2147483648" + refusal);
+    ask(1 << 20, 1 << 11, 1 << 10, 600);
+    CHECK(test::settled(Mod::identity(), c).options.kind == KernelKind::Decode);
+    c.options.decode.reset();
+    ask(1 << 24, 1 << 24, 1 << 24, 16);
+    c.operands.q.shape[2] = c.outputs.out->shape[2] = 1 << 24;
+    CHECK_FALSE(Compiler().settle(Mod::identity(), c.operands, c.outputs, c.options));
+  }
+  c.options = {.arch = "sm_90a"}; // by boxes
+  c.operands = {.q = test::tensor(1 << 20, 1 << 11, 1000, 8), .k = test::tensor(1, 1 << 11, 3000, 8)};
+  c.operands.v = c.operands.k;
+  c.outputs.out = c.operands.q;
+  CHECK_THAT(test::errorOf(test::mod(test::kNeighborhood), c), Catch::EndsWith(refusal));
+}
+
+TEST_CASE("a decode kernel's steps are divided as long as they can be counted", "[plan]") {
+  for (int64_t batch : {1 << 8, 1 << 15}) {
+    Operands operands{.q = tensor(batch, 1, 1, 8), .k = tensor(1, 1, 1 << 24, 8), .v = tensor(1, 1, 1 << 24, 8)};
+    const KernelOptions options{.kind = KernelKind::Decode, .arch = "sm_80", .headDim = 8, .headDimV = 8};
+    const plan::Plan plan = planFor(Mod::identity(), options);
+    auto launch = plan::checkForward(operands, {.out = operands.q}, options);
+    REQUIRE(launch);
+    const plan::Stage& stage = plan.stages.front();
+    const plan::WorkspaceLayout layout(plan.workspace, *launch);
+    auto params = stage.parameters(stage, *launch, {.multiprocessors = 132}, {layout, kSomewhere});
+    REQUIRE(params);
+    CHECK((std::get<DecodeParams>(*params).part_out != nullptr) == (batch == 1 << 8));
+  }
+}
+
+TEST_CASE("strides and addresses of empty tensors mean nothing", "[plan]") {
+  const auto empty = [](TensorView tensor) {
+    tensor.data = nullptr;
+    tensor.shape[2] = 0;
+    for (int64_t& stride : tensor.stride) stride = 7;
+    return tensor;
+  };
+  const TensorView some = tensor(2, 2, 300, 64), none = empty(some);
+  const TensorView lse = TensorView::contiguous(kSomewhere, DType::F32, {2, 2, 300});
+  for (bool noQueries : {true, false}) {
+    const TensorView &q = noQueries ? none : some, &kv = noQueries ? some : none;
+    BackwardOperands operands;
+    operands.q = operands.out = operands.dOut = q;
+    operands.k = operands.v = kv;
+    operands.lse = noQueries ? empty(lse) : lse;
+    operands.dLse = operands.lse;
+    const KernelOptions options{.kind = KernelKind::Backward, .headDim = 64, .headDimV = 64};
+    const auto checked = plan::checkBackward(operands, {.dQ = q, .dK = kv, .dV = kv}, options);
+    if (!checked) FAIL(checked.error().message);
+    CHECK(plan::somewhereIn(*checked) == kSomewhere);
+  }
 }

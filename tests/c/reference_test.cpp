@@ -56,3 +56,113 @@ TEST_CASE("attention and its gradients are computed on the CPU", "[c]") {
   REFUSED(ATTNC_ERROR_ARGUMENT, "mod is NULL", attnc_compute_backward_on_cpu(nullptr, &backward, &gradients));
   REFUSED(ATTNC_ERROR_ARGUMENT, "outputs is NULL", attnc_compute_backward_on_cpu(mod.get(), &backward, nullptr));
 }
+
+namespace {
+
+/// Two heads of 64 queries and 64 keys.
+struct Attention {
+  std::vector<float> q, k, v, out = std::vector<float>(2 * 64 * 4);
+  attnc_tensor qView, kView, vView, outView;
+  attnc_operands operands = sized<attnc_operands>();
+  attnc_outputs outputs = sized<attnc_outputs>();
+
+  Attention() {
+    for (int i = 0; i < 2 * 64 * 4; ++i) {
+      q.push_back(float(i % 7) - 3);
+      k.push_back(float(i % 5) / 2 - 1);
+      v.push_back(float(i % 11));
+    }
+    const auto view = [](std::vector<float>& data) { return tensor(ATTNC_DTYPE_F32, {1, 2, 64, 4}, data.data()); };
+    qView = view(q), kView = view(k), vView = view(v), outView = view(out);
+    operands.q = &qView, operands.k = &kView, operands.v = &vView;
+    outputs.out = &outView;
+  }
+  std::vector<float> computed(const char* mod) {
+    TAKE(attnc_compute_on_cpu(parse(mod).get(), &operands, &outputs));
+    return out;
+  }
+};
+
+} // namespace
+
+TEST_CASE("lists of a caller's are of mask_mod unless he says more", "[c]") {
+  constexpr const char* kCausal = "where(q_idx >= kv_idx, score, -inf)";
+  Attention attention;
+  const std::vector<float> causal = attention.computed(kCausal);
+  int32_t one = 1, none = 0, first = 0;
+  auto lists = sized<attnc_block_mask_view>();
+  lists.shape = {1, 1, 64, 64, 64, 64};
+  lists.rows = {&none, &first, &one, &first, 1};
+  attention.operands.block_mask = &lists;
+  CHECK(attention.computed(kCausal) == causal);
+  CHECK(attention.computed("score") != causal);
+
+  attnc_block_mask* mask = nullptr;
+  TAKE(attnc_block_mask_from_lists(&lists, &mask));
+  Owned<attnc_block_mask> owned(mask);
+  auto view = sized<attnc_block_mask_view>();
+  TAKE(attnc_block_mask_get_view(mask, &view));
+  CHECK(view.of_whole_mod == 0);
+  lists.of_whole_mod = 1;
+  TAKE(attnc_block_mask_from_lists(&lists, &mask));
+  owned.reset(mask);
+  TAKE(attnc_block_mask_get_view(mask, &view));
+  CHECK(view.of_whole_mod == 1);
+  const attnc_problem problem = {1, 2, 2, 64, 64};
+  TAKE(attnc_block_mask_build(parse(kCausal).get(), nullptr, 0, &problem, &lists.shape, &mask));
+  owned.reset(mask);
+  TAKE(attnc_block_mask_get_view(mask, &view));
+  CHECK(view.of_whole_mod == 1);
+  lists.of_whole_mod = 2;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "of_whole_mod", attnc_block_mask_from_lists(&lists, &mask));
+  lists.of_whole_mod = 0, lists.reserved = 1;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "reserved", attnc_block_mask_from_lists(&lists, &mask));
+}
+
+TEST_CASE("scales, pages, new rows and ragged batches are computed on the CPU", "[c]") {
+  Attention attention;
+  const std::vector<float> whole = attention.computed("q_idx >= kv_idx");
+
+  // Four pages of 16 rows in the opposite order.
+  Attention paged;
+  for (auto [pool, rows] : {std::pair(&paged.k, &attention.k), {&paged.v, &attention.v}})
+    for (int i = 0; i < 2 * 64 * 4; ++i) {
+      const int h = i / 256, row = i / 4 % 64, page = 3 - row / 16;
+      (*pool)[size_t(((page * 2 + h) * 16 + row % 16) * 4 + i % 4)] = (*rows)[size_t(i)];
+    }
+  std::vector<int32_t> table = {3, 2, 1, 0}, length = {64}, starts = {0, 64};
+  const attnc_tensor tableView = tensor(ATTNC_DTYPE_I32, {1, 4}, table.data()),
+                     lengthView = tensor(ATTNC_DTYPE_I32, {1}, length.data()),
+                     startsView = tensor(ATTNC_DTYPE_I32, {2}, starts.data());
+  paged.kView = tensor(ATTNC_DTYPE_F32, {4, 2, 16, 4}, paged.k.data());
+  paged.vView = tensor(ATTNC_DTYPE_F32, {4, 2, 16, 4}, paged.v.data());
+  paged.operands.page_table = &tableView, paged.operands.kv_lengths = &lengthView;
+  CHECK(paged.computed("q_idx >= kv_idx") == whole);
+  table[1] = 4;
+  REFUSED(ATTNC_ERROR_ENVIRONMENT, "page_table: entry [0, 1] is 4",
+          attnc_compute_on_cpu(parse("score").get(), &paged.operands, &paged.outputs));
+
+  Attention appended;
+  std::vector<float> fresh(2 * 64 * 4, 9);
+  const attnc_tensor freshView = tensor(ATTNC_DTYPE_F32, {1, 2, 64, 4}, fresh.data());
+  appended.operands.kv_lengths = &lengthView;
+  appended.operands.new_k = appended.operands.new_v = &freshView;
+  CHECK(appended.computed("score") == fresh);
+  CHECK(appended.k == fresh);
+  CHECK(appended.v == fresh);
+
+  Attention ragged;
+  ragged.operands.cu_seqlens_q = &startsView;
+  CHECK(ragged.computed("q_idx >= kv_idx") == whole);
+
+  // 0x38 is 1 in e4m3, so weights are equal, and v is 1.
+  Attention scaled;
+  std::vector<uint8_t> ones(2 * 64 * 4, 0x38);
+  std::vector<float> kScale = {1, 2}, vScale = {100, 7};
+  scaled.kView = scaled.vView = tensor(ATTNC_DTYPE_E4M3, {1, 2, 64, 4}, ones.data());
+  const attnc_tensor kScaleView = tensor(ATTNC_DTYPE_F32, {2}, kScale.data()),
+                     vScaleView = tensor(ATTNC_DTYPE_F32, {2}, vScale.data());
+  scaled.operands.k_scales = &kScaleView, scaled.operands.v_scales = &vScaleView;
+  const std::vector<float> out = scaled.computed("score");
+  for (size_t i = 0; i < out.size(); ++i) CHECK(out[i] == (i < 256 ? 100.f : 7.f));
+}

@@ -202,3 +202,32 @@ TEST_CASE("rows of scores that are +inf or NaN are NaN on both sides, and nothin
   Fixture::put(finite.got.out, 16, 0.0);
   CHECK_FALSE(finite.run().holds());
 }
+
+TEST_CASE("rows of v that are not finite may reach what a mask hides them from, in their columns", "[verify]") {
+  Fixture fixture(DType::BF16);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(fixture.run().nonFiniteRows.empty());
+  Fixture::put(fixture.got.out, 5 * 16 + 3, nan); // head 0, row 5, column 3
+  CHECK_FALSE(fixture.run().holds());
+  Fixture::put(fixture.operands.v, 39 * 16 + 3,
+               std::numeric_limits<double>::infinity()); // the last key, which no query sees
+  CHECK(fixture.run().holds());
+  CHECK(fixture.run().passedOver == 1);
+  CHECK_THAT(fixture.run().text(),
+             Catch::Contains("a row of v is infinite or NaN") && Catch::Contains("1 elements are NaN by that"));
+  Fixture::put(fixture.got.out, 5 * 16 + 3, 1e3); // a number is compared
+  CHECK_FALSE(fixture.run().holds());
+  Fixture::put(fixture.got.out, 5 * 16 + 3, nan);
+  Fixture::put(fixture.got.out, 5 * 16 + 4, nan); // another column
+  CHECK_FALSE(fixture.run().holds());
+  Fixture other(DType::BF16);
+  Fixture::put(other.operands.v, 39 * 16 + 3, nan);
+  Fixture::put(other.got.out, (40 + 5) * 16 + 3, nan); // another head
+  CHECK_FALSE(other.run().holds());
+  Fixture gradients(DType::BF16);
+  gradients.addGradients();
+  Fixture::put(gradients.got.gradients["dq"], 7, nan);
+  CHECK_FALSE(gradients.run().holds());
+  Fixture::put(gradients.operands.k, 39 * 16, nan);
+  CHECK(gradients.run().holds());
+}

@@ -224,3 +224,56 @@ TEST_CASE("training prepared for masks that want lists, and for one that does no
   checkGradients(runBackward(mod, problem, operands, given, {.family = Family::Auto, .mask = &mask}),
                  runReferenceBackward(mod, operands, given, {}, &mask), problem);
 }
+
+TEST_CASE("masks of a score_mod hold in full blocks of a caller's lists", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const char* const masking[] = {
+      "where(q_idx >= kv_idx, score, -inf)",
+      "def score_mod(s, b, h, q, k):\n    return s * 0.5 + where(q - k < 90, 0, -inf) - 0.01 * (q - k)\n"
+      "def mask_mod(b, h, q, k):\n    return k < 260\n",
+      "ids: i32[B, KV_LEN]\ndef score_mod(s, b, h, q, k):\n    return where(ids[b, q] == ids[b, k], 2 * tanh(s / 2), "
+      "-inf)\n"};
+  for (const char* text : masking) {
+    const std::string whole = text;
+    const size_t at = whole.find("def mask_mod");
+    const Mod mod = take(Mod::parse(text)),
+              mask = at == std::string::npos ? Mod::identity() : take(Mod::parse(whole.substr(at)));
+    for (const Problem& problem :
+         {Problem{{2, 4, 2, 520, 520}, 64, 64, DType::BF16}, Problem{{2, 4, 2, 130, 1000}, 64, 64, DType::F16},
+          Problem{{1, 2, 1, 300, 300}, 128, 64, DType::F32}}) {
+      const HostOperands operands = draw(mod, problem);
+      const ProblemShape& s = problem.shape;
+      for (auto [qBlock, kvBlock] : {std::pair(128, 128), {64, 256}}) {
+        const BlockMask lists = take(BlockMask::build(mask, {}, s, {s.batch, 1, s.qLen, s.kvLen, qBlock, kvBlock}));
+        CHECK(lists.fullBlocks() > 0);
+        checkLists(mod, problem, operands, lists, /*toReference=*/false);
+        for (Family family : {Family::Auto, Family::Naive, Family::Sm80}) {
+          INFO(text << ", " << problem.text() << ", family " << familyName(family));
+          checkClose(runKernel(mod, problem, operands, {.family = family, .mask = &lists}),
+                     runReference(mod, problem, operands), problem);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a deterministic backward pass on Hopper goes by lists by column, and ends whatever those by row say",
+          "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  const Mod mod = libraryMod("alibi");
+  for (int headDim : {64, 128}) {
+    const Problem problem{{2, 4, 2, 700, 900}, headDim, headDim, DType::BF16};
+    const ProblemShape& s = problem.shape;
+    const BlockMask mask = randomMask({s.batch, s.qHeads, s.qLen, s.kvLen, 128, 128}, 7);
+    if (!gpu()->compiler.source(mod, optionsFor(KernelKind::Backward, Family::Sm90, problem, mask.shape()))) continue;
+    const HostOperands operands = draw(mod, problem);
+    const ResultGradients given = drawGradients(problem, /*withLse=*/true);
+    BackwardRun run{.family = Family::Sm90, .mask = &mask, .deterministic = true};
+    const Gradients expected = runBackward(mod, problem, operands, given, run);
+    run.forgetsRows = true;
+    const Gradients computed = runBackward(mod, problem, operands, given, run);
+    CHECK((computed.dQ == expected.dQ)); // in parentheses: no one reads a million numbers
+    CHECK((computed.dK == expected.dK));
+    CHECK((computed.dV == expected.dV));
+  }
+}

@@ -207,7 +207,7 @@ KernelOptions kernelOptions(const Mod& mod, const Problem& problem, const RunOpt
   result.dtype = problem.dtype;
   result.headDim = problem.headDim;
   result.headDimV = problem.headDimV;
-  result.blockSparse = options.blockMask && mod.hasMaskMod();
+  result.blockSparse = result.listsOfWholeMod = options.blockMask && mod.hasMaskMod();
   result.maskQBlock = options.qBlock;
   result.maskKvBlock = options.kvBlock;
   result.rowMax = options.rowMax;
@@ -255,9 +255,15 @@ Outcome runKernel(const Mod& mod, const Problem& problem, const HostOperands& op
   if (options.blockMask && mod.hasMaskMod()) {
     lists = take(device::Buffer::allocate(BlockMask::storageBytes(shape)));
     mask = BlockMask::viewInto(lists.data(), shape);
+    mask.ofWholeMod = true;
     const BlockMaskKernel builder = take(device.compiler.loadBlockMask(mod, {}));
     take(builder.launch(mask, s, captures.captures, device.stream.get()));
     inputs.blockMask = &mask;
+  }
+  DeviceLists given;
+  if (options.mask) {
+    given = upload(*options.mask);
+    inputs.blockMask = &given.view;
   }
   const Prepared prepared = take(device.compiler.prepare(mod, inputs, outputs,
                                                          {.family = options.family,
@@ -345,6 +351,7 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
     lists = upload(*run.mask);
     inputs.blockMask = &lists.view;
     options.blockSparse = true;
+    options.listsOfWholeMod = lists.view.ofWholeMod;
     options.maskQBlock = run.mask->shape().qBlock;
     options.maskKvBlock = run.mask->shape().kvBlock;
   }
@@ -370,6 +377,13 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
   const size_t bytes = take(backward.workspaceBytes(inputs));
   const device::Buffer workspace = poisoned(bytes + kBehind);
   take(forward.launch(inputs, outputs, nullptr, device.stream.get()));
+  if (run.forgetsRows) {
+    take(device.stream.synchronize());
+    for (size_t counts : {0, 1}) { // of partial and of full blocks
+      const std::vector<char> zeros(lists.buffers[counts].bytes());
+      take(lists.buffers[counts].upload(zeros.data(), zeros.size()));
+    }
+  }
   take(backward.launch(inputs, gradients, workspace.data(), device.stream.get()));
   const Gradients computed = results();
   std::vector<uint8_t> after(workspace.bytes());

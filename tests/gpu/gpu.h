@@ -83,6 +83,7 @@ struct RunOptions {
   Family family = Family::Sm80; ///< Auto: what prepare() settles
   bool blockMask = false;       ///< build one on the GPU, of these blocks, and give it
   int qBlock = 128, kvBlock = 128;
+  const BlockMask* mask = nullptr; ///< lists to give, as they are
   bool rowMax = true;
   bool tf32 = false;
   std::optional<float> scale;
@@ -120,6 +121,7 @@ struct BackwardRun {
   std::optional<float> scale = {};
   const BlockMask* mask = nullptr; ///< for both launches
   bool deterministic = false;
+  bool forgetsRows = false; ///< lists by row are emptied before the backward launch; not with Family::Auto
   std::string arch = {}; ///< that kernels are compiled for; empty: that of the GPU
   std::string tile = {}; ///< of the backward kernel, as KernelOptions::tile
 };

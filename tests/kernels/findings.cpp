@@ -1,6 +1,7 @@
 #include "kernels/findings.h"
 
 #include "jit/nvrtc.h"
+#include "plan/arch.h"
 #include "support/library.h"
 
 #include <fmt/format.h>
@@ -62,15 +63,15 @@ int mostSpillsOf(const Job& job) {
 
 } // namespace
 
-std::string findings(const std::vector<Job>& jobs) {
-  REQUIRE(std::any_of(jobs.begin(), jobs.end(), isDue));
+std::string findings(const std::vector<Job>& jobs, Which which) {
+  REQUIRE((which == Which::All || std::any_of(jobs.begin(), jobs.end(), isDue)));
   std::string lines;
   std::mutex mutex;
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i; (i = next++) < jobs.size();) {
       const Job& job = jobs[i];
-      if (!isDue(job)) continue;
+      if (which == Which::Third && !isDue(job)) continue;
       auto kernel = compiler().compile(job.mod, job.options);
       std::lock_guard lock(mutex);
       if (!kernel) {
@@ -80,6 +81,10 @@ std::string findings(const std::vector<Job>& jobs) {
       for (const auto& stage : *kernel) {
         if (stage->spillBytes > mostSpillsOf(job))
           lines += fmt::format("{}: spills {} bytes\n", job.name, stage->spillBytes);
+        const int64_t shared = stage->staticSharedBytes + stage->dynamicSharedBytes,
+                      most = plan::parseArch(job.options.arch)->sharedBytesPerCta();
+        if (shared > most)
+          lines += fmt::format("{}: asks for {} bytes of shared memory, a CTA has {}\n", job.name, shared, most);
         for (const std::string& advisory : stage->advisories) lines += job.name + ": " + advisory + "\n";
       }
     }

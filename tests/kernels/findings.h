@@ -27,10 +27,14 @@ struct Job {
 /// Mods of the library, those that go everywhere or the others.
 std::vector<std::pair<std::string, Mod>> library(bool everywhere = true);
 
-/// Compiles a third of the jobs, told by their names, or all with ATTNC_TEST_ALL_KERNELS in the environment, on all cores;
-/// one finding a line: what spilled, what ptxas advised against, what failed. All of this program's take two cores more
-/// than ten minutes.
-std::string findings(const std::vector<Job>& jobs);
+enum class Which {
+  Third, ///< of the jobs, told by their names; all with ATTNC_TEST_ALL_KERNELS in the environment
+  All,
+};
+
+/// Compiles jobs on all cores; one finding a line: what spilled, what ptxas advised against, what asks for more shared
+/// memory than a CTA has, what failed. All of this program's take two cores more than ten minutes.
+std::string findings(const std::vector<Job>& jobs, Which which = Which::Third);
 
 } // namespace attnc::test
 

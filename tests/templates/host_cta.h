@@ -85,6 +85,7 @@ inline int __reduce_min_sync(unsigned mask, int x) {
 }
 inline int __reduce_max_sync(unsigned mask, int x) { return -__reduce_min_sync(mask, -x); }
 /// Of numbers that a float holds.
+inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __reduce_add_sync(unsigned mask, int x) {
   float sum = float(x);
   for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_xor_sync(mask, sum, lanes);

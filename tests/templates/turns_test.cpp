@@ -53,7 +53,8 @@ private:
 };
 
 /// Each tile of KV takes the turn behind those that were there before, at each tile of Q that its walk leads to.
-template <class M, int Size, bool Lists, class Args> void checkTurns(const BackwardParams& p, const Args& args) {
+template <class M, int Size, bool Lists, class Args>
+void checkTurns(const BackwardParams& p, const Args& args, const unsigned* visits = nullptr) {
   const int q_len = p.forward.q_len, kv_len = p.forward.kv_len;
   std::vector<int> taken(size_t((q_len + Size - 1) / Size), 0);
   for (int start = 0; start < kv_len; start += kBlockN) {
@@ -65,11 +66,11 @@ template <class M, int Size, bool Lists, class Args> void checkTurns(const Backw
       int turn = -1;
       if constexpr (Lists)
         HostCta::run(32, [&] {
-          const int mine = turn_of<M, Size, Lists>(p, args, {}, 0, 0, q_start, start);
+          const int mine = turn_of<M, Size, Lists>(p, visits, args, {}, 0, 0, q_start, start);
           if (threadIdx.x == 0) turn = mine;
         });
       else
-        turn = turn_of<M, Size, Lists>(p, args, {}, 0, 0, q_start, start);
+        turn = turn_of<M, Size, Lists>(p, visits, args, {}, 0, 0, q_start, start);
       REQUIRE(turn == taken[size_t(q_start / Size)]++);
     }
   }
@@ -98,13 +99,14 @@ TEST_CASE("tiles of KV take their turns at a tile of Q as bounds lead them there
   checkBounds<true, true>(draw);
 }
 
-TEST_CASE("tiles of KV take their turns at a tile of Q as lists lead them there", "[walk]") {
+TEST_CASE("tiles of KV take their turns at a tile of Q as lists by column lead them there", "[walk]") {
   Draw draw;
-  for (int trial = 0; trial < 5; ++trial) {
+  for (int trial = 0; trial < 6; ++trial) {
     BackwardParams p{};
-    const int q_block = 64 << draw(0, 2), kv_block = 64 << draw(0, 2);
-    p.forward.q_len = draw(1, 500);
-    p.forward.kv_len = draw(1, 500);
+    const bool isLong = trial == 5; // more blocks than a word has bits
+    const int q_block = 64 << draw(0, 2), kv_block = isLong ? 64 : 64 << draw(0, 2);
+    p.forward.q_len = isLong ? 130 : draw(1, 500);
+    p.forward.kv_len = isLong ? 64 * 70 : draw(1, 500);
     const int rows = (p.forward.q_len + q_block - 1) / q_block, columns = (p.forward.kv_len + kv_block - 1) / kv_block;
     // [partial or full][block], for each row and column of blocks; from the last block on: the order is free.
     std::vector<int> rowCount[2], rowIndex[2], columnCount[2], columnIndex[2];
@@ -118,7 +120,8 @@ TEST_CASE("tiles of KV take their turns at a tile of Q as lists lead them there"
       for (int column = columns; column-- > 0;) {
         const int kind = draw(0, 2);
         if (kind == 2) continue;
-        rowIndex[kind][size_t(row * columns + rowCount[kind][size_t(row)]++)] = column;
+        if (draw(0, 9)) // lists by row may lack some
+          rowIndex[kind][size_t(row * columns + rowCount[kind][size_t(row)]++)] = column;
         columnIndex[kind][size_t(column * rows + columnCount[kind][size_t(column)]++)] = row;
       }
     p.forward.lists = {rowCount[0].data(), rowIndex[0].data(), rowCount[1].data(), rowIndex[1].data(), 0, 0, columns,
@@ -126,6 +129,10 @@ TEST_CASE("tiles of KV take their turns at a tile of Q as lists lead them there"
     p.columns = {columnCount[0].data(), columnIndex[0].data(), columnCount[1].data(), columnIndex[1].data(), 0, 0, rows,
                  q_block,               kv_block};
     INFO(p.forward.q_len << " x " << p.forward.kv_len << ", blocks " << q_block << " x " << kv_block);
-    checkTurns<EdgeMod<false, false>, 64, true>(p, Edges{});
+    std::vector<unsigned> visits(size_t(rows * words_of_visits(p.forward)));
+    HostCta::run(32, [&] {
+      for (int block = 0; block < columns; ++block) mark_visits(p, visits.data(), 0, block);
+    });
+    checkTurns<EdgeMod<false, false>, 64, true>(p, Edges{}, visits.data());
   }
 }

@@ -94,14 +94,14 @@ Expected<std::vector<KernelOptions>> kernelsFor(const Compiler& compiler, const 
   for (KernelOptions kernel : kernels) {
     if (kernel.kind != KernelKind::Forward && kernel.kind != KernelKind::Backward) continue;
     kernel.family = Family::Grid;
-    kernel.blockSparse = false;
+    kernel.blockSparse = kernel.listsOfWholeMod = false;
     kernel.byGrid = true;
     if (!compiler.source(mod, kernel)) return kernels; // training goes by boxes in both passes, or in none
     auto gainsFromMask = compiler.wantsBlockMask(mod, kernel);
     if (!gainsFromMask) return std::move(gainsFromMask).error();
     if (*gainsFromMask) { // of boxes, and not for training
       if (isBackward || !settled->blockMask || !declaresGrids(mod)) return kernels;
-      kernel.blockSparse = kernel.maskByBoxes = true;
+      kernel.blockSparse = kernel.maskByBoxes = kernel.listsOfWholeMod = true;
       onGrid.push_back({.kind = KernelKind::BlockMask, .arch = kernel.arch, .maskByBoxes = true, .pins = kernel.pins});
     }
     onGrid.push_back(kernel);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace attnc::cli {
 namespace {
@@ -56,16 +57,49 @@ double largestRow(const HostTensor& tensor) {
   return largest;
 }
 
-CheckedOutput check(const HostTensor& got, const std::vector<double>& want, const reference::Tolerance& tolerance) {
+/// Which elements may be NaN where the reference has a number.
+using MayBeNan = std::function<bool(int64_t index)>;
+
+/// `passedOver`: counts those that are.
+CheckedOutput check(const HostTensor& got, const std::vector<double>& want, const reference::Tolerance& tolerance,
+                    const MayBeNan& mayBeNan = {}, int64_t* passedOver = nullptr) {
   CheckedOutput result{reference::Comparison(tolerance), tolerance.absolute};
-  for (size_t i = 0; i < want.size(); ++i) result.comparison.add(elementOf(got, int64_t(i)), want[i]);
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double element = elementOf(got, int64_t(i));
+    if (mayBeNan && !std::isfinite(element) && std::isfinite(want[i]) && mayBeNan(int64_t(i)))
+      ++*passedOver;
+    else
+      result.comparison.add(element, want[i]);
+  }
   return result;
 }
 
-CheckedOutput check(const HostTensor& got, const std::vector<double>& want, double maxLimit, double rmseLimit) {
-  CheckedOutput result = check(got, want, {.absolute = maxLimit});
+CheckedOutput check(const HostTensor& got, const std::vector<double>& want, double maxLimit, double rmseLimit,
+                    const MayBeNan& mayBeNan = {}, int64_t* passedOver = nullptr) {
+  CheckedOutput result = check(got, want, {.absolute = maxLimit}, mayBeNan, passedOver);
   result.rmseLimit = rmseLimit;
   return result;
+}
+
+int64_t nonFiniteRows(const HostTensor& tensor) {
+  if (tensor.elements() == 0) return 0;
+  const int64_t width = tensor.shape.back();
+  int64_t count = 0;
+  for (int64_t row = 0; row < tensor.elements() / width; ++row) {
+    int64_t i = 0;
+    while (i < width && std::isfinite(elementOf(tensor, row * width + i))) ++i;
+    count += i < width;
+  }
+  return count;
+}
+
+/// Whether a column of v is not finite somewhere, by [batch, KV head, column].
+std::vector<bool> nonFiniteColumns(const HostTensor& v) {
+  const int64_t rows = v.shape[2], columns = v.shape[3];
+  std::vector<bool> found(size_t(v.shape[0] * v.shape[1] * columns));
+  for (int64_t i = 0; i < v.elements(); ++i)
+    if (!std::isfinite(elementOf(v, i))) found[size_t(i / columns / rows * columns + i % columns)] = true;
+  return found;
 }
 
 /// The size of elements as gradients' errors go by it: that of most, or of outliers that are more than five times that.
@@ -112,6 +146,11 @@ std::string line(const std::string& name, const CheckedOutput& output) {
 std::string Verification::text() const {
   std::string text = line("out", out) + line("lse", lse) + line("row max", rowMax);
   for (const auto& [name, output] : gradients) text += line(name, output);
+  for (const auto& [name, rows] : nonFiniteRows)
+    text +=
+        fmt::format("note        {} of {} {} infinite or NaN: where a mask hides them, kernels give NaN all the same\n",
+                    rows == 1 ? "a row" : fmt::format("{} rows", rows), name, rows == 1 ? "is" : "are");
+  if (passedOver) text += fmt::format("            {} elements are NaN by that, and were not compared\n", passedOver);
   return text;
 }
 
@@ -137,15 +176,30 @@ Verification verify(const Mod& mod, const HostOperands& operands, const RunOptio
     double limit = s + 0x1p-20 * (1 + sizeOf(expected).max);
     return check(rows, expected, limit, limit);
   };
-  Verification result{check(got.out, want.out, (2 * u + 2 * s) * v.max, 2 * u * spread + 2 * s * v.rms),
-                      checkRows(got.lse, want.lse),
-                      checkRows(got.rowMax, want.rowMax),
-                      {}};
+  int64_t passedOver = 0;
+  const std::vector<bool> ofColumn = nonFiniteColumns(operands.v);
+  const auto& outShape = got.out.shape;
+  const auto reachesOut = [&](int64_t i) {
+    const int64_t column = i % outShape[3], h = i / outShape[3] / outShape[2] % outShape[1],
+                  b = i / outShape[3] / outShape[2] / outShape[1], kvHeads = operands.v.shape[1];
+    return ofColumn[size_t(((operands.v.shape[0] == 1 ? 0 : b) * kvHeads + h / (outShape[1] / kvHeads)) * outShape[3] +
+                           column)];
+  };
+  Verification result{
+      .out = check(got.out, want.out, (2 * u + 2 * s) * v.max, 2 * u * spread + 2 * s * v.rms, reachesOut, &passedOver),
+      .lse = checkRows(got.lse, want.lse),
+      .rowMax = checkRows(got.rowMax, want.rowMax)};
+  if (const int64_t rows = nonFiniteRows(operands.v)) result.nonFiniteRows.emplace_back("v", rows);
+  result.passedOver = passedOver;
   if (!options.backward) return result;
+  for (auto [name, tensor] : {std::pair("q", &operands.q), {"k", &operands.k}, {"dout", &operands.dOut}})
+    if (const int64_t rows = nonFiniteRows(*tensor)) result.nonFiniteRows.emplace_back(name, rows);
+  const auto reachesAll = [&](int64_t) { return !result.nonFiniteRows.empty(); };
   const reference::GradientTolerance tolerance(scalesOf(operands, wanted, scale, coarse));
   const auto add = [&](const std::string& name, const std::vector<double>& expected,
                        const reference::Tolerance& limit) {
-    result.gradients.emplace_back(name, check(got.gradients.find(name)->second, expected, limit));
+    result.gradients.emplace_back(
+        name, check(got.gradients.find(name)->second, expected, limit, reachesAll, &result.passedOver));
   };
   add("dq", wanted.dQ, tolerance.dQ(wanted.dQ));
   add("dk", wanted.dK, tolerance.dK(wanted.dK));

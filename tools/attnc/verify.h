@@ -35,10 +35,15 @@ struct CheckedOutput {
 ///                 RMSE      <= 2 u R + 2 s rms(v)
 ///   lse, row max  max error <= s + 2^-20 (1 + the largest |value|)
 ///
-/// and gradients within reference::GradientTolerance. Infinities and NaN must stand where the reference has them.
+/// and gradients within reference::GradientTolerance. Infinities and NaN must stand where the reference has them. But
+/// kernels multiply a masked row of V by a weight of 0, which is NaN if the row is not finite (dsl/SPEC.md): so an
+/// element of out may be NaN where its column of V, of its KV head, is not finite somewhere, and gradients where any
+/// row of q, k, v or dout is not.
 struct Verification {
   CheckedOutput out, lse, rowMax;
   std::vector<std::pair<std::string, CheckedOutput>> gradients; ///< with --backward, by name
+  std::vector<std::pair<std::string, int64_t>> nonFiniteRows;   ///< of operands that have some
+  int64_t passedOver = 0; ///< elements that are NaN for these and are not compared
   bool holds() const;
   /// A line for each output, and one more for the first bad element of each.
   std::string text() const;

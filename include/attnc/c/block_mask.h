@@ -28,7 +28,9 @@ typedef struct attnc_block_mask_view {
   size_t struct_size;
   attnc_block_mask_shape shape;
   attnc_block_lists rows;    ///< for each block of q rows, the kv blocks that live
-  attnc_block_lists columns; ///< the same blocks for each block of kv columns: for backward kernels
+  attnc_block_lists columns; ///< the same blocks for each block of kv columns (BlockMaskView): for backward kernels
+  int32_t of_whole_mod;      ///< 0 or 1: full blocks hold no masks of score_mod either (BlockMaskView::ofWholeMod)
+  int32_t reserved;          ///< 0
 } attnc_block_mask_view;
 
 /// A block mask in host memory that owns its lists. Immutable.
@@ -65,7 +67,8 @@ ATTNC_API attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64
                                              char* buffer, size_t capacity, size_t* length);
 
 /// Bytes that the lists of a mask of this shape take in one allocation, and views into such an allocation, in host or
-/// device memory, which begins at a multiple of 4 bytes. `with_columns`: by column, too. Nothing is touched there.
+/// device memory, which begins at a multiple of 4 bytes. `with_columns`: by column, too. Nothing is touched there;
+/// of_whole_mod is 0, and the caller's to set.
 ATTNC_API attnc_status attnc_block_mask_storage_bytes(const attnc_block_mask_shape* shape, int32_t with_columns,
                                                       size_t* bytes);
 ATTNC_API attnc_status attnc_block_mask_view_into(void* storage, const attnc_block_mask_shape* shape,

@@ -76,7 +76,7 @@ typedef struct attnc_kernel_options {
   int32_t no_boxes;      ///< forward and backward, with ATTNC_FAMILY_AUTO: never walk boxes of a grid
   const char* tile;      ///< as the family spells it (Compiler::tiles), "192x128x12"; NULL or "": the catalogue's
   int32_t mask_by_boxes; ///< forward with block_sparse, block mask: blocks are boxes of tokens, those of the tile
-  int32_t reserved;      ///< 0
+  int32_t lists_of_whole_mod; ///< with block_sparse: masks to come are such (attnc_block_mask_view::of_whole_mod)
 } attnc_kernel_options;
 
 /// Whether launches of this kernel gain from a block mask: 0 or 1.

@@ -13,7 +13,7 @@ typedef struct attnc_operands {
   size_t struct_size;
   const attnc_tensor* q;          ///< [B, H, Q_LEN, D]
   const attnc_tensor* k;          ///< [B or 1, HKV, KV_LEN, D]; with page_table [pages, HKV, page_size, D]
-  const attnc_tensor* v;          ///< [B or 1, HKV, KV_LEN, DV]; likewise
+  const attnc_tensor* v;          ///< [B or 1, HKV, KV_LEN, DV]; likewise. Finite, also where a mask hides rows
   const attnc_tensor* kv_lengths; ///< i32 [B]; NaN cannot occur, floats are an error; below 0 counts as 0
   const attnc_tensor* q_offsets;  ///< i32 [B]
   const attnc_capture* captures;

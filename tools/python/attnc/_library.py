@@ -84,7 +84,10 @@ class BlockLists(Structure):
 
 
 class BlockMaskView(Sized):
-    _fields_ = sized(("shape", BlockMaskShape), ("rows", BlockLists), ("columns", BlockLists))
+    _fields_ = sized(
+        ("shape", BlockMaskShape), ("rows", BlockLists), ("columns", BlockLists), ("of_whole_mod", c_int32),
+        ("reserved", c_int32),
+    )  # fmt: skip
 
 
 class Operands(Sized):

@@ -1,0 +1,64 @@
+#include "reference/cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace attnc::reference {
+namespace {
+
+int32_t integerAt(const TensorView& tensor, int64_t offset) { return static_cast<const int32_t*>(tensor.data)[offset]; }
+
+int64_t offsetOf(const TensorView& tensor, int64_t b, int64_t h, int64_t row) {
+  return b * tensor.stride[0] + h * tensor.stride[1] + row * tensor.stride[2];
+}
+
+/// Copies a row of elements, by the offsets of its first ones.
+void copyRow(const TensorView& to, int64_t toOffset, const TensorView& from, int64_t fromOffset) {
+  const auto bytes = size_t(dtypeBytes(to.dtype));
+  for (int64_t column = 0; column < to.shape[3]; ++column)
+    std::memcpy(static_cast<char*>(to.data) + (toOffset + column * to.stride[3]) * int64_t(bytes),
+                static_cast<const char*>(from.data) + (fromOffset + column * from.stride[3]) * int64_t(bytes), bytes);
+}
+
+} // namespace
+
+Status eachRow(const Cache& cache, llvm::function_ref<int64_t(int64_t length)> begin,
+               llvm::function_ref<void(int64_t offset, int64_t b, int64_t h, int64_t position)> visit) {
+  const int64_t rows = cache.rows.shape[2];
+  for (int64_t b = 0; b < cache.lengths.shape[0]; ++b) {
+    const int64_t length =
+        std::clamp<int64_t>(integerAt(cache.lengths, b * cache.lengths.stride[0]), 0, cache.kvLength());
+    for (int64_t i = std::max<int64_t>(begin(length), 0); i < length; ++i) {
+      int64_t entry = b;
+      if (cache.table) {
+        entry = integerAt(*cache.table, b * cache.table->stride[0] + i / rows * cache.table->stride[1]);
+        if (entry < 0 || entry >= cache.rows.shape[0])
+          return Error::environment(fmt::format("page_table: entry [{}, {}] is {}, of a pool of {} pages", b, i / rows,
+                                                entry, cache.rows.shape[0]));
+      }
+      for (int64_t h = 0; h < cache.rows.shape[1]; ++h) visit(offsetOf(cache.rows, entry, h, i % rows), b, h, i);
+    }
+  }
+  return {};
+}
+
+Status gatherRows(const Cache& cache, const TensorView& to) {
+  return eachRow(
+      cache, [](int64_t) { return 0; },
+      [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
+        copyRow(to, offsetOf(to, b, h, position), cache.rows, offset);
+      });
+}
+
+Status appendRows(const Cache& cache, const TensorView& fresh) {
+  int64_t first = 0; // of the sequence at hand
+  return eachRow(
+      cache, [&](int64_t length) { return first = length - fresh.shape[2]; },
+      [&](int64_t offset, int64_t b, int64_t h, int64_t position) {
+        copyRow(cache.rows, offset, fresh, offsetOf(fresh, b, h, position - first));
+      });
+}
+
+} // namespace attnc::reference

@@ -1,0 +1,267 @@
+// What the fp64 reference makes of scales, pages, new rows and ragged batches, against the same operands without.
+#include "attnc/attnc.h"
+
+#include "ir/element.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace attnc;
+
+namespace {
+
+/// A dense tensor of host memory.
+struct Tensor {
+  std::vector<char> bytes;
+  TensorView view;
+
+  Tensor(DType dtype, std::initializer_list<int64_t> shape) : view(TensorView::contiguous(nullptr, dtype, shape)) {
+    bytes.resize(size_t(view.elements() * dtypeBytes(dtype)));
+    view.data = bytes.data();
+  }
+  Tensor(const Tensor& other) : bytes(other.bytes), view(other.view) { view.data = bytes.data(); }
+
+  double get(int64_t index) const { return ir::readElement(view.data, view.dtype, index).real; }
+  void set(int64_t index, double value) { ir::writeElement(view.data, view.dtype, index, value); }
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (int64_t i = 0; i < view.elements(); ++i) all.push_back(get(i));
+    return all;
+  }
+  /// The row of a tensor [B, H, rows, D].
+  void copyRow(int64_t b, int64_t h, int64_t row, const Tensor& from, int64_t fromB, int64_t fromH, int64_t fromRow) {
+    const auto indexOf = [](const Tensor& t, int64_t b, int64_t h, int64_t row) {
+      return ((b * t.view.shape[1] + h) * t.view.shape[2] + row) * t.view.shape[3];
+    };
+    for (int64_t i = 0; i < view.shape[3]; ++i)
+      set(indexOf(*this, b, h, row) + i, from.get(indexOf(from, fromB, fromH, fromRow) + i));
+  }
+};
+
+Tensor drawn(std::initializer_list<int64_t> shape, uint32_t seed, DType dtype = DType::F32) {
+  Tensor tensor(dtype, shape);
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < tensor.view.elements(); ++i) tensor.set(i, normal(random));
+  return tensor;
+}
+
+Tensor integers(std::initializer_list<int64_t> shape, const std::vector<int32_t>& values) {
+  Tensor tensor(DType::I32, shape);
+  std::copy(values.begin(), values.end(), static_cast<int32_t*>(tensor.view.data));
+  return tensor;
+}
+
+Mod mod(const char* text) { return *Mod::parse(text); }
+
+/// ALiBi and causal: what position a key has shows.
+Mod positional() {
+  return mod("def score_mod(s, b, h, q, k):\n    return s - 0.1 * (h + 1) * (q - k)\n"
+             "def mask_mod(b, h, q, k):\n    return q >= k\n");
+}
+
+struct Result {
+  std::vector<double> out, lse;
+  bool operator==(const Result&) const = default;
+};
+
+Result computed(const Mod& m, const Operands& operands) {
+  const auto& q = operands.q.shape;
+  Tensor out(DType::F32, {q[0], q[1], q[2], operands.v.shape[3]}), lse(DType::F32, {q[0], q[1], q[2]});
+  auto status = computeOnCpu(m, operands, {.out = out.view, .lse = lse.view});
+  if (!status) FAIL(status.error().message);
+  return {out.values(), lse.values()};
+}
+
+std::string refusal(const Operands& operands) {
+  Tensor out(DType::F32, {operands.q.shape[0], operands.q.shape[1], operands.q.shape[2], operands.v.shape[3]});
+  auto status = computeOnCpu(Mod::identity(), operands, {.out = out.view});
+  REQUIRE_FALSE(status);
+  CHECK(status.error().blame == Blame::Environment);
+  return status.error().message;
+}
+
+/// Two sequences of up to 32 keys, 16 of a page.
+struct Paged {
+  static constexpr int64_t kBatch = 2, kHeads = 2, kPage = 16, kColumns = 2, kPages = 5;
+  Tensor q = drawn({kBatch, 4, 3, 8}, 1), k = drawn({kBatch, kHeads, kColumns*kPage, 8}, 2),
+         v = drawn({kBatch, kHeads, kColumns*kPage, 8}, 3);
+  Tensor table = integers({kBatch, kColumns}, {4, 1, 0, -7}); // the last one is behind the length
+  Tensor lengths = integers({kBatch}, {29, 11});
+  Tensor poolK = drawn({kPages, kHeads, kPage, 8}, 4), poolV = drawn({kPages, kHeads, kPage, 8}, 5);
+
+  Paged() {
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t h = 0; h < kHeads; ++h)
+        for (int64_t i = 0; i < (b ? 11 : 29); ++i)
+          for (auto [pool, rows] : {std::pair(&poolK, &k), {&poolV, &v}})
+            pool->copyRow(pageOf(b, i), h, i % kPage, *rows, b, h, i);
+  }
+  static int64_t pageOf(int64_t b, int64_t i) { return b ? 0 : i < kPage ? 4 : 1; }
+  Operands whole() const { return {.q = q.view, .k = k.view, .v = v.view, .kvLengths = lengths.view}; }
+  Operands paged() const {
+    return {.q = q.view, .k = poolK.view, .v = poolV.view, .kvLengths = lengths.view, .pageTable = table.view};
+  }
+};
+
+} // namespace
+
+TEST_CASE("the reference multiplies k and v of e4m3 by their scales", "[api]") {
+  const Tensor q = drawn({2, 4, 3, 8}, 1), k = drawn({2, 2, 9, 8}, 2, DType::E4M3),
+               v = drawn({2, 2, 9, 8}, 3, DType::E4M3);
+  Tensor kScales(DType::F32, {2, 2}), vScales(DType::F32, {2}), scaledK(DType::F32, {2, 2, 9, 8}), scaledV = scaledK;
+  for (int64_t i = 0; i < 4; ++i) kScales.set(i, 0.5 * double(i + 1));
+  for (int64_t i = 0; i < 2; ++i) vScales.set(i, 100 * double(i + 1));
+  for (int64_t i = 0; i < k.view.elements(); ++i) {
+    scaledK.set(i, k.get(i) * kScales.get(i / 72));
+    scaledV.set(i, v.get(i) * vScales.get(i / 72 % 2));
+  }
+  Operands operands{.q = q.view, .k = k.view, .v = v.view};
+  const Result unscaled = computed(positional(), operands);
+  operands.kScales = kScales.view, operands.vScales = vScales.view;
+  const Result scaled = computed(positional(), operands);
+  CHECK(scaled == computed(positional(), {.q = q.view, .k = scaledK.view, .v = scaledV.view}));
+  CHECK(scaled.lse != unscaled.lse);
+  CHECK(scaled.out != unscaled.out);
+
+  operands.kScales = TensorView::contiguous(kScales.view.data, DType::F32, {3});
+  CHECK(refusal(operands) == "k_scale is f32 [3], expected f32 [2] or [2, 2]");
+  operands.kScales = kScales.view, operands.kScales->data = nullptr;
+  CHECK(refusal(operands) == "k_scale is null, expected device memory, or no scales");
+  operands.kScales = kScales.view, operands.k = scaledK.view, operands.v = scaledV.view;
+  CHECK(refusal(operands) == "k_scale is given, expected none, for k and v are not e4m3");
+}
+
+TEST_CASE("the reference goes by a page table", "[api]") {
+  Paged p;
+  const Result whole = computed(positional(), p.whole());
+  CHECK(computed(positional(), p.paged()) == whole);
+  // A pool that lies as [pages, page_size, HKV, D].
+  Operands swapped = p.paged();
+  Tensor memory(DType::F32, {Paged::kPages, Paged::kPage, Paged::kHeads, 8});
+  for (int64_t i = 0; i < p.poolK.view.elements(); ++i) {
+    const int64_t d = i % 8, row = i / 8 % Paged::kPage, h = i / 8 / Paged::kPage % Paged::kHeads;
+    memory.set((((i / 8 / Paged::kPage / Paged::kHeads) * Paged::kPage + row) * Paged::kHeads + h) * 8 + d,
+               p.poolK.get(i));
+  }
+  swapped.k.data = memory.view.data;
+  swapped.k.stride[1] = 8, swapped.k.stride[2] = 8 * Paged::kHeads;
+  CHECK(computed(positional(), swapped) == whole);
+
+  Operands wrong = p.paged();
+  const Tensor beyond = integers({2, 2}, {4, 5, 0, 0});
+  wrong.pageTable = beyond.view;
+  CHECK(refusal(wrong) == "page_table: entry [0, 1] is 5, of a pool of 5 pages");
+  wrong.pageTable = TensorView::contiguous(beyond.view.data, DType::I32, {1, 2});
+  CHECK_THAT(refusal(wrong), Catch::Contains("page_table is i32 [1, 2]"));
+  wrong = p.paged();
+  wrong.kvLengths.reset();
+  CHECK(refusal(wrong) == "pages need KV lengths of sequences, and none are given");
+}
+
+TEST_CASE("the reference appends new rows, and attends to them", "[api]") {
+  Paged p;
+  const Tensor newK = drawn({2, 2, 3, 8}, 6), newV = drawn({2, 2, 3, 8}, 7);
+  const Paged before = p;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < 3; ++i)
+        for (auto [rows, fresh] : {std::pair(&p.k, &newK), {&p.v, &newV}})
+          rows->copyRow(b, h, (b ? 11 : 29) - 3 + i, *fresh, b, h, i);
+  const Result expected = computed(positional(), p.whole()); // p.k and p.v have the new rows, its pool has not
+  for (bool isPaged : {false, true}) {
+    Paged given = before;
+    Operands operands = isPaged ? given.paged() : given.whole();
+    operands.newK = newK.view, operands.newV = newV.view;
+    CHECK(computed(positional(), operands) == expected);
+    operands.newK.reset(), operands.newV.reset();
+    CHECK(computed(positional(), operands) == expected); // they were written to where they belong
+    if (!isPaged) CHECK(given.k.values() == p.k.values());
+    if (!isPaged) CHECK(given.v.values() == p.v.values());
+    operands = isPaged ? given.paged() : given.whole();
+    const std::vector<double> k = given.k.values(), poolK = given.poolK.values();
+    operands.newK = newV.view;
+    CHECK(refusal(operands) == "new_v is not given");
+    operands.newV = newK.view;
+    Tensor narrow(DType::F32, {2, 4, 3, 7});
+    CHECK_FALSE(computeOnCpu(positional(), operands, {.out = narrow.view}));
+    CHECK(given.k.values() == k); // after an error, nothing is written
+    CHECK(given.poolK.values() == poolK);
+    operands.kvLengths.reset(), operands.pageTable.reset();
+    operands.k = given.k.view, operands.v = given.v.view;
+    CHECK(refusal(operands) == "rows that are appended need KV lengths of sequences, and none are given");
+  }
+}
+
+TEST_CASE("the reference computes each sequence of a ragged batch as by itself, gradients too", "[api]") {
+  const std::vector<int32_t> starts = {2, 5, 5, 11}, kvStarts = {0, 4, 6, 14};
+  const Tensor cuQ = integers({4}, starts), cuKv = integers({4}, kvStarts);
+  Tensor q = drawn({1, 2, 12, 8}, 1), k = drawn({1, 2, 15, 8}, 2), v = drawn({1, 2, 15, 8}, 3),
+         dOut = drawn({1, 2, 12, 8}, 4);
+  Tensor dQ(DType::F32, {1, 2, 12, 8}), dK(DType::F32, {1, 2, 15, 8}), dV = dK, out = dQ, lse(DType::F32, {1, 2, 12});
+  BackwardOperands operands;
+  operands.q = q.view, operands.k = k.view, operands.v = v.view, operands.dOut = dOut.view;
+  operands.ragged = RaggedBatch{.cuSeqlensQ = cuQ.view, .cuSeqlensKv = cuKv.view};
+  REQUIRE(computeOnCpu(positional(), operands, {.out = out.view, .lse = lse.view}));
+  REQUIRE(computeBackwardOnCpu(positional(), operands, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view}));
+  for (int64_t b = 0; b < 3; ++b) {
+    const int64_t rows = starts[b + 1] - starts[b], keys = kvStarts[b + 1] - kvStarts[b];
+    const auto rowsOf = [&](const Tensor& tensor, int64_t first, int64_t count) {
+      TensorView part = tensor.view;
+      part.data = static_cast<float*>(part.data) + first * part.stride[2];
+      part.shape[2] = count;
+      return part;
+    };
+    const auto valuesOf = [&](const Tensor& tensor, int64_t first, int64_t count) {
+      std::vector<double> values;
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t i = 0; i < count * 8; ++i) values.push_back(tensor.get(h * tensor.view.stride[1] + first * 8 + i));
+      return values;
+    };
+    BackwardOperands alone;
+    alone.q = rowsOf(q, starts[b], rows), alone.dOut = rowsOf(dOut, starts[b], rows);
+    alone.k = rowsOf(k, kvStarts[b], keys), alone.v = rowsOf(v, kvStarts[b], keys);
+    // Its last query stands at its last key.
+    const Mod shifted =
+        mod(("def score_mod(s, b, h, q, k):\n    return s - 0.1 * (h + 1) * (q + " + std::to_string(keys - rows) +
+             " - k)\ndef mask_mod(b, h, q, k):\n    return q + " + std::to_string(keys - rows) + " >= k\n")
+                .c_str());
+    Tensor dQOne(DType::F32, {1, 2, rows, 8}), dKOne(DType::F32, {1, 2, keys, 8}), dVOne = dKOne;
+    INFO("sequence " << b);
+    CHECK(computed(shifted, alone).out == valuesOf(out, starts[b], rows));
+    REQUIRE(computeBackwardOnCpu(shifted, alone, {.dQ = dQOne.view, .dK = dKOne.view, .dV = dVOne.view}));
+    CHECK(dQOne.values() == valuesOf(dQ, starts[b], rows));
+    CHECK(dKOne.values() == valuesOf(dK, kvStarts[b], keys));
+    CHECK(dVOne.values() == valuesOf(dV, kvStarts[b], keys));
+  }
+
+  Operands wrong = operands;
+  BlockMaskView lists{.shape = {.qLen = 12, .kvLen = 15}};
+  wrong.blockMask = &lists;
+  CHECK(refusal(wrong) == "a ragged batch takes no block mask");
+  wrong.blockMask = nullptr;
+  wrong.ragged->cuSeqlensQ.data = nullptr;
+  CHECK(refusal(wrong) == "cu_seqlens_q is null, expected device memory");
+}
+
+TEST_CASE("the reference refuses gradients that no backward kernel computes", "[api]") {
+  Paged p;
+  Tensor dOut = drawn({2, 4, 3, 8}, 6), dQ = dOut, dK = p.k, dV = p.v;
+  const auto refused = [&](const Operands& given) {
+    BackwardOperands operands;
+    static_cast<Operands&>(operands) = given;
+    operands.dOut = dOut.view;
+    auto status = computeBackwardOnCpu(Mod::identity(), operands, {.dQ = dQ.view, .dK = dK.view, .dV = dV.view});
+    REQUIRE_FALSE(status);
+    return status.error().message;
+  };
+  CHECK(refused(p.whole()) == "backward kernels take no lengths and offsets of sequences");
+  CHECK(refused(p.paged()) == "backward kernels take no lengths and offsets of sequences");
+  Operands fp8{.q = p.q.view, .k = p.k.view, .v = p.v.view};
+  fp8.k.dtype = fp8.v.dtype = DType::E4M3;
+  CHECK(refused(fp8) == "gradients of k and v of e4m3 are asked for");
+}
