@@ -8,6 +8,7 @@ Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch is 
 
 import contextlib
 import gc
+import inspect
 import io
 import os
 import pathlib
@@ -145,36 +146,66 @@ class FlexTest(unittest.TestCase):
     def test_block_masks_of_pytorch(self):
         for device in self.each_device():
             made = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device)
+
+            def of_lists(*lists, mask_mod=causal):
+                lists = [torch.tensor(x, dtype=torch.int32, device=device) for x in lists]
+                return flex.BlockMask.from_kv_blocks(*lists, mask_mod=mask_mod, seq_lengths=(KV_LEN, KV_LEN))
+
             # Lists of one's own leave blocks out, and full blocks skip mask_mod.
-            count = torch.tensor([[[1, 1]]], dtype=torch.int32, device=device)
-            partial = torch.tensor([[[[0, 1], [1, 0]]]], dtype=torch.int32, device=device)
-            full = torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32, device=device)
-            own = flex.BlockMask.from_kv_blocks(
-                count, partial, count, full, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN)
-            )
-            alone = flex.BlockMask.from_kv_blocks(count, partial, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN))
+            count, partial, full = [[[1, 1]]], [[[[0, 1], [1, 0]]]], [[[[1, 0], [0, 1]]]]
+            own, alone = of_lists(count, partial, count, full), of_lists(count, partial)
+            narrow = [[[[0], [1]]]]  # as many columns as the longest list has blocks
             by_head = flex.create_block_mask(
                 lambda b, h, q, k: (q >= k) | (h == 1), B, H, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=64
             )
             small = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=32)
             self.assertIsNotNone(mask_mod_of(own, KV_LEN, KV_LEN)[1])
             self.assertIsNone(mask_mod_of(small, KV_LEN, KV_LEN)[1])  # kernels have no such blocks
+            diagonal = lambda b, h, q, k: (q // 128 == k // 128) & (q >= k)  # noqa: E731
+            outside = lambda b, h, q, k: (q // 128 != k // 128) | (q >= k)  # noqa: E731
             for name, mask, meaning in (
                 ("made", made, causal),
-                ("own", own, lambda b, h, q, k: (q // 128 != k // 128) | (q >= k)),
-                ("alone", alone, lambda b, h, q, k: (q // 128 == k // 128) & (q >= k)),
+                ("own", own, outside),
+                ("alone", alone, diagonal),
                 ("by head", by_head, lambda b, h, q, k: (q >= k) | (h == 1)),
                 ("small", small, causal),
+                ("narrow", of_lists(count, narrow), diagonal),
+                ("narrow, all", of_lists(count, narrow, count, [[[[1], [0]]]]), outside),
+                ("narrow, full ones", of_lists(count, partial, count, [[[[1], [0]]]]), outside),
+                ("wide", of_lists(count, [[[[0, 1, 2, 7], [1, 0, 0, 0]]]]), diagonal),
+                ("without batch and heads", of_lists(count[0][0], partial[0][0]), diagonal),
+                ("of no block", of_lists([[[1, 0]]], partial), lambda b, h, q, k: (q < 128) & (k < 128) & (q >= k)),
             ):
                 with self.subTest(name):
-                    q, k, v = operands(device, q_len=KV_LEN)
-                    out = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
-                    moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
-                    expected, _ = by_definition(None, meaning, *moved)
-                    self.near(out, expected)
-                    grads = torch.autograd.grad(out.square().sum(), (q, k, v))
-                    for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
-                        self.near(x, y)
+                    self.same_under(mask, None, meaning, device)
+
+    def same_under(self, mask, score_mod, meaning, device, q_len=KV_LEN, kv_len=KV_LEN):
+        """Out and gradients under a block mask are those of its meaning."""
+        q, k, v = operands(device, q_len=q_len, kv_len=kv_len)
+        out = flex_attention(q, k, v, score_mod, mask, enable_gqa=True)
+        moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
+        expected, _ = by_definition(score_mod, meaning, *moved)
+        self.near(out, expected)
+        grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+        for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
+            self.near(x, y)
+
+    def test_block_masks_that_do_not_fit(self):
+        lists = [torch.ones(2, 1, 2, dtype=torch.int32), torch.zeros(2, 1, 2, 2, dtype=torch.int32)]
+        q, k, v = operands("cpu", requires_grad=False, q_len=KV_LEN)
+
+        def attend(count, indices, q_len=KV_LEN, **options):
+            mask = flex.BlockMask.from_kv_blocks(count, indices, seq_lengths=(q_len, KV_LEN), **options)
+            flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+
+        attend(*lists)
+        for fragment, call in {
+            "batch 3": lambda: attend(lists[0][[0, 1, 1]], lists[1][[0, 1, 1]]),
+            "heads 2": lambda: attend(lists[0].expand(2, 2, 2), lists[1].expand(2, 2, 2, 2)),
+            "1 rows of blocks": lambda: attend(lists[0][:, :, :1], lists[1][:, :, :1]),
+        }.items():
+            with self.subTest(fragment), self.assertRaisesRegex(ValueError, fragment):
+                call()
 
     def test_block_masks_are_what_pytorch_makes(self):
         ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")
@@ -187,6 +218,17 @@ class FlexTest(unittest.TestCase):
         self.assertEqual(ours._adjust(256, 256).kv_num_blocks.shape, (1, 2, 2))
         self.assertIsInstance(BlockMask.from_kv_blocks(theirs.kv_num_blocks, theirs.kv_indices), BlockMask)
         self.assertTrue(torch.equal(ours.to("cpu").kv_indices, theirs.kv_indices))
+        for field in flex.BlockMask.__annotations__:
+            self.assertTrue(hasattr(ours, field), field)
+        self.assertEqual(len(ours.as_tuple()), len(theirs.as_tuple()))
+        self.assertEqual(ours[0, 1].shape, theirs[0, 1].shape)
+        alike = flex.flex_attention(*[torch.ones(1, 2, n, 16) for n in (512, 500, 500)], block_mask=ours)
+        self.assertEqual(alike.shape, (1, 2, 512, 16))
+        with self.assertRaisesRegex(TypeError, "no option unheard_of"):
+            create_block_mask(causal, None, None, 8, 8, device="cpu", unheard_of=1)
+        if "separate_full_blocks" in inspect.signature(flex.create_block_mask).parameters:
+            together = create_block_mask(causal, None, None, 512, 512, device="cpu", separate_full_blocks=False)
+            self.assertIsNone(together.full_kv_num_blocks)
 
     def test_a_mask_that_changes(self):
         """A new mask of new tensors, as every step of a training makes it."""

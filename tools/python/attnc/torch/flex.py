@@ -47,10 +47,18 @@ def _check(query, key, value, enable_gqa, block_mask):
                 f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal without a block_mask"
             )
         return
-    if has_lists(block_mask) and block_mask.kv_num_blocks.device != query.device:
-        raise ValueError(
-            f"block_mask is on {block_mask.kv_num_blocks.device}, query on {query.device}: use block_mask.to('{query.device}')"
-        )
+    if has_lists(block_mask):
+        lists = block_mask.kv_num_blocks
+        if lists.device != query.device:
+            raise ValueError(
+                f"block_mask is on {lists.device}, query on {query.device}: use block_mask.to('{query.device}')"
+            )
+        for axis, what in ((-3, "batch"), (-2, "heads")):
+            if lists.dim() >= -axis and lists.shape[axis] not in (1, query.shape[axis - 1]):
+                raise ValueError(
+                    f"block_mask has lists for {what} {lists.shape[axis]}, query has {query.shape[axis - 1]}: "
+                    "they must be equal, or 1 of block_mask"
+                )
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise ValueError(
