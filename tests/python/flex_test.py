@@ -16,6 +16,7 @@ import subprocess
 import sys
 import unittest
 import unittest.mock
+import warnings
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,7 +32,11 @@ from attnc.torch import kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import flex_attention as flex
+from torch.utils._python_dispatch import TorchDispatchMode
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 B, H, HKV, Q_LEN, KV_LEN, D = 2, 4, 2, 130, 140, 16
@@ -341,6 +346,130 @@ class FlexTest(unittest.TestCase):
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
 
+    def test_tables_of_mods_inside_of_compiled_models(self):
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        mod = lambda s, b, h, q, k: s * torch.tensor([1.0, 2.0, 0.5, 0.25])[h]  # noqa: E731
+        compiled = torch.compile(lambda q, k, v: flex_attention(q, k, v, mod), backend="aot_eager", fullgraph=True)
+        self.near(compiled(q, k, v), by_definition(mod, None, q, k, v)[0])
+
+    def test_numbers_in_tensors_inside_of_graphs(self):
+        """They are of another run, and refused."""
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        factor = torch.tensor(2.0)
+        scaled = lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, q, k: s * float(factor))  # noqa: E731
+        for record in (
+            lambda: make_fx(scaled)(q, k, v),
+            lambda: torch.jit.trace(scaled, (q, k, v)),
+            lambda: torch.compile(scaled, backend="aot_eager", fullgraph=True)(q, k, v),
+        ):
+            with self.assertRaisesRegex(Exception, "asks for the number in a"):
+                record()
+
+    def test_where_operations_are_recorded(self):
+        """What is recorded computes attention of other operands, with gradients."""
+        table = torch.randn(H, KV_LEN, generator=torch.Generator().manual_seed(6))
+        lists = flex.create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu", BLOCK_SIZE=32)
+        documents = torch.arange(KV_LEN) // 40
+
+        def attend(q, k, v, bias, mask=None):
+            mod = lambda s, b, h, q, k: (s + bias[h, k]) * torch.tensor([1.0, 2.0, 0.5, 0.25])[h]  # noqa: E731
+            same = lambda b, h, q, k: documents[q] == documents[k]  # noqa: E731
+            mask = mask or create_block_mask(same, None, None, Q_LEN, KV_LEN, device="cpu")
+            return flex_attention(q * 2, k, v, mod, mask, enable_gqa=True)
+
+        def under_lists(q, k, v, bias):
+            return attend(q, k, v, bias * 2, lists)
+
+        def trained(q, k, v, bias):
+            leaves = [x.detach().requires_grad_() for x in (q, k, v, bias)]
+            return torch.cat([x.flatten() for x in torch.autograd.grad(attend(*leaves).square().sum(), leaves)])
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.bias = torch.nn.Parameter(table.clone())
+
+            def forward(self, q, k, v, bias):
+                return attend(q, k, v, self.bias + bias)
+
+        recorders = {
+            "make_fx": lambda f, given: make_fx(f)(*given),
+            "make_fx, fake": lambda f, given: make_fx(f, tracing_mode="fake", _allow_non_fake_inputs=True)(*given),
+            "make_fx, symbolic": lambda f, given: make_fx(f, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*given),
+            "make_fx before dispatch": lambda f, given: make_fx(f, pre_dispatch=True)(*given),
+            "jit.trace": lambda f, given: torch.jit.trace(f, given, check_trace=False),
+            "export": lambda f, given: torch.export.export(f, given, strict=False).module(),
+            "strict export": lambda f, given: torch.export.export(f, given, strict=True).module(),
+        }
+        given, others = (
+            [*operands("cpu", requires_grad=False, seed=seed), table * factor] for seed, factor in ((1, 1), (2, 3))
+        )
+        for name, record in recorders.items():
+            for function in (attend, under_lists, trained, Model()):
+                if ("export" in name) != isinstance(function, torch.nn.Module) or (name, function) == ("jit.trace", trained):
+                    continue  # a trace has no autograd.grad
+                with self.subTest(f"{name} {getattr(function, '__name__', '')}"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    is_model = isinstance(function, torch.nn.Module)
+                    recorded = record(function if is_model else lambda *x: function(*x), tuple(given))
+                    self.near(recorded(*others), function(*others))
+
+    def test_tensors_without_memory(self):
+        with FakeTensorMode():
+            q, k, v = (torch.empty(shape, requires_grad=True) for shape in ((B, H, Q_LEN, D), *[(B, HKV, KV_LEN, D)] * 2))
+            bias = torch.empty(H, requires_grad=True)
+            mask = create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")
+            out = flex_attention(q, k, v, lambda s, b, h, q, k: s + bias[h], mask, enable_gqa=True)
+            out.sum().backward()
+            self.assertEqual([x.grad.shape for x in (q, k, v, bias)], [x.shape for x in (q, k, v, bias)])
+        self.assertEqual(flex_attention(q, k, v, enable_gqa=True).shape, q.shape)
+
+    def test_modes_that_watch_operations(self):
+        """They see the operator, whose results are those without them; numbers are looked up as ever."""
+        q, k, v = operands("cpu")
+        factor, seen = torch.tensor(2.0), []
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                seen.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        def gradients():
+            out = flex_attention(q, k, v, lambda s, b, h, q, k: s * float(factor), enable_gqa=True)
+            return out, *torch.autograd.grad(out.square().sum(), (q, k, v))
+
+        for number in (2.0, 3.0):
+            factor.fill_(number)
+            expected = gradients()
+            with Mode():
+                actual = gradients()
+            for x, y in zip(actual, expected):
+                self.near(x, y)
+        self.assertEqual(seen.count("attnc.attention.default"), 2)
+        self.assertEqual(seen.count("attnc.attention_backward.default"), 2)
+
+    def test_transforms_are_refused(self):
+        q = operands("cpu", requires_grad=False, kv_heads=H)[0]
+        table = torch.ones(H)
+        attend = lambda q, table=table: flex_attention(q, q, q, lambda s, b, h, q, k: s + table[h])  # noqa: E731
+
+        def dual():
+            with forward_ad.dual_level():
+                attend(forward_ad.make_dual(q, q))
+
+        for transform in (
+            lambda: torch.func.grad(lambda q: attend(q).sum())(q),
+            lambda: torch.func.grad(lambda table: attend(q, table).sum())(table),
+            lambda: torch.func.vmap(attend)(torch.stack([q, q])),
+            lambda: torch.func.vmap(lambda table: attend(q, table))(torch.stack([table, table])),
+            lambda: torch.func.jvp(attend, (q,), (q,)),
+            dual,
+        ):
+            with self.assertRaisesRegex(NotImplementedError, "torch.autograd"):
+                transform()
+        with forward_ad.dual_level():
+            self.near(attend(q), by_definition(None, None, q, q, q)[0])
+
     def test_nodes_of_graphs_are_lines(self):
         """Inductor's code for GPUs has them in comments."""
         nodes = []
@@ -377,6 +506,20 @@ class FlexTest(unittest.TestCase):
                 q, k, v = operands("cpu", requires_grad=False, q_len=length, kv_len=length)
                 expected, _ = by_definition(mod(length // 3), None, q, k, v)
                 self.near(model(q, k, v, length // 3), expected)
+
+    def test_fractions_that_change_in_a_graph(self):
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        for dynamic in (True, None):
+            torch._dynamo.reset()
+            scaled = lambda s, b, h, q, k, *factor: s * factor[0]  # noqa: E731
+
+            @torch.compile(backend="aot_eager", fullgraph=True, dynamic=dynamic)
+            def model(q, k, v, factor):
+                return flex_attention(q, k, v, lambda *args: scaled(*args, factor))
+
+            for factor in (0.5, 0.75, 2.25):
+                expected, _ = by_definition(lambda *args: scaled(*args, factor), None, q, k, v)  # noqa: B023
+                self.near(model(q, k, v, factor), expected)
 
     @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
     def test_cuda_graphs(self):

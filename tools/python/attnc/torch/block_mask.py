@@ -83,12 +83,12 @@ class Lists(typing.NamedTuple):
     columns: tuple
 
 
-def mask_mod_of(mask, q_len, kv_len):
+def mask_mod_of(mask, q_len, kv_len, may_walk=True):
     """(mask_mod, Lists or None): what says which scores of a BlockMask live. Its lists count, unless they are made of
-    mask_mod."""
+    mask_mod; None: mask_mod says what they say, as it must unless kernels `may_walk` them."""
     if not has_lists(mask):
         return mask.mask_mod, None
-    if torch.compiler.is_compiling():
+    if not may_walk:
         return _keeping_to_lists(mask), None
     found = _listed.get(mask)
     if found is None:
@@ -148,7 +148,7 @@ def _keeping_to_lists(mask):
         state = state + 2 * _is_listed(mask.full_kv_num_blocks, mask.full_kv_indices, columns)
     state = state[(None,) * (4 - state.dim())]  # lists may have no axes for batch and heads
     mask_mod, (q_block, kv_block) = mask.mask_mod, mask.BLOCK_SIZE
-    one_batch, one_head = state.shape[0] == 1, state.shape[1] == 1
+    one_batch, one_head = (int(size) == 1 for size in state.shape[:2])  # a trace has tensors there
 
     def listed(b, h, q_idx, kv_idx):
         block = state[0 if one_batch else b, 0 if one_head else h, q_idx // q_block, kv_idx // kv_block]

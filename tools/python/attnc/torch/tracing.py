@@ -93,9 +93,11 @@ class _Captures(TorchFunctionMode):
         self.numbers, self.stand_ins = numbers, stand_ins
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if self.stand_ins:
+        if self.stand_ins is not None:
             stands_in = lambda x: self.stand_ins.get(id(x), x)  # noqa: E731
             args, kwargs = tree_map_only(torch.Tensor, stands_in, (args, kwargs or {}))
+            if function is torch.Tensor.item:  # of one: the tensor itself, which kernels read as they read numbers
+                return args[0].reshape(())
         if function is torch.Tensor.__getitem__:
             return self._get(*args)
         if function in self.READING and not isinstance(args[0], FakeTensor):

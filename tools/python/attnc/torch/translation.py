@@ -384,20 +384,20 @@ def _looked_and_traced(score_mod, mask_mod, description, looks, device):
 class _Given:
     """A description of tensors that are known."""
 
-    def __init__(self, tensors):
-        self.tensors, self.names, self.alive = tensors, ["captured"] * len(tensors), []
+    def __init__(self, tensors, names):
+        self.tensors, self.names, self.alive = tensors, names or ["captured"] * len(tensors), []
 
 
-def translate_traced(score_mod, mask_mod, tensors, problem):
-    """The plan of mods over real tensors on the CPU, which stand for others; it is not kept."""
+def translate_traced(score_mod, mask_mod, tensors, problem, names=None, stand_ins=None):
+    """The plan of mods over tensors on the CPU, which stand for others, by place, or by id as of trace(); it is not kept."""
     with _lock:
-        entry = _traced(score_mod, mask_mod, _Given(tensors), torch.device("cpu"))
+        entry = _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
         plan = entry.plan(problem if tensors else ())
     return plan
 
 
-def _traced(score_mod, mask_mod, description, device):
-    graphs, outputs = _Graphs(description, device), {}
+def _traced(score_mod, mask_mod, description, device, stand_ins=None):
+    graphs, outputs = _Graphs(description, device, stand_ins), {}
     if score_mod is not None:
         outputs["score"] = graphs.value_of(score_mod, True)
     if mask_mod is not None:
