@@ -12,6 +12,7 @@ import inspect
 import io
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -578,6 +579,60 @@ class FlexTest(unittest.TestCase):
         actual = torch.autograd.grad(out.sum(), (q, mod.table))
         for x, y in zip(actual, torch.autograd.grad(expected.sum(), (q, mod.table))):
             self.near(x, y)
+
+    def test_tables_that_are_too_short(self):
+        q, k, v = operands("cpu", requires_grad=False)
+        short = {"slopes": 3, "of_q": Q_LEN - 1, "of_kv": KV_LEN - 1, "groups": 1, "of_batch": 1}
+        slopes, of_q, of_kv, groups, of_batch = (torch.ones(size) for size in short.values())
+        table, documents = torch.ones(H, KV_LEN, 2), torch.zeros(KV_LEN, dtype=torch.int64)
+        score_mods = {
+            "`slopes` at h, which reaches 3, on axis 0, whose extent is 3": lambda s, b, h, q, k: s * slopes[h],
+            "`of_q` at q_idx, which reaches 129, on axis 0": lambda s, b, h, q, k: s + of_q[q],
+            "`of_kv` at kv_idx, which reaches 139, on axis 0": lambda s, b, h, q, k: s + of_kv[k],
+            "`groups` at h // 2, which reaches 1, on axis 0": lambda s, b, h, q, k: s * groups[h // 2],
+            "`of_batch` at b, which reaches 1, on axis 0": lambda s, b, h, q, k: s + of_batch[b],
+            "`table` at kv_idx \\+ 1, which reaches 140, on axis 1": lambda s, b, h, q, k: s + table[h, k + 1, 0],
+            "`documents` at q_idx \\* 2, which reaches 258": lambda s, b, h, q, k: s + documents[2 * q],
+            "`of_kv` at kv_idx, which": lambda s, b, h, q, k: torch.where(k < 9, s + (of_kv[k] * 2), s),
+        }
+        for fragment, score_mod in score_mods.items():
+            with self.subTest(fragment):
+                attend = lambda q, k, v: flex_attention(q, k, v, score_mod, enable_gqa=True)  # noqa: B023, E731
+                with self.assertRaisesRegex(IndexError, fragment):
+                    attend(q, k, v)
+                with self.assertRaisesRegex(IndexError, fragment):
+                    make_fx(attend)(q, k, v)
+                for dynamic in (False, True):
+                    torch._dynamo.reset()
+                    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+                    with self.assertRaisesRegex(Exception, re.sub("`.*?`", "`.*`", fragment)):  # a name of torch.compile
+                        compiled(q, k, v)
+        mask_mod = lambda b, h, q, k: documents[q] == of_kv[k]  # noqa: E731
+        with self.assertRaisesRegex(IndexError, "`of_kv` at kv_idx"):
+            flex_attention(q, k, v, block_mask=create_block_mask(mask_mod, 1, 1, Q_LEN, KV_LEN, "cpu"), enable_gqa=True)
+        # What shapes do not decide is clamped.
+        window = torch.arange(8.0)
+        for score_mod in (
+            lambda s, b, h, q, k: torch.where(q - k < 8, s + window[q - k], s),
+            lambda s, b, h, q, k: s + window[(q // 2).clamp(max=7)],
+            lambda s, b, h, q, k: s + window[q % 8],
+            lambda s, b, h, q, k: s + window[torch.where(q < 8, q, 0)],
+            lambda s, b, h, q, k: s + table[h, k - KV_LEN, 0] * of_q[q - 1],
+        ):
+            flex_attention(q, k, v, score_mod, enable_gqa=True)
+
+    def test_tables_in_a_graph_of_any_length(self):
+        table = torch.ones(100)
+        torch._dynamo.reset()
+
+        @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+        def model(q):
+            return flex_attention(q, q, q, lambda s, b, h, q, k: s + table[k])
+
+        for length in (64, 77, 100):
+            model(torch.randn(1, 2, length, D))
+        with self.assertRaisesRegex(Exception, "reaches 100"):
+            model(torch.randn(1, 2, 101, D))
 
     def test_what_wrong_operands_are_told(self):
         q, k, v = operands("cpu", requires_grad=False)

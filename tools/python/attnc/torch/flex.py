@@ -122,9 +122,12 @@ def flex_attention(
         attend_here = attend_in_graph if is_traced_here else attend_recorded
         out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max)
     else:
-        translation = translate(
-            score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
-        )
+        problem = batch, heads, key.shape[1], q_len, key.shape[2]
+        try:
+            translation = translate(score_mod, mask_mod, device=query.device, problem=problem)
+        except IndexError:
+            _check(query, key, value, enable_gqa, block_mask)  # which may know why
+            raise
         form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
         text, tensors, scalars = translation.given()
         wants_lse = return_lse or return_aux is not None

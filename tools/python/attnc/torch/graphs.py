@@ -8,6 +8,7 @@ Others who record (make_fx, torch.jit.trace, torch.export) or transform (torch.f
 have no memory. There attention is attnc::attention at once.
 """
 
+import re
 import threading
 import weakref
 
@@ -17,10 +18,12 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
+from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode
 
 from .autograd import rows_of
 from .guards import describe
+from .ir_text import DIMS
 from .kernels import ALIGNED, mod_of
 from .operator import attention_op, line_of
 from .translation import translate, translate_traced
@@ -86,6 +89,12 @@ def _in_thread(function):
     return result
 
 
+def _names(traced, count):
+    """Those of the last `count` parameters of a traced mod, which torch.compile names after where they are from."""
+    names = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
+    return [re.sub("^[gl]_|_$", "", name) for name in names[len(names) - count :]]
+
+
 _translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {how it is used: translation}
 
 
@@ -105,7 +114,8 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             traced_score = None if _is_identity(score_mod) else lambda *args: _value(score_mod(*args, *of_score))
-            return translate_traced(traced_score, lambda *args: _value(mask_mod(*args, *of_mask)), stand_ins, problem)
+            names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
+            return translate_traced(traced_score, lambda *args: _value(mask_mod(*args, *of_mask)), stand_ins, problem, names)
 
         found = of_mask[key] = weakref.ref(score_mod), _in_thread(translated)
     return found[1]
@@ -123,17 +133,29 @@ def _tensor_of(captured, device):
     return torch.full((), captured, dtype=dtype, device=device)
 
 
-def _tensors(plan, captures, device):
-    """Those of a plan, by name; tables that the mod holds itself are made anew, so that who records sees them made."""
-    return {
+def _tensors(plan, captures, query, key):
+    """Those of a plan, by name; tables that the mod holds itself are made anew, so that who records sees them made.
+    Raises IndexError where one is too short."""
+    device = query.device
+    tensors = {
         name: _tensor_of(captures[at], device) if type(at) is int else torch.tensor(at.tolist(), dtype=at.dtype, device=device)
         for name, at, _ in plan.tensors
     }
+    extents = dict(zip(DIMS, _extents(query, key)))
+    if any(isinstance(extent, torch.SymInt) for extent in extents.values()):  # of others plans are made
+        is_true = getattr(symbolic_shapes, "guard_or_false", bool)
+        plan.check(extents, {name: x.shape for name, x in tensors.items()}, is_true)
+    return tensors
+
+
+def _extents(query, key):
+    """B, H, HKV, Q_LEN and KV_LEN, which may be symbolic."""
+    return *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
 
 
 def _problem(query, key):
-    """B, H, HKV, Q_LEN and KV_LEN; empty where they are not those of each run."""
-    problem = (*query.shape[:2], key.shape[1], query.shape[2], key.shape[2])
+    """The same; empty where they are not those of each run."""
+    problem = _extents(query, key)
     return problem if all(type(extent) is int for extent in problem) else ()
 
 
@@ -148,7 +170,7 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
     plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
     captures = [*score_captures, *mask_captures]
     return _operator(
-        plan.text, _tensors(plan, captures, query.device), plan.numbers, query, key, value, scale, options["wants_max"], kv_lengths, cu_seqlens, longest
+        plan.text, _tensors(plan, captures, query, key), plan.numbers, query, key, value, scale, options["wants_max"], kv_lengths, cu_seqlens, longest
     )  # fmt: skip
 
 
@@ -249,6 +271,6 @@ def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, se
     plan, captured, numbers = _in_thread(translated)
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
     return _operator(
-        plan.text, _tensors(plan, captured, device), numbers, query, key, value, float(scale), wants_max,
+        plan.text, _tensors(plan, captured, query, key), numbers, query, key, value, float(scale), wants_max,
         sequences.kv_lengths, sequences.cu_q, sequences.max_q,
     )  # fmt: skip

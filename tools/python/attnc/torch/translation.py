@@ -223,6 +223,7 @@ class _Entry:
         plan = self.plans.get(problem)
         if plan is None or plan.skeleton.version != plan.version:
             program = Program(self.builder, self.outputs, dict(zip(DIMS, problem)))
+            program.check(dict(zip(DIMS, problem)), {capture.name: capture.shape for capture in program.captures})
             plan = self.plans[problem] = _Plan(program, self.sources)
         return plan
 
@@ -231,6 +232,7 @@ class _Plan:
     """The text of a program, and where its captures come from."""
 
     def __init__(self, program, sources):
+        self.check = program.check
         self.skeleton = _skeletons.setdefault(program.skeleton, _Skeleton(program))
         self.skeleton.meet(program)
         self.version, self.text = self.skeleton.version, program.text(self.skeleton.varying)
