@@ -196,6 +196,51 @@ class FlexTest(unittest.TestCase):
         for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
             self.near(x, y)
 
+    def test_scores_of_minus_infinity_under_lists(self):
+        """What a score_mod hides stays hidden in blocks that are full of the block mask's mask_mod."""
+        length, infinity = 400, float("inf")
+        document = lambda b, h, q, k: q // 300 == k // 300  # noqa: E731
+        score_mods = {
+            "where": lambda s, b, h, q, k: torch.where(q >= k, s, -infinity),
+            "masked_fill": lambda s, b, h, q, k: (s * 2).masked_fill(q < k, -infinity),
+            "of a helper": lambda s, b, h, q, k: torch.where(causal(b, h, q, k), torch.where(k > 2, s, -infinity), -infinity),
+            "scored": lambda s, b, h, q, k: torch.where(s < 1, s, -infinity),
+        }
+        for device in self.each_device():
+            made = flex.create_block_mask(document, None, None, length, length, device=device)
+            ours = create_block_mask(document, None, None, length, length, device=device)
+            larger = flex.create_block_mask(document, None, None, 2 * length, 2 * length, device=device)
+            adjusted = larger._adjust(length, length)
+            adjusted.seq_lengths = (length, length)  # PyTorch 2.11 has whole blocks there
+            of_heads = flex.create_block_mask(document, 1, 2 * H, length, length, device=device)
+            sliced = of_heads[:, :H]
+            sliced.mask_mod = document
+            count = torch.tensor([[[1, 2, 2, 3]]], dtype=torch.int32, device=device)
+            full = torch.tensor(
+                [[[[0, 0, 0, 0], [0, 1, 0, 0], [2, 1, 0, 0], [2, 3, 1, 0]]]], dtype=torch.int32, device=device
+            )  # fmt: skip
+            own = flex.BlockMask.from_kv_blocks(
+                torch.zeros_like(count), torch.zeros_like(full), count, full, seq_lengths=(length, length)
+            )
+            listed = torch.zeros(4, 4, dtype=torch.bool)
+            for row, (blocks, size) in enumerate(zip(full[0, 0].tolist(), count[0, 0].tolist())):
+                listed[row, blocks[:size]] = True
+            of_lists = lambda b, h, q, k: listed[q // 128, k // 128]  # noqa: E731
+            for name, mask, meaning in (
+                ("no mask", flex.create_block_mask(flex.noop_mask, None, None, length, length, device=device), None),
+                ("documents", made, document),
+                ("moved", made.to(device), document),
+                ("of attnc, moved", ours.to(device), document),
+                ("adjusted", adjusted, document),
+                ("sliced", sliced, document),
+                ("of other blocks", flex.create_block_mask(document, None, None, length, length, device, 64), document),
+                ("own lists", own, of_lists),
+                ("of attnc", ours, document),
+            ):
+                for scored, score_mod in score_mods.items():
+                    with self.subTest(f"{name}, {scored}"):
+                        self.same_under(mask, score_mod, meaning, device, length, length)
+
     def test_block_masks_that_do_not_fit(self):
         lists = [torch.ones(2, 1, 2, dtype=torch.int32), torch.zeros(2, 1, 2, 2, dtype=torch.int32)]
         q, k, v = operands("cpu", requires_grad=False, q_len=KV_LEN)
