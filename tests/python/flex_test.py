@@ -8,13 +8,16 @@ Runs on the CPU, and on a GPU where there is one. Prints SKIPPED where torch is 
 
 import contextlib
 import gc
+import inspect
 import io
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
 import unittest.mock
+import warnings
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -30,7 +33,11 @@ from attnc.torch import kernels
 from attnc.torch.block_mask import mask_mod_of
 from functorch.compile import make_boxed_compiler
 from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import flex_attention as flex
+from torch.utils._python_dispatch import TorchDispatchMode
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 B, H, HKV, Q_LEN, KV_LEN, D = 2, 4, 2, 130, 140, 16
@@ -145,36 +152,111 @@ class FlexTest(unittest.TestCase):
     def test_block_masks_of_pytorch(self):
         for device in self.each_device():
             made = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device)
+
+            def of_lists(*lists, mask_mod=causal):
+                lists = [torch.tensor(x, dtype=torch.int32, device=device) for x in lists]
+                return flex.BlockMask.from_kv_blocks(*lists, mask_mod=mask_mod, seq_lengths=(KV_LEN, KV_LEN))
+
             # Lists of one's own leave blocks out, and full blocks skip mask_mod.
-            count = torch.tensor([[[1, 1]]], dtype=torch.int32, device=device)
-            partial = torch.tensor([[[[0, 1], [1, 0]]]], dtype=torch.int32, device=device)
-            full = torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32, device=device)
-            own = flex.BlockMask.from_kv_blocks(
-                count, partial, count, full, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN)
-            )
-            alone = flex.BlockMask.from_kv_blocks(count, partial, mask_mod=causal, seq_lengths=(KV_LEN, KV_LEN))
+            count, partial, full = [[[1, 1]]], [[[[0, 1], [1, 0]]]], [[[[1, 0], [0, 1]]]]
+            own, alone = of_lists(count, partial, count, full), of_lists(count, partial)
+            narrow = [[[[0], [1]]]]  # as many columns as the longest list has blocks
             by_head = flex.create_block_mask(
                 lambda b, h, q, k: (q >= k) | (h == 1), B, H, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=64
             )
             small = flex.create_block_mask(causal, None, None, KV_LEN, KV_LEN, device=device, BLOCK_SIZE=32)
             self.assertIsNotNone(mask_mod_of(own, KV_LEN, KV_LEN)[1])
             self.assertIsNone(mask_mod_of(small, KV_LEN, KV_LEN)[1])  # kernels have no such blocks
+            diagonal = lambda b, h, q, k: (q // 128 == k // 128) & (q >= k)  # noqa: E731
+            outside = lambda b, h, q, k: (q // 128 != k // 128) | (q >= k)  # noqa: E731
             for name, mask, meaning in (
                 ("made", made, causal),
-                ("own", own, lambda b, h, q, k: (q // 128 != k // 128) | (q >= k)),
-                ("alone", alone, lambda b, h, q, k: (q // 128 == k // 128) & (q >= k)),
+                ("own", own, outside),
+                ("alone", alone, diagonal),
                 ("by head", by_head, lambda b, h, q, k: (q >= k) | (h == 1)),
                 ("small", small, causal),
+                ("narrow", of_lists(count, narrow), diagonal),
+                ("narrow, all", of_lists(count, narrow, count, [[[[1], [0]]]]), outside),
+                ("narrow, full ones", of_lists(count, partial, count, [[[[1], [0]]]]), outside),
+                ("wide", of_lists(count, [[[[0, 1, 2, 7], [1, 0, 0, 0]]]]), diagonal),
+                ("without batch and heads", of_lists(count[0][0], partial[0][0]), diagonal),
+                ("of no block", of_lists([[[1, 0]]], partial), lambda b, h, q, k: (q < 128) & (k < 128) & (q >= k)),
             ):
                 with self.subTest(name):
-                    q, k, v = operands(device, q_len=KV_LEN)
-                    out = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
-                    moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
-                    expected, _ = by_definition(None, meaning, *moved)
-                    self.near(out, expected)
-                    grads = torch.autograd.grad(out.square().sum(), (q, k, v))
-                    for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
-                        self.near(x, y)
+                    self.same_under(mask, None, meaning, device)
+
+    def same_under(self, mask, score_mod, meaning, device, q_len=KV_LEN, kv_len=KV_LEN):
+        """Out and gradients under a block mask are those of its meaning."""
+        q, k, v = operands(device, q_len=q_len, kv_len=kv_len)
+        out = flex_attention(q, k, v, score_mod, mask, enable_gqa=True)
+        moved = [x.detach().cpu().requires_grad_() for x in (q, k, v)]
+        expected, _ = by_definition(score_mod, meaning, *moved)
+        self.near(out, expected)
+        grads = torch.autograd.grad(out.square().sum(), (q, k, v))
+        for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
+            self.near(x, y)
+
+    def test_scores_of_minus_infinity_under_lists(self):
+        """What a score_mod hides stays hidden in blocks that are full of the block mask's mask_mod."""
+        length, infinity = 400, float("inf")
+        document = lambda b, h, q, k: q // 300 == k // 300  # noqa: E731
+        score_mods = {
+            "where": lambda s, b, h, q, k: torch.where(q >= k, s, -infinity),
+            "masked_fill": lambda s, b, h, q, k: (s * 2).masked_fill(q < k, -infinity),
+            "of a helper": lambda s, b, h, q, k: torch.where(causal(b, h, q, k), torch.where(k > 2, s, -infinity), -infinity),
+            "scored": lambda s, b, h, q, k: torch.where(s < 1, s, -infinity),
+        }
+        for device in self.each_device():
+            made = flex.create_block_mask(document, None, None, length, length, device=device)
+            ours = create_block_mask(document, None, None, length, length, device=device)
+            larger = flex.create_block_mask(document, None, None, 2 * length, 2 * length, device=device)
+            adjusted = larger._adjust(length, length)
+            adjusted.seq_lengths = (length, length)  # PyTorch 2.11 has whole blocks there
+            of_heads = flex.create_block_mask(document, 1, 2 * H, length, length, device=device)
+            sliced = of_heads[:, :H]
+            sliced.mask_mod = document
+            count = torch.tensor([[[1, 2, 2, 3]]], dtype=torch.int32, device=device)
+            full = torch.tensor(
+                [[[[0, 0, 0, 0], [0, 1, 0, 0], [2, 1, 0, 0], [2, 3, 1, 0]]]], dtype=torch.int32, device=device
+            )  # fmt: skip
+            own = flex.BlockMask.from_kv_blocks(
+                torch.zeros_like(count), torch.zeros_like(full), count, full, seq_lengths=(length, length)
+            )
+            listed = torch.zeros(4, 4, dtype=torch.bool)
+            for row, (blocks, size) in enumerate(zip(full[0, 0].tolist(), count[0, 0].tolist())):
+                listed[row, blocks[:size]] = True
+            of_lists = lambda b, h, q, k: listed[q // 128, k // 128]  # noqa: E731
+            for name, mask, meaning in (
+                ("no mask", flex.create_block_mask(flex.noop_mask, None, None, length, length, device=device), None),
+                ("documents", made, document),
+                ("moved", made.to(device), document),
+                ("of attnc, moved", ours.to(device), document),
+                ("adjusted", adjusted, document),
+                ("sliced", sliced, document),
+                ("of other blocks", flex.create_block_mask(document, None, None, length, length, device, 64), document),
+                ("own lists", own, of_lists),
+                ("of attnc", ours, document),
+            ):
+                for scored, score_mod in score_mods.items():
+                    with self.subTest(f"{name}, {scored}"):
+                        self.same_under(mask, score_mod, meaning, device, length, length)
+
+    def test_block_masks_that_do_not_fit(self):
+        lists = [torch.ones(2, 1, 2, dtype=torch.int32), torch.zeros(2, 1, 2, 2, dtype=torch.int32)]
+        q, k, v = operands("cpu", requires_grad=False, q_len=KV_LEN)
+
+        def attend(count, indices, q_len=KV_LEN, **options):
+            mask = flex.BlockMask.from_kv_blocks(count, indices, seq_lengths=(q_len, KV_LEN), **options)
+            flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+
+        attend(*lists)
+        for fragment, call in {
+            "batch 3": lambda: attend(lists[0][[0, 1, 1]], lists[1][[0, 1, 1]]),
+            "heads 2": lambda: attend(lists[0].expand(2, 2, 2), lists[1].expand(2, 2, 2, 2)),
+            "1 rows of blocks": lambda: attend(lists[0][:, :, :1], lists[1][:, :, :1]),
+        }.items():
+            with self.subTest(fragment), self.assertRaisesRegex(ValueError, fragment):
+                call()
 
     def test_block_masks_are_what_pytorch_makes(self):
         ours = create_block_mask(and_masks(causal, lambda b, h, q, k: q - k < 200), 1, 2, 512, 500, device="cpu")
@@ -187,6 +269,17 @@ class FlexTest(unittest.TestCase):
         self.assertEqual(ours._adjust(256, 256).kv_num_blocks.shape, (1, 2, 2))
         self.assertIsInstance(BlockMask.from_kv_blocks(theirs.kv_num_blocks, theirs.kv_indices), BlockMask)
         self.assertTrue(torch.equal(ours.to("cpu").kv_indices, theirs.kv_indices))
+        for field in flex.BlockMask.__annotations__:
+            self.assertTrue(hasattr(ours, field), field)
+        self.assertEqual(len(ours.as_tuple()), len(theirs.as_tuple()))
+        self.assertEqual(ours[0, 1].shape, theirs[0, 1].shape)
+        alike = flex.flex_attention(*[torch.ones(1, 2, n, 16) for n in (512, 500, 500)], block_mask=ours)
+        self.assertEqual(alike.shape, (1, 2, 512, 16))
+        with self.assertRaisesRegex(TypeError, "no option unheard_of"):
+            create_block_mask(causal, None, None, 8, 8, device="cpu", unheard_of=1)
+        if "separate_full_blocks" in inspect.signature(flex.create_block_mask).parameters:
+            together = create_block_mask(causal, None, None, 512, 512, device="cpu", separate_full_blocks=False)
+            self.assertIsNone(together.full_kv_num_blocks)
 
     def test_a_mask_that_changes(self):
         """A new mask of new tensors, as every step of a training makes it."""
@@ -299,6 +392,130 @@ class FlexTest(unittest.TestCase):
                     for x, y in zip(compiled(q, k, v, mask), expected):
                         self.near(x, y)
 
+    def test_tables_of_mods_inside_of_compiled_models(self):
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        mod = lambda s, b, h, q, k: s * torch.tensor([1.0, 2.0, 0.5, 0.25])[h]  # noqa: E731
+        compiled = torch.compile(lambda q, k, v: flex_attention(q, k, v, mod), backend="aot_eager", fullgraph=True)
+        self.near(compiled(q, k, v), by_definition(mod, None, q, k, v)[0])
+
+    def test_numbers_in_tensors_inside_of_graphs(self):
+        """They are of another run, and refused."""
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        factor = torch.tensor(2.0)
+        scaled = lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, q, k: s * float(factor))  # noqa: E731
+        for record in (
+            lambda: make_fx(scaled)(q, k, v),
+            lambda: torch.jit.trace(scaled, (q, k, v)),
+            lambda: torch.compile(scaled, backend="aot_eager", fullgraph=True)(q, k, v),
+        ):
+            with self.assertRaisesRegex(Exception, "asks for the number in a"):
+                record()
+
+    def test_where_operations_are_recorded(self):
+        """What is recorded computes attention of other operands, with gradients."""
+        table = torch.randn(H, KV_LEN, generator=torch.Generator().manual_seed(6))
+        lists = flex.create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu", BLOCK_SIZE=32)
+        documents = torch.arange(KV_LEN) // 40
+
+        def attend(q, k, v, bias, mask=None):
+            mod = lambda s, b, h, q, k: (s + bias[h, k]) * torch.tensor([1.0, 2.0, 0.5, 0.25])[h]  # noqa: E731
+            same = lambda b, h, q, k: documents[q] == documents[k]  # noqa: E731
+            mask = mask or create_block_mask(same, None, None, Q_LEN, KV_LEN, device="cpu")
+            return flex_attention(q * 2, k, v, mod, mask, enable_gqa=True)
+
+        def under_lists(q, k, v, bias):
+            return attend(q, k, v, bias * 2, lists)
+
+        def trained(q, k, v, bias):
+            leaves = [x.detach().requires_grad_() for x in (q, k, v, bias)]
+            return torch.cat([x.flatten() for x in torch.autograd.grad(attend(*leaves).square().sum(), leaves)])
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.bias = torch.nn.Parameter(table.clone())
+
+            def forward(self, q, k, v, bias):
+                return attend(q, k, v, self.bias + bias)
+
+        recorders = {
+            "make_fx": lambda f, given: make_fx(f)(*given),
+            "make_fx, fake": lambda f, given: make_fx(f, tracing_mode="fake", _allow_non_fake_inputs=True)(*given),
+            "make_fx, symbolic": lambda f, given: make_fx(f, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*given),
+            "make_fx before dispatch": lambda f, given: make_fx(f, pre_dispatch=True)(*given),
+            "jit.trace": lambda f, given: torch.jit.trace(f, given, check_trace=False),
+            "export": lambda f, given: torch.export.export(f, given, strict=False).module(),
+            "strict export": lambda f, given: torch.export.export(f, given, strict=True).module(),
+        }
+        given, others = (
+            [*operands("cpu", requires_grad=False, seed=seed), table * factor] for seed, factor in ((1, 1), (2, 3))
+        )
+        for name, record in recorders.items():
+            for function in (attend, under_lists, trained, Model()):
+                if ("export" in name) != isinstance(function, torch.nn.Module) or (name, function) == ("jit.trace", trained):
+                    continue  # a trace has no autograd.grad
+                with self.subTest(f"{name} {getattr(function, '__name__', '')}"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    is_model = isinstance(function, torch.nn.Module)
+                    recorded = record(function if is_model else lambda *x: function(*x), tuple(given))
+                    self.near(recorded(*others), function(*others))
+
+    def test_tensors_without_memory(self):
+        with FakeTensorMode():
+            q, k, v = (torch.empty(shape, requires_grad=True) for shape in ((B, H, Q_LEN, D), *[(B, HKV, KV_LEN, D)] * 2))
+            bias = torch.empty(H, requires_grad=True)
+            mask = create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")
+            out = flex_attention(q, k, v, lambda s, b, h, q, k: s + bias[h], mask, enable_gqa=True)
+            out.sum().backward()
+            self.assertEqual([x.grad.shape for x in (q, k, v, bias)], [x.shape for x in (q, k, v, bias)])
+        self.assertEqual(flex_attention(q, k, v, enable_gqa=True).shape, q.shape)
+
+    def test_modes_that_watch_operations(self):
+        """They see the operator, whose results are those without them; numbers are looked up as ever."""
+        q, k, v = operands("cpu")
+        factor, seen = torch.tensor(2.0), []
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                seen.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        def gradients():
+            out = flex_attention(q, k, v, lambda s, b, h, q, k: s * float(factor), enable_gqa=True)
+            return out, *torch.autograd.grad(out.square().sum(), (q, k, v))
+
+        for number in (2.0, 3.0):
+            factor.fill_(number)
+            expected = gradients()
+            with Mode():
+                actual = gradients()
+            for x, y in zip(actual, expected):
+                self.near(x, y)
+        self.assertEqual(seen.count("attnc.attention.default"), 2)
+        self.assertEqual(seen.count("attnc.attention_backward.default"), 2)
+
+    def test_transforms_are_refused(self):
+        q = operands("cpu", requires_grad=False, kv_heads=H)[0]
+        table = torch.ones(H)
+        attend = lambda q, table=table: flex_attention(q, q, q, lambda s, b, h, q, k: s + table[h])  # noqa: E731
+
+        def dual():
+            with forward_ad.dual_level():
+                attend(forward_ad.make_dual(q, q))
+
+        for transform in (
+            lambda: torch.func.grad(lambda q: attend(q).sum())(q),
+            lambda: torch.func.grad(lambda table: attend(q, table).sum())(table),
+            lambda: torch.func.vmap(attend)(torch.stack([q, q])),
+            lambda: torch.func.vmap(lambda table: attend(q, table))(torch.stack([table, table])),
+            lambda: torch.func.jvp(attend, (q,), (q,)),
+            dual,
+        ):
+            with self.assertRaisesRegex(NotImplementedError, "torch.autograd"):
+                transform()
+        with forward_ad.dual_level():
+            self.near(attend(q), by_definition(None, None, q, q, q)[0])
+
     def test_nodes_of_graphs_are_lines(self):
         """Inductor's code for GPUs has them in comments."""
         nodes = []
@@ -335,6 +552,20 @@ class FlexTest(unittest.TestCase):
                 q, k, v = operands("cpu", requires_grad=False, q_len=length, kv_len=length)
                 expected, _ = by_definition(mod(length // 3), None, q, k, v)
                 self.near(model(q, k, v, length // 3), expected)
+
+    def test_fractions_that_change_in_a_graph(self):
+        q, k, v = operands("cpu", requires_grad=False, kv_heads=H)
+        for dynamic in (True, None):
+            torch._dynamo.reset()
+            scaled = lambda s, b, h, q, k, *factor: s * factor[0]  # noqa: E731
+
+            @torch.compile(backend="aot_eager", fullgraph=True, dynamic=dynamic)
+            def model(q, k, v, factor):
+                return flex_attention(q, k, v, lambda *args: scaled(*args, factor))
+
+            for factor in (0.5, 0.75, 2.25):
+                expected, _ = by_definition(lambda *args: scaled(*args, factor), None, q, k, v)  # noqa: B023
+                self.near(model(q, k, v, factor), expected)
 
     @unittest.skipUnless("cuda" in DEVICES, "there is no GPU")
     def test_cuda_graphs(self):
@@ -393,6 +624,60 @@ class FlexTest(unittest.TestCase):
         actual = torch.autograd.grad(out.sum(), (q, mod.table))
         for x, y in zip(actual, torch.autograd.grad(expected.sum(), (q, mod.table))):
             self.near(x, y)
+
+    def test_tables_that_are_too_short(self):
+        q, k, v = operands("cpu", requires_grad=False)
+        short = {"slopes": 3, "of_q": Q_LEN - 1, "of_kv": KV_LEN - 1, "groups": 1, "of_batch": 1}
+        slopes, of_q, of_kv, groups, of_batch = (torch.ones(size) for size in short.values())
+        table, documents = torch.ones(H, KV_LEN, 2), torch.zeros(KV_LEN, dtype=torch.int64)
+        score_mods = {
+            "`slopes` at h, which reaches 3, on axis 0, whose extent is 3": lambda s, b, h, q, k: s * slopes[h],
+            "`of_q` at q_idx, which reaches 129, on axis 0": lambda s, b, h, q, k: s + of_q[q],
+            "`of_kv` at kv_idx, which reaches 139, on axis 0": lambda s, b, h, q, k: s + of_kv[k],
+            "`groups` at h // 2, which reaches 1, on axis 0": lambda s, b, h, q, k: s * groups[h // 2],
+            "`of_batch` at b, which reaches 1, on axis 0": lambda s, b, h, q, k: s + of_batch[b],
+            "`table` at kv_idx \\+ 1, which reaches 140, on axis 1": lambda s, b, h, q, k: s + table[h, k + 1, 0],
+            "`documents` at q_idx \\* 2, which reaches 258": lambda s, b, h, q, k: s + documents[2 * q],
+            "`of_kv` at kv_idx, which": lambda s, b, h, q, k: torch.where(k < 9, s + (of_kv[k] * 2), s),
+        }
+        for fragment, score_mod in score_mods.items():
+            with self.subTest(fragment):
+                attend = lambda q, k, v: flex_attention(q, k, v, score_mod, enable_gqa=True)  # noqa: B023, E731
+                with self.assertRaisesRegex(IndexError, fragment):
+                    attend(q, k, v)
+                with self.assertRaisesRegex(IndexError, fragment):
+                    make_fx(attend)(q, k, v)
+                for dynamic in (False, True):
+                    torch._dynamo.reset()
+                    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+                    with self.assertRaisesRegex(Exception, re.sub("`.*?`", "`.*`", fragment)):  # a name of torch.compile
+                        compiled(q, k, v)
+        mask_mod = lambda b, h, q, k: documents[q] == of_kv[k]  # noqa: E731
+        with self.assertRaisesRegex(IndexError, "`of_kv` at kv_idx"):
+            flex_attention(q, k, v, block_mask=create_block_mask(mask_mod, 1, 1, Q_LEN, KV_LEN, "cpu"), enable_gqa=True)
+        # What shapes do not decide is clamped.
+        window = torch.arange(8.0)
+        for score_mod in (
+            lambda s, b, h, q, k: torch.where(q - k < 8, s + window[q - k], s),
+            lambda s, b, h, q, k: s + window[(q // 2).clamp(max=7)],
+            lambda s, b, h, q, k: s + window[q % 8],
+            lambda s, b, h, q, k: s + window[torch.where(q < 8, q, 0)],
+            lambda s, b, h, q, k: s + table[h, k - KV_LEN, 0] * of_q[q - 1],
+        ):
+            flex_attention(q, k, v, score_mod, enable_gqa=True)
+
+    def test_tables_in_a_graph_of_any_length(self):
+        table = torch.ones(100)
+        torch._dynamo.reset()
+
+        @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+        def model(q):
+            return flex_attention(q, q, q, lambda s, b, h, q, k: s + table[k])
+
+        for length in (64, 77, 100):
+            model(torch.randn(1, 2, length, D))
+        with self.assertRaisesRegex(Exception, "reaches 100"):
+            model(torch.randn(1, 2, 101, D))
 
     def test_what_wrong_operands_are_told(self):
         q, k, v = operands("cpu", requires_grad=False)

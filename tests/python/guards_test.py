@@ -8,8 +8,10 @@ Prints SKIPPED where torch is not installed.
 
 import collections
 import dataclasses
+import enum
 import functools
 import gc
+import math
 import pathlib
 import sys
 import types
@@ -130,6 +132,159 @@ def changes():
     )
 
 
+class Special:
+    """Answers operators and builtins with its limit."""
+
+    def __init__(self, limit=3):
+        self.limit = limit
+
+    def __getitem__(self, key):
+        if key:
+            raise IndexError
+        return self.limit
+
+    def __len__(self):
+        return self.limit
+
+    def __iter__(self):
+        return iter([self.limit])
+
+    def __contains__(self, number):
+        return number < self.limit
+
+    def __bool__(self):
+        return self.limit > 3
+
+    def __float__(self):
+        return float(self.limit)
+
+    def __index__(self):
+        return self.limit
+
+    def __eq__(self, other):
+        return self.limit == other
+
+    def __lt__(self, other):
+        return self.limit < other
+
+    def __rsub__(self, other):
+        return other - self.limit
+
+    def __neg__(self):
+        return -self.limit
+
+    def __getattr__(self, name):
+        if name == "computed":
+            return self.limit
+        raise AttributeError(name)
+
+    def __enter__(self):
+        return self.limit
+
+    def __exit__(self, *exception):
+        pass
+
+
+class Called(Special):
+    def __call__(self):
+        return self.limit
+
+
+class Descriptor:
+    def __get__(self, owner, kind=None):
+        return owner.limit + 1
+
+
+class Ring(collections.deque):
+    pass
+
+
+class Derived(Holder):
+    window = Descriptor()
+
+    def inner(self, q, k):
+        return super().inner(q, k)
+
+
+class Layer(torch.nn.Module):
+    limit = 3
+
+    def forward(self, q, k):
+        return q - k < self.limit
+
+
+class Mode(enum.Enum):
+    NEAR = 1
+
+    def window(self):
+        return LIMIT
+
+
+@dataclasses.dataclass
+class Pair:
+    limit: int = 3
+    unused: int = 0
+
+
+def special_changes():
+    """As changes(), of what no name in the code shows."""
+    by_operators = {
+        "item": lambda x: x[0],
+        "len": len,
+        "iteration": lambda x: next(value for value in x),
+        "unpacking": lambda x: [*x][0],
+        "contains": lambda x: 4 if 3 in x else 3,
+        "truth": lambda x: 4 if x else 3,
+        "not": lambda x: 3 if not x else 4,
+        "float": float,
+        "index": lambda x: range(9)[x],
+        "call": lambda x: x(),
+        "equality": lambda x: 3 if x == 3 else 4,
+        "equality of items": lambda x: 3 if 3 in [x] else 4,
+        "order": lambda x: 4 if x < 4 else 3,
+        "negation": lambda x: -(-x),
+        "__getattr__": lambda x: x.computed,
+        "with": entered,
+    }
+    for name, operation in by_operators.items():
+        held = Called() if name == "call" else Special()
+        mod = lambda b, h, q, k, operation=operation, held=held: q - k < operation(held)  # noqa: E731
+        yield name, mod, lambda held=held: setattr(held, "limit", 4)
+    reflected = Special()
+    yield "reflected operator", lambda b, h, q, k: q - k - reflected < 0, lambda: setattr(reflected, "limit", 4)
+    derived = Derived(3)
+    yield "descriptor", lambda b, h, q, k: q - k < derived.window, lambda: setattr(derived, "limit", 4)
+    yield "overridden method", Derived(4).mask, lambda: setattr(Holder, "shift", 5)
+    layer = Layer()
+    yield "forward", lambda b, h, q, k: layer(q, k), lambda: setattr(layer, "limit", 4)
+
+    def of_function(b, h, q, k):
+        return q - k < of_function.limit
+
+    of_function.limit = 3
+    yield "attribute of a function", of_function, lambda: setattr(of_function, "limit", 4)
+    yield "method of an enum", lambda b, h, q, k: q - k < Mode.NEAR.window(), lambda: globals().update(LIMIT=4)
+    yield "what a class is made with", lambda b, h, q, k: q - k < Wide().limit, lambda: globals().update(LIMIT=5)
+    pair = Pair()
+    yield (
+        "fields as a dict", lambda b, h, q, k: q - k < dataclasses.asdict(pair)["limit"], lambda: setattr(pair, "limit", 4),
+    )  # fmt: skip
+    same = Pair()
+    yield (
+        "equality of a dataclass", lambda b, h, q, k: q - k < (3 if same == Pair() else 4), lambda: setattr(same, "limit", 4)
+    )
+
+
+class Wide:
+    def __init__(self):
+        self.limit = LIMIT
+
+
+def entered(held):
+    with held as limit:
+        return limit
+
+
 def make(window, scale=1.0, table=None):
     table = torch.zeros(8) if table is None else table
 
@@ -153,13 +308,135 @@ class GuardsTest(unittest.TestCase):
         globals().update(LIMIT=3)
         Holder.shift = 1
 
+    def test_what_operators_read_is_seen(self):
+        for name, mask_mod, change in special_changes():
+            with self.subTest(name), Traces() as traces:
+                before = translate(None, mask_mod)
+                count = traces.count
+                translate(None, mask_mod)
+                self.assertEqual(traces.count, count)  # nothing is traced each time
+                change()
+                after = translate(None, mask_mod)
+                self.assertGreater(traces.count, count)
+                self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
+                count = traces.count
+                translate(None, mask_mod)
+                self.assertEqual(traces.count, count)
+            globals().update(LIMIT=3)
+            Holder.shift = 1
+
     def test_what_code_does_not_read_is_no_change(self):
-        holder = Holder(6)
+        holder, pair = Holder(6), Pair()
         with Traces() as traces:
-            translate(None, holder.mask)
-            holder.unused = 7
-            translate(None, holder.mask)
-        self.assertEqual(traces.count, 1)
+            for unused in (7, 8):
+                translate(None, holder.mask)
+                translate(None, lambda b, h, q, k: q - k < pair.limit)
+                holder.unused = pair.unused = unused
+        self.assertEqual(traces.count, 2)
+
+    def test_what_hides_its_contents_is_traced_each_time(self):
+        ring = Ring([3])
+        mask_mod = lambda b, h, q, k: q - k < ring[0]  # noqa: E731
+        before = translate(None, mask_mod)
+        ring[0] = 4
+        after = translate(None, mask_mod)
+        self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
+
+    def test_guards_are_there_while_a_profiler_or_a_debugger_works(self):
+        for set_hook in (sys.setprofile, sys.settrace):
+            held, seen = Special(), []
+            set_hook(lambda frame, event, argument: seen.append(event))
+            try:
+                mask_mod = lambda b, h, q, k: q - k < len(held)  # noqa: E731
+                before = translate(None, mask_mod)
+                held.limit = 4
+                after = translate(None, mask_mod)
+            finally:
+                set_hook(None)
+            self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
+            self.assertTrue(seen)
+
+    def test_numbers_in_tensors(self):
+        """A number that a mod asks a captured tensor for is a number like others."""
+        asks = {
+            "int": lambda x: int(x),
+            "float": lambda x: float(x),
+            "item": lambda x: x.item(),
+            "tolist": lambda x: x.tolist(),
+            "truth": lambda x: 4 if x else 3,
+            "numpy": lambda x: float(x.numpy()),
+            "slice": lambda x: torch.ones(9)[: int(x)].sum(),
+            "arange": lambda x: torch.arange(x).sum(),
+            "of torch": lambda x: torch.full((2,), x.item())[1],
+            "math": lambda x: math.sqrt(x),
+            "text": lambda x: float(str(x)[7:-1]),
+        }
+        for name, ask in asks.items():
+            with self.subTest(name):
+                window = torch.tensor(3.0)
+                mask_mod = lambda b, h, q, k, ask=ask, window=window: q - k < ask(window)  # noqa: E731
+                with Traces() as traces:
+                    before = translate(None, mask_mod)
+                    translate(None, mask_mod)
+                    self.assertEqual(traces.count, 1)
+                    window.fill_(0)
+                    after = translate(None, mask_mod)
+                    self.assertNotEqual((before.text, before.scalars), (after.text, after.scalars))
+                    window.fill_(3)
+                    translate(None, mask_mod)
+                    window.fill_(0)
+                    translate(None, mask_mod)
+                    self.assertEqual(traces.count, 2)
+
+    def test_numbers_in_tensors_are_those_that_are_asked_for(self):
+        first, second, flag = torch.tensor(3), torch.tensor(5), torch.tensor(False)
+
+        def mask_mod(b, h, q, k):
+            if flag:
+                return q - k < int(second)
+            return q - k < int(first) + second
+
+        def texts():
+            found = translate(None, mask_mod)
+            return found.text, found.scalars
+
+        seen = [texts()]
+        second.fill_(6)  # a tensor as yet
+        self.assertEqual(texts(), seen[0])
+        flag.fill_(True)
+        seen.append(texts())
+        self.assertNotIn("tensor", seen[1][0])
+        second.fill_(7)
+        seen.append(texts())
+        flag.fill_(False)
+        first.fill_(-3)
+        seen.append(texts())
+        self.assertEqual(len(set(map(repr, seen))), 4)
+        zero = torch.tensor(0.0)
+        by_sign = lambda s, b, h, q, k: s * math.copysign(2, zero)  # noqa: E731
+        plus = translate(by_sign).text
+        zero.neg_()
+        self.assertNotEqual(plus, translate(by_sign).text)
+
+    def test_windows_in_buffers(self):
+        module = torch.nn.Module()
+        module.register_buffer("window", torch.tensor(5))
+        found = []
+        for window in (5, 6, 300):
+            module.window.fill_(window)
+            found.append(translate(None, lambda b, h, q, k: q - k < int(module.window)))
+        self.assertEqual(found[1].text, found[2].text)  # a scalar of the launch
+        self.assertEqual([list(x.scalars.values()) for x in found[1:]], [[6], [300]])
+
+    def test_what_code_of_others_does(self):
+        """Functions that the walk cannot come to are run each time."""
+        hook = torch.nn.Identity()
+        limits = [3]
+        hook.register_forward_pre_hook(lambda module, inputs: (inputs[0] + limits[0],))
+        mask_mod = lambda b, h, q, k: hook(q) >= k  # noqa: E731
+        before = translate(None, mask_mod).text
+        limits[0] = 4
+        self.assertNotEqual(before, translate(None, mask_mod).text)
 
     def test_new_closures_of_a_factory_are_not_traced_again(self):
         with Traces() as traces:
@@ -290,6 +567,30 @@ class RefusalTest(unittest.TestCase):
 
         for mod in (branch, lambda s, b, h, q, k: s * q.item(), lambda s, b, h, q, k: s * int(q)):
             self.assertIn("torch.where", self.refused(mod))
+
+    def test_numbers_of_what_is_computed_of_tensors(self):
+        table = torch.tensor([2.0, 3.0])
+        for ask in (
+            lambda: table[0].item(),
+            lambda: int(table.sum()),
+            lambda: 2 if table[0] > 1 else 3,
+            lambda: float(table.detach()[0]),
+            lambda: max(table[0], torch.tensor(1.0)),
+            lambda: 2 if table[0] in [torch.tensor(2.0)] else 3,
+            lambda: (table[0] + torch.tensor(1.0)).item(),
+            lambda: int(torch.equal(table, torch.tensor([2.0, 3.0]))),
+            lambda: int(torch.allclose(table, torch.tensor([2.0, 3.0]))),
+        ):
+            self.assertIn("torch.where", self.refused(lambda s, b, h, q, k: s * ask()))
+        # Those of literals are known.
+        known = translate(lambda s, b, h, q, k: torch.cos(s) / torch.sin(s) * torch.tensor(7.5).item())
+        self.assertIn("7.5", known.text)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "there is no GPU")
+    def test_numbers_on_a_gpu(self):
+        window = torch.tensor(3, device="cuda")
+        with self.assertRaisesRegex(UntranslatableError, "captured tensor on cuda:0"):
+            translate(None, lambda b, h, q, k: q - k < int(window), device="cuda")
 
     def test_results(self):
         self.assertIn("!= 0", self.refused(None, lambda b, h, q, k: q & 1))

@@ -14,7 +14,7 @@ from torch.nn.attention.flex_attention import and_masks
 from .torch.autograd import attend
 from .torch.block_mask import BlockMask
 from .torch.flex import autocast, flex_attention
-from .torch.graphs import attend_in_graph, is_traced
+from .torch.graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .torch.kernels import ALIGNED, Sequences
 from .torch.translation import translate
 
@@ -221,7 +221,7 @@ def attention(
 def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse):
     """(out, lse), where lse may be None unless it is wanted. `mask`: None, a Mask, or a block mask of PyTorch's."""
     query, key, value = autocast(query, key, value)
-    is_traced_here = torch.compiler.is_compiling()
+    is_traced_here = torch.compiler.is_dynamo_compiling()
     if is_traced_here and not is_traced:  # the graph is broken here
         return _attend_outside(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling, wants_lse)
     if isinstance(mask, Mask) and sequences.cu_q is None:
@@ -235,9 +235,10 @@ def _attend(query, key, value, softcap, bias, mask_mod, mask, sequences, scaling
         return flex_attention(query, key, value, score_mod, mask, scaling, enable_gqa=True, return_lse=True)
     batch, heads, q_len, head_dim = query.shape
     scale = head_dim**-0.5 if scaling is None else float(scaling)
-    if is_traced_here:
+    if is_traced_here or is_recorded(query, key, value):
         score_mod = _score_mod(softcap, bias)
-        return attend_in_graph(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
+        attend_here = attend_in_graph if is_traced_here else attend_recorded
+        return attend_here(query, key, value, score_mod, mask_mod, scale, False, sequences)[:2]
     if sequences.cu_q is not None:
         batch = sequences.cu_q.shape[0] - 1
     problem = batch, heads, key.shape[1], q_len, key.shape[2]

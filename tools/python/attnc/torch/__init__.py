@@ -5,7 +5,7 @@
 Needs torch 2.6 or later.
 """
 
-from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks
+from torch.nn.attention.flex_attention import and_masks, create_mask, noop_mask, or_masks
 
 from .block_mask import BlockMask, create_block_mask
 from .errors import UntranslatableError
@@ -20,6 +20,7 @@ __all__ = [
     "UntranslatableError",
     "and_masks",
     "create_block_mask",
+    "create_mask",
     "flex_attention",
     "noop_mask",
     "or_masks",

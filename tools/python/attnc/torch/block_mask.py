@@ -4,38 +4,38 @@ attnc needs none: what a kernel gains from is made of mask_mod when it is launch
 nothing, and lists of blocks are made, by PyTorch, if somebody asks for them. Lists that somebody else made are kept to.
 """
 
+import inspect
 import typing
 import weakref
 
 import torch
 from torch.nn.attention import flex_attention as flex
 
-_LISTS = frozenset(
-    f"{kind}{axis}_{part}" for kind in ("", "full_") for axis in ("kv", "q") for part in ("num_blocks", "indices")
-)
+_FIELDS = frozenset(flex.BlockMask.__annotations__)  # lists, and what else this PyTorch keeps of a mask
+_OPTIONS = frozenset(inspect.signature(flex.create_block_mask).parameters)
 
 
 class BlockMask(flex.BlockMask):
     """FlexAttention's BlockMask; one of create_block_mask has lists only after they were asked for."""
 
-    _of = None  # batch, heads and device, of one of create_block_mask
+    _of = None  # batch, heads, device, and options of PyTorch's create_block_mask, of one of create_block_mask
 
     @classmethod
-    def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size):
+    def _lazy(cls, mask_mod, batch, heads, q_len, kv_len, device, block_size, **options):
         mask = cls.__new__(cls)
         mask.mask_mod, mask.seq_lengths, mask.BLOCK_SIZE = mask_mod, (q_len, kv_len), block_size
-        mask._of = (batch, heads, device)
+        mask._of = (batch, heads, device, options)
         return mask
 
     def __getattr__(self, name):
         # Only what is not there comes here.
-        if name not in _LISTS or self._of is None:
+        if name not in _FIELDS or self._of is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
-        batch, heads, device = self._of
+        batch, heads, device, options = self._of
         made = flex.create_block_mask(
-            self.mask_mod, batch, heads, *self.seq_lengths, device=device, BLOCK_SIZE=self.BLOCK_SIZE
+            self.mask_mod, batch, heads, *self.seq_lengths, device=device, BLOCK_SIZE=self.BLOCK_SIZE, **options
         )
-        for attribute in _LISTS:
+        for attribute in _FIELDS - self.__dict__.keys():
             self.__dict__[attribute] = getattr(made, attribute)
         return self.__dict__[name]
 
@@ -50,16 +50,20 @@ class BlockMask(flex.BlockMask):
         return self._of[2] if self._of is not None else self.kv_num_blocks.device
 
 
-def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False):
+def create_block_mask(mask_mod, B, H, Q_LEN, KV_LEN, device=None, BLOCK_SIZE=128, _compile=False, **options):
     """As torch.nn.attention.flex_attention.create_block_mask. Takes no time: a kernel evaluates mask_mod when it is
-    first launched with the mask, block by block; tensors that mask_mod captures are read then."""
+    first launched with the mask, block by block; tensors that mask_mod captures are read then. `options`: others of
+    PyTorch's function; they say what lists are made if somebody asks for them."""
+    for option in options:
+        if option not in _OPTIONS:
+            raise TypeError(f"create_block_mask of PyTorch {torch.__version__} has no option {option}")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     block_size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
     device = torch.device(device)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    return BlockMask._lazy(mask_mod, B or 1, H or 1, Q_LEN, KV_LEN, device, block_size)
+    return BlockMask._lazy(mask_mod, B or 1, H or 1, Q_LEN, KV_LEN, device, block_size, **options)
 
 
 _listed = weakref.WeakKeyDictionary()  # a BlockMask -> what mask_mod_of() returns
@@ -79,12 +83,12 @@ class Lists(typing.NamedTuple):
     columns: tuple
 
 
-def mask_mod_of(mask, q_len, kv_len):
+def mask_mod_of(mask, q_len, kv_len, may_walk=True):
     """(mask_mod, Lists or None): what says which scores of a BlockMask live. Its lists count, unless they are made of
-    mask_mod."""
+    mask_mod; None: mask_mod says what they say, as it must unless kernels `may_walk` them."""
     if not has_lists(mask):
         return mask.mask_mod, None
-    if torch.compiler.is_compiling():
+    if not may_walk:
         return _keeping_to_lists(mask), None
     found = _listed.get(mask)
     if found is None:
@@ -106,20 +110,45 @@ def _lists_of(mask):
     fits = all(
         x.dtype == torch.int32 and x.is_contiguous() and x.shape[:2] == tensors[0].shape[:2] for x in tensors
     ) and all(size in (128, 256) for size in mask.BLOCK_SIZE)
-    (count, indices, *_), (of_columns, *_) = groups
-    q_len, kv_len = mask.seq_lengths
-    blocks = -(-q_len // mask.BLOCK_SIZE[0]), -(-kv_len // mask.BLOCK_SIZE[1])
-    if not fits or count.dim() != 3 or of_columns is None or indices.shape[2:] != blocks:
+    count, of_columns = groups[0][0], groups[1][0]
+    if not fits or count.dim() != 3 or of_columns is None:
         return None
-    return Lists((*count.shape[:2], q_len, kv_len, *mask.BLOCK_SIZE), *map(tuple, groups))
+    blocks = _blocks_of(mask)
+    for group, shape in zip(groups, (blocks, blocks[::-1])):
+        if any(x is not None and x.shape[2:] != shape for x in group[1::2]):
+            return None
+    return Lists((*count.shape[:2], *mask.seq_lengths, *mask.BLOCK_SIZE), *map(tuple, groups))
+
+
+def _blocks_of(mask):
+    """How many rows and columns of blocks a BlockMask has."""
+    return tuple(-(-length // size) for length, size in zip(mask.seq_lengths, mask.BLOCK_SIZE))
+
+
+def _is_listed(count, indices, columns):
+    """Which of `columns` blocks lists name, u8 [..., ROWS, columns]. A list is the first `count` [..., ROWS] of `indices`
+    [..., ROWS, any]."""
+    places = torch.arange(indices.shape[-1], device=indices.device)
+    is_given = (places < count.unsqueeze(-1)) & (indices < columns)
+    targets = torch.where(is_given, indices, columns).long()  # of others: a column more, which is dropped
+    return torch.zeros(
+        *count.shape, columns + 1, dtype=torch.uint8, device=indices.device
+    ).scatter(-1, targets, 1)[..., :columns]  # fmt: skip
 
 
 def _keeping_to_lists(mask):
-    state = flex._ordered_to_dense(mask.kv_num_blocks, mask.kv_indices).to(torch.uint8)
+    rows, columns = _blocks_of(mask)
+    if mask.kv_num_blocks.shape[-1] < rows:
+        raise ValueError(
+            f"block_mask has lists of {mask.kv_num_blocks.shape[-1]} rows of blocks; its {mask.seq_lengths[0]} queries "
+            f"are {rows}: set its seq_lengths to the lengths that it is of"
+        )
+    state = _is_listed(mask.kv_num_blocks, mask.kv_indices, columns)
     if mask.full_kv_num_blocks is not None:
-        state += 2 * flex._ordered_to_dense(mask.full_kv_num_blocks, mask.full_kv_indices).to(torch.uint8)
+        state = state + 2 * _is_listed(mask.full_kv_num_blocks, mask.full_kv_indices, columns)
+    state = state[(None,) * (4 - state.dim())]  # lists may have no axes for batch and heads
     mask_mod, (q_block, kv_block) = mask.mask_mod, mask.BLOCK_SIZE
-    one_batch, one_head = state.shape[0] == 1, state.shape[1] == 1
+    one_batch, one_head = (int(size) == 1 for size in state.shape[:2])  # a trace has tensors there
 
     def listed(b, h, q_idx, kv_idx):
         block = state[0 if one_batch else b, 0 if one_head else h, q_idx // q_block, kv_idx // kv_block]

@@ -5,7 +5,7 @@ from torch.nn.attention import flex_attention as flex
 
 from .autograd import attend
 from .block_mask import has_lists, mask_mod_of
-from .graphs import attend_in_graph, is_traced
+from .graphs import attend_in_graph, attend_recorded, is_recorded, is_traced
 from .kernels import ALIGNED, tiles_of
 from .translation import translate
 
@@ -47,10 +47,18 @@ def _check(query, key, value, enable_gqa, block_mask):
                 f"query has batch {query.shape[0]}, key {key.shape[0]}: they must be equal without a block_mask"
             )
         return
-    if has_lists(block_mask) and block_mask.kv_num_blocks.device != query.device:
-        raise ValueError(
-            f"block_mask is on {block_mask.kv_num_blocks.device}, query on {query.device}: use block_mask.to('{query.device}')"
-        )
+    if has_lists(block_mask):
+        lists = block_mask.kv_num_blocks
+        if lists.device != query.device:
+            raise ValueError(
+                f"block_mask is on {lists.device}, query on {query.device}: use block_mask.to('{query.device}')"
+            )
+        for axis, what in ((-3, "batch"), (-2, "heads")):
+            if lists.dim() >= -axis and lists.shape[axis] not in (1, query.shape[axis - 1]):
+                raise ValueError(
+                    f"block_mask has lists for {what} {lists.shape[axis]}, query has {query.shape[axis - 1]}: "
+                    "they must be equal, or 1 of block_mask"
+                )
     lengths = block_mask.seq_lengths
     if tuple(lengths) != (query.shape[2], key.shape[2]) and not _covers_all(block_mask):
         raise ValueError(
@@ -86,7 +94,7 @@ def flex_attention(
     of torch.compile; others are those of Triton's kernels, and are not looked at. Raises UntranslatableError for a mod
     that cannot be translated.
     """
-    is_traced_here = torch.compiler.is_compiling()
+    is_traced_here = torch.compiler.is_dynamo_compiling()
     tiles = tiles_of(kernel_options)
     if is_traced_here and (not is_traced or tiles):  # the graph is broken here
         return _outside_of_graphs(
@@ -100,21 +108,26 @@ def flex_attention(
     if not query.dim() == key.dim() == value.dim() == 4:
         _check(query, key, value, enable_gqa, block_mask)
     batch, heads, q_len, head_dim = query.shape
+    is_recorded_here = not is_traced_here and is_recorded(query, key, value)
     mask_mod = lists = None
     if block_mask is not None:
         if block_mask.mask_mod is getattr(flex, "_sliced_mask_mod_error", flex):
             raise RuntimeError("Cannot use mask_mod from a sliced BlockMask")
         if block_mask.mask_mod is not flex.noop_mask or not _covers_all(block_mask):
-            mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2])
+            mask_mod, lists = mask_mod_of(block_mask, q_len, key.shape[2], not (is_traced_here or is_recorded_here))
     scale = head_dim**-0.5 if scale is None else float(scale)
     wants_max = return_aux is not None and return_aux.max_scores
-    if is_traced_here:
+    if is_traced_here or is_recorded_here:
         _check(query, key, value, enable_gqa, block_mask)
-        out, lse, row_max = attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max)
+        attend_here = attend_in_graph if is_traced_here else attend_recorded
+        out, lse, row_max = attend_here(query, key, value, score_mod, mask_mod, scale, wants_max)
     else:
-        translation = translate(
-            score_mod, mask_mod, device=query.device, problem=(batch, heads, key.shape[1], q_len, key.shape[2])
-        )
+        problem = batch, heads, key.shape[1], q_len, key.shape[2]
+        try:
+            translation = translate(score_mod, mask_mod, device=query.device, problem=problem)
+        except IndexError:
+            _check(query, key, value, enable_gqa, block_mask)  # which may know why
+            raise
         form = enable_gqa, None if block_mask is None else (block_mask.seq_lengths, block_mask.BLOCK_SIZE)
         text, tensors, scalars = translation.given()
         wants_lse = return_lse or return_aux is not None

@@ -1,24 +1,32 @@
-"""flex_attention inside of graphs of torch.compile, which it does not break.
+"""flex_attention inside of graphs of torch.compile, which it does not break, and where operations are recorded.
 
 Mods are functions, and what they capture may be computed in the graph; so torch.compile has to trace them. It does so for
 higher-order operators: `flex_attention` is one of PyTorch's, and `in_graph` is another one that is traced in the same way.
 It never reaches a compiler: when the graph is lowered, the traced mods become IR text, and it becomes attnc::attention.
+
+Others who record (make_fx, torch.jit.trace, torch.export) or transform (torch.func) see operators alone, and FakeTensors
+have no memory. There attention is attnc::attention at once.
 """
 
+import re
 import threading
 import weakref
 
 import torch
-from torch._C import DispatchKey
+from torch._C import DispatchKey, _functorch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from torch.autograd import forward_ad
+from torch.fx.experimental import symbolic_shapes
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, get_proxy_mode
 
 from .autograd import rows_of
+from .guards import describe
+from .ir_text import DIMS
 from .kernels import ALIGNED, mod_of
 from .operator import attention_op, line_of
-from .translation import translate_traced
+from .translation import translate, translate_traced
 
 
 class _InGraph(HigherOrderOperator):
@@ -53,8 +61,13 @@ def _stand_in(tensor):
     """A real tensor of the same kind, that a mod can be traced with wherever the other one stands for. What a program is
     made for holds for these sizes alone, so int() is asked for, on which torch.compile makes a guard."""
     return torch.empty_strided(
-        [int(size) for size in tensor.shape], [int(stride) for stride in tensor.stride()], dtype=tensor.dtype
+        [int(size) for size in tensor.shape], [int(stride) for stride in tensor.stride()], dtype=_dtype_of(tensor)
     )
+
+
+def _dtype_of(tensor):
+    """A number of float64 is one of Python, which mods compute with in float32."""
+    return torch.float32 if tensor.dtype == torch.float64 and tensor.dim() == 0 else tensor.dtype
 
 
 def _in_thread(function):
@@ -76,6 +89,12 @@ def _in_thread(function):
     return result
 
 
+def _names(traced, count):
+    """Those of the last `count` parameters of a traced mod, which torch.compile names after where they are from."""
+    names = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
+    return [re.sub("^[gl]_|_$", "", name) for name in names[len(names) - count :]]
+
+
 _translated = weakref.WeakKeyDictionary()  # traced mask_mod -> {how it is used: translation}
 
 
@@ -95,7 +114,8 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
             stand_ins = [stand_ins[at] for at in first]
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             traced_score = None if _is_identity(score_mod) else lambda *args: _value(score_mod(*args, *of_score))
-            return translate_traced(traced_score, lambda *args: _value(mask_mod(*args, *of_mask)), stand_ins, problem)
+            names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
+            return translate_traced(traced_score, lambda *args: _value(mask_mod(*args, *of_mask)), stand_ins, problem, names)
 
         found = of_mask[key] = weakref.ref(score_mod), _in_thread(translated)
     return found[1]
@@ -106,34 +126,65 @@ def _value(result):
 
 
 def _tensor_of(captured, device):
-    """Numbers that a graph is not compiled for are read where the kernel is."""
+    """A tensor of the device. Numbers that a graph is not compiled for are read where the kernel is."""
     if isinstance(captured, torch.Tensor):
-        return captured.to(device)
-    return torch.full((), captured, dtype=torch.int32, device=device)
+        return captured.to(device, _dtype_of(captured))
+    dtype = torch.float32 if isinstance(captured, (float, torch.SymFloat)) else torch.int32
+    return torch.full((), captured, dtype=dtype, device=device)
+
+
+def _tensors(plan, captures, query, key):
+    """Those of a plan, by name; tables that the mod holds itself are made anew, so that who records sees them made.
+    Raises IndexError where one is too short."""
+    device = query.device
+    tensors = {
+        name: _tensor_of(captures[at], device) if type(at) is int else torch.tensor(at.tolist(), dtype=at.dtype, device=device)
+        for name, at, _ in plan.tensors
+    }
+    extents = dict(zip(DIMS, _extents(query, key)))
+    if any(isinstance(extent, torch.SymInt) for extent in extents.values()):  # of others plans are made
+        is_true = getattr(symbolic_shapes, "guard_or_false", bool)
+        plan.check(extents, {name: x.shape for name, x in tensors.items()}, is_true)
+    return tensors
+
+
+def _extents(query, key):
+    """B, H, HKV, Q_LEN and KV_LEN, which may be symbolic."""
+    return *query.shape[:2], key.shape[1], query.shape[2], key.shape[2]
+
+
+def _problem(query, key):
+    """The same; empty where they are not those of each run."""
+    problem = _extents(query, key)
+    return problem if all(type(extent) is int for extent in problem) else ()
 
 
 def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=(), mask_captures=()):
     """attnc::attention of traced mods."""
     kv_lengths, cu_seqlens, longest, mask_mod = mask
     query, key, value = rows_of(query), rows_of(key), rows_of(value)
-    problem = (*query.shape[:2], key.shape[1], query.shape[2], key.shape[2])
-    problem = problem if all(type(extent) is int for extent in problem) else ()
+    problem = _problem(query, key)
     score_captures, mask_captures = (
         [_tensor_of(x, query.device) for x in captures] for captures in (score_captures, mask_captures)
     )
     plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
     captures = [*score_captures, *mask_captures]
-    tensors = {name: captures[source] for name, source, _ in plan.tensors}
-    declared = mod_of(plan.text).captures
-    tensors = [tensors[capture.name] for capture in declared if capture.kind == "tensor"]
-    scalars = [float(plan.numbers[capture.name]) for capture in declared if capture.kind != "tensor"]
-    wanted = None
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *tensors)):
-        names = [capture.name for capture in declared if capture.kind == "tensor"]
-        wanted = " ".join(name for name, x in zip(names, tensors) if x.requires_grad and x.is_floating_point())
+    return _operator(
+        plan.text, _tensors(plan, captures, query, key), plan.numbers, query, key, value, scale, options["wants_max"], kv_lengths, cu_seqlens, longest
+    )  # fmt: skip
+
+
+def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_lengths, cu_seqlens, longest):
+    """attnc::attention of a program, its captured tensors and its numbers, by name."""
+    names = [capture.name for capture in mod_of(text).captures]
+    captured, wanted = [tensors[name] for name in names if name in tensors], None
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *captured)):
+        wanted = " ".join(
+            name for name in names if name in tensors and tensors[name].requires_grad and tensors[name].is_floating_point()
+        )
     return attention_op(
-        line_of(plan.text), query, key, value, tensors, scalars, scale, wanted, options["wants_max"], kv_lengths, cu_seqlens,
-        longest,
+        line_of(text), query, key, value, captured, [float(numbers[name]) for name in names if name not in tensors], scale,
+        wanted, wants_max, kv_lengths, cu_seqlens, longest,
     )  # fmt: skip
 
 
@@ -169,4 +220,57 @@ def attend_in_graph(query, key, value, score_mod, mask_mod, scale, wants_max, se
         query, key, value, _identity if score_mod is None else score_mod,
         (sequences.kv_lengths, sequences.cu_q, sequences.max_q, _everything if mask_mod is None else mask_mod), scale,
         {"wants_max": wants_max},
+    )  # fmt: skip
+
+
+def _check_transforms(*tensors):
+    for x in tensors:
+        is_dual = forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+        if is_dual or _functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x):
+            raise NotImplementedError(
+                "flex_attention of attnc has no forward-mode derivatives and no transforms of torch.func (vmap, grad, vjp, "
+                "jvp): use torch.autograd, and batch and heads of q"
+            )
+
+
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_modes_before_dispatch = torch._ops._len_torch_dispatch_stack_pre_dispatch
+_transform, _tracing = _functorch.peek_interpreter_stack, torch._C._get_tracing_state
+_WITH_MEMORY = torch.Tensor, torch.nn.Parameter
+
+
+def is_recorded(*tensors):
+    """Whether somebody records or transforms operations, or tensors are of classes of their own, which need operators."""
+    return bool(
+        _dispatch_modes() or _tracing() is not None or _transform() is not None or _modes_before_dispatch()
+        or forward_ad._current_level >= 0
+    ) or not all(type(x) in _WITH_MEMORY for x in tensors)  # fmt: skip
+
+
+def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED):
+    """(out, lse, row_max), as of attend(), by the operator. Raises UntranslatableError where a mod asks for the number in
+    a captured tensor that is recorded."""
+    device = query.device
+    are_values_recorded = get_proxy_mode() is not None or _tracing() is not None or _transform() is not None
+
+    def translated():
+        functions = [function for function in (score_mod, mask_mod) if function is not None]
+        problem = _problem(query, key)
+        description = describe(*functions)
+        captured = description.tensors
+        _check_transforms(query, key, value, *captured)
+        if not are_values_recorded and all(type(x) in _WITH_MEMORY for x in (query, *captured)):
+            translation = translate(score_mod, mask_mod, device=device, problem=problem)
+            return translation.plan, translation.captured, translation.given()[2]
+        stand_ins = [_stand_in(x) for x in captured]
+        plan = translate_traced(
+            score_mod, mask_mod, stand_ins, problem, description.names, {id(x): y for x, y in zip(captured, stand_ins)}
+        )
+        return plan, captured, plan.numbers
+
+    plan, captured, numbers = _in_thread(translated)
+    query, key, value = rows_of(query), rows_of(key), rows_of(value)
+    return _operator(
+        plan.text, _tensors(plan, captured, query, key), numbers, query, key, value, float(scale), wants_max,
+        sequences.kv_lengths, sequences.cu_q, sequences.max_q,
     )  # fmt: skip

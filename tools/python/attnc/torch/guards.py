@@ -4,8 +4,13 @@
 walk. Functions with equal keys have the same graph, whichever tensors are captured: tensors count by dtype, shape and
 device, and by which of them are one; numbers by value; code by identity. Attributes are those whose names the code has.
 Key parts that are ids are of objects in `alive`, which whoever keeps the key has to keep.
+
+Operators, builtins and descriptors call methods that no code names. `Ran` sees all functions that run while a mod is
+traced; `Description.missed` has those that the walk did not come to, whose names it may be told from then on.
 """
 
+import abc
+import collections
 import dataclasses
 import dis
 import enum
@@ -13,13 +18,16 @@ import functools
 import math
 import sys
 import types
+import typing
 
 import torch
 
 _MISSING = object()
 # Libraries that are taken to stay as they are: what their functions close over counts, what they read of their modules
-# not.
-_STABLE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "attnc", "builtins"}
+# not. PyTorch traces with some of them.
+_STABLE = frozenset(sys.stdlib_module_names) | {
+    "attnc", "builtins", "mpmath", "networkx", "numpy", "optree", "sympy", "torch", "triton", "typing_extensions",
+}  # fmt: skip
 _OPAQUE_NAMES = frozenset({"globals", "locals", "vars", "eval", "exec", "__dict__", "__import__", "open", "input"})
 _MOST_ITEMS = 4096
 _VALUES = frozenset({bool, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout, type(...)})
@@ -32,12 +40,49 @@ _IDENTITIES = (
     torch._ops.OpOverloadPacket,
     torch._ops.HigherOrderOperator,
     types.GetSetDescriptorType,
+    type(collections.namedtuple("_", "field").field),  # the tuple has what it reads
+)
+# Bases of classes that hide nothing: attributes are looked up, or items.
+_OPEN_BASES = frozenset(
+    {object, abc.ABC, typing.Generic, typing.Protocol, list, tuple, dict, set, frozenset, int, float, torch.nn.Module}
+    | {kind for kind in vars(enum).values() if isinstance(kind, type)}
 )
 
 
 @functools.cache
 def _is_stable(module):
-    return module.partition(".")[0] in _STABLE
+    return module.partition(".")[0] in _STABLE or module.startswith("namedtuple_")
+
+
+def _hides_contents(base):
+    return _is_stable(base.__module__) and base not in _OPEN_BASES and base.__module__ != "collections.abc"
+
+
+def _module_of(frame):
+    return frame.f_globals.get("__name__") or ""
+
+
+class Ran:
+    """Notes code of users that runs within, in `codes`. A profiler or a debugger may be at work, not both."""
+
+    _HOOKS = (sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace)
+
+    def __init__(self):
+        self.codes, self.set_hook = {}, None
+
+    def _called(self, frame, event, argument):
+        if event == "call" and not _is_stable(_module_of(frame)):
+            if frame.f_back is None or not _module_of(frame.f_back).startswith("importlib."):  # of what torch loads late
+                self.codes[frame.f_code] = None
+
+    def __enter__(self):
+        self.set_hook = next((set_hook for hook, set_hook in self._HOOKS if hook() is None), None)
+        if self.set_hook:
+            self.set_hook(self._called)
+
+    def __exit__(self, *exception):
+        if self.set_hook:
+            self.set_hook(None)
 
 
 @dataclasses.dataclass
@@ -47,6 +92,7 @@ class _Names:
     globals: tuple
     attributes: tuple
     is_opaque: bool
+    codes: tuple  # itself, and those within
 
 
 _names_of_code = {}  # id of a code object -> (the code object, _Names)
@@ -62,9 +108,10 @@ def _names_of(code):
 
 
 def _read_names(code):
-    found_globals, attributes, left = {}, {}, [code]
+    found_globals, attributes, left, codes = {}, {}, [code], []
     while left:
         current = left.pop()
+        codes.append(current)
         for instruction in dis.get_instructions(current):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 found_globals[instruction.argval] = None
@@ -73,21 +120,21 @@ def _read_names(code):
         for const in current.co_consts:
             if isinstance(const, types.CodeType):
                 left.append(const)
-            elif isinstance(const, str) and const.isidentifier() and "getattr" in current.co_names:
+            elif isinstance(const, str) and const.isidentifier():  # for getattr, asdict and the like
                 attributes[const] = None
-    return _Names(
-        tuple(found_globals), tuple(attributes), not _OPAQUE_NAMES.isdisjoint({**found_globals, **attributes})
-    )
+    is_opaque = not _OPAQUE_NAMES.isdisjoint({**found_globals, **attributes})
+    return _Names(tuple(found_globals), tuple(attributes), is_opaque, tuple(codes))
 
 
 class Description:
-    """`key` is None where something is reached that cannot be compared: then nothing may be kept."""
+    """`key` is None where something is reached that cannot be compared: then nothing may be kept. `names`: of attributes
+    that are looked up of all objects."""
 
     __slots__ = ("parts", "tensors", "names", "alive", "held", "seen", "objects", "attributes", "is_known")
 
-    def __init__(self, functions):
+    def __init__(self, functions, names=()):
         self.parts, self.tensors, self.names, self.alive, self.held = [], [], [], [], []
-        self.seen, self.objects, self.attributes, self.is_known = {}, [], {"__call__": None}, True
+        self.seen, self.objects, self.attributes, self.is_known = {}, [], dict.fromkeys(("__call__", *names)), True
         for function in functions:
             self._add(function, "")
         if self.objects:
@@ -96,6 +143,11 @@ class Description:
     @property
     def key(self):
         return tuple(self.parts) if self.is_known else None
+
+    def missed(self, codes):
+        """The code, of some that ran, that the walk did not come to."""
+        walked = {code for item in self.alive if isinstance(item, types.CodeType) for code in _names_of(item).codes}
+        return codes.keys() - walked
 
     def _add(self, item, name):
         kind = type(item)
@@ -160,6 +212,8 @@ class Description:
                 except ValueError:
                     item = _MISSING
                 self._add(item, name)
+        if function.__dict__:
+            self.objects.append((function, ""))
         scope = function.__globals__
         if _is_stable(scope.get("__name__", "")):
             return
@@ -177,7 +231,7 @@ class Description:
     def _add_object(self, item, kind, name):
         parts = self.parts
         self._mark(item)
-        if kind in (list, tuple) or isinstance(item, (list, tuple)):
+        if isinstance(item, (list, tuple)):
             parts.append((kind, len(item)))
             self._add_items(item, name)
         elif isinstance(item, (set, frozenset)):
@@ -195,29 +249,27 @@ class Description:
             self._add(item.func, name)
             self._add_items(item.args, name)
             self._add(item.keywords, name)
-        elif isinstance(item, types.ModuleType):
+        elif isinstance(item, (types.ModuleType, type)):
             self._add_id(item)
-            if not _is_stable(item.__name__):
+            if not _is_stable(item.__module__ if isinstance(item, type) else item.__name__):
                 self.objects.append((item, name))
-        elif isinstance(item, type):
-            self._add_id(item)
-            if not _is_stable(item.__module__):
-                self.objects.append((item, name))
-        elif isinstance(item, _IDENTITIES) or isinstance(item, enum.Enum) or item is _MISSING:
+        elif isinstance(item, (enum.Enum, *_IDENTITIES)) or item is _MISSING:
             self._add_id(item)
         elif isinstance(item, (range, slice, int, float)) or getattr(item, "shape", None) == ():  # a number of NumPy
             self._add_id(kind)
             parts.append(repr(item))
-        elif isinstance(item, torch.nn.Module) and _is_stable(kind.__module__):
+        elif isinstance(item, torch.nn.Module):
             self._add_id(kind)
-            for group, items in vars(item).items():  # what its code reads is not looked up
-                if "hook" not in group:
-                    parts.append(group)
-                    self._add(items, name)
-        elif _is_stable(kind.__module__):
-            self.is_known = False  # its contents cannot be seen
+            if any(map(_hides_contents, kind.__mro__)) or kind is torch.nn.Module:
+                for group, items in vars(item).items():  # what its code reads is not looked up
+                    if "hook" not in group:
+                        parts.append(group)
+                        self._add(items, name)
+        elif any(map(_hides_contents, kind.__mro__)):
+            self.is_known = False
         else:
             self._add_id(kind)
+        if not _is_stable(kind.__module__):
             self.objects.append((item, name))
 
     def _add_items(self, items, name):
@@ -244,6 +296,10 @@ class Description:
         found = _attribute(item, name)
         if found is _MISSING:
             return
+        if isinstance(found, types.FunctionType):  # which may call those that it overrides
+            kinds = (item if isinstance(item, type) else type(item)).__mro__
+            overridden = [kind.__dict__[name] for kind in kinds if name in kind.__dict__ and not _is_stable(kind.__module__)]
+            self._add_items(overridden, name)
         if isinstance(found, (staticmethod, classmethod)):
             found = found.__func__
         elif isinstance(found, property):
@@ -272,5 +328,5 @@ def _attribute(item, name):
     return _MISSING
 
 
-def describe(*functions):
-    return Description(functions)
+def describe(*functions, names=()):
+    return Description(functions, names)

@@ -6,6 +6,7 @@ as run-time scalars and free extents.
 
 import dataclasses
 import math
+import operator
 import struct
 
 PARAMS = {"score": "f32", "b": "i32", "h": "i32", "q_idx": "i32", "kv_idx": "i32"}
@@ -169,6 +170,35 @@ def spelled(number, type):
     return repr(number) if math.isfinite(number) else ("inf" if number > 0 else "-inf")
 
 
+_AFFINE = {
+    "add": ("+", operator.add), "sub": ("-", operator.sub), "mul": ("*", operator.mul),
+    "floor_div": ("//", operator.floordiv),
+}  # fmt: skip
+
+
+def _furthest(value, problem):
+    """(largest value of an index, its spelling); None: it is not a position, or that with a number. A negative index counts
+    from the end, unless the largest one is negative."""
+    if value.op == "param":
+        extent = problem.get(EXTENT_OF_PARAM.get(value.attr))
+        return None if extent is None else (extent - 1, value.attr)
+    if value.op == "cast" and value.type in INT_BITS and value.operands[0].type in INT_BITS:
+        return _furthest(value.operands[0], problem)
+    if value.op == "select":
+        (below, _, index), (position, zero) = value.operands, value.operands[0].operands or (None, None)
+        counts_from_end = below.op == "lt" and position is index and zero.is_const and zero.attr[1] == 0
+        return _furthest(index, problem) if counts_from_end else None
+    if value.op not in _AFFINE or not any(operand.is_const for operand in value.operands):
+        return None
+    number, other = sorted(value.operands, key=lambda operand: not operand.is_const)
+    found, number = _furthest(other, problem), number.attr[1]
+    sign, function = _AFFINE[value.op]
+    is_turned = value.operands[0] is not other and value.op in ("sub", "floor_div")
+    if found is None or is_turned or value.op in ("mul", "floor_div") and number <= 0:
+        return None
+    return function(found[0], number), f"{found[1]} {sign} {number}"
+
+
 class Program:
     """What two functions mean, and where its text has numbers.
 
@@ -194,6 +224,8 @@ class Program:
             shape = [self._extent(index, axis, capture, problem) for axis in range(len(capture.shape))]
             kind, dtype = ("scalar", capture.dtype) if capture.is_scalar else ("tensor", capture.dtype)
             self.lines.append([f"{kind} {capture.name}: {dtype}", *self._bracketed(shape)])
+        # (capture, axis, index), of all gathers.
+        self.reads = [(x.attr, axis, index) for x in live if x.op == "load" for axis, index in enumerate(x.operands)]
         self.names = {}
         for value in live:
             if value.op not in ("param", "const", "extent", "iter", "scalar"):
@@ -230,6 +262,21 @@ class Program:
         part = str(size) if axis in capture.fixed else self._number(size, "extent")
         self.extents[index, axis] = part
         return part
+
+    def check(self, problem, shapes, is_true=bool):
+        """Raises IndexError, as PyTorch does without torch.compile, where an index that is a position, or that plus, times
+        or divided by a number, leaves its tensor. Others are clamped. `problem`: {"B": ...}, and `shapes` of captures by name;
+        extents may be symbolic, and `is_true` decides comparisons."""
+        for index, axis, value in self.reads:
+            capture = self.captures[self.place[index]]
+            found = _furthest(value, problem)
+            if found is not None:
+                (last, spelling), size = found, shapes[capture.name][axis]
+                if is_true(last >= size):
+                    raise IndexError(
+                        f"the mod reads `{capture.name}` at {spelling}, which reaches {int(last)}, on axis {axis}, whose extent is "
+                        f"{int(size)}: `{capture.name}` is too short for these operands"
+                    )
 
     @staticmethod
     def _bracketed(parts):

@@ -109,7 +109,7 @@ class Call:
         self.handle, self.is_on_gpu, self.needs_rows = mod._handle.address, q.is_cuda, False
         batch, heads, q_len, width = q.shape
         self.has_mask = mod.has_mask_mod
-        self.scale, self.is_like_q = 1.0, v.shape[-1] == width
+        self.scale, self.is_like_q, self.numbers = 1.0, v.shape[-1] == width, ()
         self.rows = (batch, heads, q_len), (heads * q_len, q_len, 1)  # shape and strides
         rows = torch.empty(self.rows[0], dtype=torch.float32, device="meta")
         self.of_sequences = [place for place, item in enumerate(sequences) if _is_tensor(item)]
@@ -172,19 +172,21 @@ class Call:
 
     def _workspace(self, stream, mask):
         """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
-        follow one another. Its block lists are made for a mask, and kept as long as it is the same one; None: they are
-        made anew."""
+        follow one another. Its block lists are made for a mask and the numbers of the launch, and kept as long as these are
+        the same; None: they are made anew."""
         if _is_capturing():
             mask = ANEW
         found = self.workspaces.get(stream)
-        if found is not None and mask is not ANEW and (not self.has_mask or mask is not None and found[1]() is mask):
-            return found[2], found
+        if found is not None and mask is not ANEW:
+            if not self.has_mask or mask is not None and found[1]() is mask and found[3] == self.numbers:
+                return found[2], found
         if found is None or mask is ANEW:
             space = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
-            found = [space, None, space.data_ptr()]
+            found = [space, None, space.data_ptr(), None]
         self.workspaces.pop(stream, None)  # until it is initialised
         check(library().attnc_prepared_initialise(self.prepared_at, byref(self.operands), found[2], stream))
         found[1] = weakref.ref(self if mask is None or mask is ANEW else mask)
+        found[3] = self.numbers
         if mask is not ANEW:
             self.workspaces[stream] = found
         return found[2], found
@@ -204,7 +206,8 @@ class Call:
             to[place] = tensor.data_ptr()
             place += 1
         if scalars:
-            self.captures.set(scalars)
+            self.numbers = tuple(scalars)
+            self.captures.set(self.numbers)
         if lists is not None:
             self._set_lists(lists)
         if scale != self.scale:

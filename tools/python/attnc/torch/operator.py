@@ -102,7 +102,8 @@ def _backward(ctx, d_out, d_lse, _):
     )  # fmt: skip
     of_captures = dict(zip(wanted.split(), found[3:]))
     names, _ = _captured(_text_of(text), captured, scalars)
-    return None, *found[:3], [of_captures.get(name) for name in names], [None] * len(scalars), *[None] * 6
+    of_scalars = None if scalars else []  # as torch.library wants it of lists of numbers
+    return None, *found[:3], [of_captures.get(name) for name in names], of_scalars, *[None] * 6
 
 
 attention_op.register_autograd(_backward, setup_context=_save)

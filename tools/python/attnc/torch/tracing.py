@@ -1,16 +1,20 @@
 """Traces mods to ATen graphs as FlexAttention does: with make_fx over fake scalars, the mods unedited."""
 
 import functools
+import math
 
 import torch
 import torch._inductor  # noqa: F401  make_fx loads it; the first call should not wait for that
 from torch._decomp import get_decompositions
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter, tree_map_only
 
 from .errors import UntranslatableError
+from .guards import Ran
 
 # Formulas that torch itself has for functions of the neural networks.
 _DECOMPOSED = (
@@ -19,17 +23,87 @@ _DECOMPOSED = (
 ).split()
 
 
+_INSTEAD = (
+    "A mod is computed for all scores at once: instead of `if` use torch.where, &, | and ~; "
+    "instead of .item() use the tensor"
+)
+
+
 @functools.cache
 def _decompositions():
     return get_decompositions([getattr(torch.ops.aten, name) for name in _DECOMPOSED])
 
 
-class _ScalarIndices(TorchFunctionMode):
-    """`t[i]` with 0-d integer tensors is a gather; torch would ask for the number."""
+def number_of(tensor):
+    """The number, or the numbers, in a tensor, to be compared: NaN equals NaN, and 0.0 is not -0.0."""
+    found = tensor.detach().reshape(-1).tolist()
+    return tuple((math.copysign(1, x), x == x) if isinstance(x, float) and (x != x or x == 0) else x for x in found)
+
+
+class _Numbers(TorchDispatchMode):
+    """Sees which tensors a mod asks the number of. Those that it captures are noted, in `asked`, by id; what it computes of
+    them has no number before launch."""
+
+    ASKING = frozenset({"_local_scalar_dense", "allclose", "equal", "is_nonzero", "item"})
+    OF_LITERALS = frozenset({"lift_fresh", "lift_fresh_copy"})  # torch.tensor([...]) within the mod
+
+    def __init__(self, name, have_values):
+        super().__init__()
+        self.name, self.have_values, self.asked, self.computed = name, have_values, {}, {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        operation = function.overloadpacket.__name__
+        tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
+        captured = [] if operation in self.OF_LITERALS else [x for x in tensors if not isinstance(x, FakeTensor)]
+        is_computed = any(id(x) in self.computed for x in tensors)
+        if operation in self.ASKING and (captured or is_computed):
+            if len(captured) < len(tensors):
+                raise UntranslatableError(
+                    f"{self.name} asks for the number in a tensor ({function}) that it computes of a captured one. {_INSTEAD}"
+                )
+            self.note(captured)
+            with _disable_current_modes():
+                return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if captured or is_computed:
+            self.computed.update((id(x), x) for x in tree_iter(result) if isinstance(x, torch.Tensor))
+        return result
+
+    def note(self, tensors):
+        for tensor in tensors:
+            if not self.have_values or not tensor.is_cpu:
+                where = f"on {tensor.device}" if self.have_values else "in a graph"
+                raise UntranslatableError(
+                    f"{self.name} asks for the number in a captured tensor {where}, which is not known before launch. {_INSTEAD}"
+                )
+            self.asked[id(tensor)] = tensor
+
+
+class _Captures(TorchFunctionMode):
+    """`t[i]` with 0-d integer tensors is a gather; torch would ask for the number. Tensors have their `stand_ins`, by id.
+    Functions that read memory, which no operation shows, tell `numbers`."""
+
+    READING = frozenset(
+        getattr(torch.Tensor, name) for name in ("__array__", "__dlpack__", "__format__", "__repr__", "numpy", "tolist")
+    )  # fmt: skip
+
+    def __init__(self, numbers, stand_ins):
+        super().__init__()
+        self.numbers, self.stand_ins = numbers, stand_ins
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        if self.stand_ins is not None:
+            stands_in = lambda x: self.stand_ins.get(id(x), x)  # noqa: E731
+            args, kwargs = tree_map_only(torch.Tensor, stands_in, (args, kwargs or {}))
+            if function is torch.Tensor.item:  # of one: the tensor itself, which kernels read as they read numbers
+                return args[0].reshape(())
         if function is torch.Tensor.__getitem__:
             return self._get(*args)
+        if function in self.READING and not isinstance(args[0], FakeTensor):
+            self.numbers.note(args[:1])
+            with _disable_current_modes():
+                return function(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
     @staticmethod
@@ -58,23 +132,27 @@ class _ScalarIndices(TorchFunctionMode):
         return torch.ops.aten.index(tensor, indices)
 
 
-def trace(function, is_score_mod, device):
-    """The graph of a mod; its captured tensors are attributes of the result."""
+def trace(function, is_score_mod, device, stand_ins=None):
+    """(graph of a mod, captured tensors whose numbers it asked for, code of users that ran). Captured tensors are attributes of
+    the graph; `stand_ins`: {id of a captured tensor that has no values: the tensor that is taken for it}."""
     scalars = [torch.zeros((), dtype=torch.int32, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), device=device))
+    numbers, ran = _Numbers(_name(function), stand_ins is None), Ran()
+
     # A call more, since make_fx asks for the names of the parameters, which not every callable has.
-    call = lambda *args: function(*args)  # noqa: E731
+    def call(*args):
+        with numbers, ran:
+            return function(*args)
+
     try:
-        with torch.no_grad(), _ScalarIndices():
-            return make_fx(
+        with torch.no_grad(), _Captures(numbers, stand_ins):
+            graph = make_fx(
                 call, decomposition_table=_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
             )(*scalars)
     except (DataDependentOutputException, GuardOnDataDependentSymNode, DynamicOutputShapeException) as error:
-        raise UntranslatableError(
-            f"{_name(function)} asks for the number in a tensor ({error}). A mod is computed for all scores at once: "
-            "instead of `if` use torch.where, &, | and ~; instead of .item() use the tensor"
-        ) from error
+        raise UntranslatableError(f"{_name(function)} asks for the number in a tensor ({error}). {_INSTEAD}") from error
+    return graph, list(numbers.asked.values()), ran.codes
 
 
 def _name(function):

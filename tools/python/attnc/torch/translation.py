@@ -4,6 +4,7 @@ import inspect
 import keyword
 import re
 import threading
+import typing
 
 import torch
 
@@ -12,7 +13,7 @@ from .aten import HANDLERS
 from .errors import UntranslatableError
 from .guards import describe
 from .ir_text import DIMS, Builder, Capture, Program, wrap
-from .tracing import trace
+from .tracing import number_of, trace
 
 DTYPE_NAMES = {
     torch.bool: "bool",
@@ -31,7 +32,7 @@ _MOST_KEPT = 1024
 class _Graphs:
     """Translates the graphs of a score_mod and a mask_mod into one program."""
 
-    def __init__(self, description, device):
+    def __init__(self, description, device, stand_ins=None):
         self.builder = Builder()
         self.low = Lowering(self.builder)
         self.device = device
@@ -40,6 +41,8 @@ class _Graphs:
         self.captures = {}  # id of a tensor -> Array
         self.sources = []  # by capture: the place among the tensors of the description, or the tensor itself
         self.is_complete = True  # all tensors were found by the walk
+        self.asked, self.codes = set(), {}  # places of tensors whose numbers the mods asked for, and what ran
+        self.stand_ins = stand_ins
         self.names = set(DIMS)
 
     # ---- Captures ----
@@ -115,7 +118,11 @@ class _Graphs:
     def value_of(self, function, is_score_mod):
         """The value that the mod returns."""
         what = "score_mod" if is_score_mod else "mask_mod"
-        graph = trace(function, is_score_mod, self.device)
+        graph, asked, codes = trace(function, is_score_mod, self.device, self.stand_ins)
+        self.codes.update(codes)
+        places = {self.place_of.get(id(tensor)) for tensor in asked}
+        self.is_complete = self.is_complete and None not in places
+        self.asked |= places - {None}
         params = iter(("score", "b", "h", "q_idx", "kv_idx") if is_score_mod else ("b", "h", "q_idx", "kv_idx"))
         values, views = {}, {}
         for node in graph.graph.nodes:
@@ -208,6 +215,7 @@ class _Entry:
     def __init__(self, graphs, outputs, alive):
         # Not the graphs themselves, which have the tensors that were captured first.
         self.builder, self.sources, self.is_complete = graphs.builder, graphs.sources, graphs.is_complete
+        self.asked, self.codes = graphs.asked, graphs.codes
         self.outputs, self.alive = outputs, alive
         self.plans = {}  # problem -> _Plan
 
@@ -215,6 +223,7 @@ class _Entry:
         plan = self.plans.get(problem)
         if plan is None or plan.skeleton.version != plan.version:
             program = Program(self.builder, self.outputs, dict(zip(DIMS, problem)))
+            program.check(dict(zip(DIMS, problem)), {capture.name: capture.shape for capture in program.captures})
             plan = self.plans[problem] = _Plan(program, self.sources)
         return plan
 
@@ -223,6 +232,7 @@ class _Plan:
     """The text of a program, and where its captures come from."""
 
     def __init__(self, program, sources):
+        self.check = program.check
         self.skeleton = _skeletons.setdefault(program.skeleton, _Skeleton(program))
         self.skeleton.meet(program)
         self.version, self.text = self.skeleton.version, program.text(self.skeleton.varying)
@@ -301,6 +311,23 @@ class _Skeleton:
             self.version += 1
 
 
+class _Looks(typing.NamedTuple):
+    """Where else to look: what tracing told of functions that their code does not. `names` of attributes, and `places` of
+    tensors whose numbers the mods ask for, in a description with these names."""
+
+    names: frozenset = frozenset()
+    places: tuple = ()
+
+    def key(self, first, description):
+        """Of functions with these looks, whose key is `first` without them; None: nothing may be kept."""
+        if description.key is None:
+            return None
+        numbers = tuple(number_of(description.tensors[place]) for place in self.places)
+        return first, description.key, self, numbers
+
+
+_NOWHERE = _Looks()
+# By key of a description: the entry, or the looks with which there are others by their keys.
 _entries, _skeletons = {}, {}
 _lock = threading.RLock()
 
@@ -315,39 +342,64 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
     """
     functions = [function for function in (score_mod, mask_mod) if function is not None]
     description = describe(*functions)
-    key = description.key
+    first = key = description.key
     if key is not None:
-        key = (score_mod is None, mask_mod is None, device, key)  # a device's name and the device give two entries
+        first = key = score_mod is None, mask_mod is None, device, key  # a device's name and the device give two entries
     with _lock:
-        entry = _entries.get(key) if key is not None else None
+        entry, looks = _entries.get(key) if key is not None else None, _NOWHERE
+        if type(entry) is _Looks:
+            looks = entry
+            if looks.names:
+                description = describe(*functions, names=looks.names)
+            key = looks.key(first, description)
+            entry = _entries.get(key)
         if entry is None:
-            entry = _traced(score_mod, mask_mod, description, torch.device(device))
-            if key is not None and entry.is_complete:
+            entry, looks, description = _looked_and_traced(score_mod, mask_mod, description, looks, torch.device(device))
+            if first is not None and entry.is_complete:
                 if len(_entries) >= _MOST_KEPT:
                     _entries.clear()
                     _skeletons.clear()
-                _entries[key] = entry
+                if looks is not _NOWHERE:
+                    key, _entries[first] = looks.key(first, description), looks
+                if key is not None:
+                    _entries[key] = entry
         # Extents of the problem count where tensors may have them.
         return Translation(entry.plan(problem if description.tensors else ()), description.tensors)
+
+
+def _looked_and_traced(score_mod, mask_mod, description, looks, device):
+    """(entry, looks, description with these looks)."""
+    while True:
+        entry = _traced(score_mod, mask_mod, description, device)
+        missed = description.missed(entry.codes)
+        names = looks.names.union(code.co_name for code in missed if code.co_name.isidentifier())
+        if names == looks.names:
+            break
+        looks = _Looks(names)
+        description = describe(*[function for function in (score_mod, mask_mod) if function is not None], names=names)
+    entry.is_complete = entry.is_complete and not missed
+    if not entry.asked.issubset(looks.places):
+        looks = looks._replace(places=tuple(sorted(entry.asked.union(looks.places))))
+    return entry, looks, description
 
 
 class _Given:
     """A description of tensors that are known."""
 
-    def __init__(self, tensors):
-        self.tensors, self.names, self.alive = tensors, ["captured"] * len(tensors), []
+    def __init__(self, tensors, names):
+        self.tensors, self.names, self.alive = tensors, names or ["captured"] * len(tensors), []
 
 
-def translate_traced(score_mod, mask_mod, tensors, problem):
-    """The plan of mods over real tensors on the CPU, which stand for others; it is not kept."""
+def translate_traced(score_mod, mask_mod, tensors, problem, names=None, stand_ins=None):
+    """The plan of mods over tensors on the CPU, which stand for others, by place, or by id as of trace(); it is not kept."""
     with _lock:
-        entry = _traced(score_mod, mask_mod, _Given(tensors), torch.device("cpu"))
+        entry = _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
         plan = entry.plan(problem if tensors else ())
     return plan
 
 
-def _traced(score_mod, mask_mod, description, device):
-    graphs, outputs = _Graphs(description, device), {}
+def _traced(score_mod, mask_mod, description, device, stand_ins=None):
+    graphs, outputs = _Graphs(description, device, stand_ins), {}
     if score_mod is not None:
         outputs["score"] = graphs.value_of(score_mod, True)
     if mask_mod is not None:
