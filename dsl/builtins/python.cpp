@@ -85,9 +85,12 @@ Object range(Tracer& tracer, const Bound& bound) {
 }
 
 Object enumerate(Tracer& tracer, const Bound& bound) {
-  int64_t index = bound.has(1) ? knownInt(tracer, bound, bound[1]) : 0;
+  Object index = bound.has(1) ? knownInt(tracer, bound, bound[1]) : int64_t(0);
   std::vector<Object> result;
-  for (Object item : tracer.items(bound[0])) result.push_back(tracer.makeSequence(false, {index++, item}));
+  for (Object item : tracer.items(bound[0])) {
+    if (!result.empty()) index = binary(tracer, BinaryOp::Add, index, int64_t(1));
+    result.push_back(tracer.makeSequence(false, {index, item}));
+  }
   return tracer.makeSequence(true, std::move(result));
 }
 

@@ -131,11 +131,15 @@ Object shift(Context& context, BinaryOp op, Object left, Object right) {
     ir::Value amount = context.module.constInt(type, std::min(count, width - 1));
     return context.make(isLeft ? Op::Shl : Op::Shr, type, {value, amount});
   }
-  // The IR takes the count modulo the width. In Python a large count shifts all bits out.
+  // The IR takes the count modulo the width. A large count shifts all bits out, in torch a negative one as well.
   ir::Value count = lift(context, right, type);
-  if (!isLeft) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
+  const bool isPositive = context.isNonNegative(count);
+  if (!isLeft && isPositive) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
   ir::Value inside = context.make(Op::Le, Type::Bool, {count, last});
-  return context.make(Op::Select, type, {inside, context.make(Op::Shl, type, {value, count}), zero});
+  if (!isPositive)
+    inside = context.make(Op::And, Type::Bool, {context.make(Op::Le, Type::Bool, {zero, count}), inside});
+  if (isLeft) return context.make(Op::Select, type, {inside, context.make(Op::Shl, type, {value, count}), zero});
+  return context.make(Op::Shr, type, {value, context.make(Op::Select, type, {inside, count, last})});
 }
 
 Object bits(Context& context, BinaryOp op, Object left, Object right) {

@@ -39,6 +39,8 @@ struct Descriptor;
 struct RangeObject {
   int64_t start = 0, stop = 0, step = 1;
   uint64_t size() const;
+  /// The item of this index, below size(). Steps beyond INT64_MAX pass on the way, so it is computed without signs.
+  int64_t at(uint64_t index) const { return int64_t(uint64_t(start) + index * uint64_t(step)); }
 };
 struct SliceObject;
 
