@@ -54,7 +54,8 @@ template <bool isAll> Object anyAllItems(Tracer& tracer, const Bound& bound) {
 Object len(Tracer& tracer, const Bound& bound) {
   Object value = bound[0];
   if (value.is<Sequence*>()) return int64_t(value.as<Sequence*>()->items.size());
-  if (value.is<const Str*>()) return int64_t(value.as<const Str*>()->text.size());
+  if (value.is<const Str*>()) // of characters, not of the bytes of their UTF-8
+    return int64_t(llvm::count_if(value.as<const Str*>()->text, [](char c) { return (c & 0xc0) != 0x80; }));
   if (value.is<Dict*>()) return int64_t(value.as<Dict*>()->items.size());
   if (value.is<const RangeObject*>() && value.as<const RangeObject*>()->size() <= INT64_MAX)
     return int64_t(value.as<const RangeObject*>()->size());
