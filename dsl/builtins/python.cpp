@@ -59,6 +59,8 @@ Object len(Tracer& tracer, const Bound& bound) {
   if (value.is<Dict*>()) return int64_t(value.as<Dict*>()->items.size());
   if (value.is<const RangeObject*>() && value.as<const RangeObject*>()->size() <= INT64_MAX)
     return int64_t(value.as<const RangeObject*>()->size());
+  if (value.is<Instance*>())
+    if (std::optional<Object> said = length(tracer, *value.as<Instance*>())) return *said;
   std::vector<Object> shape;
   if (value.isArrayLike()) shape = shapeOf(tracer, value);
   if (shape.empty()) tracer.fail(diag::badArgument, "len", "a sequence", tracer.describe(value));

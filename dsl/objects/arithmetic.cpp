@@ -235,8 +235,32 @@ Object logicalNot(Context& context, Object operand) {
   return context.make(Op::Not, Type::Bool, {lift(context, operand, Type::Bool)});
 }
 
+namespace {
+
+/// `__bool__`, else whether `__len__` is not 0, else true.
+bool truthOfInstance(Context& context, Instance& instance) {
+  std::optional<Object> said = context.callMethod(instance, "__bool__");
+  if (!said) {
+    said = length(context, instance);
+    return !said || said->as<int64_t>() != 0;
+  }
+  if (said->isTraced()) context.fail(diag::tracedCondition, context.describe(*said));
+  if (!said->is<bool>()) context.fail(diag::badArgument, "bool", "a bool of `__bool__`", context.describe(*said));
+  return said->as<bool>();
+}
+
+} // namespace
+
+std::optional<Object> length(Context& context, Instance& instance) {
+  std::optional<Object> said = context.callMethod(instance, "__len__");
+  if (said && (!said->is<int64_t>() || said->as<int64_t>() < 0))
+    context.fail(diag::badArgument, "len", "an int known before launch of `__len__`", context.describe(*said));
+  return said;
+}
+
 bool truth(Context& context, Object value) {
   value = decay(context, value);
+  if (value.is<Instance*>()) return truthOfInstance(context, *value.as<Instance*>());
   if (value.isKnownNumber()) return toDouble(value) != 0;
   if (value.is<NoneObject>()) return false;
   if (value.is<const Str*>()) return !value.as<const Str*>()->text.empty();
