@@ -86,7 +86,7 @@ void Tracer::runClass(const ClassStmt& stmt) {
   }
   charge(type->order.size());
   at = stmt.loc;
-  for (const Class* part : llvm::makeArrayRef(type->order).drop_front())
+  for (const Class* part : llvm::ArrayRef<Class*>(type->order).drop_front())
     if (part->members.count("__init_subclass__")) fail(diag::unsupportedSyntax, "a class with `__init_subclass__`");
   if (stmt.metaclass && evalLazy(*stmt.metaclass).is<Class*>()) fail(diag::unsupportedSyntax, "a metaclass of the text");
   at = stmt.loc;
