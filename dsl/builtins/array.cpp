@@ -78,6 +78,15 @@ Object mean(Tracer& tracer, const Bound& bound) {
   return binary(tracer, BinaryOp::Div, arraySum(tracer, bound), count);
 }
 
+/// The square root of a sum of squares. Where it is 0, a norm has the gradient 0.
+Object rootOf(Tracer& tracer, Object squares) {
+  if (squares.isArrayLike())
+    return broadcast(tracer, {squares}, [&](llvm::ArrayRef<Object> items) { return rootOf(tracer, items[0]); });
+  Object isZero = compare(tracer, CompareOp::Eq, squares, int64_t(0));
+  Object root = tracer.call(findBuiltin("sqrt", kTorch), {{squares}, {}});
+  return select(tracer, isZero, 0.0, root);
+}
+
 /// The Euclidean norm.
 Object norm(Tracer& tracer, const Bound& bound) {
   const bool isEuclidean = !bound.has(1) || (bound[1].is<const Str*>() && bound[1].as<const Str*>()->text == "fro") ||
@@ -85,7 +94,7 @@ Object norm(Tracer& tracer, const Bound& bound) {
   if (!isEuclidean) tracer.fail(diag::badArgument, "norm", "`p` to be 2", tracer.describe(bound[1]));
   Object squares = binary(tracer, BinaryOp::Mul, bound[0], bound[0]);
   Object total = arraySum(tracer, Bound{bound.builtin, {squares, bound.values[2], bound.values[3]}, {}, {}});
-  return tracer.call(findBuiltin("sqrt", kTorch), {{total}, {}});
+  return rootOf(tracer, total);
 }
 
 template <bool isAll> Object anyAll(Tracer& tracer, const Bound& bound) {

@@ -70,14 +70,14 @@ llvm::StringRef nameArgument(Tracer& tracer, const Bound& bound, size_t i) {
 Object getAttribute(Tracer& tracer, const Bound& bound) {
   llvm::StringRef name = nameArgument(tracer, bound, 1);
   Object value;
-  if (!tracer.attempt([&] { value = tracer.attribute(bound[0], name); })) return value;
+  if (!tracer.attempt([&] { value = tracer.attribute(bound[0], name); }, /*takesRaised=*/true)) return value;
   if (bound.values[2]) return bound[2];
   return tracer.attribute(bound[0], name);
 }
 
 Object hasAttribute(Tracer& tracer, const Bound& bound) {
   llvm::StringRef name = nameArgument(tracer, bound, 1);
-  return !tracer.attempt([&] { tracer.attribute(bound[0], name); });
+  return !tracer.attempt([&] { tracer.attribute(bound[0], name); }, /*takesRaised=*/true);
 }
 
 Object setAttributeOf(Tracer& tracer, const Bound& bound) {
@@ -88,6 +88,13 @@ Object setAttributeOf(Tracer& tracer, const Bound& bound) {
 /// self.register_buffer(name, tensor)
 Object registerBuffer(Tracer& tracer, const Bound& bound) {
   tracer.setAttribute(bound[0], nameArgument(tracer, bound, 1), bound[2]);
+  return NoneObject{};
+}
+
+/// The `__init__` of a dataclass, bound to an object and the class.
+Object setFields(Tracer& tracer, const Bound& bound) {
+  Arguments given{{bound.rest.begin() + 2, bound.rest.end()}, {bound.keywords.begin(), bound.keywords.end()}};
+  tracer.setFields(*bound.rest[0].as<Instance*>(), *bound.rest[1].as<Class*>(), given);
   return NoneObject{};
 }
 
@@ -150,6 +157,7 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
       {"manual_seed", kTorch | kAnything, "seed", nothing},
       {"set_float32_matmul_precision", kTorch | kAnything, "precision", nothing},
       {"__init__", kIgnored | kAnything, "*values, **options", nothing},
+      {"set_fields", kIgnored | kAnything, "*values, **options", setFields},
       {"register_buffer", kIgnored | kAnything, "self, name, tensor, persistent=", registerBuffer},
       {"dict", kPython | kAnything, "items=, **more", dict},
       {"get", kDictMethod | kAnything, "dict, key, default=", get},

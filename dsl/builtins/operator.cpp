@@ -38,9 +38,15 @@ template <BinaryOp op> Object logical(Tracer& tracer, const Bound& bound) {
 
 Object logicalNotOf(Tracer& tracer, const Bound& bound) { return logicalNot(tracer, argument(tracer, bound, 0)); }
 
-/// The remainder with the sign of the dividend: Python's, minus the divisor where the signs differ.
+/// The remainder with the sign of the dividend; of ints Python's, minus the divisor where the signs differ.
 Object fmod(Tracer& tracer, const Bound& bound) {
   Object a = argument(tracer, bound, 0), b = argument(tracer, bound, 1), zero = int64_t(0);
+  if (promote(tracer, {a, b}, /*arithmetic=*/true) == Type::F32) {
+    if (!a.isKnownNumber() || !b.isKnownNumber()) return arith(tracer, Op::Fmod, a, b);
+    if (toDouble(b) == 0) tracer.fail(diag::divisionByZero);
+    if (std::isinf(toDouble(a))) tracer.fail(diag::mathDomain, "fmod");
+    return std::fmod(toDouble(a), toDouble(b));
+  }
   Object remainder = binary(tracer, BinaryOp::Mod, a, b);
   Object differ =
       compare(tracer, CompareOp::Ne, compare(tracer, CompareOp::Lt, a, zero), compare(tracer, CompareOp::Lt, b, zero));
@@ -51,12 +57,11 @@ Object fmod(Tracer& tracer, const Bound& bound) {
 
 /// Toward zero: of ints an int, of floats a float.
 Object truncatedDivision(Tracer& tracer, Object a, Object b) {
-  Type type = promote(tracer, {a, b}, /*arithmetic=*/true);
-  if (a.isKnownNumber() && b.isKnownNumber()) {
-    Object quotient = knownBinary(tracer, BinaryOp::Div, a, b);
-    return type == Type::F32 ? Object(std::trunc(toDouble(quotient))) : Object(toInt(tracer, quotient));
+  if (promote(tracer, {a, b}, /*arithmetic=*/true) == Type::F32) {
+    Object quotient = binary(tracer, BinaryOp::Div, a, b);
+    if (quotient.isKnownNumber()) return std::trunc(toDouble(quotient));
+    return tracer.make(Op::Trunc, Type::F32, {quotient.as<ir::Value>()});
   }
-  if (type == Type::F32) return tracer.make(Op::Trunc, type, {lift(tracer, binary(tracer, BinaryOp::Div, a, b), type)});
   Object floor = binary(tracer, BinaryOp::FloorDiv, a, b), zero = int64_t(0);
   Object isBelow = compare(tracer, CompareOp::Lt, floor, zero);
   Object isInexact = compare(tracer, CompareOp::Ne, binary(tracer, BinaryOp::Mod, a, b), zero);

@@ -54,10 +54,13 @@ template <bool isAll> Object anyAllItems(Tracer& tracer, const Bound& bound) {
 Object len(Tracer& tracer, const Bound& bound) {
   Object value = bound[0];
   if (value.is<Sequence*>()) return int64_t(value.as<Sequence*>()->items.size());
-  if (value.is<const Str*>()) return int64_t(value.as<const Str*>()->text.size());
+  if (value.is<const Str*>()) // of characters, not of the bytes of their UTF-8
+    return int64_t(llvm::count_if(value.as<const Str*>()->text, [](char c) { return (c & 0xc0) != 0x80; }));
   if (value.is<Dict*>()) return int64_t(value.as<Dict*>()->items.size());
   if (value.is<const RangeObject*>() && value.as<const RangeObject*>()->size() <= INT64_MAX)
     return int64_t(value.as<const RangeObject*>()->size());
+  if (value.is<Instance*>())
+    if (std::optional<Object> said = length(tracer, *value.as<Instance*>())) return *said;
   std::vector<Object> shape;
   if (value.isArrayLike()) shape = shapeOf(tracer, value);
   if (shape.empty()) tracer.fail(diag::badArgument, "len", "a sequence", tracer.describe(value));
@@ -85,9 +88,12 @@ Object range(Tracer& tracer, const Bound& bound) {
 }
 
 Object enumerate(Tracer& tracer, const Bound& bound) {
-  int64_t index = bound.has(1) ? knownInt(tracer, bound, bound[1]) : 0;
+  Object index = bound.has(1) ? knownInt(tracer, bound, bound[1]) : int64_t(0);
   std::vector<Object> result;
-  for (Object item : tracer.items(bound[0])) result.push_back(tracer.makeSequence(false, {index++, item}));
+  for (Object item : tracer.items(bound[0])) {
+    if (!result.empty()) index = binary(tracer, BinaryOp::Add, index, int64_t(1));
+    result.push_back(tracer.makeSequence(false, {index, item}));
+  }
   return tracer.makeSequence(true, std::move(result));
 }
 

@@ -131,11 +131,15 @@ Object shift(Context& context, BinaryOp op, Object left, Object right) {
     ir::Value amount = context.module.constInt(type, std::min(count, width - 1));
     return context.make(isLeft ? Op::Shl : Op::Shr, type, {value, amount});
   }
-  // The IR takes the count modulo the width. In Python a large count shifts all bits out.
+  // The IR takes the count modulo the width. A large count shifts all bits out, in torch a negative one as well.
   ir::Value count = lift(context, right, type);
-  if (!isLeft) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
+  const bool isPositive = context.isNonNegative(count);
+  if (!isLeft && isPositive) return context.make(Op::Shr, type, {value, context.make(Op::Min, type, {count, last})});
   ir::Value inside = context.make(Op::Le, Type::Bool, {count, last});
-  return context.make(Op::Select, type, {inside, context.make(Op::Shl, type, {value, count}), zero});
+  if (!isPositive)
+    inside = context.make(Op::And, Type::Bool, {context.make(Op::Le, Type::Bool, {zero, count}), inside});
+  if (isLeft) return context.make(Op::Select, type, {inside, context.make(Op::Shl, type, {value, count}), zero});
+  return context.make(Op::Shr, type, {value, context.make(Op::Select, type, {inside, count, last})});
 }
 
 Object bits(Context& context, BinaryOp op, Object left, Object right) {
@@ -231,8 +235,32 @@ Object logicalNot(Context& context, Object operand) {
   return context.make(Op::Not, Type::Bool, {lift(context, operand, Type::Bool)});
 }
 
+namespace {
+
+/// `__bool__`, else whether `__len__` is not 0, else true.
+bool truthOfInstance(Context& context, Instance& instance) {
+  std::optional<Object> said = context.callMethod(instance, "__bool__");
+  if (!said) {
+    said = length(context, instance);
+    return !said || said->as<int64_t>() != 0;
+  }
+  if (said->isTraced()) context.fail(diag::tracedCondition, context.describe(*said));
+  if (!said->is<bool>()) context.fail(diag::badArgument, "bool", "a bool of `__bool__`", context.describe(*said));
+  return said->as<bool>();
+}
+
+} // namespace
+
+std::optional<Object> length(Context& context, Instance& instance) {
+  std::optional<Object> said = context.callMethod(instance, "__len__");
+  if (said && (!said->is<int64_t>() || said->as<int64_t>() < 0))
+    context.fail(diag::badArgument, "len", "an int known before launch of `__len__`", context.describe(*said));
+  return said;
+}
+
 bool truth(Context& context, Object value) {
   value = decay(context, value);
+  if (value.is<Instance*>()) return truthOfInstance(context, *value.as<Instance*>());
   if (value.isKnownNumber()) return toDouble(value) != 0;
   if (value.is<NoneObject>()) return false;
   if (value.is<const Str*>()) return !value.as<const Str*>()->text.empty();

@@ -16,6 +16,9 @@ Object unary(Context& context, UnaryOp op, Object operand);
 /// ==, !=, <, <=, >, >=, is, in and their negations.
 Object compare(Context& context, CompareOp op, Object left, Object right);
 
+/// What `__len__` of an object's class says, an int; nothing if it has none.
+std::optional<Object> length(Context& context, Instance& instance);
+
 /// The truth of a known value; a traced one is an error.
 bool truth(Context& context, Object value);
 /// `not` as a number: !x of a bool, x == 0 of others.

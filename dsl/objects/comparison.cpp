@@ -19,6 +19,16 @@ bool isOrdering(CompareOp op) {
   context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
 }
 
+/// What a method returns that leaves the comparison to the other operand.
+bool isNotImplemented(Object value) { return value.is<Opaque>() && value.as<Opaque>().name == "NotImplemented"; }
+
+/// Of bools, known or traced.
+Object conjunction(Context& context, Object a, Object b) {
+  if (a.is<bool>()) return a.as<bool>() ? b : a;
+  if (b.is<bool>()) return b.as<bool>() ? a : b;
+  return binary(context, BinaryOp::And, a, b);
+}
+
 Object compareScalars(Context& context, CompareOp op, Object left, Object right) {
   if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(op, left, right);
   Type type = promote(context, {left, right}, /*arithmetic=*/isOrdering(op));
@@ -30,11 +40,69 @@ Object compareScalars(Context& context, CompareOp op, Object left, Object right)
   return context.make(operation, Type::Bool, {lift(context, left, type), lift(context, right, type)});
 }
 
-/// Equality of objects that are not numbers. Sequences are compared item by item; `depth` bounds the recursion.
-bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
+Object equalObjects(Context& context, Object left, Object right, unsigned depth);
+
+/// What the class of `self` says of self == other; nothing where it does not know.
+std::optional<Object> ownEquality(Context& context, Instance& self, Object other, unsigned depth) {
+  for (const Class* part : self.type->order) {
+    if (part->members.count("__eq__")) {
+      const Object said = *context.callMethod(self, "__eq__", {other});
+      return isNotImplemented(said) ? std::nullopt : std::optional(said);
+    }
+    if (!part->hasFieldEquality) continue;
+    if (!other.is<Instance*>() || other.as<Instance*>()->type != self.type) return std::nullopt;
+    Object equal = true;
+    for (llvm::StringRef field : fieldsOf(*part)) {
+      const auto valueOf = [&](const Instance& instance) {
+        auto own = instance.names.find(field);
+        return own != instance.names.end() ? own->second : *findMember(*instance.type, field);
+      };
+      equal = conjunction(context, equal, equalObjects(context, valueOf(self), valueOf(*other.as<Instance*>()), depth));
+      if (equal.is<bool>() && !equal.as<bool>()) break;
+    }
+    return equal;
+  }
+  return std::nullopt;
+}
+
+/// == and != where one operand is an object of a class: its method, then that of the other operand, then identity. That
+/// of a class derived from the other's is asked first.
+Object compareInstances(Context& context, bool isEqual, Object left, Object right, unsigned depth) {
+  Instance* a = left.is<Instance*>() ? left.as<Instance*>() : nullptr;
+  Instance* b = right.is<Instance*>() ? right.as<Instance*>() : nullptr;
+  if (a && b && a->type != b->type && llvm::is_contained(b->type->order, a->type)) {
+    std::swap(a, b);
+    std::swap(left, right);
+  }
+  const auto ask = [&](Instance* self, Object other) -> std::optional<Object> {
+    if (!self) return std::nullopt;
+    if (!isEqual && findMember(*self->type, "__ne__")) {
+      const Object said = *context.callMethod(*self, "__ne__", {other});
+      return isNotImplemented(said) ? std::nullopt : std::optional(said);
+    }
+    std::optional<Object> said = ownEquality(context, *self, other, depth);
+    return said && !isEqual ? unary(context, UnaryOp::Not, *said) : said;
+  };
+  if (std::optional<Object> said = ask(a, right)) return *said;
+  if (std::optional<Object> said = ask(b, left)) return *said;
+  // A class of another module may compare in a way of its own.
+  if (a && b && a != b && (isForeign(*a->type) || isForeign(*b->type)))
+    badOperands(context, isEqual ? CompareOp::Eq : CompareOp::Ne, left, right);
+  return (a == b) == isEqual;
+}
+
+/// Equality, a bool that may be traced. Sequences are compared item by item; `depth` bounds the recursion.
+Object equalObjects(Context& context, Object left, Object right, unsigned depth) {
   context.charge(1);
   if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
-  if (left.isKnownNumber() && right.isKnownNumber()) return knownCompare(CompareOp::Eq, left, right);
+  left = decay(context, left);
+  right = decay(context, right);
+  if (left.isNumber() && right.isNumber()) return compareScalars(context, CompareOp::Eq, left, right);
+  if (left.is<Instance*>() || right.is<Instance*>()) {
+    const Object equal = compareInstances(context, true, left, right, depth + 1);
+    return equal.isTraced() ? asBool(context, equal) : Object(truth(context, equal));
+  }
+  if (left.isArrayLike() || right.isArrayLike()) badOperands(context, CompareOp::Eq, left, right);
   if (left.storage.index() != right.storage.index()) return false;
   if (left.is<NoneObject>() || left.is<EllipsisObject>()) return true;
   if (left.is<const Str*>()) return left.as<const Str*>()->text == right.as<const Str*>()->text;
@@ -42,48 +110,28 @@ bool equalObjects(Context& context, Object left, Object right, unsigned depth) {
   if (left.is<const Builtin*>()) return left.as<const Builtin*>() == right.as<const Builtin*>();
   if (left.is<const Function*>()) return left.as<const Function*>() == right.as<const Function*>();
   if (left.is<Class*>()) return left.as<Class*>() == right.as<Class*>();
-  if (left.is<Instance*>()) return left.as<Instance*>() == right.as<Instance*>();
   if (left.is<Opaque>()) return left.as<Opaque>().name == right.as<Opaque>().name;
   if (!left.is<Sequence*>()) badOperands(context, CompareOp::Eq, left, right);
   const auto &a = left.as<Sequence*>()->items, &b = right.as<Sequence*>()->items;
   if (a.size() != b.size() || left.as<Sequence*>()->isList != right.as<Sequence*>()->isList) return false;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!equalObjects(context, a[i], b[i], depth + 1)) return false;
-  return true;
-}
-
-/// Equality of two sequences of one kind and length that hold traced numbers; nothing for others.
-std::optional<Object> equalItems(Context& context, Object left, Object right, unsigned depth) {
-  if (!left.is<Sequence*>() || !right.is<Sequence*>()) return std::nullopt;
-  if (depth > kMaxNesting) context.fail(diag::nestedTooDeeply, Count(kMaxNesting));
-  const auto &a = left.as<Sequence*>()->items, &b = right.as<Sequence*>()->items;
-  if (a.size() != b.size() || left.as<Sequence*>()->isList != right.as<Sequence*>()->isList) return std::nullopt;
-  context.charge(1 + a.size());
-  const auto isTraced = [](const Object& item) { return item.isTraced(); };
-  if (llvm::none_of(a, isTraced) && llvm::none_of(b, isTraced)) return std::nullopt;
-  Object result = true;
-  for (size_t i = 0; i < a.size(); ++i) {
-    Object equal;
-    if (!a[i].is<Sequence*>() || !b[i].is<Sequence*>())
-      equal = compare(context, CompareOp::Eq, a[i], b[i]);
-    else if (auto nested = equalItems(context, a[i], b[i], depth + 1))
-      equal = *nested;
-    else
-      equal = equalObjects(context, a[i], b[i], depth + 1);
-    if (equal.isArrayLike()) badOperands(context, CompareOp::Eq, left, right);
+  Object equal = true;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    equal = conjunction(context, equal, equalObjects(context, a[i], b[i], depth + 1));
     if (equal.is<bool>() && !equal.as<bool>()) return false;
-    if (equal.isTraced()) result = result.isTraced() ? binary(context, BinaryOp::And, result, equal) : equal;
   }
-  return result;
+  return equal;
 }
 
-/// `is`: of None, bools, dtypes and functions. For numbers Python does not define it either.
+/// `is`: of None, bools, dtypes, functions, and what can be changed in place. For numbers Python does not define it either.
 bool identical(Context& context, Object left, Object right) {
   if (left.is<NoneObject>() || right.is<NoneObject>()) return left.is<NoneObject>() && right.is<NoneObject>();
   if (left.isTraced() || left.is<int64_t>() || left.is<double>()) badOperands(context, CompareOp::Is, left, right);
   if (left.storage.index() != right.storage.index()) return false;
   if (left.is<bool>()) return left.as<bool>() == right.as<bool>();
-  return equalObjects(context, left, right, 0);
+  if (left.is<Sequence*>()) return left.as<Sequence*>() == right.as<Sequence*>();
+  if (left.is<Dict*>()) return left.as<Dict*>() == right.as<Dict*>();
+  if (left.is<Instance*>()) return left.as<Instance*>() == right.as<Instance*>();
+  return truth(context, equalObjects(context, left, right, 0));
 }
 
 /// Disjunction of equalities; known as soon as one is known to hold.
@@ -101,8 +149,7 @@ Object contains(Context& context, Object item, Object container) {
   Object found = false;
   for (Object candidate : container.as<Sequence*>()->items) {
     context.charge(1);
-    Object equal = compare(context, CompareOp::Eq, item, candidate);
-    if (equal.isArrayLike()) badOperands(context, CompareOp::In, item, container);
+    Object equal = equalObjects(context, item, candidate, 0);
     if (equal.is<bool>() && equal.as<bool>()) return true;
     if (equal.isTraced()) found = found.isTraced() ? binary(context, BinaryOp::Or, found, equal) : equal;
   }
@@ -133,9 +180,10 @@ Object compare(Context& context, CompareOp op, Object left, Object right) {
     return broadcast(context, {left, right},
                      [&](llvm::ArrayRef<Object> items) { return compare(context, op, items[0], items[1]); });
   if (isOrdering(op)) badOperands(context, op, left, right);
-  if (std::optional<Object> equal = equalItems(context, left, right, 0))
-    return op == CompareOp::Eq ? *equal : logicalNot(context, *equal);
-  return equalObjects(context, left, right, 0) == (op == CompareOp::Eq);
+  if (left.is<Instance*>() || right.is<Instance*>())
+    return compareInstances(context, op == CompareOp::Eq, left, right, 0);
+  const Object equal = equalObjects(context, left, right, 0);
+  return op == CompareOp::Eq ? equal : logicalNot(context, equal);
 }
 
 } // namespace attnc::dsl

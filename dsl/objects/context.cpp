@@ -121,6 +121,7 @@ bool Context::computeNonNegative(const ir::Node& node) const {
   case Op::Round:
   case Op::Sqrt:
   case Op::Sum:
+  case Op::Fmod:
   case Op::StopGradient: return operand(0);
   case Op::Not:
   case Op::Eq:

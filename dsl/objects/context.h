@@ -61,11 +61,17 @@ public:
   /// Whether an integer is known to be at least 0, taking integer arithmetic as free of overflow.
   bool isNonNegative(ir::Value value);
 
+  /// What the method `name` of the object's class returns; nothing if the class has none.
+  virtual std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
+                                           llvm::ArrayRef<Object> arguments = {}) = 0;
+
   Object makeSequence(bool isList, std::vector<Object> items);
   Object makeStr(std::string text);
   std::string describe(Object value) const { return dsl::describe(module, value); }
 
 protected:
+  ~Context() = default;
+
   /// Of the exception under way: an undefined name, about which nothing is reported yet.
   Deferred pending;
 

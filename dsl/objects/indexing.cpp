@@ -346,7 +346,7 @@ Object subscript(Context& context, Object base, Object index) {
   if (base.is<const RangeObject*>() && index.is<int64_t>()) {
     const RangeObject& range = *base.as<const RangeObject*>();
     size_t size = size_t(std::min<uint64_t>(range.size(), INT64_MAX));
-    return range.start + int64_t(wrapKnownIndex(context, index.as<int64_t>(), size)) * range.step;
+    return range.at(wrapKnownIndex(context, index.as<int64_t>(), size));
   }
   // A number is a 0-d tensor: score[()] and score[...] are itself.
   bool isEmpty = index.is<EllipsisObject>() || (index.is<Sequence*>() && index.as<Sequence*>()->items.empty());

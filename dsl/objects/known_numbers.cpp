@@ -2,6 +2,8 @@
 // Not: integers beyond 64 bits; they are an error where Python would go on.
 #include "dsl/objects/known_numbers.h"
 
+#include "ir/semantics.h"
+
 #include <cmath>
 
 namespace attnc::dsl {
@@ -13,8 +15,6 @@ int64_t asInt(Object number) { return number.is<bool>() ? number.as<bool>() : nu
 [[noreturn]] void badOperands(Context& context, BinaryOp op, Object left, Object right) {
   context.fail(diag::badOperands, spelling(op), context.describe(left), context.describe(right));
 }
-
-int64_t floorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 int64_t power(Context& context, int64_t base, int64_t exponent) {
   int64_t result = 1;
@@ -48,11 +48,8 @@ Object intBinary(Context& context, BinaryOp op, int64_t a, int64_t b) {
   case BinaryOp::FloorDiv:
   case BinaryOp::Mod:
     if (b == 0) context.fail(diag::divisionByZero);
-    if (b == -1) { // the one divisor that overflows
-      if (op == BinaryOp::FloorDiv) overflow = __builtin_sub_overflow(int64_t(0), a, &result);
-    } else {
-      result = op == BinaryOp::FloorDiv ? floorDivide(a, b) : a - floorDivide(a, b) * b;
-    }
+    overflow = op == BinaryOp::FloorDiv && b == -1 && a == INT64_MIN;
+    result = op == BinaryOp::FloorDiv ? ir::semantics::floorDiv(a, b) : ir::semantics::floorMod(a, b);
     break;
   case BinaryOp::Pow:
     if (b < 0 && a == 0) context.fail(diag::divisionByZero);

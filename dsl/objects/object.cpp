@@ -20,6 +20,20 @@ const Object* findMember(const Class& type, llvm::StringRef name) {
   return nullptr;
 }
 
+std::vector<llvm::StringRef> fieldsOf(const Class& type) {
+  std::vector<llvm::StringRef> fields;
+  for (const Class* part : llvm::reverse(type.order))
+    for (llvm::StringRef field : part->fields)
+      if (part->isDataclass && !llvm::is_contained(fields, field)) fields.push_back(field);
+  return fields;
+}
+
+bool isForeign(const Class& type) {
+  return llvm::any_of(type.order, [](const Class* part) {
+    return llvm::any_of(part->bases, [](Object base) { return !base.is<Class*>(); });
+  });
+}
+
 namespace {
 
 struct Describe {

@@ -39,6 +39,8 @@ struct Descriptor;
 struct RangeObject {
   int64_t start = 0, stop = 0, step = 1;
   uint64_t size() const;
+  /// The item of this index, below size(). Steps beyond INT64_MAX pass on the way, so it is computed without signs.
+  int64_t at(uint64_t index) const { return int64_t(uint64_t(start) + index * uint64_t(step)); }
 };
 struct SliceObject;
 
@@ -189,7 +191,8 @@ struct Class {
   std::vector<Class*> order; ///< in which members are looked up: the class itself, then the classes it is made from
   Names members = Names();
   std::vector<llvm::StringRef> fields; ///< annotated names in the body, in order
-  bool isDataclass = false;
+  bool isDataclass = false, hasFieldEquality = false, isFrozen = false; ///< of @dataclass, with eq=, with frozen=True
+  bool hasInitVar = false, hasPostInit = false;
   Instance* isSuperOf = nullptr; ///< of what super() gives: the object itself
 };
 
@@ -200,10 +203,14 @@ struct Instance {
 
 /// The member of a class or of the classes it is made from; null if there is none.
 const Object* findMember(const Class& type, llvm::StringRef name);
+/// Fields of a dataclass, those of the dataclasses it is made from first.
+std::vector<llvm::StringRef> fieldsOf(const Class& type);
+/// Whether a class of another module is among those it is made from.
+bool isForeign(const Class& type);
 
-/// staticmethod(f), classmethod(f), property(f)
+/// staticmethod(f), classmethod(f), property(f), cached_property(f)
 struct Descriptor {
-  enum class Kind : uint8_t { Static, Class, Property };
+  enum class Kind : uint8_t { Static, Class, Property, CachedProperty };
   Kind kind;
   Object function;
 };

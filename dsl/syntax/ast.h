@@ -257,6 +257,7 @@ struct DefStmt : StmtOf<StmtKind::Def> {
 struct ClassStmt : StmtOf<StmtKind::Class> {
   FunctionNode* function = nullptr;
   std::vector<Expr*> bases, decorators;
+  Expr* metaclass = nullptr;
 };
 struct ImportedName {
   llvm::StringRef name;

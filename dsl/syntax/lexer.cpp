@@ -1,5 +1,5 @@
 // In: the text of a mod, any bytes. Out: tokens, with Python's rules for indentation and joined lines.
-// Not: the meaning of names; strings are checked for their end only (decodeString reads them).
+// Not: the meaning of names; strings are checked for their end only (readString reads them).
 #include "dsl/syntax/lexer.h"
 
 #include "dsl/limits.h"
@@ -208,7 +208,7 @@ private:
     while (at < text.size()) {
       if (isFormat && peek() == '{' && skipField(triple)) continue;
       if (peek() == '\\') {
-        at = std::min(at + 2, text.size());
+        at = std::min(at + (peek(1) == '\r' && peek(2) == '\n' ? 3 : 2), text.size());
       } else if (triple ? peek() == quote && peek(1) == quote && peek(2) == quote : peek() == quote) {
         at += triple ? 3 : 1;
         push(Tok::String, begin);
@@ -363,23 +363,5 @@ private:
 } // namespace
 
 std::vector<Token> lex(uint32_t source, Diagnostics& diagnostics) { return Lexer(source, diagnostics).run(); }
-
-std::string decodeString(std::string_view token, std::string& prefix) {
-  size_t quote = token.find_first_of("\"'");
-  prefix = llvm::StringRef(token.data(), quote).lower();
-  size_t width =
-      token.size() >= quote + 6 && token[quote + 1] == token[quote] && token[quote + 2] == token[quote] ? 3 : 1;
-  std::string_view body = token.substr(quote + width, token.size() - quote - 2 * width);
-  std::string result;
-  for (size_t i = 0; i < body.size(); ++i) {
-    if (body[i] != '\\' || i + 1 == body.size() || prefix.find('r') != std::string::npos) {
-      result += body[i];
-      continue;
-    }
-    char c = body[++i];
-    if (c != '\n') result += c == 'n' ? '\n' : c == 't' ? '\t' : c;
-  }
-  return result;
-}
 
 } // namespace attnc::dsl

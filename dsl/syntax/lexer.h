@@ -36,7 +36,4 @@ struct Token {
 /// error the tokens are not to be parsed.
 std::vector<Token> lex(uint32_t source, Diagnostics& diagnostics);
 
-/// The characters a String token stands for. `prefix` gets the letters before the quote, in lower case.
-std::string decodeString(std::string_view token, std::string& prefix);
-
 } // namespace attnc::dsl

@@ -103,10 +103,12 @@ private:
     skipTypeParameters();
     if (accept(Tok::LeftParen))
       while (!accept(Tok::RightParen)) {
-        const bool isKeyword = is(Tok::Name) && peek(1).kind == Tok::Equal; // metaclass=...
+        const bool isKeyword = is(Tok::Name) && peek(1).kind == Tok::Equal;
+        const bool isMetaclass = isKeyword && text(peek().loc) == "metaclass";
         if (isKeyword) next(), next();
         if (!accept(Tok::StarStar)) accept(Tok::Star);
         Expr* base = parseExpression();
+        if (isMetaclass) stmt->metaclass = base;
         if (!isKeyword) stmt->bases.push_back(base);
         if (!is(Tok::RightParen)) expect(Tok::Comma, "`)` or `,`");
       }

@@ -1,6 +1,7 @@
 // In: tokens. Out: the innermost expressions: literals, names, brackets, comprehensions, and targets of assignments.
 #include "dsl/syntax/parser.h"
 #include "dsl/syntax/parser_base.h"
+#include "dsl/syntax/string_literal.h"
 
 namespace attnc::dsl {
 
@@ -44,15 +45,17 @@ Expr* ExpressionParser::parseAtom() {
 /// strings = STRING { STRING }
 Expr* ExpressionParser::parseString() {
   auto* expr = node<StringExpr>(peek().loc);
-  bool isText = true;
+  const char* beyond = nullptr;
   while (is(Tok::String)) {
-    Token token = next();
-    std::string prefix;
-    expr->value += decodeString(text(token.loc), prefix);
-    isText &= prefix.find_first_not_of("rfut") == std::string::npos;
+    const StringLiteral literal = readString(text(next().loc));
+    expr->value += literal.text;
+    if (literal.prefix.find_first_not_of("rfut") != std::string::npos)
+      beyond = "a string with this prefix";
+    else if (literal.unsupported)
+      beyond = literal.unsupported;
   }
   expr->loc = from(expr->loc);
-  return isText ? expr : unsupported(expr->loc, "a string with this prefix");
+  return beyond ? unsupported(expr->loc, beyond) : expr;
 }
 
 /// parenthesized = "(" ")" | "(" expressions ")" | "(" expression comprehension ")"

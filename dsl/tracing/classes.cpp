@@ -1,5 +1,6 @@
 // In: classes of the text, calls of them and of what they make. Out: objects with attributes, and methods bound to
-// them. Not: metaclasses, slots, operators that a class defines; what a class of another module would do is not done.
+// them. Not: metaclasses, slots, and operators that a class defines, but `==`, `!=` and truth; what a class of another
+// module would do is not done.
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
@@ -54,10 +55,17 @@ llvm::StringRef lastName(const Expr& expr) {
   return name ? name->name : llvm::StringRef();
 }
 
-bool isForeign(const Class& type) {
-  return llvm::any_of(type.order, [](const Class* part) {
-    return llvm::any_of(part->bases, [](Object base) { return !base.is<Class*>(); });
-  });
+/// Bases that say nothing of what an object does.
+constexpr llvm::StringLiteral kPlainBases[] = {"object", "ABC", "Generic", "Protocol"};
+
+/// Methods by which a class changes what attributes are, and how its objects are made.
+constexpr llvm::StringLiteral kNotCalled[] = {"__new__", "__setattr__", "__getattribute__", "__get__",
+                                              "__set__", "__delete__",  "__set_name__"};
+
+/// The last name of an annotation: ClassVar of `typing.ClassVar[int]`.
+llvm::StringRef annotationName(const Expr& annotation) {
+  const auto* generic = dyn_cast<SubscriptExpr>(&annotation);
+  return lastName(generic ? *generic->base : annotation);
 }
 
 } // namespace
@@ -65,7 +73,8 @@ bool isForeign(const Class& type) {
 void Tracer::runClass(const ClassStmt& stmt) {
   auto* type = heap.make<Class>();
   type->name = stmt.function->name;
-  for (const Expr* base : stmt.bases) type->bases.push_back(evalLazy(*base));
+  for (const Expr* base : stmt.bases)
+    if (!llvm::is_contained(kPlainBases, annotationName(*base))) type->bases.push_back(evalLazy(*base));
   // Depth first; a class that comes twice stands where it comes last.
   type->order.push_back(type);
   for (Object base : type->bases) {
@@ -76,6 +85,10 @@ void Tracer::runClass(const ClassStmt& stmt) {
     }
   }
   charge(type->order.size());
+  at = stmt.loc;
+  for (const Class* part : llvm::ArrayRef<Class*>(type->order).drop_front())
+    if (part->members.count("__init_subclass__")) fail(diag::unsupportedSyntax, "a class with `__init_subclass__`");
+  if (stmt.metaclass && evalLazy(*stmt.metaclass).is<Class*>()) fail(diag::unsupportedSyntax, "a metaclass of the text");
   at = stmt.loc;
   if (type->order.size() > kMaxBases) fail(diag::tooManyItems, Count(type->order.size()), Count(kMaxBases));
   {
@@ -101,11 +114,11 @@ Object Tracer::decorated(Object made, llvm::ArrayRef<Expr*> decorators) {
       continue;
     }
     if (name == "dataclass" && made.is<Class*>()) {
-      made.as<Class*>()->isDataclass = true;
+      makeDataclass(*made.as<Class*>(), *decorator);
       continue;
     }
     if (name == "cached_property" && made.is<const Function*>()) {
-      made = static_cast<const Descriptor*>(heap.make<Descriptor>(Descriptor::Kind::Property, made));
+      made = static_cast<const Descriptor*>(heap.make<Descriptor>(Descriptor::Kind::CachedProperty, made));
       continue;
     }
     Object wrapper = evalLazy(*decorator);
@@ -117,44 +130,71 @@ Object Tracer::decorated(Object made, llvm::ArrayRef<Expr*> decorators) {
   return made;
 }
 
+/// An annotated name in a class's body.
+void Tracer::declareField(const AnnAssignStmt& stmt) {
+  const llvm::StringRef type = annotationName(*stmt.annotation);
+  if (type == "ClassVar" || type == "KW_ONLY") return; // no field, and what follows is given by name
+  scope->owner->hasInitVar |= type == "InitVar";
+  scope->owner->fields.push_back(cast<NameExpr>(stmt.target)->name);
+}
+
+/// @dataclass, @dataclass(eq=False, frozen=True, ...). Arguments that attnc does not name change nothing that it computes.
+void Tracer::makeDataclass(Class& type, const Expr& decorator) {
+  type.isDataclass = type.hasFieldEquality = true;
+  type.hasPostInit = findMember(type, "__post_init__");
+  const auto* call = dyn_cast<CallExpr>(&decorator);
+  if (!call) return;
+  for (const Keyword& keyword : call->keywords) {
+    if (keyword.name == "eq") type.hasFieldEquality = truth(*this, eval(*keyword.value));
+    if (keyword.name == "frozen") type.isFrozen = truth(*this, eval(*keyword.value));
+    if (keyword.name == "init" && !truth(*this, eval(*keyword.value)))
+      fail(diag::unsupportedSyntax, "a dataclass without `__init__`");
+  }
+}
+
 Object Tracer::instantiate(Class& type, const Arguments& arguments) {
   charge(4);
   Deeper deeper(*this);
+  for (llvm::StringLiteral name : kNotCalled)
+    if (findMember(type, name)) fail(diag::unsupportedSyntax, "an object of a class with `" + name.str() + "`");
+  if (llvm::any_of(type.order, [](const Class* part) { return part->hasInitVar; }))
+    fail(diag::unsupportedSyntax, "an object of a class with `InitVar`");
   auto* instance = heap.make<Instance>();
   instance->type = &type;
-  if (const Object* init = findMember(type, "__init__")) {
-    Arguments withSelf = arguments;
-    withSelf.positional.insert(withSelf.positional.begin(), Object(instance));
-    call(*init, withSelf);
+  for (Class* part : type.order) {
+    if (part->members.count("__init__")) {
+      callMember(*instance, "__init__", arguments);
+      return instance;
+    }
+    if (!part->isDataclass) continue;
+    setFields(*instance, *part, arguments);
     return instance;
   }
-  if (!type.isDataclass) {
-    if (!isForeign(type) && (!arguments.positional.empty() || !arguments.keywords.empty()))
-      fail(diag::tooManyArguments, std::string_view(type.name), Count(0), Count(arguments.positional.size()));
-    return instance;
-  }
-  std::vector<llvm::StringRef> fields;
-  for (const Class* part : llvm::reverse(type.order))
-    for (llvm::StringRef field : part->fields)
-      if (!llvm::is_contained(fields, field)) fields.push_back(field);
+  if (!isForeign(type) && (!arguments.positional.empty() || !arguments.keywords.empty()))
+    fail(diag::tooManyArguments, std::string_view(type.name), Count(0), Count(arguments.positional.size()));
+  return instance;
+}
+
+void Tracer::setFields(Instance& instance, const Class& type, const Arguments& arguments) {
+  const std::vector<llvm::StringRef> fields = fieldsOf(type);
   if (arguments.positional.size() > fields.size())
     fail(diag::tooManyArguments, std::string_view(type.name), Count(fields.size()), Count(arguments.positional.size()));
-  for (size_t i = 0; i < arguments.positional.size(); ++i) instance->names[fields[i]] = arguments.positional[i];
+  for (size_t i = 0; i < arguments.positional.size(); ++i) instance.names[fields[i]] = arguments.positional[i];
   for (auto& [name, value] : arguments.keywords) {
     if (!llvm::is_contained(fields, name))
       fail(diag::unknownArgument, std::string_view(type.name), std::string_view(name));
-    instance->names[name] = value;
+    if (!instance.names.try_emplace(name, value).second) fail(diag::repeatedArgument, std::string_view(name));
   }
   for (llvm::StringRef field : fields) {
-    if (instance->names.count(field)) continue;
-    auto capture = captureOf(field);
-    if (capture)
-      instance->names[field] = *capture;
-    else if (!findMember(type, field))
+    if (instance.names.count(field)) continue;
+    if (auto capture = captureOf(field))
+      instance.names[field] = *capture;
+    else if (const Object* value = findMember(type, field))
+      instance.names[field] = *value;
+    else
       fail(diag::missingArgument, std::string_view(type.name), std::string_view(field));
   }
-  if (auto made = instanceMember(*instance, "__post_init__")) call(*made, {});
-  return instance;
+  if (type.hasPostInit) callMethod(instance, "__post_init__");
 }
 
 /// super() of the method under evaluation: its object, as one of the classes that its class is made from.
@@ -175,6 +215,19 @@ Object Tracer::superOf() {
     return view;
   }
   fail(diag::unsupportedSyntax, "`super()` here");
+}
+
+std::optional<Object> Tracer::callMember(Instance& object, llvm::StringRef name, const Arguments& arguments) {
+  const auto method = classMember(*object.type, name, &object);
+  if (!method) return std::nullopt;
+  Deeper deeper(*this);
+  const Object result = call(*method, arguments);
+  if (const Deferred* why = whyNot(result)) force(*why);
+  return result;
+}
+
+std::optional<Object> Tracer::callMethod(Instance& object, llvm::StringRef name, llvm::ArrayRef<Object> arguments) {
+  return callMember(object, name, {{arguments.begin(), arguments.end()}, {}});
 }
 
 std::optional<Object> Tracer::classMember(Class& type, llvm::StringRef name, Object self) {
@@ -199,6 +252,12 @@ std::optional<Object> Tracer::instanceMember(Instance& instance, llvm::StringRef
   auto own = instance.names.find(name);
   if (own != instance.names.end()) return own->second;
   Instance& self = instance.type->isSuperOf ? *instance.type->isSuperOf : instance;
+  for (Class* part : instance.type->order) {
+    if (name != "__init__" || part->members.count(name)) break;
+    if (part->isDataclass)
+      return static_cast<const Partial*>(
+          heap.make<Partial>(findBuiltin("set_fields", kIgnored), std::vector<Object>{&self, part}));
+  }
   if (auto member = classMember(*instance.type, name, &self)) return member;
   // Of a class of another module: setting up does nothing that a mod sees.
   if (isForeign(*instance.type) || instance.type->isSuperOf) {
@@ -207,10 +266,19 @@ std::optional<Object> Tracer::instanceMember(Instance& instance, llvm::StringRef
     if (name == "register_buffer" || name == "register_parameter")
       return static_cast<const Method*>(heap.make<Method>(Object(&self), findBuiltin("register_buffer", kIgnored)));
   }
-  return captureOf(name);
+  if (auto capture = captureOf(name)) return capture;
+  return callMethod(self, "__getattr__", {makeStr(name.str())});
 }
 
 void Tracer::setAttribute(Object base, llvm::StringRef name, Object value) {
+  if (base.is<Instance*>()) {
+    const Class& type = *base.as<Instance*>()->type;
+    const Object* member = findMember(type, name);
+    const Descriptor* property = member && member->is<const Descriptor*>() ? member->as<const Descriptor*>() : nullptr;
+    if (llvm::any_of(type.order, [](const Class* part) { return part->isFrozen; }) ||
+        (property && property->kind == Descriptor::Kind::Property))
+      fail(diag::attributeAssigned, std::string_view(name));
+  }
   if (base.is<Instance*>()) standIns.erase({base.as<Instance*>(), name.str()});
   if (value.is<const Deferred*>())
     if (auto capture = captureOf(name)) {

@@ -314,7 +314,7 @@ void Tracer::forEach(Object iterable, llvm::function_ref<bool(Object)> visit) {
     uint64_t count = range.size();
     for (uint64_t i = 0; i < count; ++i) {
       charge(1);
-      if (!visit(int64_t(uint64_t(range.start) + i * uint64_t(range.step)))) return;
+      if (!visit(range.at(i))) return;
     }
     return;
   }

@@ -133,6 +133,7 @@ std::optional<Object> Tracer::lookupBuiltin(llvm::StringRef name) {
   for (auto& [known, path] : kImported)
     if (name == known) return Namespace{path};
   if (name == "__name__") return makeStr("attnc");
+  if (name == "NotImplemented") return Opaque{"NotImplemented"};
   return std::nullopt;
 }
 

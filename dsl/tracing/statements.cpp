@@ -181,16 +181,28 @@ Tracer::Flow Tracer::runTry(const TryStmt& stmt) {
   return last == Flow::Next ? flow : last;
 }
 
+/// Objects of classes of the text are entered and, unless the body raises, left; other contexts do nothing.
 Tracer::Flow Tracer::runWith(const WithStmt& stmt) {
+  std::vector<Instance*> entered;
   for (auto [context, target] : stmt.items) {
     Object value = evalLazy(*context);
     at = context->loc;
+    if (value.is<Instance*>() && !isForeign(*value.as<Instance*>()->type)) {
+      entered.push_back(value.as<Instance*>());
+      auto inside = callMethod(*entered.back(), "__enter__");
+      if (!inside) fail(diag::unknownAttribute, describe(value), "__enter__", "");
+      value = *inside;
+    }
     if (target && value.is<const Deferred*>())
       spoilTarget(*target, *value.as<const Deferred*>());
     else if (target)
       assign(*target, value);
   }
-  return run(stmt.body);
+  const Flow flow = run(stmt.body);
+  const Object result = returned;
+  for (Instance* context : llvm::reverse(entered)) callMethod(*context, "__exit__", std::vector<Object>(3));
+  returned = result;
+  return flow;
 }
 
 void Tracer::runDel(const DelStmt& stmt) {
@@ -253,7 +265,7 @@ void Tracer::runAnnAssign(const AnnAssignStmt& stmt) {
   const auto& target = *cast<NameExpr>(stmt.target);
   if (scope != &globals) {
     if (stmt.value) assign(target, evalLazy(*stmt.value));
-    if (scope->isClass) scope->owner->fields.push_back(target.name);
+    if (scope->isClass) declareField(stmt);
     return;
   }
   if (!stmt.value) return declare(target.name, *stmt.annotation);

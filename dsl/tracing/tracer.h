@@ -28,7 +28,7 @@ struct Define {
   bool used = false;
 };
 
-class Tracer : public Context {
+class Tracer final : public Context {
 public:
   Tracer(ir::Module& module, Diagnostics& diagnostics) : Context(module, diagnostics) {}
 
@@ -53,6 +53,10 @@ public:
   /// base.name, and base.name = value.
   Object attribute(Object base, llvm::StringRef name);
   void setAttribute(Object base, llvm::StringRef name, Object value);
+  /// What the `__init__` of a dataclass does.
+  void setFields(Instance& instance, const Class& type, const Arguments& arguments);
+  std::optional<Object> callMethod(Instance& object, llvm::StringRef name,
+                                   llvm::ArrayRef<Object> arguments = {}) override;
 
   /// All statements of the text, for hints about what follows an error; null if there is no text.
   const Block* text = nullptr;
@@ -125,6 +129,9 @@ private:
   // classes.cpp
   void runClass(const ClassStmt& stmt);
   Object decorated(Object made, llvm::ArrayRef<Expr*> decorators);
+  std::optional<Object> callMember(Instance& object, llvm::StringRef name, const Arguments& arguments);
+  void declareField(const AnnAssignStmt& stmt);
+  void makeDataclass(Class& type, const Expr& decorator);
   Object instantiate(Class& type, const Arguments& arguments);
   Object superOf();
   std::optional<Object> instanceMember(Instance& instance, llvm::StringRef name);

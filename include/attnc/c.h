@@ -34,7 +34,8 @@
 //
 // Threads. All functions may be called from any thread at any time, on the same handles, too, but that nobody may use a
 // handle while or after it is destroyed. The last error is that of the calling thread. Calls that touch the GPU do so
-// in the CUDA context that is current in their thread.
+// in the CUDA context that is current in their thread. A caller's stack of 64 KiB is enough: parsing, code
+// generation and NVRTC run on threads of attnc's own.
 #pragma once
 
 #include "attnc/c/base.h"

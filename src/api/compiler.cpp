@@ -5,6 +5,7 @@
 #include "api/kernel_label.h"
 #include "api/mod_impl.h"
 #include "api/options_key.h"
+#include "api/own_stack.h"
 #include "api/pack_maker.h"
 #include "jit/cache_options.h"
 #include "jit/current_device.h"
@@ -147,18 +148,20 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
 }
 
 Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options) {
-  auto chosen = planned(derived(mod, options), options);
-  if (!chosen) return chosen.error();
-  Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
-  const std::string label = kernelLabel(mod, written.plan.options);
-  for (const plan::Stage& stage : written.plan.stages) {
-    auto kernelMod = kernelModOf(written.mod, formOf(stage));
-    if (!kernelMod) return kernelMod.error();
-    const codegen::ModSource& source = (*kernelMod)->source;
-    written.slots.push_back(source.slots);
-    written.jobs.push_back(compileJob(plan::assemble(**kernelMod, stage, written.plan.options), source.key, label));
-  }
-  return written;
+  return onOwnStack([&]() -> Expected<Written> {
+    auto chosen = planned(derived(mod, options), options);
+    if (!chosen) return chosen.error();
+    Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
+    const std::string label = kernelLabel(mod, written.plan.options);
+    for (const plan::Stage& stage : written.plan.stages) {
+      auto kernelMod = kernelModOf(written.mod, formOf(stage));
+      if (!kernelMod) return kernelMod.error();
+      const codegen::ModSource& source = (*kernelMod)->source;
+      written.slots.push_back(source.slots);
+      written.jobs.push_back(compileJob(plan::assemble(**kernelMod, stage, written.plan.options), source.key, label));
+    }
+    return written;
+  });
 }
 
 Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const KernelOptions& options) {
@@ -180,7 +183,9 @@ Expected<Compiler::Impl::Build> Compiler::Impl::build(const Mod& mod, const Kern
   std::vector<std::future<Expected<jit::CachedKernel>>> programs;
   for (jit::CompileJob& job : written->jobs) {
     const auto launch = programs.empty() ? std::launch::deferred : std::launch::async;
-    programs.push_back(std::async(launch, [this, job = std::move(job)] { return cache.getOrCompile(job); }));
+    programs.push_back(std::async(launch, [this, job = std::move(job)] {
+      return onOwnStack([&] { return cache.getOrCompile(job); });
+    }));
   }
   for (size_t i = 0; i < programs.size(); ++i) {
     Expected<jit::CachedKernel> cached = programs[i].get();
@@ -233,24 +238,28 @@ Compiler::Compiler(CompilerOptions options) : impl(std::make_shared<Impl>(option
 Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const KernelOptions& options) const {
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
-  auto chosen = planned(derive(mod, *complete), *complete);
-  if (!chosen) return chosen.error();
-  std::vector<KernelSource> sources;
-  for (const plan::Stage& stage : chosen->plan.stages) {
-    auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
-    if (!kernelMod) return kernelMod.error();
-    sources.push_back(plan::assemble(**kernelMod, stage, chosen->plan.options));
-  }
-  return sources;
+  return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
+    auto chosen = planned(derive(mod, *complete), *complete);
+    if (!chosen) return chosen.error();
+    std::vector<KernelSource> sources;
+    for (const plan::Stage& stage : chosen->plan.stages) {
+      auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
+      if (!kernelMod) return kernelMod.error();
+      sources.push_back(plan::assemble(**kernelMod, stage, chosen->plan.options));
+    }
+    return sources;
+  });
 }
 
 Expected<std::vector<std::string>> Compiler::tiles(const Mod& mod, KernelOptions options) const {
   options.tile.clear();
   Expected<KernelOptions> complete = withArch(std::move(options));
   if (!complete) return complete.error();
-  auto chosen = planned(impl->derived(mod, *complete), *complete);
-  if (!chosen) return chosen.error();
-  return plan::candidatesOf(*chosen->kernelMod, chosen->plan);
+  return onOwnStack([&]() -> Expected<std::vector<std::string>> {
+    auto chosen = planned(impl->derived(mod, *complete), *complete);
+    if (!chosen) return chosen.error();
+    return plan::candidatesOf(*chosen->kernelMod, chosen->plan);
+  });
 }
 
 Expected<CompiledStages> Compiler::compile(const Mod& mod, const KernelOptions& options) const {

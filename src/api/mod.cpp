@@ -2,6 +2,7 @@
 #include "attnc/mod.h"
 
 #include "api/mod_impl.h"
+#include "api/own_stack.h"
 #include "dsl/frontend.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
@@ -120,8 +121,10 @@ Expected<std::shared_ptr<const passes::GridKernel>> Mod::Impl::gridKernel() cons
 }
 
 Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::kernelMod(plan::ModForm form) const {
-  std::lock_guard lock(mutex); // also while it is made: who comes second waits
-  return lockedKernelMod(form);
+  return onOwnStack([&] {
+    std::lock_guard lock(mutex); // also while it is made: who comes second waits
+    return lockedKernelMod(form);
+  });
 }
 
 Expected<plan::KernelMod> Mod::Impl::kernelModOnGrid(plan::ModForm form) const {
@@ -152,12 +155,14 @@ Expected<std::shared_ptr<const plan::KernelMod>> Mod::Impl::lockedKernelMod(plan
 Mod::Mod(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
 
 Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
-  dsl::FrontendOptions frontend{options.name, options.defines, options.mods, options.captures, options.available};
-  auto module = dsl::trace(text, frontend);
-  if (!module) return std::move(module).error();
-  ir::Module traced = *module;
-  if (auto status = passes::runPipeline(*module); !status) return status.error();
-  return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::string(text)));
+  return onOwnStack([&]() -> Expected<Mod> {
+    dsl::FrontendOptions frontend{options.name, options.defines, options.mods, options.captures, options.available};
+    auto module = dsl::trace(text, frontend);
+    if (!module) return std::move(module).error();
+    ir::Module traced = *module;
+    if (auto status = passes::runPipeline(*module); !status) return status.error();
+    return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::string(text)));
+  });
 }
 
 Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
@@ -173,15 +178,17 @@ Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
 }
 
 Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
-  auto module = ir::read(text, name);
-  if (!module) return std::move(module).error();
-  for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
-    if (module->output(*role))
-      return Error::mod(
-          fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", name, role->name), {});
-  ir::Module traced = *module;
-  if (auto status = passes::runPipeline(*module); !status) return status.error();
-  return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ""));
+  return onOwnStack([&]() -> Expected<Mod> {
+    auto module = ir::read(text, name);
+    if (!module) return std::move(module).error();
+    for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
+      if (module->output(*role))
+        return Error::mod(
+            fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", name, role->name), {});
+    ir::Module traced = *module;
+    if (auto status = passes::runPipeline(*module); !status) return status.error();
+    return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ""));
+  });
 }
 
 Mod Mod::identity() {
@@ -196,7 +203,7 @@ bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value()
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
 std::string Mod::astText() const {
   if (impl->text.empty()) return {};
-  auto ast = dsl::astText(impl->text, {.name = name()});
+  auto ast = onOwnStack([&] { return dsl::astText(impl->text, {.name = name()}); });
   return ast ? *std::move(ast) : std::string(); // the text has been parsed before, so there is one
 }
 
@@ -249,18 +256,22 @@ Expected<std::shared_ptr<const plan::KernelMod>> kernelModOf(const Mod& mod, pla
 }
 
 Expected<plan::Plan> choosePlan(const Mod& mod, const KernelOptions& options) {
-  auto kernelMod = kernelModOf(mod, plan::algebraFor(options));
-  return kernelMod ? plan::choosePlan(**kernelMod, options) : kernelMod.error();
+  return onOwnStack([&]() -> Expected<plan::Plan> {
+    auto kernelMod = kernelModOf(mod, plan::algebraFor(options));
+    return kernelMod ? plan::choosePlan(**kernelMod, options) : kernelMod.error();
+  });
 }
 
 Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
-  ir::Module module = this->module();
-  ir::Module traced = impl->traced;
-  passes::PipelineOptions options;
-  options.pins = pins;
-  if (auto status = passes::runPipeline(module, options); !status) return status.error();
-  if (auto status = passes::pin(traced, {.pins = pins}); !status) return status.error();
-  return Mod(std::make_shared<const Impl>(std::move(module), std::move(traced), impl->text));
+  return onOwnStack([&]() -> Expected<Mod> {
+    ir::Module module = this->module();
+    ir::Module traced = impl->traced;
+    passes::PipelineOptions options;
+    options.pins = pins;
+    if (auto status = passes::runPipeline(module, options); !status) return status.error();
+    if (auto status = passes::pin(traced, {.pins = pins}); !status) return status.error();
+    return Mod(std::make_shared<const Impl>(std::move(module), std::move(traced), impl->text));
+  });
 }
 
 Expected<Mod> forwardMod(const Mod& mod) { return ModAccess::forwardMod(mod); }
@@ -276,11 +287,13 @@ Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures)
 }
 
 Expected<std::set<std::string>> reachedCaptures(const Mod& mod) {
-  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
-  if (!gradients) return std::move(gradients).error();
-  std::set<std::string> names;
-  for (const ir::CaptureGradient& place : gradients->captures) names.insert(place.capture);
-  return names;
+  return onOwnStack([&]() -> Expected<std::set<std::string>> {
+    auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
+    if (!gradients) return std::move(gradients).error();
+    std::set<std::string> names;
+    for (const ir::CaptureGradient& place : gradients->captures) names.insert(place.capture);
+    return names;
+  });
 }
 
 const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess::implOf(mod).gradients; }
@@ -290,31 +303,37 @@ const ir::Module& tracedModule(const Mod& mod) { return ModAccess::implOf(mod).t
 const std::string& sourceText(const Mod& mod) { return ModAccess::implOf(mod).text; }
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
-  auto gradients = passes::differentiate(mod.module());
-  if (!gradients) return std::move(gradients).error();
-  if (passes::hasScoreGradient(gradients->module)) return ScoreGradient::Some;
-  const std::optional<ir::Value> score = mod.module().output(ir::kScore);
-  const bool readsScore = !score || ir::paramsOf(mod.module(), *score).contains(ir::ParamKind::Score);
-  return readsScore ? ScoreGradient::Stopped : ScoreGradient::NoScore;
+  return onOwnStack([&]() -> Expected<ScoreGradient> {
+    auto gradients = passes::differentiate(mod.module());
+    if (!gradients) return std::move(gradients).error();
+    if (passes::hasScoreGradient(gradients->module)) return ScoreGradient::Some;
+    const std::optional<ir::Value> score = mod.module().output(ir::kScore);
+    const bool readsScore = !score || ir::paramsOf(mod.module(), *score).contains(ir::ParamKind::Score);
+    return readsScore ? ScoreGradient::Stopped : ScoreGradient::NoScore;
+  });
 }
 
 Expected<std::string> gradientIrText(const Mod& mod) {
-  auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
-  if (!gradients) return std::move(gradients).error();
-  return ir::print(gradients->module);
+  return onOwnStack([&]() -> Expected<std::string> {
+    auto gradients = passes::differentiate(mod.module(), passes::floatCaptures(mod.module()));
+    if (!gradients) return std::move(gradients).error();
+    return ir::print(gradients->module);
+  });
 }
 
 bool keepsMasks(const KernelOptions& options) { return options.blockSparse && !options.listsOfWholeMod; }
 
 Expected<Mod> derive(const Mod& mod, const KernelOptions& options) {
-  Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
-  if (!pinned) return pinned;
-  if (keepsMasks(options)) pinned = maskedByScore(*pinned);
-  if (!pinned) return pinned;
-  const passes::SequenceForm sequences{options.lengths, options.offsets, options.ragged};
-  if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
-  if (!pinned) return pinned;
-  return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);
+  return onOwnStack([&]() -> Expected<Mod> {
+    Expected<Mod> pinned = options.pins.empty() ? mod : mod.pinned(options.pins);
+    if (!pinned) return pinned;
+    if (keepsMasks(options)) pinned = maskedByScore(*pinned);
+    if (!pinned) return pinned;
+    const passes::SequenceForm sequences{options.lengths, options.offsets, options.ragged};
+    if (!sequences.isPlain()) pinned = sequencesMod(*pinned, sequences, options.pins);
+    if (!pinned) return pinned;
+    return options.kind == KernelKind::Backward ? gradientMod(*pinned, options.gradients) : forwardMod(*pinned);
+  });
 }
 
 Status checkPins(const ir::Module& module, const ir::Bindings& bindings, const std::map<std::string, int64_t>& pins) {

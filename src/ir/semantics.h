@@ -16,9 +16,13 @@
 
 namespace attnc::ir::semantics {
 
+// Arithmetic on the unsigned type wraps, whatever the compiler's flags.
+template <class T> using Unsigned = std::make_unsigned_t<T>;
+template <std::integral T> T negative(T a) { return T(Unsigned<T>(0) - Unsigned<T>(a)); }
+
 template <std::integral T> T floorDiv(T a, T b) {
   if (b == 0) return 0;
-  if (b == -1) return T(0) - a; // the one quotient that does not fit, and a trap on x86
+  if (b == -1) return negative(a); // the one quotient that does not fit, and a trap on x86
   T quotient = a / b;
   return (a % b != 0 && (a < 0) != (b < 0)) ? quotient - 1 : quotient;
 }
@@ -51,9 +55,6 @@ template <std::integral T> T maxOf(T a, T b) { return a > b ? a : b; }
 template <std::floating_point Real> Real minOf(Real a, Real b) { return (a < b || std::isnan(a)) ? a : b; }
 template <std::floating_point Real> Real maxOf(Real a, Real b) { return (a > b || std::isnan(a)) ? a : b; }
 
-// Arithmetic on the unsigned type wraps, whatever the compiler's flags.
-template <class T> using Unsigned = std::make_unsigned_t<T>;
-template <std::integral T> T negative(T a) { return T(Unsigned<T>(0) - Unsigned<T>(a)); }
 template <std::integral T> T absolute(T a) { return a < 0 ? negative(a) : a; }
 template <std::integral T> T sum(T a, T b) { return T(Unsigned<T>(a) + Unsigned<T>(b)); }
 template <std::integral T> T difference(T a, T b) { return T(Unsigned<T>(a) - Unsigned<T>(b)); }

@@ -41,11 +41,13 @@ Term operator-(Term x) { return apply(Op::Neg, Type::F32, {x}); }
 Term operator+(Term x, Term y) { return apply(Op::Add, Type::F32, {x, y}); }
 Term operator-(Term x, Term y) { return apply(Op::Sub, Type::F32, {x, y}); }
 Term operator*(Term x, Term y) { return apply(Op::Mul, Type::F32, {x, y}); }
+Term operator/(Term x, Term y) { return apply(Op::Div, Type::F32, {x, y}); }
 Term operator<(Term x, Term y) { return apply(Op::Lt, Type::Bool, {x, y}); }
 Term operator<=(Term x, Term y) { return apply(Op::Le, Type::Bool, {x, y}); }
 Term operator==(Term x, Term y) { return apply(Op::Eq, Type::Bool, {x, y}); }
 Term operator&(Term x, Term y) { return apply(Op::And, Type::Bool, {x, y}); }
 Term floorDiv(Term x, Term y) { return apply(Op::FloorDiv, Type::F32, {x, y}); }
+Term trunc(Term x) { return apply(Op::Trunc, Type::F32, {x}); }
 Term pow(Term x, Term y) { return apply(Op::Pow, Type::F32, {x, y}); }
 Term exp(Term x) { return apply(Op::Exp, Type::F32, {x}); }
 Term log(Term x) { return apply(Op::Log, Type::F32, {x}); }

@@ -182,6 +182,7 @@ ATTNC_DEVICE float log2_of(float x) { return log2f(x); }
 ATTNC_DEVICE float log1p_of(float x) { return log1pf(x); }
 ATTNC_DEVICE float erf_of(float x) { return erff(x); }
 ATTNC_DEVICE float pow_of(float x, float y) { return powf(x, y); }
+ATTNC_DEVICE float fmod_of(float x, float y) { return fmodf(x, y); }
 
 /// Python's a % b for floats: fmod is exact, then the divisor's sign.
 ATTNC_DEVICE float floor_mod(float a, float b) {

@@ -48,7 +48,7 @@ const Claim kClaims[] = {
     {Op::Sigmoid, 4, true}, {Op::Erf, 1.02},
     {Op::Floor, 0},         {Op::Ceil, 0},
     {Op::Trunc, 0},         {Op::Round, 0},
-    {Op::Pow, 4},
+    {Op::Pow, 4},           {Op::Fmod, 0},
 };
 constexpr double kTanhApproxError = 8e-6; // absolute
 

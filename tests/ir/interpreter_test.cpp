@@ -88,6 +88,9 @@ TEST_CASE("f32 floor division and remainder follow Python") {
   CHECK(f32(Op::FloorDiv, -1, kInf) == -1);
   CHECK(f32(Op::FloorDiv, 1, 0) == kInf);
   CHECK(std::isnan(f32(Op::Mod, 1, 0)));
+  CHECK(f32(Op::Fmod, -0.3f, 1e6f) == -0.3f);
+  CHECK(f32(Op::Fmod, -1, kInf) == -1);
+  CHECK(f32(Op::Fmod, -7.5f, 2) == -1.5f);
 }
 
 TEST_CASE("min and max give NaN for NaN on either side") {

@@ -117,6 +117,10 @@ scores(
         "truncated_division": lambda s, b, h, q, k: (
             s + torch.div(q - k, 4, rounding_mode="trunc") + torch.div(q - k, 1.5, rounding_mode="trunc")
         ),
+        "fmod_of_floats": lambda s, b, h, q, k: (
+            s + torch.fmod(q - k * 1.25, 1e6) + torch.fmod(s, math.inf) + torch.fmod(s * 1e30, k + 1.0) / 8
+        ),
+        "shifts_by_any_count": lambda s, b, h, q, k: s + (5 << (q - k)) / 64 + (-5 >> (q - k)) + ((k - 9) >> (k - q)),
         "true_division": lambda s, b, h, q, k: s + (q - k) / 16 + q / (k + 1),
         "bitwise": lambda s, b, h, q, k: s + ((q & 3) | (k << 1)) / 16 - ((q ^ k) >> 2) + (~q & 7),
         "shifts_by_tensors": lambda s, b, h, q, k: s + (1 << h) / 8 + ((k - 20) >> h) / 16 - (k << (q + 20)) * 1e-9,
@@ -333,6 +337,12 @@ def products_of_matrices(env):
 def distance_of_points(env):
     points = env.normal(env.KV_LEN, 3)
     return lambda score, b, h, q, k: score - (points[q] - points[k]).square().sum(-1).add(0.01).sqrt()
+
+
+@case
+def norm_of_points(env):
+    points = env.normal(env.KV_LEN, 3)
+    return lambda score, b, h, q, k: score - (points[q] - points[k]).norm(dim=-1)
 
 
 @case

@@ -44,12 +44,12 @@ def mul(low, out, a, b):
 
 
 def truncated(low, x, y):
-    """The quotient of integers, towards zero."""
+    """The quotient of integers, towards zero: one more where the floor is below it."""
     b = low.builder
-    zero = b.const(0, x.type)
-    quotient = b.op("floor_div", b.op("abs", x), b.op("abs", y))
-    differ = b.compare("ne", b.compare("lt", x, zero), b.compare("lt", y, zero))
-    return b.select(differ, b.op("neg", quotient), quotient)
+    zero, floor = b.const(0, x.type), b.op("floor_div", x, y)
+    is_inexact = b.compare("ne", b.op("mod", x, y), zero)
+    is_below = b.op("and", b.compare("lt", floor, zero), is_inexact)
+    return b.select(is_below, b.op("add", floor, b.const(1, x.type)), floor)
 
 
 @op("div", "true_divide", "divide")
@@ -81,8 +81,14 @@ def fmod(low, out, a, b):
     ops = low.builder
 
     def function(x, y):
-        result = ops.op("mod", ops.op("abs", x), ops.op("abs", y))
-        return ops.select(ops.compare("lt", x, ops.const(0, x.type)), ops.op("neg", result), result)
+        if x.type == "f32":
+            return ops.op("fmod", x, y)
+        # Of integers the remainder of floor_div, minus the divisor where the signs differ.
+        zero, rest = ops.const(0, x.type), ops.op("mod", x, y)
+        differ = ops.compare("ne", ops.compare("lt", x, zero), ops.compare("lt", y, zero))
+        return ops.select(
+            ops.op("and", differ, ops.compare("ne", rest, zero)), ops.op("sub", rest, y), rest
+        )
 
     return arithmetic(low, out, function, a, b)
 

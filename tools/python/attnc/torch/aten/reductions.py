@@ -103,7 +103,13 @@ def vector_norm(low, out, a, ord=2, dim=None, keepdim=False, dtype=None):
     if ord == 1:
         return summed(low, out, magnitude, dims, keepdim)
     squares = low.elementwise(a.meta, lambda x: ops.op("mul", x, x), (a, "f32"))
-    return low.elementwise(out, lambda x: ops.op("sqrt", x), (summed(low, out, squares, dims, keepdim), "f32"))
+    zero = ops.const(0, "f32")
+
+    def root(x):
+        # Where it is 0, a norm has the gradient 0.
+        return ops.select(ops.compare("eq", x, zero), zero, ops.op("sqrt", x))
+
+    return low.elementwise(out, root, (summed(low, out, squares, dims, keepdim), "f32"))
 
 
 def product(low, out, a, b, a_axes, b_axes):

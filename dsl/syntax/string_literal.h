@@ -1,0 +1,18 @@
+// In: a String token. Out: the characters it stands for, by Python's escapes, in UTF-8.
+// Not: names of characters (`\N{...}`), and surrogates, which UTF-8 has not.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace attnc::dsl {
+
+struct StringLiteral {
+  std::string prefix; ///< the letters before the quote, in lower case
+  std::string text;
+  const char* unsupported = nullptr; ///< what of the literal attnc does not read
+};
+
+StringLiteral readString(std::string_view token);
+
+} // namespace attnc::dsl
