@@ -8,7 +8,6 @@
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace attnc::dsl {
 
@@ -50,6 +49,14 @@ std::vector<std::string> diagnosticIds() {
   };
 }
 
+const std::vector<std::string>& warningIds() {
+  static const std::vector<std::string> ids = {
+#define WARN(name, id, message, hint, ...) id,
+#include "dsl/warnings.def"
+  };
+  return ids;
+}
+
 uint32_t Diagnostics::addSource(Source source) {
   texts.push_back(std::move(source));
   lineStarts.emplace_back();
@@ -81,19 +88,38 @@ std::pair<int, int> Diagnostics::lineAndColumn(Loc loc) const {
   return {int(next - starts.begin()), int(loc.begin - *(next - 1)) + 1};
 }
 
-void Diagnostics::add(Loc loc, const char* id, std::string_view message, std::string_view hint,
-                      const std::vector<std::string>& holes) {
+Finding Diagnostics::make(Severity severity, Loc loc, const char* id, std::string_view message, std::string_view hint,
+                          const std::vector<std::string>& holes) const {
   auto [line, column] = lineAndColumn(loc);
   Diagnostic diagnostic{id, texts[loc.text].name, line, column, substitute(message, holes), substitute(hint, holes)};
+  diagnostic.severity = severity;
   diagnostic.rendered = render(loc, diagnostic);
-  put({loc, std::move(diagnostic)});
+  return {loc, std::move(diagnostic)};
+}
+
+void Diagnostics::add(Loc loc, const char* id, std::string_view message, std::string_view hint,
+                      const std::vector<std::string>& holes) {
+  put(make(Severity::Error, loc, id, message, hint, holes));
+}
+
+namespace {
+
+bool isIn(const std::vector<Finding>& found, Loc loc, std::string_view id) {
+  return std::any_of(found.begin(), found.end(), [&](const Finding& other) {
+    return other.loc.begin == loc.begin && other.loc.text == loc.text && other.diagnostic.id == id;
+  });
+}
+
+} // namespace
+
+void Diagnostics::addWarning(Loc loc, const char* id, std::string_view message, std::string_view hint,
+                             const std::vector<std::string>& holes) {
+  if (warned.size() < kMaxDiagnostics && !isIn(warned, loc, id))
+    warned.push_back(make(Severity::Warning, loc, id, message, hint, holes));
 }
 
 void Diagnostics::put(Finding finding) {
-  for (const Finding& other : found)
-    if (other.loc.begin == finding.loc.begin && other.loc.text == finding.loc.text &&
-        other.diagnostic.id == finding.diagnostic.id)
-      return;
+  if (isIn(found, finding.loc, finding.diagnostic.id)) return;
   found.push_back(std::move(finding));
   if (found.size() >= kMaxDiagnostics) throw Abort{true};
 }
@@ -138,9 +164,12 @@ std::string Diagnostics::render(Loc loc, const Diagnostic& diagnostic) const {
   llvm::raw_string_ostream out(ascii);
   using Ranges = llvm::ArrayRef<std::pair<unsigned, unsigned>>;
   std::pair<unsigned, unsigned> range(column, column + width);
+  const bool isWarning = diagnostic.severity == Severity::Warning;
   llvm::SourceMgr manager;
-  llvm::SMDiagnostic(manager, llvm::SMLoc(), /*FN=*/"", diagnostic.line, int(column), llvm::SourceMgr::DK_Error,
-                     diagnostic.message, line, width > 1 ? Ranges(range) : Ranges())
+  llvm::SMDiagnostic(manager, llvm::SMLoc(), /*FN=*/"", diagnostic.line, int(column),
+                     isWarning ? llvm::SourceMgr::DK_Warning : llvm::SourceMgr::DK_Error,
+                     isWarning ? diagnostic.message + " [" + diagnostic.id + "]" : diagnostic.message, line,
+                     width > 1 ? Ranges(range) : Ranges())
       .print(nullptr, out, /*ShowColors=*/false);
   if (!diagnostic.hint.empty())
     llvm::SMDiagnostic("", llvm::SourceMgr::DK_Note, diagnostic.hint).print(nullptr, out, /*ShowColors=*/false);
@@ -156,20 +185,29 @@ std::string Diagnostics::render(Loc loc, const Diagnostic& diagnostic) const {
   return result;
 }
 
-Error Diagnostics::error() const {
-  std::vector<size_t> order(found.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::make_pair(found[a].loc.text, found[a].loc.begin) <
-           std::make_pair(found[b].loc.text, found[b].loc.begin);
+namespace {
+
+/// In order of place.
+std::vector<Diagnostic> sorted(const std::vector<Finding>& found) {
+  std::vector<const Finding*> order;
+  for (const Finding& finding : found) order.push_back(&finding);
+  std::stable_sort(order.begin(), order.end(), [](const Finding* a, const Finding* b) {
+    return std::make_pair(a->loc.text, a->loc.begin) < std::make_pair(b->loc.text, b->loc.begin);
   });
-  std::string message;
-  std::vector<Diagnostic> sorted;
-  for (size_t i : order) {
-    message += found[i].diagnostic.rendered;
-    sorted.push_back(found[i].diagnostic);
-  }
-  return Error::mod(std::move(message), std::move(sorted));
+  std::vector<Diagnostic> result;
+  for (const Finding* finding : order) result.push_back(finding->diagnostic);
+  return result;
 }
+
+} // namespace
+
+Error Diagnostics::error() const {
+  std::vector<Diagnostic> all = sorted(found);
+  std::string message;
+  for (const Diagnostic& diagnostic : all) message += diagnostic.rendered;
+  return Error::mod(std::move(message), std::move(all));
+}
+
+std::vector<Diagnostic> Diagnostics::warnings() const { return sorted(warned); }
 
 } // namespace attnc::dsl

@@ -1,8 +1,9 @@
 // Collects what is wrong with a mod's text and renders it as a compiler does.
 //
-// In: a row of diagnostics.def, a place in a text, and the values of the row's holes, whose types the row fixes.
+// In: a row of diagnostics.def or warnings.def, a place in a text, and the values of the row's holes, whose types the
+// row fixes.
 // Out: attnc::Diagnostic, with the source line and a caret drawn by llvm::SourceMgr's printer.
-// Not: deciding what is an error; no message is written anywhere but in diagnostics.def.
+// Not: deciding what is an error; no message is written anywhere but in these tables.
 #pragma once
 
 #include "attnc/error.h"
@@ -30,7 +31,7 @@ struct Source {
   std::string_view text;
 };
 
-/// A row of diagnostics.def; `Holes` are the types of {0}, {1}, ...
+/// A row of a table; `Holes` are the types of {0}, {1}, ...
 template <class... Holes> struct Row {
   const char* id;
   const char* message;
@@ -55,15 +56,21 @@ inline std::string toText(Count count) { return std::to_string(count); }
 } // namespace detail
 
 namespace diag {
-#define DIAG(name, id, message, hint, ...)                                                                             \
+#define ROW(name, id, message, hint, ...)                                                                              \
   inline constexpr Row<__VA_ARGS__> name{id, message, hint};                                                           \
   static_assert(detail::most(detail::holes(message), detail::holes(hint)) <= detail::size(name), "hole without a "     \
                                                                                                  "type");
+#define DIAG ROW
 #include "dsl/diagnostics.def"
+#define WARN ROW
+#include "dsl/warnings.def"
+#undef ROW
 } // namespace diag
 
 /// All ids of diagnostics.def, in order.
 std::vector<std::string> diagnosticIds();
+/// All ids of warnings.def, in order.
+const std::vector<std::string>& warningIds();
 
 /// Thrown to unwind to the nearest place where work can go on; it never leaves the front end. `fatal`: there is no such
 /// place, all work ends.
@@ -95,6 +102,11 @@ public:
     add(loc, row.id, row.message, row.hint, {detail::toText(holes)...});
   }
 
+  /// Records a warning; the same one at the same place is recorded once.
+  template <class... Holes> void warn(Loc loc, const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
+    addWarning(loc, row.id, row.message, row.hint, {detail::toText(holes)...});
+  }
+
   /// report(), then Abort.
   template <class... Holes>
   [[noreturn]] void fail(Loc loc, const Row<Holes...>& row, std::type_identity_t<Holes>... holes) {
@@ -111,7 +123,17 @@ public:
   /// All findings as one error, in order of place.
   Error error() const;
 
+  /// The warnings, in order of place.
+  std::vector<Diagnostic> warnings() const;
+  size_t warningCount() const { return warned.size(); }
+  /// Takes back the warnings from the given one on.
+  void dropWarnings(size_t from) { warned.resize(from); }
+
 private:
+  Finding make(Severity severity, Loc loc, const char* id, std::string_view message, std::string_view hint,
+               const std::vector<std::string>& holes) const;
+  void addWarning(Loc loc, const char* id, std::string_view message, std::string_view hint,
+                  const std::vector<std::string>& holes);
   void add(Loc loc, const char* id, std::string_view message, std::string_view hint,
            const std::vector<std::string>& holes);
   void sourceLine(Loc loc, std::string& line, size_t& column, size_t& width, std::vector<std::string>& wide) const;
@@ -119,7 +141,7 @@ private:
 
   std::vector<Source> texts;
   mutable std::vector<std::vector<uint32_t>> lineStarts; // per source, made when first needed
-  std::vector<Finding> found;
+  std::vector<Finding> found, warned;
 };
 
 } // namespace attnc::dsl

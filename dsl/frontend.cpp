@@ -80,7 +80,7 @@ template <class Work> std::optional<Error> collect(Diagnostics& diagnostics, Wor
 
 } // namespace
 
-Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options) {
+Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options, Notes* notes) {
   ir::Module module;
   module.sourceName = options.name;
   Diagnostics diagnostics;
@@ -100,7 +100,11 @@ Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options
     std::vector<const Expr*> picks;
     for (const std::string& pick : options.mods)
       if (const Expr* expr = readPick(tracer, pick, trees)) picks.push_back(expr);
-    if (diagnostics.empty()) traceMods(tracer, *ast, picks);
+    if (!diagnostics.empty()) return;
+    const std::vector<ModChoice> choices = traceMods(tracer, *ast, picks);
+    if (!notes || !diagnostics.empty()) return;
+    warnOfUnused(tracer, *ast);
+    *notes = {diagnostics.warnings(), choices, {tracer.constants.begin(), tracer.constants.end()}};
   });
   if (error) return std::move(*error);
   return withoutElements(module);

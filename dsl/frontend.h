@@ -25,10 +25,17 @@ struct FrontendOptions {
   std::vector<CaptureInfo> available;
 };
 
+/// What is told of a text beside its module.
+struct Notes {
+  std::vector<Diagnostic> warnings; ///< in order of place
+  std::vector<ModChoice> choices;
+  std::vector<std::string> constants; ///< that defines may override, sorted
+};
+
 /// The module of a mod's text, verified in its typing but not simplified; Node::line is set. dsl/SPEC.md is the
 /// language. Any bytes are accepted as text; nothing of it is executed outside the tracer, and time and memory are
 /// bounded (limits.h). Errors: Blame::Mod with all diagnostics found. Thread-safe.
-Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options = {});
+Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options = {}, Notes* notes = nullptr);
 
 /// The syntax tree as readable s-expressions, one statement a line. Errors as above; names and types are not checked.
 Expected<std::string> astText(std::string_view text, const FrontendOptions& options = {});

@@ -135,7 +135,18 @@ bool isA(Tracer& tracer, Object value, Object type) {
 Object isInstance(Tracer& tracer, const Bound& bound) { return isA(tracer, bound[0], bound[1]); }
 
 /// create_block_mask(mask_mod, ...): the mod itself, since attnc builds block masks where they pay.
-Object blockMask(Tracer&, const Bound& bound) { return bound[0]; }
+Object blockMask(Tracer& tracer, const Bound& bound) {
+  tracer.flexCalls.push_back({tracer.at, bound.builtin->name, NoneObject{}, bound[0]});
+  if (bound[0].is<const Deferred*>()) tracer.force(*bound[0].as<const Deferred*>());
+  return bound[0];
+}
+
+/// flex_attention(query, key, value, score_mod, block_mask): what it is given is the mod; it computes nothing here.
+Object flexAttention(Tracer& tracer, const Bound& bound) {
+  const auto given = [&](size_t i) { return bound.has(i) ? bound[i] : Object(NoneObject{}); };
+  tracer.flexCalls.push_back({tracer.at, bound.builtin->name, given(3), given(4)});
+  return Opaque{"what flex_attention computes"};
+}
 
 /// causal_mask of attention-gym
 Object causalMask(Tracer& tracer, const Bound& bound) { return compare(tracer, CompareOp::Ge, bound[2], bound[3]); }
@@ -170,7 +181,8 @@ llvm::ArrayRef<Builtin> objectBuiltins() {
       {"hasattr", kPython, "object, name", hasAttribute},
       {"setattr", kPython | kAnything, "object, name, value", setAttributeOf},
       {"isinstance", kPython, "object, type", isInstance},
-      {"create_block_mask", kFlex, "mask_mod, B=, H=, Q_LEN=, KV_LEN=, **options", blockMask},
+      {"create_block_mask", kFlex | kAnything, "mask_mod, B=, H=, Q_LEN=, KV_LEN=, **options", blockMask},
+      {"flex_attention", kFlex | kAnything, "query, key, value, score_mod=, block_mask=, **options", flexAttention},
       {"causal_mask", kGym, "b, h, q_idx, kv_idx", causalMask},
       {"cdiv", kGym, "a, b", cdiv},
   };

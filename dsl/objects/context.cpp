@@ -26,13 +26,15 @@ void Context::failUndefined(llvm::StringRef name, Scope* scope) {
 }
 
 const Deferred* Context::attempt(llvm::function_ref<void()> work, bool takesRaised) {
-  const size_t before = diagnostics.size(), conditionsBefore = conditions.size();
+  const size_t before = diagnostics.size(), conditionsBefore = conditions.size(),
+               warningsBefore = diagnostics.warningCount();
   try {
     work();
     return nullptr;
   } catch (const Abort& abort) {
     if (abort.fatal || (abort.raised && !takesRaised)) throw;
     conditions.resize(conditionsBefore);
+    diagnostics.dropWarnings(warningsBefore);
     Deferred deferred = std::exchange(pending, {});
     deferred.findings = diagnostics.take(before);
     deferred.raised = abort.raised;

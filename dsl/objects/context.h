@@ -74,12 +74,12 @@ protected:
 
   /// Of the exception under way: an undefined name, about which nothing is reported yet.
   Deferred pending;
+  uint64_t steps = 0; ///< charged so far
 
 private:
   ir::Value makeAt(uint32_t line, ir::Op op, ir::Type type, llvm::ArrayRef<ir::Value> operands, int64_t attr);
   bool computeNonNegative(const ir::Node& node) const;
 
-  uint64_t steps = 0;
   std::vector<bool> nonNegative; // by node; filled as far as it was asked for
   std::vector<ir::LoopSet> open; // by node; filled as far as it was asked for
 };

@@ -46,6 +46,7 @@ Object Tracer::call(Object callee, const Arguments& arguments) {
 Object Tracer::callFunction(const Function& function, const Arguments& arguments) {
   if (callDepth >= kMaxCallDepth) fail(diag::callsTooDeep, Count(kMaxCallDepth));
   charge(4);
+  called.insert(function.node);
   Deeper deeper(*this);
   if (function.node->unsupported) fail(diag::unsupportedSyntax, function.node->unsupported);
   Scope* inner = heap.make<Scope>(function.closure, function.node, function.owner);

@@ -70,6 +70,7 @@ void Tracer::declare(llvm::StringRef name, const Expr& annotation) {
     diagnostics.report(loc, diag::tooManyCaptures, std::string_view(name), Count(ir::kMaxCaptures));
     throw Abort{true};
   }
+  declarations.emplace_back(name, loc);
   at = annotation.loc;
   if (auto type = scalarType(annotation)) return declareScalar(name, *type);
   const auto* subscript = dyn_cast<SubscriptExpr>(&annotation);
@@ -121,7 +122,7 @@ ir::Extent Tracer::namedOrConstant(const std::string& extent) {
 /// The capture that a parameter stands for: the one of its name, or the one that its annotation declares.
 std::optional<Object> Tracer::parameterCapture(const Parameter& parameter) {
   if (auto capture = captureOf(parameter.name)) return capture;
-  if (!parameter.annotation || !declares(*parameter.annotation)) return std::nullopt;
+  if (isTryingOut || !parameter.annotation || !declares(*parameter.annotation)) return std::nullopt;
   Loc loc = at;
   at = parameter.loc;
   declare(parameter.name, *parameter.annotation);
@@ -158,6 +159,27 @@ ir::Extent Tracer::extent(const Expr& dim) {
   return {false, size};
 }
 
+namespace {
+
+/// A name without the ways in which it may be misspelled: case and underscores.
+std::string bare(llvm::StringRef name) {
+  std::string result = name.lower();
+  std::erase(result, '_');
+  return result;
+}
+
+} // namespace
+
+/// Warns of a free name of an extent that is one of the module's in another spelling, or an index: `f32[h]`.
+void Tracer::warnOfCase(llvm::StringRef name, Loc loc) {
+  std::string meant;
+  for (const std::string& known : module.dims)
+    if (meant.empty() && bare(known) == bare(name)) meant = known;
+  if (bare(name) == "qidx") meant = "Q_LEN";
+  if (bare(name) == "kvidx") meant = "KV_LEN";
+  if (!meant.empty()) diagnostics.warn(loc, diag::extentCase, std::string_view(name), meant);
+}
+
 ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
   if (auto bound = globals.names.find(name); bound != globals.names.end()) {
     if (bound->second.is<const Deferred*>()) force(*bound->second.as<const Deferred*>());
@@ -167,6 +189,7 @@ ir::Extent Tracer::namedExtent(llvm::StringRef name, Loc loc) {
   }
   for (unsigned i = 0; i < ir::kBuiltinDims; ++i)
     if (name == module.dims[i]) return {true, i};
+  warnOfCase(name, loc);
   module.dims.push_back(name.str());
   globals.names[name] = declared[name] = module.dim(unsigned(module.dims.size() - 1));
   return {true, int64_t(module.dims.size() - 1)};

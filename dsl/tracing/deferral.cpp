@@ -18,6 +18,25 @@ const Deferred* Tracer::defer(llvm::function_ref<void()> work, bool takesRaised)
   return why;
 }
 
+void Tracer::tryOut(llvm::function_ref<void()> work) {
+  if (isTriedOut) return;
+  const size_t findings = diagnostics.size(), warnings = diagnostics.warningCount(), calls = flexCalls.size(),
+               conditionsBefore = conditions.size();
+  isTryingOut = true;
+  std::swap(steps, stepsTried);
+  try {
+    attempt(work, /*takesRaised=*/true);
+  } catch (const Abort&) {
+    isTriedOut = true;
+  }
+  std::swap(steps, stepsTried);
+  isTryingOut = false;
+  diagnostics.take(findings);
+  diagnostics.dropWarnings(warnings);
+  if (flexCalls.size() == calls)
+    conditions.resize(conditionsBefore); // what is asserted on the way to a mod holds of it
+}
+
 Object Tracer::evalLazy(const Expr& expr) {
   Object value;
   if (const Deferred* why = defer([&] { value = eval(expr); })) return why;

@@ -5,6 +5,7 @@
 #include "dsl/tracing/depth.h"
 #include "dsl/tracing/tracer.h"
 
+#include <fmt/format.h>
 #include <llvm/ADT/ScopeExit.h>
 
 namespace attnc::dsl {
@@ -103,6 +104,14 @@ Object Tracer::evalKind(const Expr& expr) {
   return NoneObject{};
 }
 
+namespace {
+
+bool isBool(Context& context, Object value) {
+  return (value.isNumber() || value.isArrayLike()) && dtypeOf(context, value) == NumberType::Bool;
+}
+
+} // namespace
+
 Object Tracer::evalBinary(const BinaryExpr& expr) {
   llvm::SmallVector<const BinaryExpr*, 8> chain;
   const Expr* innermost = &expr;
@@ -113,6 +122,8 @@ Object Tracer::evalBinary(const BinaryExpr& expr) {
     charge(1);
     Object right = eval(*node->right);
     at = node->loc;
+    const bool isBits = node->op == BinaryOp::And || node->op == BinaryOp::Or || node->op == BinaryOp::Xor;
+    if (isBits && isBool(*this, value) != isBool(*this, right)) mixedBits.insert(node);
     value = binary(*this, node->op, value, right);
   }
   return value;
@@ -140,11 +151,62 @@ Object Tracer::evalBoolOp(const BoolOpExpr& expr) {
   return *traced;
 }
 
+namespace {
+
+/// The `x & y` (or `|`, `^`) that an operand of a comparison is, without parentheses; null if it is something else.
+const BinaryExpr* bareBits(const Expr& operand) {
+  const auto* bits = llvm::dyn_cast<BinaryExpr>(&operand);
+  if (!bits || (bits->op != BinaryOp::And && bits->op != BinaryOp::Or && bits->op != BinaryOp::Xor)) return nullptr;
+  return bits->loc.begin == bits->left->loc.begin ? bits : nullptr; // parentheses belong to the place
+}
+
+bool isNumeral(const Expr& expr) { return expr.kind == ExprKind::Int || expr.kind == ExprKind::Float; }
+
+} // namespace
+
+/// Warns of `a >= b & c <= d`, which Python reads as `a >= (b & c) <= d`. Where one of the comparisons that may be
+/// meant has two numerals, the author knows what he writes: `0 <= x & 7 < 4`.
+void Tracer::warnOfPrecedence(const CompareExpr& expr) {
+  for (size_t i = 0; i + 1 < expr.rest.size(); ++i) {
+    const Expr &before = i ? *expr.rest[i - 1].second : *expr.first, &after = *expr.rest[i + 1].second;
+    const BinaryExpr* bits = bareBits(*expr.rest[i].second);
+    if (!bits || (isNumeral(before) && isNumeral(*bits->left)) || (isNumeral(*bits->right) && isNumeral(after)))
+      continue;
+    const auto text = [&](const Expr& one) { return diagnostics.textOf(one.loc); };
+    const std::string left = fmt::format("{} {} ", text(before), spelling(expr.rest[i].first)),
+                      right = fmt::format(" {} {}", spelling(expr.rest[i + 1].first), text(after));
+    diagnostics.warn(
+        expr.loc, diag::comparisonPrecedence, spelling(bits->op), left + "(" + text(*bits) + ")" + right,
+        fmt::format("({}{}) {} ({}{})", left, text(*bits->left), spelling(bits->op), text(*bits->right), right));
+    return;
+  }
+}
+
+/// Warns of `flag & a >= b`, which Python reads as `(flag & a) >= b`. It is told by the types: one side of `&` is a
+/// bool.
+void Tracer::warnOfMixedBits(const CompareExpr& expr, const Expr& operand) {
+  const BinaryExpr* bits = bareBits(operand);
+  if (!bits || expr.rest.size() != 1 || !mixedBits.contains(bits)) return;
+  const auto text = [&](const Expr& one) { return diagnostics.textOf(one.loc); };
+  const char *op = spelling(expr.rest[0].first), *bit = spelling(bits->op);
+  const std::string first = text(*expr.first), last = text(*expr.rest[0].second), left = text(*bits->left),
+                    right = text(*bits->right);
+  const bool isFirst = &operand == expr.first;
+  const std::string read =
+      isFirst ? fmt::format("({}) {} {}", first, op, last) : fmt::format("{} {} ({})", first, op, last);
+  const std::string meant = isFirst ? fmt::format("{} {} ({} {} {})", left, bit, right, op, last)
+                                    : fmt::format("({} {} {}) {} {}", first, op, left, bit, right);
+  diagnostics.warn(expr.loc, diag::comparisonPrecedence, spelling(bits->op), read, meant);
+}
+
 Object Tracer::evalCompare(const CompareExpr& expr) {
+  warnOfPrecedence(expr);
   Object left = eval(*expr.first);
+  warnOfMixedBits(expr, *expr.first);
   Object result = true;
   for (auto [op, operand] : expr.rest) {
     Object right = eval(*operand);
+    warnOfMixedBits(expr, *operand);
     at = expr.loc;
     Object holds = compare(*this, op, left, right);
     if (holds.is<bool>() && !holds.as<bool>()) return false;

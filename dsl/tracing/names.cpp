@@ -63,8 +63,8 @@ bool isOpaque(llvm::StringRef path, llvm::StringRef name) {
   if (path == "__future__") return name == "annotations";
   if (path == "torch") return name == "Tensor" || name == "device" || name == "dtype" || name == "compile";
   if (path == "torch.nn.attention.flex_attention")
-    return name == "flex_attention" || name == "create_block_mask" || name == "create_mask" || name == "BlockMask" ||
-           name == "AuxRequest" || name == "_mask_mod_signature" || name == "_score_mod_signature";
+    return name == "create_mask" || name == "BlockMask" || name == "AuxRequest" || name == "_mask_mod_signature" ||
+           name == "_score_mod_signature";
   return false;
 }
 

@@ -92,8 +92,19 @@ Tracer::Flow Tracer::run(const Stmt& stmt) {
   return Flow::Next;
 }
 
+/// In tryOut(), where `work` says whether a block runs and cannot: all blocks are looked into, and what comes behind.
+bool Tracer::lookInto(llvm::ArrayRef<const Block*> blocks, const Expr* target, llvm::function_ref<void()> work) {
+  if (!isTryingOut) return false;
+  const Deferred* why = attempt(work);
+  if (!why) return false;
+  if (target) spoilTarget(*target, *why);
+  for (const Block* block : blocks) attempt([&] { run(*block); }, /*takesRaised=*/true);
+  return true;
+}
+
 Tracer::Flow Tracer::runIf(const IfStmt& stmt) {
   for (auto& [condition, body] : stmt.clauses) {
+    if (lookInto({&body}, nullptr, [&, &asked = *condition] { truth(*this, eval(asked)); })) continue;
     Object value = eval(*condition);
     at = condition->loc;
     if (std::optional<ir::Value> ofLaunch = conditionOfLaunch(value)) {
@@ -113,6 +124,8 @@ Tracer::Flow Tracer::runIf(const IfStmt& stmt) {
 }
 
 Tracer::Flow Tracer::runFor(const ForStmt& stmt) {
+  const auto first = [&] { forEach(eval(*stmt.iterable), [](Object) { return false; }); };
+  if (lookInto({&stmt.body, &stmt.otherwise}, stmt.target, first)) return Flow::Next;
   Object iterable = eval(*stmt.iterable);
   at = stmt.iterable->loc;
   Flow flow = Flow::Next;
@@ -127,6 +140,7 @@ Tracer::Flow Tracer::runFor(const ForStmt& stmt) {
 }
 
 Tracer::Flow Tracer::runWhile(const WhileStmt& stmt) {
+  if (lookInto({&stmt.body, &stmt.otherwise}, nullptr, [&] { truth(*this, eval(*stmt.condition)); })) return Flow::Next;
   while (true) {
     Object condition = eval(*stmt.condition);
     at = stmt.condition->loc;
@@ -138,6 +152,7 @@ Tracer::Flow Tracer::runWhile(const WhileStmt& stmt) {
 }
 
 Object Tracer::override(llvm::StringRef name, Object value) {
+  constants.insert(name.str());
   auto define = defines.find(std::string_view(name));
   if (define == defines.end()) return value;
   define->second.used = true;

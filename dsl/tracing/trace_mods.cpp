@@ -1,12 +1,15 @@
 // In: a parsed text. Out: the outputs `score` and `mask` of the module.
 //
-// A mod is what an expression yields that was given with the text; without one, what the names score_mod and mask_mod
-// are bound to; without them, the one function of the text that takes 5 (score) and the one that takes 4 (mask)
-// positional arguments; or the expression that ends the text.
+// A mod is what an expression yields that was given with the text; without one, what the text gives to
+// create_block_mask and flex_attention; else what the names score_mod and mask_mod are bound to; without them, the one
+// function of the text that takes 5 (score) and the one that takes 4 (mask) positional arguments; or the expression
+// that ends the text.
 #include "dsl/tracing/trace_mods.h"
 
 #include "dsl/objects/arithmetic.h"
 #include "dsl/objects/lazy.h"
+#include "dsl/tracing/given_mods.h"
+#include "dsl/tracing/suggestions.h"
 #include "dsl/tracing/usage.h"
 
 #include <fmt/format.h>
@@ -21,6 +24,7 @@ struct Candidate {
   llvm::StringRef name;
   Object function;
   Loc loc;
+  std::string why = {};
 };
 
 /// Parameters that a call must give by position: those without a default that nothing binds yet.
@@ -83,9 +87,11 @@ public:
     tracer.text = &ast.body;
     tracer.runModule(body);
     if (!tracer.diagnostics.empty()) return;
+    std::vector<GivenMod> given;
+    if (picks.empty()) given = givenMods(tracer, ast, bare);
     checkDefines();
     for (const Expr* pick : picks) guard([&] { take(*pick); });
-    if (picks.empty()) find(body, ast);
+    if (picks.empty()) find(body, ast, given);
     if (picks.empty() && !score && !mask && bare && tracer.diagnostics.empty()) {
       guard([&] { traceBare(*bare); });
       return setConditions();
@@ -101,7 +107,31 @@ public:
     setConditions();
   }
 
+  /// The mods that were found, and the functions beside them that take as many arguments.
+  std::vector<ModChoice> choices(const Block& body) const {
+    std::vector<ModChoice> result;
+    for (const bool isScore : {true, false}) {
+      const std::optional<Candidate>& taken = isScore ? score : mask;
+      if (!taken) continue;
+      ModChoice choice{isScore, functionOf(*taken), taken->why, {}};
+      for (const Candidate& other : functionsOf(body, isScore ? 5 : 4))
+        if (hasModNames(other.function) && !isSameFunction(other.function, taken->function))
+          choice.others.push_back({other.name.str(), functionOf(other).line});
+      result.push_back(std::move(choice));
+    }
+    return result;
+  }
+
 private:
+  int lineOf(Loc loc) const {
+    const bool isPlace = loc.text == 0 && loc.end > 0;
+    return isPlace ? tracer.diagnostics.lineAndColumn(loc).first : 0;
+  }
+
+  ModFunction functionOf(const Candidate& candidate) const {
+    return {modName(candidate.function), lineOf(definitionOf(candidate.function).value_or(candidate.loc))};
+  }
+
   template <class Fn> void guard(Fn fn) {
     tracer.deferrals.clear();
     const Deferred* why = tracer.attempt(fn, /*takesRaised=*/true);
@@ -122,7 +152,16 @@ private:
 
   void checkDefines() {
     for (auto& [name, define] : tracer.defines)
-      if (!define.used) tracer.diagnostics.report(define.loc, diag::unknownDefine, name);
+      if (!define.used) tracer.diagnostics.report(define.loc, diag::unknownDefine, name, insteadOfDefine(name, define));
+  }
+
+  std::string insteadOfDefine(const std::string& name, const Define& define) const {
+    if (tracer.declared.count(name))
+      return "`" + name + "` is a capture, which the launch gives: `--set " + name + "=" +
+             tracer.diagnostics.textOf(define.loc) + "`";
+    const llvm::SmallVector<llvm::StringRef> constants(tracer.constants.begin(), tracer.constants.end());
+    const std::string meant = closest(name, constants);
+    return meant.empty() ? "a constant is `NAME = literal` at module level" : meant;
   }
 
   // Where a name was bound: the last statement of the module that binds it.
@@ -146,7 +185,7 @@ private:
       tracer.report(*bound->second.as<const Deferred*>());
       return std::nullopt;
     }
-    Candidate candidate{name, bound->second, bindingOf(body, name)};
+    Candidate candidate{name, bound->second, bindingOf(body, name), "its name"};
     if (!bound->second.isCallable()) {
       tracer.diagnostics.report(candidate.loc, diag::modNotCallable, std::string_view(name),
                                 tracer.describe(bound->second));
@@ -160,26 +199,68 @@ private:
     return candidate;
   }
 
-  void find(const Block& body, const Ast& ast) {
-    score = named(body, "score_mod", 5);
-    mask = named(body, "mask_mod", 4);
-    bool isNamed = tracer.globals.names.count("score_mod") || tracer.globals.names.count("mask_mod");
+  void find(const Block& body, const Ast& ast, llvm::ArrayRef<GivenMod> given) {
+    const bool isNamed = tracer.globals.names.count("score_mod") || tracer.globals.names.count("mask_mod");
+    if (given.size() > 1 && !isNamed) return refuseSeveral(given);
+    const GivenMod one = given.size() == 1 ? given[0] : GivenMod{};
+    if (one.score) score = this->given(one, *one.score, "score_mod", 5);
+    if (one.mask) mask = this->given(one, *one.mask, "mask_mod", 4);
+    if (!one.score && isNamed) score = named(body, "score_mod", 5);
+    if (!one.mask && isNamed) mask = named(body, "mask_mod", 4);
     if (isNamed || !tracer.diagnostics.empty()) return;
-    std::vector<Candidate> scores, masks;
-    for (auto& [name, value] : tracer.globals.names)
-      if (auto required = requiredArguments(value); required && (*required == 4 || *required == 5))
-        (*required == 5 ? scores : masks).push_back({name, value, bindingOf(body, name)});
+    std::vector<Candidate> scores = functionsOf(body, 5), masks = functionsOf(body, 4);
     // Where some are named as mods are, the others are other functions.
     const auto isLikely = [](const Candidate& candidate) { return hasModNames(candidate.function); };
     if (llvm::any_of(scores, isLikely) || llvm::any_of(masks, isLikely))
       for (std::vector<Candidate>* candidates : {&scores, &masks})
         llvm::erase_if(*candidates, [&](const Candidate& candidate) { return !isLikely(candidate); });
-    score = only(scores, ast);
-    mask = only(masks, ast);
+    if (!one.score) score = only(scores, ast);
+    if (!one.mask) mask = only(masks, ast);
+  }
+
+  /// The functions of the module that need so many arguments. What is imported is there to be used by others.
+  std::vector<Candidate> functionsOf(const Block& body, size_t arity) const {
+    std::vector<Candidate> candidates;
+    for (auto& [name, value] : tracer.globals.names)
+      if (requiredArguments(value) == arity && !value.is<const Builtin*>())
+        candidates.push_back({name, value, bindingOf(body, name), fmt::format("it takes {} arguments", arity)});
+    llvm::sort(candidates, [](const Candidate& a, const Candidate& b) {
+      return std::make_tuple(a.loc.begin, a.name) < std::make_tuple(b.loc.begin, b.name);
+    });
+    return candidates;
+  }
+
+  /// What a call of create_block_mask or flex_attention is given; nothing for None, and for what is no mod.
+  std::optional<Candidate> given(const GivenMod& mod, Object function, const char* role, size_t arity) {
+    if (function.is<NoneObject>()) return std::nullopt;
+    if (function.is<const Deferred*>()) {
+      tracer.report(*function.as<const Deferred*>());
+      return std::nullopt;
+    }
+    std::optional<size_t> required = requiredArguments(function);
+    if (required && *required > arity)
+      tracer.diagnostics.report(mod.at, diag::modArity, role, Count(arity), Count(*required));
+    return Candidate{role, function, mod.at, fmt::format("given to `{}` in line {}", mod.callee, lineOf(mod.at))};
+  }
+
+  void refuseSeveral(llvm::ArrayRef<GivenMod> given) {
+    std::string all, first;
+    for (const GivenMod& mod : given.take_front(8)) {
+      std::string names;
+      for (const std::optional<Object>& function : {mod.score, mod.mask})
+        if (function && !function->is<NoneObject>())
+          names += (names.empty() ? "`" : " and `") + modName(*function) + "`";
+      all += fmt::format("{}{} in line {}", all.empty() ? "" : ", ", names, lineOf(mod.at));
+      for (const std::optional<Object>& function : {mod.mask, mod.score})
+        if (first.empty() && function && function->is<const Function*>()) first = modName(*function);
+    }
+    if (given.size() > 8) all += ", ...";
+    if (!tracer.globals.names.count(first)) first = "make_mask(size)";
+    tracer.diagnostics.report(given[1].at, diag::severalMods, all, first);
   }
 
   /// The candidate that is the mod: the only one; the only one that the text does not call; the only one that it gives
-  /// to `create_block_mask` or `flex_attention`.
+  /// to `create_block_mask` or `flex_attention` in a call that could not be looked into.
   std::optional<Candidate> only(std::vector<Candidate>& candidates, const Ast& ast) {
     auto keep = [&](auto isLikely) {
       if (candidates.size() < 2 || llvm::none_of(candidates, isLikely)) return;
@@ -189,7 +270,6 @@ private:
     keep([&](const Candidate& candidate) { return usageOf(ast.body, candidate.name).isGivenAsMod; });
     if (candidates.empty()) return std::nullopt;
     if (candidates.size() == 1) return candidates[0];
-    llvm::sort(candidates, [](const Candidate& a, const Candidate& b) { return a.loc.begin < b.loc.begin; });
     const bool isScore = requiredArguments(candidates[0].function) == 5u;
     tracer.diagnostics.report(candidates[1].loc, diag::ambiguousMod, std::string_view(candidates[0].name),
                               std::string_view(candidates[1].name),
@@ -229,7 +309,7 @@ private:
     if (required != 4u && required != 5u) tracer.fail(diag::pickedArity, Count(required.value_or(0)));
     std::optional<Candidate>& place = required == 5u ? score : mask;
     if (place) tracer.fail(diag::pickedTwice, required == 5u ? "score_mod" : "mask_mod");
-    place = Candidate{"the mod", value, loc};
+    place = Candidate{"the mod", value, loc, "`--mod`"};
   }
 
   Object param(ParamKind kind) { return module.param(kind); }
@@ -314,6 +394,26 @@ private:
 
 } // namespace
 
-void traceMods(Tracer& tracer, const Ast& ast, llvm::ArrayRef<const Expr*> picks) { Mods(tracer).run(ast, picks); }
+std::vector<ModChoice> traceMods(Tracer& tracer, const Ast& ast, llvm::ArrayRef<const Expr*> picks) {
+  Mods mods(tracer);
+  mods.run(ast, picks);
+  return mods.choices(ast.body);
+}
+
+void warnOfUnused(Tracer& tracer, const Ast& ast) {
+  const auto isMentioned = [&](llvm::StringRef name) { return usageOf(ast.body, name).isMentioned; };
+  for (auto [name, loc] : tracer.declarations) {
+    if (isMentioned(name)) continue;
+    // It may be there for the sake of an extent.
+    const auto isFor = [&](const ir::Extent& extent) {
+      return extent.isNamed && extent.value >= ir::kBuiltinDims &&
+             isMentioned(tracer.module.dims[size_t(extent.value)]);
+    };
+    const bool binds = llvm::any_of(tracer.module.tensors, [&, name = name](const ir::TensorCapture& tensor) {
+      return tensor.name == name && llvm::any_of(tensor.shape, isFor);
+    });
+    if (!binds) tracer.diagnostics.warn(loc, diag::unusedCapture, std::string_view(name));
+  }
+}
 
 } // namespace attnc::dsl

@@ -8,6 +8,7 @@
 #include "dsl/builtins/builtins.h"
 #include "dsl/objects/context.h"
 
+#include <llvm/ADT/DenseSet.h>
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/ADT/StringMap.h>
 
@@ -28,6 +29,13 @@ struct Define {
   bool used = false;
 };
 
+/// A call of create_block_mask or flex_attention: the functions it is given, Deferred where that cannot be evaluated.
+struct FlexCall {
+  Loc at;
+  const char* callee;
+  Object score, mask; ///< None: not given
+};
+
 class Tracer final : public Context {
 public:
   Tracer(ir::Module& module, Diagnostics& diagnostics) : Context(module, diagnostics) {}
@@ -42,6 +50,8 @@ public:
   Object eval(const Expr& expr);
   /// The value, or Deferred where it cannot be evaluated.
   Object evalLazy(const Expr& expr);
+  /// Does work that the mod may not need: whatever ends it is forgotten, and the mod's own budget stays whole.
+  void tryOut(llvm::function_ref<void()> work);
   /// Reports why something could not be evaluated.
   void report(const Deferred& deferred);
   /// Evaluates in a scope of its own, whose parent is the module.
@@ -62,10 +72,18 @@ public:
   const Block* text = nullptr;
   /// Names of the module that may not be bound again: captures, and names of extents.
   llvm::StringMap<Object> declared;
+  /// Names of the module that a define may override.
+  std::set<std::string> constants;
+  /// Where captures were declared, in order. Not those that were taken for want of a name.
+  std::vector<std::pair<llvm::StringRef, Loc>> declarations;
   /// Those of them that were declared with the text, not in it: they win over what the text assigns.
   llvm::StringSet<> given;
   /// Tensors that are captures where the text needs a name and does not have it.
   std::map<std::string, CaptureInfo, std::less<>> available;
+  /// Calls of create_block_mask and flex_attention that were evaluated, in order.
+  std::vector<FlexCall> flexCalls;
+  /// Functions of the text that were called.
+  llvm::DenseSet<const FunctionNode*> called;
   /// What was put off in functions that the module's level calls, in order.
   std::vector<const Deferred*> deferrals;
   /// Whether a mod is under evaluation, and not what makes it.
@@ -82,6 +100,8 @@ private:
   Object evalKind(const Expr& expr);
   Object evalBinary(const BinaryExpr& expr);
   Object evalBoolOp(const BoolOpExpr& expr);
+  void warnOfPrecedence(const CompareExpr& expr);
+  void warnOfMixedBits(const CompareExpr& expr, const Expr& operand);
   Object evalCompare(const CompareExpr& expr);
   Object evalCall(const CallExpr& expr);
   Object evalSequence(const SequenceExpr& expr);
@@ -100,6 +120,7 @@ private:
   Flow runTry(const TryStmt& stmt);
   Flow runWith(const WithStmt& stmt);
   void runDel(const DelStmt& stmt);
+  bool lookInto(llvm::ArrayRef<const Block*> blocks, const Expr* target, llvm::function_ref<void()> work);
   Flow runIf(const IfStmt& stmt);
   Flow runFor(const ForStmt& stmt);
   Flow runWhile(const WhileStmt& stmt);
@@ -167,6 +188,7 @@ private:
   void declareTensor(llvm::StringRef name, DType dtype, const Expr* dims);
   ir::Extent extent(const Expr& dim);
   ir::Extent namedExtent(llvm::StringRef name, Loc loc);
+  void warnOfCase(llvm::StringRef name, Loc loc);
 
   class Deeper;
 
@@ -177,6 +199,10 @@ private:
   llvm::DenseMap<unsigned, const Deferred*> written;    // captured tensors of which this holds
   // Names, with the scope or the object that holds them, that mean a capture because they could not be evaluated.
   std::set<std::pair<const void*, std::string>> standIns;
+  llvm::DenseSet<const BinaryExpr*> mixedBits; // `flag & x`: of a bool and something else
+  bool isTryingOut = false;                    // in tryOut(): parameters declare nothing
+  bool isTriedOut = false;                     // its budget, as large as that of the mod, is used up
+  uint64_t stepsTried = 0;
   unsigned tries = 0;     // `try` bodies under evaluation: what they raise need not end the launch
   unsigned depth = 0;     // expressions and statements under evaluation
   unsigned callDepth = 0; // functions under evaluation

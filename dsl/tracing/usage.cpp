@@ -86,7 +86,10 @@ private:
 
   void visitFunction(const FunctionNode& function) {
     for (const Parameter& parameter : function.parameters) {
-      if (parameter.name == name) return; // another variable
+      if (parameter.name == name) { // another variable
+        found.isMentioned = true;
+        return;
+      }
       visitRoot(parameter.defaultValue, Place::Value);
     }
     functions.push_back(&function);
@@ -114,7 +117,10 @@ private:
   void visitParts(const Expr& expr) {
     switch (expr.kind) {
     case ExprKind::Name:
-      if (cast<NameExpr>(expr).name == name) use();
+      if (cast<NameExpr>(expr).name == name) {
+        found.isMentioned = true;
+        use();
+      }
       return;
     case ExprKind::Unary: return visit(cast<UnaryExpr>(expr).operand);
     case ExprKind::Binary: { // a chain of left operands may have any length
@@ -142,7 +148,9 @@ private:
       for (const Expr* argument : cast<CallExpr>(expr).arguments) visit(argument);
       for (const Keyword& keyword : cast<CallExpr>(expr).keywords) visit(keyword.value);
       return;
-    case ExprKind::Attribute: return visit(cast<AttributeExpr>(expr).base);
+    case ExprKind::Attribute:
+      found.isMentioned |= cast<AttributeExpr>(expr).name == name;
+      return visit(cast<AttributeExpr>(expr).base);
     case ExprKind::Subscript: visit(cast<SubscriptExpr>(expr).base); return visit(cast<SubscriptExpr>(expr).index);
     case ExprKind::Slice:
       visit(cast<SliceExpr>(expr).start);
@@ -172,8 +180,8 @@ private:
     case ExprKind::Bool:
     case ExprKind::Int:
     case ExprKind::Float:
-    case ExprKind::Unsupported:
-    case ExprKind::String: return;
+    case ExprKind::Unsupported: return;
+    case ExprKind::String: found.isMentioned |= cast<StringExpr>(expr).value == name; return;
     }
   }
 

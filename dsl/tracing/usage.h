@@ -17,6 +17,7 @@ struct Usage {
 
   bool isCalled = false;
   bool isGivenAsMod = false;           ///< to create_block_mask or flex_attention
+  bool isMentioned = false;            ///< as a name, an attribute, a parameter or a string
   bool steers = false;                 ///< a loop or an `if` asks for it: it must be known before launch
   std::string member;                  ///< `cap` of `name.cap`; empty if there is none
   std::optional<Type> type;            ///< of the value, or of an element

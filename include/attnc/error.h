@@ -16,15 +16,21 @@ enum class Blame {
   Internal,    ///< a bug in attnc
 };
 
+enum class Severity {
+  Error,
+  Warning, ///< the mod is legal, and probably not what its author meant
+};
+
 /// One finding about a mod's text. Lines and columns count from 1; columns count bytes.
 struct Diagnostic {
-  std::string id;   ///< the row of dsl/diagnostics.def, e.g. "undefined-name"
+  std::string id;   ///< the row of dsl/diagnostics.def or dsl/warnings.def, e.g. "undefined-name"
   std::string file; ///< as given by the caller
   int line = 0;
   int column = 0;
   std::string message;  ///< lower case, no final period: what was observed, what was expected
   std::string hint;     ///< how to repair it; may be empty
   std::string rendered; ///< the above with the source line and a caret, as a compiler prints it
+  Severity severity = Severity::Error;
 };
 
 struct [[nodiscard]] Error {

@@ -37,7 +37,9 @@ inline constexpr std::array kPageSizes{1, 8, 16, 32, 64, 128, 256};
 struct KernelOptions {
   KernelKind kind = KernelKind::Forward;
   Family family = Family::Auto; ///< Auto: the catalogue picks for the arch; for a layout, Compiler::forLayout
-  std::string arch;             ///< "sm_80", "sm_90a", ...; empty: that of the current CUDA context's device
+  /// "sm_80", "sm_90a", ...; empty: that of the current CUDA context's device. "sm_90" means "sm_90a"; "compute_90" is
+  /// that GPU with the kernels that all GPUs have.
+  std::string arch;
   DType dtype = DType::BF16;    ///< of q, k, v, out: BF16, F16, F32
   int headDim = 128;            ///< of q and k: a multiple of 8, 8..256
   int headDimV = 0;             ///< of v and out: the same; 0: headDim

@@ -26,6 +26,20 @@ struct CaptureInfo {
   std::vector<std::string> extent; ///< of a tensor: "4", "H", "KV_LEN", or a free name
 };
 
+/// A function of a text that could be a mod.
+struct ModFunction {
+  std::string name; ///< as the text has it: "causal", "and_masks(causal, document)", "a lambda"
+  int line = 0;     ///< of its definition, or of the call that it is given in; 0: it stands beside the text
+};
+
+/// A mod, and why it is that function.
+struct ModChoice {
+  bool isScore = false; ///< score_mod, else mask_mod
+  ModFunction function;
+  std::string why;                 ///< "given to `create_block_mask` in line 24", "its name", ...
+  std::vector<ModFunction> others; ///< functions of the text that take as many arguments
+};
+
 /// How a mod's text is read.
 struct ParseOptions {
   /// Name of the text in messages; usually the path.
@@ -72,6 +86,13 @@ public:
   bool hasScoreMod() const;
   bool hasMaskMod() const;
   const std::vector<CaptureInfo>& captures() const;
+  /// Names of the text that ParseOptions::defines may override, sorted. Empty for IR.
+  const std::vector<std::string>& constants() const;
+
+  /// Which functions of the text were taken, and what was passed over. Empty for IR.
+  const std::vector<ModChoice>& choices() const;
+  /// What the text says that is legal, and probably not meant (dsl/warnings.def), in order of place. Empty for IR.
+  const std::vector<Diagnostic>& warnings() const;
 
   /// The stages as text. ast: as parsed; empty for a mod that was read as IR. ir: after all passes; load() reads it
   /// back from a file *.ir.
@@ -90,5 +111,8 @@ private:
   explicit Mod(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl;
 };
+
+/// Ids of all warnings, in the order of dsl/warnings.def.
+const std::vector<std::string>& warningIds();
 
 } // namespace attnc

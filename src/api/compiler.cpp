@@ -12,6 +12,7 @@
 #include "jit/kernel_cache.h"
 #include "jit/nvrtc.h"
 #include "passes/gradient_stops.h"
+#include "plan/arch.h"
 #include "plan/assemble.h"
 
 #include <fmt/format.h>
@@ -106,6 +107,7 @@ Expected<Planned> planned(Expected<Mod> derived, const KernelOptions& options) {
 } // namespace
 
 Expected<KernelOptions> withArch(KernelOptions options) {
+  options.arch = plan::canonicalArch(options.arch);
   if (!options.arch.empty()) return options;
   Expected<jit::DeviceInfo> device = jit::currentDevice();
   if (!device) return device.error();
@@ -217,7 +219,7 @@ Expected<std::shared_ptr<const LoadedPlan>> Compiler::Impl::load(const Mod& mod,
     auto kernel =
         jit::LoadedKernel::load({.cubin = {cubin.data(), cubin.size()},
                                  .entry = plan.plan.stages[i].entry,
-                                 .arch = plan.plan.options.arch,
+                                 .arch = plan::machineArch(plan.plan.options.arch),
                                  .maxDynamicSharedBytes = plan.plan.stages[i].config.sharedBytes,
                                  .variable = codegen::readsTensors(stage.slots) ? codegen::kZeroVariable : ""});
     if (!kernel) return kernel.error();

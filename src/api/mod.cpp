@@ -2,7 +2,9 @@
 #include "attnc/mod.h"
 
 #include "api/mod_impl.h"
+#include "api/mod_warnings.h"
 #include "api/own_stack.h"
+#include "dsl/diagnostics.h"
 #include "dsl/frontend.h"
 #include "ir/hash.h"
 #include "ir/printer.h"
@@ -66,8 +68,8 @@ bool isIrPath(const std::string& path) { return std::filesystem::path(path).exte
 
 } // namespace
 
-Mod::Impl::Impl(ir::Module simplified, ir::Module traced, std::string source, ir::CaptureGradients outputs)
-    : module(std::move(simplified)), traced(std::move(traced)), text(std::move(source)),
+Mod::Impl::Impl(ir::Module simplified, ir::Module traced, ModSource source, ir::CaptureGradients outputs)
+    : module(std::move(simplified)), traced(std::move(traced)), source(std::move(source)),
       hash(ir::canonicalHash(module)), gradients(std::move(outputs)) {
   for (const ir::TensorCapture& tensor : module.tensors) captures.push_back(describe(module, tensor));
   for (const ir::ScalarCapture& scalar : module.scalars) captures.push_back(describe(scalar));
@@ -157,11 +159,14 @@ Mod::Mod(std::shared_ptr<const Impl> impl) : impl(std::move(impl)) {}
 Expected<Mod> Mod::parse(std::string_view text, const ParseOptions& options) {
   return onOwnStack([&]() -> Expected<Mod> {
     dsl::FrontendOptions frontend{options.name, options.defines, options.mods, options.captures, options.available};
-    auto module = dsl::trace(text, frontend);
+    dsl::Notes notes;
+    auto module = dsl::trace(text, frontend, &notes);
     if (!module) return std::move(module).error();
     ir::Module traced = *module;
     if (auto status = passes::runPipeline(*module); !status) return status.error();
-    return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::string(text)));
+    ModSource source{std::string(text), std::move(notes.choices), std::move(notes.constants), {}};
+    source.warnings = warningsOf(text, options.name, traced, *module, std::move(notes.warnings));
+    return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), std::move(source)));
   });
 }
 
@@ -187,14 +192,14 @@ Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
             fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", name, role->name), {});
     ir::Module traced = *module;
     if (auto status = passes::runPipeline(*module); !status) return status.error();
-    return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ""));
+    return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ModSource{}));
   });
 }
 
 Mod Mod::identity() {
   ir::Module module;
   module.sourceName = "<identity>";
-  return Mod(std::make_shared<const Impl>(module, module, ""));
+  return Mod(std::make_shared<const Impl>(module, module, ModSource{}));
 }
 
 const std::string& Mod::name() const { return impl->module.sourceName; }
@@ -202,14 +207,18 @@ bool Mod::hasScoreMod() const { return impl->module.output(ir::kScore).has_value
 bool Mod::hasMaskMod() const { return impl->module.output(ir::kMask).has_value(); }
 const std::vector<CaptureInfo>& Mod::captures() const { return impl->captures; }
 std::string Mod::astText() const {
-  if (impl->text.empty()) return {};
-  auto ast = onOwnStack([&] { return dsl::astText(impl->text, {.name = name()}); });
+  if (impl->source.text.empty()) return {};
+  auto ast = onOwnStack([&] { return dsl::astText(impl->source.text, {.name = name()}); });
   return ast ? *std::move(ast) : std::string(); // the text has been parsed before, so there is one
 }
 
 std::string Mod::irText() const { return ir::print(impl->module); }
 const std::string& Mod::hash() const { return impl->hash; }
 const ir::Module& Mod::module() const { return impl->module; }
+const std::vector<ModChoice>& Mod::choices() const { return impl->source.choices; }
+const std::vector<std::string>& Mod::constants() const { return impl->source.constants; }
+const std::vector<Diagnostic>& Mod::warnings() const { return impl->source.warnings; }
+const std::vector<std::string>& warningIds() { return dsl::warningIds(); }
 
 struct ModAccess {
   static const Mod::Impl& implOf(const Mod& mod) { return *mod.impl; }
@@ -218,7 +227,7 @@ struct ModAccess {
     if (!passes::hasGradientStops(mod.module())) return mod;
     ir::Module module = mod.module();
     if (auto status = passes::removeGradientStops(module); !status) return status.error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->text));
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
   }
 
   static Expected<Mod> maskedByScore(const Mod& mod) {
@@ -227,13 +236,13 @@ struct ModAccess {
     traced.keepsMasks = true;
     ir::Module module = traced;
     if (auto status = passes::runPipeline(module); !status) return status.error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), std::move(traced), mod.impl->text));
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), std::move(traced), mod.impl->source));
   }
 
   static Expected<Mod> sequencesMod(const Mod& mod, passes::SequenceForm form, const ir::Pins& pins) {
     ir::Module module = mod.impl->traced;
     if (auto status = passes::runPipeline(module, {.pins = pins, .sequences = form}); !status) return status.error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->text));
+    return Mod(std::make_shared<const Mod::Impl>(std::move(module), mod.impl->traced, mod.impl->source));
   }
 
   static Expected<Mod> gradientMod(const Mod& mod, const std::set<std::string>& captures) {
@@ -246,7 +255,7 @@ struct ModAccess {
             floats.empty() ? "it captures none" : fmt::format("it captures {}", fmt::join(floats, ", ")));
     auto gradients = passes::differentiate(mod.module(), wanted);
     if (!gradients) return std::move(gradients).error();
-    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->traced, mod.impl->text,
+    return Mod(std::make_shared<const Mod::Impl>(std::move(gradients->module), mod.impl->traced, mod.impl->source,
                                                  ir::CaptureGradients{wanted, std::move(gradients->captures)}));
   }
 };
@@ -270,7 +279,7 @@ Expected<Mod> Mod::pinned(const std::map<std::string, int64_t>& pins) const {
     options.pins = pins;
     if (auto status = passes::runPipeline(module, options); !status) return status.error();
     if (auto status = passes::pin(traced, {.pins = pins}); !status) return status.error();
-    return Mod(std::make_shared<const Impl>(std::move(module), std::move(traced), impl->text));
+    return Mod(std::make_shared<const Impl>(std::move(module), std::move(traced), impl->source));
   });
 }
 
@@ -300,7 +309,7 @@ const ir::CaptureGradients& captureGradients(const Mod& mod) { return ModAccess:
 
 const ir::Module& tracedModule(const Mod& mod) { return ModAccess::implOf(mod).traced; }
 
-const std::string& sourceText(const Mod& mod) { return ModAccess::implOf(mod).text; }
+const std::string& sourceText(const Mod& mod) { return ModAccess::implOf(mod).source.text; }
 
 Expected<ScoreGradient> scoreGradientOf(const Mod& mod) {
   return onOwnStack([&]() -> Expected<ScoreGradient> {

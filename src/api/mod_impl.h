@@ -17,15 +17,23 @@
 
 namespace attnc {
 
+/// What a mod was read from.
+struct ModSource {
+  std::string text; ///< as parsed; empty for a mod read as IR
+  std::vector<ModChoice> choices;
+  std::vector<std::string> constants;
+  std::vector<Diagnostic> warnings;
+};
+
 struct Mod::Impl {
   ir::Module module; ///< after all passes
   ir::Module traced; ///< before them, but with pins
-  std::string text;  ///< as parsed; empty for a mod read as IR
+  ModSource source;
   std::string hash;
   std::vector<CaptureInfo> captures; ///< in the module's order, tensors first
   ir::CaptureGradients gradients;    ///< outputs of the module
 
-  Impl(ir::Module module, ir::Module traced, std::string text, ir::CaptureGradients gradients = {});
+  Impl(ir::Module module, ir::Module traced, ModSource source, ir::CaptureGradients gradients = {});
 
   /// Made when it is first asked for, and kept.
   Expected<std::shared_ptr<const plan::KernelMod>> kernelMod(plan::ModForm form) const;

@@ -34,7 +34,18 @@ attnc_status outOfMemory() noexcept {
 
 } // namespace
 
-std::string Place::text() const { return parent.empty() ? std::string(name) : fmt::format("{}.{}", parent, name); }
+Place Place::at(size_t element, std::string_view of) const {
+  Place place = *this;
+  place.index = element;
+  place.member = of;
+  return place;
+}
+
+std::string Place::text() const {
+  std::string text = parent.empty() ? std::string(name) : fmt::format("{}.{}", parent, name);
+  if (index) text += fmt::format("[{}]", *index);
+  return member.empty() ? text : fmt::format("{}.{}", text, member);
+}
 
 void Arguments::refuse(const Place& place, std::string_view observed) {
   if (ok()) reason = fmt::format("{} {}", place.text(), observed);
@@ -49,6 +60,18 @@ bool checkIndex(Arguments& arguments, size_t index, size_t count) {
   if (index < count) return true;
   arguments.refuse("index", fmt::format("is {}, there are {}", index, count));
   return false;
+}
+
+attnc_diagnostic toC(const Diagnostic& found) {
+  attnc_diagnostic all = {};
+  all.id = found.id.c_str();
+  all.file = found.file.c_str();
+  all.message = found.message.c_str();
+  all.hint = found.hint.c_str();
+  all.rendered = found.rendered.c_str();
+  all.line = found.line;
+  all.column = found.column;
+  return all;
 }
 
 attnc_status failed(Error error) noexcept {
@@ -112,14 +135,6 @@ attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic) {
   // Not a call(): what is wrong with this one must not take the place of what it is asked for.
   Arguments arguments;
   if (!diagnostic || index >= attnc_last_diagnostic_count()) return ATTNC_ERROR_ARGUMENT;
-  const Diagnostic& found = lastError.error.diagnostics[index];
-  attnc_diagnostic all = {};
-  all.id = found.id.c_str();
-  all.file = found.file.c_str();
-  all.message = found.message.c_str();
-  all.hint = found.hint.c_str();
-  all.rendered = found.rendered.c_str();
-  all.line = found.line;
-  all.column = found.column;
+  const attnc_diagnostic all = toC(lastError.error.diagnostics[index]);
   return writeStruct(arguments, all, diagnostic, "diagnostic") ? ATTNC_OK : ATTNC_ERROR_ARGUMENT;
 }

@@ -5,19 +5,24 @@
 #include "attnc/c/base.h"
 #include "attnc/error.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace attnc::c {
 
-/// The place of an argument in messages: "operands.q", or "mod" without a parent. Becomes text only if it is needed.
+/// The place of an argument in messages: "operands.q", or "mod" without a parent; of an element of an array also its
+/// index, and a member: "operands.captures[0].name". Becomes text only if it is needed.
 struct Place {
-  std::string_view parent, name;
+  std::string_view parent, name, member;
+  std::optional<size_t> index;
   Place(std::string_view name) : name(name) {}
   Place(const char* name) : name(name) {}
   Place(const std::string& name) : name(name) {}
   Place(std::string_view parent, std::string_view name) : parent(parent), name(name) {}
+  /// An element of the array that stands here, or a member of it.
+  Place at(size_t element, std::string_view of = {}) const;
   std::string text() const;
 };
 
@@ -37,6 +42,9 @@ private:
 
 /// Whether there is an element of this index.
 bool checkIndex(Arguments& arguments, size_t index, size_t count);
+
+/// A finding as C sees it; the strings are those of `found`.
+attnc_diagnostic toC(const Diagnostic& found);
 
 /// Keeps the thread's last error, and says its status.
 attnc_status failed(Error error) noexcept;

@@ -18,9 +18,10 @@ ParseOptions readParseOptions(Arguments& arguments, const attnc_parse_options* g
   if (!readStruct(arguments, given, all, "options")) return options;
   if (all.name) options.name = all.name;
   if (all.define_count && !arguments.given(all.defines, {"options", "defines"})) return options;
+  const Place defines{"options", "defines"};
   for (size_t i = 0; i < all.define_count; ++i)
-    if (arguments.given(all.defines[i].name, {"options", "defines"}) &&
-        arguments.given(all.defines[i].value, {"options", "defines"}))
+    if (arguments.given(all.defines[i].name, defines.at(i, "name")) &&
+        arguments.given(all.defines[i].value, defines.at(i, "value")))
       options.defines[all.defines[i].name] = all.defines[i].value;
   return options;
 }
@@ -90,6 +91,7 @@ attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info) {
     all.capture_count = mod->mod.captures().size();
     all.has_score_mod = mod->mod.hasScoreMod();
     all.has_mask_mod = mod->mod.hasMaskMod();
+    all.warning_count = mod->mod.warnings().size();
     writeStruct(arguments, all, info, "info");
     return {};
   });
@@ -111,6 +113,14 @@ attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_cap
     all.rank = int32_t(capture.extent.size());
     for (size_t axis = 0; axis < capture.extent.size(); ++axis) all.extent[axis] = capture.extent[axis].c_str();
     writeStruct(arguments, all, info, "info");
+    return {};
+  });
+}
+
+attnc_status attnc_mod_get_warning(const attnc_mod* mod, size_t index, attnc_diagnostic* warning) {
+  return call([&](Arguments& arguments) -> Status {
+    if (!arguments.given(mod, "mod") || !checkIndex(arguments, index, mod->mod.warnings().size())) return {};
+    writeStruct(arguments, toC(mod->mod.warnings()[index]), warning, "warning");
     return {};
   });
 }

@@ -23,9 +23,11 @@ bool arrayGiven(Arguments& arguments, const void* first, size_t count, const Pla
   return count == 0 ? false : arguments.given(first, place);
 }
 
-void readCapture(Arguments& arguments, const attnc_capture& given, const Place& place, Captures& captures) {
-  if (!arguments.given(given.name, place)) return;
-  readReserved(arguments, given.reserved, place);
+/// `place`: of the array, in which it is element `index`.
+void readCapture(Arguments& arguments, const attnc_capture& given, const Place& place, size_t index,
+                 Captures& captures) {
+  if (!arguments.given(given.name, place.at(index, "name"))) return;
+  readReserved(arguments, given.reserved, place.at(index, "reserved"));
   const std::string name = given.name;
   switch (given.kind) {
   case ATTNC_CAPTURE_TENSOR:
@@ -78,8 +80,8 @@ void readCaptures(Arguments& arguments, const attnc_capture* given, size_t count
       return arguments.refuse(
           place, fmt::format("has a struct_size of {} at {}, and of {} at 0", at->struct_size, i, given->struct_size));
     attnc_capture capture;
-    if (!readStruct(arguments, at, capture, place)) return;
-    readCapture(arguments, capture, place, captures);
+    if (!readStruct(arguments, at, capture, place.at(i))) return;
+    readCapture(arguments, capture, place, i, captures);
   }
 }
 
@@ -88,7 +90,7 @@ std::map<std::string, int64_t> readPins(Arguments& arguments, const attnc_pin* g
   std::map<std::string, int64_t> pins;
   if (!arrayGiven(arguments, given, count, place)) return pins;
   for (size_t i = 0; i < count; ++i)
-    if (arguments.given(given[i].name, place)) pins[given[i].name] = given[i].value;
+    if (arguments.given(given[i].name, place.at(i, "name"))) pins[given[i].name] = given[i].value;
   return pins;
 }
 
@@ -96,7 +98,7 @@ std::vector<std::string> readTexts(Arguments& arguments, const char* const* give
   std::vector<std::string> texts;
   if (!arrayGiven(arguments, given, count, place)) return texts;
   for (size_t i = 0; i < count; ++i)
-    if (arguments.given(given[i], place)) texts.push_back(given[i]);
+    if (arguments.given(given[i], place.at(i))) texts.push_back(given[i]);
   return texts;
 }
 

@@ -18,9 +18,10 @@ std::vector<PackItem> readItems(Arguments& arguments, const attnc_pack_item* giv
     if (at->struct_size != given->struct_size)
       arguments.refuse("items", fmt::format("has a struct_size of {} at {}, and of {} at 0", at->struct_size, i,
                                             given->struct_size));
-    if (!arguments.ok() || !readStruct(arguments, at, all, "items")) break;
+    if (!arguments.ok() || !readStruct(arguments, at, all, Place("items").at(i))) break;
+    if (!arguments.given(all.options, Place("items").at(i, "options"))) break;
     KernelOptions options = readKernelOptions(arguments, all.options, Place("items", "options"));
-    if (arguments.given(all.mod, Place("items", "mod"))) items.push_back({all.mod->mod, std::move(options)});
+    if (arguments.given(all.mod, Place("items").at(i, "mod"))) items.push_back({all.mod->mod, std::move(options)});
   }
   return items;
 }

@@ -23,12 +23,20 @@ const std::vector<int>& knownCapabilities() {
   return kKnown;
 }
 
+std::string canonicalArch(const std::string& text) { return text == "sm_90" ? "sm_90a" : text; }
+
+std::string machineArch(const std::string& text) {
+  llvm::StringRef number = text;
+  return number.consume_front("compute_") ? "sm_" + number.str() : canonicalArch(text);
+}
+
 Expected<Arch> parseArch(llvm::StringRef text) {
-  const std::optional<jit::ArchName> name = jit::parseArchName(std::string_view(text.data(), text.size()));
+  const std::optional<jit::ArchName> name = jit::parseArchName(machineArch(text.str()));
   const int first = !name || !name->suffix ? 80 : name->suffix == 'a' ? 90 : 100; // with instructions of this suffix
   if (!name || name->number < first)
     return Error::environment("unknown architecture `" + text.str() + "`",
-                              "sm_80 or later: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120");
+                              "sm_80 or later: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120; compute_90: sm_90 without "
+                              "the kernels made for it");
   return Arch{name->number, name->suffix != 0};
 }
 

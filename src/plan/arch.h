@@ -6,6 +6,7 @@
 #include <llvm/ADT/StringRef.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace attnc::plan {
@@ -20,7 +21,13 @@ struct Arch {
 /// Those of GPUs that there are, from 80 on, in order.
 const std::vector<int>& knownCapabilities();
 
-/// Reads "sm_80", "sm_90a", ...; below sm_80 is refused, and so is a suffix that the GPU does not have.
+/// Reads "sm_80", "sm_90a", ...; below sm_80 is refused, and so is a suffix that the GPU does not have. "sm_90" is
+/// "sm_90a": every such GPU has its instructions. "compute_90" is that GPU without them.
 Expected<Arch> parseArch(llvm::StringRef text);
+
+/// The one spelling of an architecture, which keys hold: "sm_90a" for "sm_90", else the text itself.
+std::string canonicalArch(const std::string& text);
+/// What machine code is compiled for: "sm_90" for "compute_90", else the canonical spelling.
+std::string machineArch(const std::string& text);
 
 } // namespace attnc::plan

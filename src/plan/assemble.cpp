@@ -1,5 +1,7 @@
 #include "plan/assemble.h"
 
+#include "plan/arch.h"
+
 #include "plan/embedded.h"
 
 #include <llvm/ADT/StringSet.h>
@@ -40,7 +42,7 @@ KernelSource assemble(const KernelMod& mod, const Stage& stage, const KernelOpti
   source.entry = stage.entry;
   source.templateName = stage.templateName;
   source.text = embeddedText(stage.templateName).str();
-  source.arch = options.arch;
+  source.arch = machineArch(options.arch);
   source.family = options.family;
   const codegen::Config& config = stage.config;
   source.threads = stage.threads;

@@ -146,7 +146,7 @@ TEST_CASE("what is static makes another kernel", "[api]") {
   };
   REQUIRE(isNew(mod(kText), options()));
   KernelOptions other = options();
-  SECTION("arch") { other.arch = "sm_90"; }
+  SECTION("arch") { other.arch = "compute_90"; }
   SECTION("dtype") { other.dtype = DType::F16; }
   SECTION("head dim") { other.headDim = 24; }
   SECTION("head dim of v") { other.headDimV = 24; }

@@ -224,7 +224,7 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     CHECK(passedOver(c) == "grid takes head dims up to 128");
   }
   SECTION("another GPU has one as well, which takes any layout") {
-    for (const char* arch : {"sm_80", "sm_89", "sm_90", "sm_120"}) {
+    for (const char* arch : {"sm_80", "sm_89", "compute_90", "sm_120"}) {
       c.options.arch = arch;
       c.options.family = Family::Auto;
       c.operands.q = tensor(2, 8, 1000, 64);
@@ -271,7 +271,7 @@ TEST_CASE("prepare() takes a kernel by boxes for a neighborhood, and tells why i
     CHECK(byLists.backward->options.family == Family::Sm90);
     CHECK(byLists.backward->passedOver == "grid adds up the gradient of q in any order");
     CHECK(byLists.blockMask);
-    for (const char* arch : {"sm_80", "sm_86", "sm_90", "sm_120"}) { // by addresses, whatever the strides
+    for (const char* arch : {"sm_80", "sm_86", "compute_90", "sm_120"}) { // by addresses, whatever the strides
       INFO(arch);
       c.options.arch = arch;
       c.options.deterministic = false;

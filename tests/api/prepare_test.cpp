@@ -60,8 +60,14 @@ TEST_CASE("a family that is passed over is told with the reason", "[api]") {
     CHECK(errorOf(Mod::identity(), c) == "the sm90 family does not serve this request: it takes bf16 and fp16");
   }
   SECTION("an arch of that GPU without its instructions") {
-    c.options.arch = "sm_90";
+    c.options.arch = "compute_90";
     CHECK(settled(Mod::identity(), c).passedOver == "sm90 needs arch sm_90a");
+  }
+  SECTION("that GPU by its number alone has them") {
+    c.options.arch = "sm_90";
+    const Preparation p = settled(Mod::identity(), c);
+    CHECK(p.options.family == Family::Sm90);
+    CHECK(p.options.arch == "sm_90a");
   }
   SECTION("another GPU has none to pass over") {
     c.options.arch = "sm_89";

@@ -12,6 +12,7 @@ constexpr attnc_status kArgument = ATTNC_ERROR_ARGUMENT;
 
 /// Size of a struct as it was first published; those that have grown since stand below.
 template <class T> constexpr size_t kFirst = sizeof(T);
+template <> constexpr size_t kFirst<attnc_mod_info> = 40;
 template <> constexpr size_t kFirst<attnc_operands> = 80;
 template <> constexpr size_t kFirst<attnc_block_mask_view> = 128;
 template <> constexpr size_t kFirst<attnc_compiler_options> = 48;
@@ -70,7 +71,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_tensor) == 120);
   CHECK(sizeof(attnc_capture) == 48);
   CHECK(sizeof(attnc_parse_options) == 32);
-  CHECK(sizeof(attnc_mod_info) == 40);
+  CHECK(sizeof(attnc_mod_info) == 48);
   CHECK(sizeof(attnc_capture_info) == 80);
   CHECK(sizeof(attnc_operands) == 152);
   CHECK(sizeof(attnc_outputs) == 32);
@@ -360,7 +361,7 @@ TEST_CASE("members that must be given are asked for by name", "[c]") {
   refused("operands.captures is NULL");
   attnc_capture nameless = sized<attnc_capture>();
   c.operands.captures = &nameless;
-  refused("operands.captures is NULL");
+  refused("operands.captures[0].name is NULL");
   nameless.name = "slopes";
   refused("slopes is NULL");
   nameless.kind = 9;
@@ -391,4 +392,28 @@ TEST_CASE("members that must be given are asked for by name", "[c]") {
   c.operands.max_q_len = 0;
   c.options.pin_count = 1;
   refused("options.pins is NULL");
+  const attnc_pin pins[] = {{"KV_LEN", 64}, {nullptr, 64}};
+  c.options.pins = pins;
+  c.options.pin_count = 2;
+  refused("options.pins[1].name is NULL");
+}
+
+TEST_CASE("a NULL inside an array is named by its element", "[c]") {
+  attnc_mod* newMod = nullptr;
+  auto parseOptions = sized<attnc_parse_options>();
+  attnc_define defines[] = {{"A", "1"}, {nullptr, "1"}};
+  parseOptions.defines = defines;
+  parseOptions.define_count = 2;
+  REFUSED(kArgument, "options.defines[1].name is NULL", attnc_mod_parse("score", ATTNC_WHOLE, &parseOptions, &newMod));
+  defines[1] = {"B", nullptr};
+  REFUSED(kArgument, "options.defines[1].value is NULL", attnc_mod_parse("score", ATTNC_WHOLE, &parseOptions, &newMod));
+  const Owned<attnc_mod> mod = parse("score");
+  const attnc_pin pin = {nullptr, 1};
+  REFUSED(kArgument, "pins[0].name is NULL", attnc_mod_pinned(mod.get(), &pin, 1, &newMod));
+  const char* const packs[] = {"a", nullptr};
+  auto compilerOptions = sized<attnc_compiler_options>();
+  compilerOptions.packs = packs;
+  compilerOptions.pack_count = 2;
+  attnc_compiler* made = nullptr;
+  REFUSED(kArgument, "options.packs[1] is NULL", attnc_compiler_create(&compilerOptions, &made));
 }

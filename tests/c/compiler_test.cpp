@@ -365,7 +365,8 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
   const char* const names[] = {nullptr};
   options.gradients = names;
   options.gradient_count = 1;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "options.gradients is NULL", attnc_compile(compiler.get(), mod.get(), &options, &code));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.gradients[0] is NULL",
+          attnc_compile(compiler.get(), mod.get(), &options, &code));
 }
 
 TEST_CASE("a log callback is told what the compiler does", "[c]") {

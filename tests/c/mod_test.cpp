@@ -82,6 +82,27 @@ TEST_CASE("what is wrong with a mod's text has a line and a column", "[c]") {
   CHECK(std::string(attnc_last_remedy()).empty());
 }
 
+TEST_CASE("a mod has its warnings", "[c]") {
+  const Owned<attnc_mod> mod =
+      parse("slopes: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx < 4 & kv_idx < 4\n");
+  auto info = sized<attnc_mod_info>();
+  TAKE(attnc_mod_get_info(mod.get(), &info));
+  REQUIRE(info.warning_count == 2);
+  auto found = sized<attnc_diagnostic>();
+  TAKE(attnc_mod_get_warning(mod.get(), 0, &found));
+  CHECK(std::string(found.id) == "unused-capture");
+  CHECK(found.line == 1);
+  TAKE(attnc_mod_get_warning(mod.get(), 1, &found));
+  CHECK(std::string(found.id) == "comparison-precedence");
+  CHECK(found.line == 3);
+  CHECK(found.column == 12);
+  CHECK(std::string(found.hint) == "write `(q_idx < 4) & (kv_idx < 4)`");
+  CHECK_THAT(found.rendered, Catch::Contains("3:12: warning: "));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "index is 2, there are 2", attnc_mod_get_warning(mod.get(), 2, &found));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "mod is NULL", attnc_mod_get_warning(nullptr, 0, &found));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "warning is NULL", attnc_mod_get_warning(mod.get(), 0, nullptr));
+}
+
 TEST_CASE("a text may be part of a longer one, and has constants to define", "[c]") {
   const char text[] = "WINDOW = 4\nmask_mod = lambda b, h, q_idx, kv_idx: q_idx - kv_idx < WINDOW\n)))";
   const attnc_define defines[] = {{"WINDOW", "7"}};

@@ -82,7 +82,7 @@ TEST_CASE("all kernels of a preparation go into a pack, which serves without NVR
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "cannot open the pack",
           attnc_compile(compilesNothing({"/no/such/pack"}).get(), mod.get(), &forward, &code));
   items[1].mod = nullptr;
-  REFUSED(ATTNC_ERROR_ARGUMENT, "items.mod is NULL", attnc_pack_create(compiler().get(), items, 2, &made));
+  REFUSED(ATTNC_ERROR_ARGUMENT, "items[1].mod is NULL", attnc_pack_create(compiler().get(), items, 2, &made));
   items[1].mod = mod.get();
   lists.arch = nullptr;
   REFUSED(ATTNC_ERROR_ENVIRONMENT, "has no arch", attnc_pack_create(compiler().get(), items, 2, &made));

@@ -237,8 +237,10 @@ TEST_CASE("explain says how gradients of captures are added up") {
            "g: f32[Q_LEN, 32]\nunread: f32[H]\n"
            "def score_mod(s, batch, h, q, kv):\n"
            "    return s * a[h] + b[q] * b[kv] + c[kv] + d[q - kv] + e[h, q, kv] + f[(q * kv) % 64] + g[q] @ g[q]\n");
-  auto text = explain(
-      "--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 --gradients a,b,c,d,e,f,g,unread " + mod);
+  auto text =
+      explain("--kernel backward --arch sm_80 --head-dim 64 --shape 1,2,2,256,256 --gradients a,b,c,d,e,f,g,unread "
+              "--no-warn unused-capture " +
+              mod);
   if (!text) return;
   CHECK_THAT(*text, Contains("\ngradients   d_a: one addition to memory a tile\n"
                              "            d_b: one addition to memory a row of a tile\n"

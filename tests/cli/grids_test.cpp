@@ -44,6 +44,32 @@ TEST_CASE("check says which box of keys a query on a grid sees") {
                    "it\n"));
 }
 
+TEST_CASE("the problem without a shape is the grid that the mod declares") {
+  const std::string mod = ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py ";
+  const Outcome explained = test::attnc("explain --arch sm_90a " + mod);
+  if (explained.exitCode != 3) { // else there is no NVRTC
+    CHECK_THAT(explained.out, Contains("family grid for sm_90a") && Contains("Q_LEN 16384, KV_LEN 16384"));
+    CHECK_THAT(test::attnc("explain --arch sm_90a --pin KV_LEN=4096 " + mod).out, Contains("Q_LEN 16384, KV_LEN 4096"));
+  }
+  CHECK_THAT(test::printed("mask " + mod), Contains("Q_LEN 16384 x KV_LEN 16384"));
+  CHECK_THAT(test::printed("mask --shape 4096 " + mod), Contains("Q_LEN 4096 x KV_LEN 4096"));
+  // Text before it, keys on another grid, extents that --set gives; extents that nobody knows.
+  Folder folder;
+  const auto lengths = [&](const std::string& grids, const std::string& options) {
+    test::writeFile(folder / "mod.py", "HEIGHT: int\nWIDTH: int\n" + grids +
+                                           "\ndef mask_mod(b, h, q_idx, kv_idx):\n"
+                                           "  (qy, qx), (ky, kx) = fine.coords(q_idx), coarse.coords(kv_idx)\n"
+                                           "  return (abs(qy - ky) < HEIGHT) & (abs(qx - kx) < WIDTH)\n");
+    const Outcome outcome = test::attnc("mask " + options + " " + folder / "mod.py");
+    const size_t at = outcome.out.find("Q_LEN");
+    return at == std::string::npos ? outcome.err : outcome.out.substr(at, outcome.out.find(',', at) - at);
+  };
+  CHECK(lengths("fine, coarse = grid(64, 32, before=77), grid(32, 32)", "--set HEIGHT=3 --set WIDTH=3") ==
+        "Q_LEN 2125 x KV_LEN 1024");
+  CHECK(lengths("fine = coarse = grid(HEIGHT, WIDTH)", "--set HEIGHT=30 --set WIDTH=20") == "Q_LEN 600 x KV_LEN 600");
+  CHECK_THAT(lengths("fine = coarse = grid(HEIGHT, WIDTH)", "--draw"), Contains("4096"));
+}
+
 TEST_CASE("check says what is no box, and where conditions are left") {
   Folder folder;
   const auto of = [&](const std::string& mask) {

@@ -44,6 +44,31 @@ TEST_CASE("check gives JSON: of a mod what it is, of a wrong one where and why")
   CHECK(Json::parse(attnc::test::shell("printf 'x\\377 y' | $ATTNC check --json -").out)["ok"] == false);
 }
 
+TEST_CASE("check gives JSON of warnings, and of which functions were taken") {
+  const Outcome outcome =
+      attnc::test::shell("printf 'n: int\\ndef f(b, h, q, k): return q < 4 & k < 4\\n' | $ATTNC check --json -");
+  REQUIRE(outcome.exitCode == 0);
+  const Json json = Json::parse(outcome.out);
+  REQUIRE(json["warnings"].size() == 2);
+  CHECK(json["warnings"][0]["id"] == "unused-capture");
+  CHECK(json["warnings"][0]["severity"] == "warning");
+  CHECK(json["warnings"][1] ==
+        Json::parse(R"({"id": "comparison-precedence", "file": "<stdin>", "line": 2, "column": 27,
+      "message": "`&` binds tighter than comparisons: this reads `q < (4 & k) < 4`", "severity": "warning",
+      "hint": "write `(q < 4) & (k < 4)`"})"));
+  CHECK(json["choices"] ==
+        Json::parse(R"([{"function": "mask_mod", "name": "f", "line": 2, "why": "it takes 4 arguments",
+      "others": []}])"));
+  const Outcome strict = attnc::test::attnc("check --json --werror --expr 'q_idx < 4 & kv_idx < 4'");
+  CHECK(strict.exitCode == 1);
+  CHECK(Json::parse(strict.out)["error"]["diagnostics"][0]["id"] == "comparison-precedence");
+  // Wrong usage has none, as --help says.
+  const Outcome none = attnc::test::attnc("check --json");
+  CHECK(none.exitCode == 2);
+  CHECK(none.out.empty());
+  CHECK_THAT(attnc::test::attnc("check --help").out, Contains("prints none"));
+}
+
 TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leaves of the problem") {
   Outcome outcome = attnc::test::attnc("explain --json --no-cache --arch sm_80 --head-dim 64 --shape 2,8,2,1024,1024 --set window=200 " +
                                        kLibrary + "sliding_window.py");

@@ -37,6 +37,7 @@ void expectFailures(int exitCode, const std::vector<Row>& rows) {
     CHECK(outcome.exitCode == exitCode);
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(row.message));
+    if (exitCode == 2) CHECK_THAT(outcome.err, Contains("\nhint: ") && !Contains("--help`") && !Contains(" --help\n"));
   }
 }
 
@@ -134,8 +135,8 @@ TEST_CASE("wrong usage is exit code 2") {
   const std::string run = "run " + kCausal;
   expectFailures(
       2, {{"", "no command is given; there are check, mask, probe, emit, explain, run, bench, tune, cache, pack, completion"},
-          {"check", "MOD"},
-          {"check " + kMods + "alibi.py --expr score", "MOD"},
+          {"check", "MOD: no mod is given\nhint: give a mod: either a file or --expr"},
+          {"check " + kMods + "alibi.py --expr score", "MOD: a file and --expr are given"},
           {"check - extra --expr score", "unexpected argument 'extra'"},
           {"check " + kMods + "alibi.py -D SLOPE=3", "the mod has no constant `SLOPE`"},
           {"check " + kMods + "alibi.py -D CAUSAL=x+", "expected an expression"},
@@ -154,7 +155,7 @@ TEST_CASE("wrong usage is exit code 2") {
           {"emit --stage cu --pin KV_LEN=long " + kCausal, "KV_LEN=long"},
           {"emit --stage cu --pin KV_LEN=-1 " + kCausal, "KV_LEN=-1"},
           {"emit --stage cu --pin KV_LEM=8 " + kCausal,
-           "number 'KV_LEM'; it has B, H, HKV, Q_LEN, KV_LEN; did you mean KV_LEN?"},
+           "number 'KV_LEM'; it has B, H, HKV, Q_LEN, KV_LEN\nhint: did you mean KV_LEN?"},
           {"emit --stage ir --pin KV_LEM=8 " + kCausal, "KV_LEM"},
           {"emit --stage cu --arch sm_00 " + kCausal, "'sm_00' is no architecture"},
           {"emit --stage cu --arch sm_999 " + kCausal, "sm_80, sm_86"},
@@ -188,6 +189,7 @@ TEST_CASE("wrong usage is exit code 2") {
           {run + "--random 1,1,1,8,8,8 --device cpu --verify", "--verify"},
           {run + "--random 1,1,1,8,8,8 --set window", "NAME=VALUE"},
           {run + "--random 1,1,1,8,8,8 --set window=3", "captures nothing"},
+          {"check --expr score --no-warn unused", "'unused' is none of comparison-precedence"},
           {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set widow=3", "window: int"},
           {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=3.5", "integer"},
           {"run " + kMods + "sliding_window.py --random 1,1,1,8,8,8 --set window=9999999999", "integer"},
@@ -220,21 +222,86 @@ TEST_CASE("an environment that does not serve is exit code 3") {
 TEST_CASE("what is unknown is named, with what is near") {
   const std::string emit = "emit --stage cu " + kCausal;
   expectFailures(
-      2, {{"chek m.py", "attnc: error: unknown command 'chek'; did you mean check?"},
-          {"Explian", "unknown command 'Explian'; did you mean explain?"},
-          {"frobnicate", "attnc: error: unknown command 'frobnicate'\n"},
-          {"--versoin", "unknown option '--versoin'; did you mean --version?"},
-          {"emit --stge ptx --expr score", "unknown option '--stge'; did you mean --stage?"},
-          {"emit --head_dims=64 --expr score --stage ir", "unknown option '--head_dims'; did you mean --head-dim?"},
-          {"run --expr score --rndom 1,1,1,8,8,8", "unknown option '--rndom'; did you mean --random?"},
-          {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\n"},
-          {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32; did you mean"},
-          {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90, grid; did you mean sm90?"},
+      2, {{"chek m.py", "attnc: error: unknown command 'chek'\nhint: did you mean check?"},
+          {"Explian", "unknown command 'Explian'\nhint: did you mean explain?"},
+          {"frobnicate", "attnc: error: unknown command 'frobnicate'\nhint: there are check, mask, "},
+          {"--versoin", "unknown option '--versoin'\nhint: did you mean --version?"},
+          {"emit --stge ptx --expr score", "unknown option '--stge'\nhint: did you mean --stage?"},
+          {"emit --head_dims=64 --expr score --stage ir", "unknown option '--head_dims'\nhint: did you mean --head-dim?"},
+          {"run --expr score --rndom 1,1,1,8,8,8", "unknown option '--rndom'\nhint: did you mean --random?"},
+          {"check --frobnicate", "attnc: error: unknown option '--frobnicate'\nhint: there are --"},
+          {emit + "--dtype fp64", "--dtype: 'fp64' is none of bf16, fp16, fp32\nhint: did you mean"},
+          {emit + "--kernel-family sm91", "'sm91' is none of auto, naive, sm80, sm90, grid\nhint: did you mean sm90?"},
           {"emit --stage cubim " + kCausal,
-           "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin; did you mean cubin?"},
+           "--stage: 'cubim' is none of ast, ir, grad-ir, kernel-ir, cu, ptx, cubin\nhint: did you mean cubin?"},
           {emit + "--kernel block", "--kernel: 'block' is none of forward, backward, decode, block-mask"},
           {"run --random 1,1,1,8,8,8 --device gpus " + kCausal,
-           "--device: 'gpus' is none of auto, cuda, cpu; did you mean gpu?"}});
+           "--device: 'gpus' is none of auto, cuda, cpu\nhint: did you mean gpu?"}});
+}
+
+TEST_CASE("a number that is given by the wrong option is told the right one") {
+  Folder folder;
+  writeFile(folder / "m.py", "WINDOW = 64\nreach: int\n"
+                             "def mask_mod(b, h, q_idx, kv_idx): return q_idx - kv_idx < WINDOW * reach\n");
+  const std::string mod = folder / "m.py ";
+  expectFailures(2, {{"check -D reach=5 " + mod, "hint: `reach` is a capture, which the launch gives: `--set reach=5`"},
+                     {"check -D WINDO=5 " + mod, "hint: did you mean `WINDOW`?"},
+                     {"mask --set WINDOW=5 " + mod,
+                      "hint: WINDOW is a constant of the text, which is compiled in: -D WINDOW=5"},
+                     {"mask --set reac=5 " + mod, "hint: did you mean reach?"},
+                     {"emit --stage ir --pin WINDOW=5 " + mod, "-D WINDOW=5"}});
+}
+
+TEST_CASE("an expression of the command line that lacks a name is told how to declare it") {
+  Folder folder;
+  writeFile(folder / "m.py", "def make(ids):\n  return lambda b, h, q, k: ids[q] == ids[k]\n");
+  expectFailures(2, {{"check --mod 'make(doc_id)' " + folder / "m.py", "--capture \"doc_id: i32[KV_LEN]\""}});
+}
+
+TEST_CASE("sm_90 means sm_90a, and says so once") {
+  const std::string emit = "emit --stage cu " + kCausal + "--arch ";
+  const Outcome plain = attnc::test::attnc(emit + "sm_90");
+  CHECK(plain.exitCode == 0);
+  CHECK(plain.err == "attnc: note: sm_90 means sm_90a; compute_90 is that GPU with the kernels that all GPUs have\n");
+  CHECK(plain.out == attnc::test::printed(emit + "sm_90a"));
+  CHECK_THAT(attnc::test::printed(emit + "compute_90"), Contains("namespace attnc::sm80"));
+  CHECK_THAT(plain.out, !Contains("namespace attnc::sm80"));
+}
+
+TEST_CASE("check warns, and --werror makes errors of it") {
+  Folder folder;
+  writeFile(folder / "m.py",
+            "slopes: f32[H]\ndef mask_mod(b, h, q_idx, kv_idx):\n  return q_idx < 4 & kv_idx < 4\n");
+  const std::string mod = folder / "m.py", slip = "m.py:3:10: warning: `&` binds tighter than comparisons";
+  for (const char* command : {"check ", "emit --stage ir ", "explain --arch sm_80 --shape 1,1,1,64,64 "}) {
+    const Outcome outcome = attnc::test::attnc(command + mod);
+    CHECK(outcome.exitCode == 0);
+    CHECK_THAT(outcome.err, Contains(slip));
+    CHECK_THAT(outcome.err, Contains("m.py:1:1: warning: nothing reads the capture `slopes` [unused-capture]"));
+  }
+  const Outcome refused = attnc::test::attnc("check --werror " + mod);
+  CHECK(refused.exitCode == 1);
+  CHECK(refused.out.empty());
+  CHECK_THAT(refused.err, Contains(slip) && Contains("--no-warn unused-capture"));
+  const Outcome one = attnc::test::attnc("check --werror --no-warn unused-capture " + mod);
+  CHECK(one.exitCode == 1);
+  CHECK_THAT(one.err, Contains(slip) && !Contains("[unused-capture]"));
+  CHECK(attnc::test::printed("check --werror --no-warn unused_capture --no-warn comparison-precedence " + mod).find("ok") !=
+        std::string::npos);
+}
+
+TEST_CASE("check says which functions of a script it took") {
+  Folder folder;
+  writeFile(folder / "m.py", "def causal(b, h, q_idx, kv_idx): return q_idx >= kv_idx\n"
+                             "def near(b, h, q_idx, kv_idx): return q_idx - kv_idx < 9\n"
+                             "if __name__ == '__main__':\n"
+                             "  bm = create_block_mask(and_masks(causal, near), 1, 1, 8, 8)\n");
+  const std::string said = "mask_mod is `and_masks(causal, near)` (line 4): given to `create_block_mask` in line 4; "
+                           "`--mod` takes another: `causal` (line 1), `near` (line 2)";
+  CHECK_THAT(attnc::test::printed("check " + folder / "m.py"), Contains(said));
+  const Outcome emitted = attnc::test::attnc("emit --stage ir " + folder / "m.py");
+  CHECK(emitted.exitCode == 0);
+  CHECK(emitted.err == "attnc: note: " + said + "\n");
 }
 
 TEST_CASE("every error that has no place in a mod begins with attnc: error:") {

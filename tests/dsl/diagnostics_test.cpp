@@ -213,6 +213,10 @@ std::vector<Case> callsAndMods() {
       {"mod-not-callable at 1:1", "mask_mod = 3"},
       {"mod-arity at 1:5", "def mask_mod(score, b, h, q, k): return q > k"},
       {"pick-not-expression at 1:1", "x = 1", {}, {"y = 2"}},
+      {"several-mods at 3:1",
+       "def f(b, h, q, k): return q > k\ncreate_block_mask(f)\ncreate_block_mask(lambda b, h, q, k: q < k)\n"},
+      {"callers-argument at 3:9",
+       "def f(n):\n  return lambda b, h, q, k: q > n\ndef run(n): create_block_mask(f(n))\n"},
       {"picked-no-mod at 1:1", "x = 1", {}, {"x"}},
       {"picked-arity at 1:1", "def f(q): return q > 1", {}, {"lambda: 3"}},
       {"picked-twice at 1:1", "def f(b, h, q, k): return q > k", {}, {"f", "f"}},
@@ -353,8 +357,8 @@ TEST_CASE("an unindexed tensor is told how to be indexed", "[dsl]") {
 
 TEST_CASE("of two functions that could be the mod, the hint names each for what it is", "[dsl]") {
   const std::string soft = "def soft(s, b, h, q, k): return s / 2\n", causal = "def causal(b, h, q, k): return q > k\n";
-  CHECK(hintOf(soft + "def hard(s, b, h, q, k): return s\n") == "say which: `score_mod = hard`");
-  CHECK(hintOf(causal + "def window(b, h, q, k): return q < k\n") == "say which: `mask_mod = window`");
+  CHECK(hintOf(soft + "def hard(s, b, h, q, k): return s\n") == "say which: `--mod hard`, or `score_mod = hard` in the text");
+  CHECK(hintOf(causal + "def window(b, h, q, k): return q < k\n") == "say which: `--mod window`, or `mask_mod = window` in the text");
 }
 
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {

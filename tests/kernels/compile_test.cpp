@@ -99,7 +99,7 @@ TEST_CASE("decode kernels compile without spills or advisories", "[kernels]") {
     add(name, mod, {.arch = "sm_90a", .headDim = 128, .lengths = true, .offsets = QueryOffsets::FromLengths});
     add(name, mod, {.arch = "sm_80", .dtype = DType::F16, .headDim = 128, .rowMax = true, .packedRows = 64});
     if (name != "alibi" && name != "document" && name != "causal") continue;
-    add(name, mod, {.arch = "sm_90", .headDim = 64, .lengths = true}); // without the copy engine
+    add(name, mod, {.arch = "compute_90", .headDim = 64, .lengths = true}); // without the copy engine
     add(name, mod, {.arch = "sm_90a", .headDim = 128, .packedRows = 64, .lengths = true});
     for (const char* arch : {"sm_89", "sm_90a"})
       for (auto [qk, v] : {std::pair{8, 8}, {40, 72}, {64, 64}, {8, 256}, {192, 128}, {256, 256}})

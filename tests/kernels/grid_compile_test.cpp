@@ -51,7 +51,7 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
         jobs.push_back({fmt::format("{} d{} {}", name, dim, dtypeName(dtype)), mod, options, spillBytes});
       }
     for (auto [capability, arch] :
-         {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "sm_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
+         {std::pair{80, "sm_80"}, {89, "sm_89"}, {90, "compute_90"}, {100, "sm_100"}, {120, "sm_120"}}) {
       if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
       if (!compiler().source(mod, {.family = Family::Grid, .arch = arch})) continue; // tokens beside the grid
       for (int dim : dims) {

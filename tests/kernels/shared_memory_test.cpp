@@ -146,7 +146,7 @@ TEST_CASE("gradients by boxes of a grid keep to the shared memory of every GPU, 
                           "  return (abs(qy - ky) <= 4) & (abs(qx - kx) <= 4)" +
                           terms + "\n");
     if (!mod) FAIL(mod.error().message);
-    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_90", "sm_100", "sm_120"}) {
+    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a", "compute_90", "sm_100", "sm_120"}) {
       const int64_t limit = plan::parseArch(arch)->sharedBytesPerCta();
       for (int headDim = 8; headDim <= 128; headDim += 8)
         for (int headDimV : {8, headDim, 128}) {

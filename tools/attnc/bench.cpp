@@ -162,7 +162,7 @@ Status measureAll(const Compiler& compiler, device::Timer& timer, const device::
 Expected<std::string> benchText(const BenchOptions& options, const std::vector<RunOptions>& problems) {
   ModOptions modOptions = options.run.mod;
   modOptions.available = capturesInFile(options.run);
-  auto mod = modOptions.load();
+  auto mod = modOptions.loadTelling();
   if (!mod) return std::move(mod).error();
   auto pinnedMod = pinned(*mod, options.run.kernel);
   if (!pinnedMod) return std::move(pinnedMod).error();
@@ -226,7 +226,8 @@ void addOptions(CLI::App& command, BenchOptions& options) {
   options.addTo(command);
   command
       .add_option("--arch", options.run.arch,
-                  "Compile kernels for an architecture that the GPU runs as well, e.g. sm_90 where it is sm_90a; default: its own")
+                  "Compile kernels for an architecture that the GPU runs as well, e.g. compute_90 where it is sm_90a; "
+                  "default: its own")
       ->type_name("ARCH")
       ->transform(architecture());
   command.add_flag("--json", options.json, "For programs");

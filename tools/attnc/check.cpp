@@ -52,15 +52,25 @@ Expected<std::string> gradients(const Mod& mod) {
                      *gradient == ScoreGradient::Stopped ? "passes none to score" : "does not depend on score");
 }
 
+/// Which function of the text each one is, where not all is said by its name.
+std::string choicesText(const Mod& mod) {
+  std::string text;
+  for (const ModChoice& choice : mod.choices())
+    if (!choice.others.empty() || choice.function.name != (choice.isScore ? "score_mod" : "mask_mod"))
+      text += fmt::format("{:12}{}\n", "", choiceText(choice));
+  return text;
+}
+
 struct CheckOptions {
   ModOptions mod;
   bool language = false, json = false;
 };
 
 /// What `check` prints, for programs.
-Expected<std::string> checkJson(const Mod& mod, const ir::Module& module) {
+Expected<std::string> checkJson(const Mod& mod, const ir::Module& module, const std::vector<Diagnostic>& warnings) {
   JsonReport json{{"ok", true}};
   json.update(modJson(mod));
+  json["warnings"] = diagnosticsJson(warnings);
   json["operations"] = operationsJson(module);
   json["conditions"] = JsonReport::array();
   for (const ir::Output& output : module.outputs())
@@ -93,7 +103,7 @@ int runCheck(const CheckOptions& options) {
   if (!forward) return reportEither(forward.error(), options.json);
   const ir::Module& module = forward->module();
   if (options.json) {
-    auto json = checkJson(*mod, module);
+    auto json = checkJson(*mod, module, options.mod.warnings(*mod));
     if (!json) return reportEither(json.error(), options.json);
     auto status = printResult(*json);
     return status ? kDone : report(status.error());
@@ -102,8 +112,8 @@ int runCheck(const CheckOptions& options) {
   if (!note) return report(note.error());
   auto grids = gridsText(*mod);
   if (!grids) return report(grids.error());
-  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + masksText(*mod) +
-                     capturesText(*mod) + operationsText(module);
+  std::string text = fmt::format("{}: ok\nfunctions   {}\n", mod->name(), functionsText(*mod)) + choicesText(*mod) +
+                     masksText(*mod) + capturesText(*mod) + operationsText(module);
   text += conditions(module) + gathers(module) + *grids + *note + fmt::format("hash        {}\n", mod->hash());
   auto status = printResult(text);
   return status ? kDone : report(status.error());
@@ -121,7 +131,8 @@ void addCheck(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand("check", "Check a mod; show captures, levels, and which gathers are proven");
   options->mod.addTo(*command);
   command->add_flag("--json", options->json,
-                    "One JSON object instead, for programs; of a wrong mod with its diagnostics");
+                    "One JSON object instead, for programs; of a wrong mod with its diagnostics. Wrong usage (exit "
+                    "code 2)\nprints none");
   command->add_flag("--language", options->language,
                     "Print the language of mods: what it has, and what operations mean");
   command->footer(

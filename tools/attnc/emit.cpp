@@ -101,7 +101,7 @@ template <class T> std::vector<T> chosen(std::vector<T> launches, const EmitOpti
 
 /// The bytes of the stage that is asked for. Of a kernel of several launches: of all, in order, unless one is chosen.
 Expected<std::string> emit(const EmitOptions& options) {
-  auto mod = options.mod.load();
+  auto mod = options.mod.loadTelling();
   if (!mod) return std::move(mod).error();
   if (options.stage == "ast") {
     if (!mod->astText().empty()) return mod->astText();

@@ -1,6 +1,7 @@
 // `attnc explain`: which kernel a mod gets, what it costs, and how much of a problem its mask leaves to compute.
 #include "commands.h"
 #include "explanation.h"
+#include "grid_text.h"
 #include "json_report.h"
 #include "mod_text.h"
 #include "operands.h"
@@ -46,13 +47,15 @@ Target targetFor(const std::string& asked) {
   return {asked, {}};
 }
 
-/// Pinned lengths are lengths of the problem, and need not be given again.
-ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string, int64_t>& pins) {
+/// Lengths of a declared grid and pinned ones are lengths of the problem, and need not be given again.
+Expected<ProblemShape> shapeFor(const Mod& mod, const ExplainOptions& options) {
   if (options.shape) return *options.shape;
-  ProblemShape shape{1, 16, 16, 8192, 8192};
+  auto shape = onDeclaredGrids(mod, options.run, {1, 16, 16, 8192, 8192});
+  if (!shape) return shape;
+  const std::map<std::string, int64_t> pins = options.run.kernel.toOptions().pins;
   for (auto [name, extent] :
-       {std::pair("B", &shape.batch), std::pair("H", &shape.qHeads), std::pair("HKV", &shape.kvHeads),
-        std::pair("Q_LEN", &shape.qLen), std::pair("KV_LEN", &shape.kvLen)})
+       {std::pair("B", &shape->batch), std::pair("H", &shape->qHeads), std::pair("HKV", &shape->kvHeads),
+        std::pair("Q_LEN", &shape->qLen), std::pair("KV_LEN", &shape->kvLen)})
     if (auto pin = pins.find(name); pin != pins.end()) *extent = pin->second;
   return shape;
 }
@@ -60,8 +63,9 @@ ProblemShape shapeFor(const ExplainOptions& options, const std::map<std::string,
 /// The problem, from the file or drawn. `shapes` receives what a kernel is chosen for.
 Expected<HostOperands> findProblem(const Mod& mod, const ExplainOptions& options, Shapes& shapes) {
   const bool fromFile = !options.run.input.empty();
-  auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask)
-                           : drawCaptures(mod, options.run, shapeFor(options, options.run.kernel.toOptions().pins));
+  auto shape = shapeFor(mod, options);
+  if (!shape) return std::move(shape).error();
+  auto operands = fromFile ? findOperands(mod, options.run, Elements::OfMask) : drawCaptures(mod, options.run, *shape);
   if (!operands) return operands;
   shapes =
       fromFile ? shapesOf(*operands, options.run) : shapesOf(operands->problem, options.target, options.run.sequences);
@@ -165,7 +169,7 @@ int runExplain(const ExplainOptions& options) {
   checkStdin(options.run);
   auto arch = options.target.archAsked();
   if (!arch) return reportEither(arch.error(), options.json);
-  auto mod = options.run.mod.load();
+  auto mod = options.run.mod.loadTelling();
   if (!mod) return reportEither(mod.error(), options.json);
   mod = pinned(*mod, options.run.kernel);
   if (!mod) return reportEither(mod.error(), options.json);
@@ -185,7 +189,7 @@ void addOptions(CLI::App& command, ExplainOptions& options) {
           [&options](const std::string& text) {
             options.shape = shapeOf("--shape", text, parseExtents("--shape", text, "B,H,HKV,Q_LEN,KV_LEN"));
           },
-          "The problem; default 1,16,16,8192,8192 and what is pinned")
+          "The problem; default 1,16,16,8192,8192, the lengths of the grid that the mod declares, and what is pinned")
       ->type_name("B,H,HKV,Q_LEN,KV_LEN");
   command
       .add_option("--in", options.run.input, "Take q, k, v and captures from a safetensors file, as run does; -: stdin")

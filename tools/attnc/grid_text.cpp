@@ -1,6 +1,7 @@
 #include "grid_text.h"
 
 #include "journey.h"
+#include "text.h"
 
 #include "analysis/grid_box.h"
 #include "api/mod_impl.h"
@@ -9,6 +10,9 @@
 #include "passes/pipeline.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 
 namespace attnc::cli {
 namespace {
@@ -198,6 +202,37 @@ static Expected<std::pair<ir::Module, analysis::GridsUsed>> onGrids(const Mod& m
 }
 
 bool declaresGrids(const Mod& mod) { return !tracedModule(mod).grids.empty(); }
+
+Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options, ProblemShape shape) {
+  if (!declaresGrids(mod)) return shape;
+  auto found = onGrids(mod);
+  if (!found) return std::move(found).error();
+  const auto& [module, used] = *found;
+  std::map<std::string, std::string> given = assignments("--set", options.sets);
+  given.merge(assignments("--pin", options.kernel.pins));
+  const auto numberOf = [&, &module = module](const ir::Grid::Number& number) -> std::optional<int64_t> {
+    if (number.kind == ir::Grid::Number::Kind::Constant) return number.value;
+    auto text = given.find(numberText(module, number));
+    int64_t value = 0;
+    if (text == given.end() || !parseInteger(text->second, value) || value < 0 || value > ir::kMaxExtent)
+      return std::nullopt;
+    return value;
+  };
+  const auto setLength = [&, &module = module](std::optional<unsigned> grid, int64_t& length) {
+    if (!grid) return;
+    const ir::Grid& of = module.grids[*grid];
+    std::optional<int64_t> tokens = 1;
+    for (const ir::Grid::Number& extent : of.extents) {
+      const std::optional<int64_t> number = numberOf(extent);
+      tokens = tokens && number ? std::optional(std::min(*tokens * *number, ir::kMaxExtent)) : std::nullopt;
+    }
+    const std::optional<int64_t> before = numberOf(of.before);
+    if (tokens && before) length = std::min(*tokens + *before, ir::kMaxExtent);
+  };
+  setLength(used.queries, shape.qLen);
+  setLength(used.keys, shape.kvLen);
+  return shape;
+}
 
 Expected<std::string> gridsText(const Mod& mod) {
   auto found = onGrids(mod);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "json_report.h"
+#include "run_options.h"
 
 #include "attnc/mod.h"
+#include "attnc/operands.h"
 
 #include <string>
 
@@ -16,6 +18,10 @@ Expected<std::string> gridsText(const Mod& mod);
 /// {"grids": [{"extents", "before", "isDeclared", "ofQueries", "ofKeys"}], "box": {"isMask", "axes": [{"axis", "begin", "end", "step",
 /// "phase"}]}}, expressions as text; empty of a mod without grids.
 Expected<JsonReport> gridsJson(const Mod& mod);
+
+/// The shape, with the lengths of the grids that the mod declares for queries and for keys, where --set, --pin and the
+/// text say their extents.
+Expected<ProblemShape> onDeclaredGrids(const Mod& mod, const RunOptions& options, ProblemShape shape);
 
 /// Whether the mod declares grids, and does not take positions apart by hand.
 bool declaresGrids(const Mod& mod);

@@ -37,6 +37,18 @@ JsonReport modJson(const Mod& mod) {
   JsonReport json{{"mod", mod.name()}, {"functions", JsonReport::array()}};
   if (mod.hasScoreMod()) json["functions"].push_back("score_mod");
   if (mod.hasMaskMod()) json["functions"].push_back("mask_mod");
+  json["choices"] = JsonReport::array();
+  for (const ModChoice& choice : mod.choices()) {
+    const auto functionJson = [](const ModFunction& function) {
+      return JsonReport{{"name", function.name}, {"line", function.line}};
+    };
+    JsonReport one{{"function", choice.isScore ? "score_mod" : "mask_mod"}};
+    one.update(functionJson(choice.function));
+    one["why"] = choice.why;
+    one["others"] = JsonReport::array();
+    for (const ModFunction& other : choice.others) one["others"].push_back(functionJson(other));
+    json["choices"].push_back(std::move(one));
+  }
   json["masksLifted"] = mod.module().liftsMasks;
   json["captures"] = JsonReport::array();
   for (const CaptureInfo& capture : mod.captures()) {
@@ -72,11 +84,18 @@ JsonReport valuesJson(const Captures& captures) {
 JsonReport errorJson(const Error& error) {
   JsonReport json{{"message", error.message}};
   if (!error.remedy.empty()) json["hint"] = error.remedy;
-  for (const Diagnostic& found : error.diagnostics) {
+  if (!error.diagnostics.empty()) json["diagnostics"] = diagnosticsJson(error.diagnostics);
+  return json;
+}
+
+JsonReport diagnosticsJson(const std::vector<Diagnostic>& diagnostics) {
+  JsonReport json = JsonReport::array();
+  for (const Diagnostic& found : diagnostics) {
     JsonReport one{{"id", found.id}, {"file", found.file}, {"line", found.line}, {"column", found.column},
                    {"message", found.message}};
+    if (found.severity == Severity::Warning) one["severity"] = "warning";
     if (!found.hint.empty()) one["hint"] = found.hint;
-    json["diagnostics"].push_back(std::move(one));
+    json.push_back(std::move(one));
   }
   return json;
 }

@@ -18,7 +18,8 @@ using JsonReport = nlohmann::ordered_json;
 /// The whole text, with a line end. Bytes that are no UTF-8 are replaced.
 std::string jsonText(const JsonReport& report);
 
-/// {"mod", "functions", "masksLifted", "captures"}
+/// {"mod", "functions", "choices": [{"function", "name", "line", "why", "others": [{"name", "line"}]}], "masksLifted",
+/// "captures"}: a line of 0 is none of the text.
 JsonReport modJson(const Mod& mod);
 
 /// {"score_mod": {"launch": 0, "head": 1, "row": 0, "column": 0, "element": 2, "perElement": {"add": 1}}}: of each
@@ -28,7 +29,10 @@ JsonReport operationsJson(const ir::Module& module);
 /// Scalars, by name.
 JsonReport valuesJson(const Captures& captures);
 
-/// {"message", "hint"}, and of errors in a mod "diagnostics": [{"id", "file", "line", "column", "message", "hint"}].
+/// [{"id", "file", "line", "column", "message", "severity": "warning" of warnings, "hint"}]
+JsonReport diagnosticsJson(const std::vector<Diagnostic>& diagnostics);
+
+/// {"message", "hint"}, and of errors in a mod "diagnostics".
 JsonReport errorJson(const Error& error);
 
 /// report(error), and with `asJson` before that {"ok": false, "error": errorJson(error)} on stdout.

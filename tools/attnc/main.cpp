@@ -41,7 +41,7 @@ constexpr const char* kFooter = R"(Examples:
   attnc bench alibi.py --shape 2,16,16,8192,8192 --kernel forward,backward
   attnc pack alibi.py --arch sm_80,sm_90a -o kernels.attnc
 
-Exit codes: 0 done; 1 the mod is wrong; 2 wrong usage; 3 the environment (no GPU, unreadable file, shape mismatch,
+Exit codes: 0 done; 1 the mod is wrong; 2 wrong usage, which gives no --json; 3 the environment (no GPU, unreadable file, shape mismatch,
 missing capture); 4 a bug in attnc. Results go to stdout, messages to stderr; for a file, - is stdin or stdout.)";
 
 int print(const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace attnc::cli {
@@ -11,6 +12,23 @@ namespace attnc::cli {
 const char* functionsText(const Mod& mod) {
   if (mod.hasScoreMod()) return mod.hasMaskMod() ? "score_mod, mask_mod" : "score_mod";
   return mod.hasMaskMod() ? "mask_mod" : "none (the identity)";
+}
+
+namespace {
+
+std::string functionText(const ModFunction& function) {
+  return function.line ? fmt::format("`{}` (line {})", function.name, function.line) : "`" + function.name + "`";
+}
+
+} // namespace
+
+std::string choiceText(const ModChoice& choice) {
+  constexpr size_t kMost = 8;
+  std::string text =
+      fmt::format("{} is {}: {}", choice.isScore ? "score_mod" : "mask_mod", functionText(choice.function), choice.why);
+  for (size_t i = 0; i < std::min(choice.others.size(), kMost); ++i)
+    text += (i ? ", " : "; `--mod` takes another: ") + functionText(choice.others[i]);
+  return text + (choice.others.size() > kMost ? ", ..." : "");
 }
 
 const char* masksText(const Mod& mod) {

@@ -12,6 +12,10 @@ namespace attnc::cli {
 /// "score_mod, mask_mod"
 const char* functionsText(const Mod& mod);
 
+/// "mask_mod is and_masks(causal, document) (line 24), given to `create_block_mask` in line 24; also there: causal
+/// (line 3)"
+std::string choiceText(const ModChoice& choice);
+
 /// The line that says where the masks of score_mod went; empty where it has none.
 const char* masksText(const Mod& mod);
 

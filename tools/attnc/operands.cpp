@@ -27,8 +27,8 @@ namespace {
 constexpr int64_t kMaxDrawnToRun = int64_t(1) << 34;
 constexpr int64_t kMaxDrawnToExplain = int64_t(1) << 28; // a gigabyte, drawn within seconds
 
-[[noreturn]] void badSet(const std::string& assignment, const std::string& reason) {
-  throw CLI::ValidationError("--set", inQuotes(assignment) + ": " + reason);
+[[noreturn]] void badSet(const std::string& assignment, const std::string& reason, const std::string& hint = {}) {
+  throw wrongUsage("--set", inQuotes(assignment) + ": " + reason, hint);
 }
 
 /// Whether the value of a capture is needed, or that it is there and a tensor's shape alone.
@@ -82,7 +82,7 @@ private:
         continue;
       }
       const std::string assignment = name + "=" + value;
-      if (!dims.count(name)) badSet(assignment, unknownName());
+      if (!dims.count(name)) badSet(assignment, unknownName(), instead(name, value));
       int64_t extent = 0;
       if (!parseInteger(value, extent) || extent < 0) badSet(assignment, "an extent is a number from 0");
       freeDims[name] = extent;
@@ -93,6 +93,18 @@ private:
     std::string names;
     for (const CaptureInfo& capture : mod.captures()) names += (names.empty() ? "" : ", ") + declaration(capture);
     return names.empty() ? "the mod captures nothing" : "the mod captures no such name, it captures " + names;
+  }
+
+  /// What to write for a --set of what is no capture.
+  std::string instead(const std::string& name, const std::string& value) const {
+    const std::vector<std::string>& constants = mod.constants();
+    if (std::find(constants.begin(), constants.end(), name) != constants.end())
+      return fmt::format("{0} is a constant of the text, which is compiled in: -D {0}={1}", name, value);
+    std::vector<std::string> known = constants;
+    for (const CaptureInfo& capture : mod.captures()) known.push_back(capture.name);
+    const std::string near = nearest(name, known);
+    if (!near.empty()) return fmt::format("did you mean {}?", near);
+    return "--set gives what the text declares, `window: int`; -D overrides a constant, `WINDOW = 64`";
   }
 
   /// Whether there was a value.

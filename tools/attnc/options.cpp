@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include "commands.h"
+#include "mod_text.h"
 #include "progress.h"
 #include "text.h"
 
@@ -44,7 +45,8 @@ Expected<Mod> loadStdin(const ParseOptions& options) {
   auto text = readStdin();
   if (!text) return std::move(text).error();
   if (!isIrText(*text)) return Mod::parse(*text, options);
-  if (!options.defines.empty()) throw CLI::ValidationError("-D", "IR has no constants to define");
+  if (!options.defines.empty())
+    throw wrongUsage("-D", "IR has no constants to define", "--pin and --set give numbers that the mod captures");
   return Mod::parseIr(*text, options.name);
 }
 
@@ -63,17 +65,26 @@ std::vector<std::string> pinnable(const Mod& mod) {
   return names;
 }
 
+/// What to do about an expression or a declaration of the command line.
+std::string hintFor(const Diagnostic& diagnostic) {
+  if (diagnostic.id.find("undefined") != 0 && diagnostic.id.find("undeclared") != 0)
+    return diagnostic.hint.empty()
+               ? "name a function of the file, or call the one that makes the mod: make_mask(offsets)"
+               : diagnostic.hint;
+  const size_t begin = diagnostic.message.find('`') + 1;
+  const std::string name = diagnostic.message.substr(begin, diagnostic.message.find('`', begin) - begin);
+  return fmt::format("declare what Python would have computed: --capture \"{0}: i32[KV_LEN]\", or \"{0}: int\"", name);
+}
+
 /// A define that the mod does not take is wrong on the command line, not in the mod; so are a declaration that is none,
 /// and an expression that picks no mod.
 void throwDefineErrors(const Error& error) {
   for (const Diagnostic& diagnostic : error.diagnostics)
     if (diagnostic.file == "<--mod>" || diagnostic.file == "<--capture>")
-      throw CLI::ValidationError(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.rendered);
+      throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.rendered, hintFor(diagnostic));
   for (const Diagnostic& diagnostic : error.diagnostics)
-    if (diagnostic.file.rfind("<-D ", 0) == 0) {
-      std::string hint = diagnostic.hint.empty() ? "" : "; " + diagnostic.hint;
-      throw CLI::ValidationError(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.message + hint);
-    }
+    if (diagnostic.file.rfind("<-D ", 0) == 0)
+      throw wrongUsage(diagnostic.file.substr(1, diagnostic.file.size() - 2), diagnostic.message, diagnostic.hint);
 }
 
 } // namespace
@@ -101,32 +112,71 @@ void ModOptions::addChoicesTo(CLI::App& command) {
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE")
       ->check(checkAssignment);
+  std::vector<Choice> warnings;
+  for (const std::string& id : warningIds()) warnings.push_back({id, {}});
+  command.add_flag("--werror", werror, "A warning about the mod is an error, with exit code 1");
+  command.add_option("--no-warn", noWarn, "Leave out one kind of warning, e.g. unused-capture")
+      ->allow_extra_args(false)
+      ->type_name("ID")
+      ->transform(oneOf(std::move(warnings)));
+}
+
+std::vector<Diagnostic> ModOptions::warnings(const Mod& mod) const {
+  std::vector<Diagnostic> left = mod.warnings();
+  std::erase_if(left, [&](const Diagnostic& warning) {
+    return std::find(noWarn.begin(), noWarn.end(), warning.id) != noWarn.end();
+  });
+  return left;
 }
 
 Expected<Mod> ModOptions::load() const {
   if (path.empty() == expression.empty())
-    throw CLI::ValidationError("MOD", "give a mod: either a file or --expr \"EXPRESSION\"");
+    throw wrongUsage("MOD", path.empty() ? "no mod is given" : "a file and --expr are given, and each is a mod",
+                     path.empty() ? "give a mod: either a file or --expr \"q_idx >= kv_idx\""
+                                  : "leave one of them out");
   ParseOptions options;
   options.defines = assignments("-D", defines);
   options.mods = mods;
   options.captures = captures;
   options.available = available;
   options.name = path == "-" ? "<stdin>" : "<expr>";
-  if (isIrPath(path) && !defines.empty()) throw CLI::ValidationError("-D", "IR has no constants to define");
+  if (isIrPath(path) && !defines.empty())
+    throw wrongUsage("-D", "IR has no constants to define", "--pin and --set give numbers that the mod captures");
   if (isIrPath(path) && !(mods.empty() && captures.empty()))
-    throw CLI::ValidationError("--mod", "IR says itself what the mod is and captures");
+    throw wrongUsage("--mod", "IR says itself what the mod is and captures", "leave --mod and --capture out");
   auto mod = path == "-"    ? loadStdin(options)
              : path.empty() ? Mod::parse(expression, options)
                             : Mod::load(path, options);
   if (!mod) throwDefineErrors(mod.error());
+  if (!mod) return mod;
+  std::vector<Diagnostic> found = warnings(*mod);
+  std::string text;
+  for (const Diagnostic& warning : found) text += warning.rendered;
+  if (werror && !found.empty()) {
+    Error error = Error::mod(std::move(text), std::move(found));
+    error.remedy = "--werror makes warnings errors; --no-warn " + error.diagnostics.front().id + " leaves one kind out";
+    return error;
+  }
+  std::fputs(text.c_str(), stderr);
+  return mod;
+}
+
+Expected<Mod> ModOptions::loadTelling() const {
+  auto mod = load();
+  if (!mod) return mod;
+  for (const ModChoice& choice : mod->choices())
+    if (!choice.others.empty()) std::fputs(("attnc: note: " + choiceText(choice) + "\n").c_str(), stderr);
   return mod;
 }
 
 void TargetOptions::addTo(CLI::App& command) {
-  CLI::Option* option =
-      command.add_option("--arch", arch, "GPU architecture: sm_80, sm_89, sm_90a, ...; native: that of the GPU here")
-          ->type_name("ARCH")
-          ->transform(architecture());
+  CLI::Option* option = command
+                            .add_option("--arch", arch,
+                                        "GPU architecture: sm_80, sm_89, sm_90a (sm_90 means it), ...; native: that of "
+                                        "the GPU here; compute_90:\n"
+                                        "sm_90 with the kernels that all GPUs have")
+                            ->type_name("ARCH")
+                            ->transform(architecture());
   if (!arch.empty()) option->capture_default_str();
   addDType(command, dtype, "Of q, k, v and out: bf16, fp16, fp32");
   command.add_option("--head-dim", headDim, "Of q and k: a multiple of 8 from 8 to 256")
@@ -170,7 +220,7 @@ PrepareOptions KernelFlags::toOptions() const {
   for (const auto& [name, text] : assignments("--pin", pins)) {
     int64_t value = 0;
     if (!parseInteger(text, value))
-      throw CLI::ValidationError("--pin", inQuotes(name + "=" + text) + ": the value is no integer");
+      throw wrongUsage("--pin", inQuotes(name + "=" + text) + ": the value is no integer", "e.g. --pin KV_LEN=8192");
     options.pins[name] = value;
   }
   return options;
@@ -194,9 +244,11 @@ Expected<Mod> pinned(const Mod& mod, const KernelFlags& kernel) {
   for (const auto& [name, value] : pins) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string near = nearest(name, names);
-    throw CLI::ValidationError("--pin", fmt::format("the mod has no extent and no number {}; it has {}{}",
-                                                    inQuotes(name), fmt::join(names, ", "),
-                                                    near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+    throw wrongUsage(
+        "--pin",
+        fmt::format("the mod has no extent and no number {}; it has {}", inQuotes(name), fmt::join(names, ", ")),
+        near.empty() ? fmt::format("if it is a constant of the text: -D {}={}", name, value)
+                     : fmt::format("did you mean {}?", near));
   }
   auto result = mod.pinned(pins);
   if (!result) throwUsage("--pin", result.error());
@@ -229,7 +281,7 @@ void addSets(CLI::App& command, std::vector<std::string>& sets) {
 
 void throwUsage(const char* option, const Error& error) {
   if (error.blame != Blame::Environment) return;
-  throw CLI::ValidationError(option, error.message + (error.remedy.empty() ? "" : "; " + error.remedy));
+  throw wrongUsage(option, error.message, error.remedy);
 }
 
 int report(const Error& error) {

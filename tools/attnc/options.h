@@ -22,13 +22,19 @@ struct ModOptions {
   std::vector<std::string> mods;      // EXPRESSION
   std::vector<std::string> captures;  // NAME: TYPE
   std::vector<CaptureInfo> available; // of a file
+  bool werror = false;
+  std::vector<std::string> noWarn; // ids
 
   void addTo(CLI::App& command);
   /// All but the path.
   void addChoicesTo(CLI::App& command);
-  /// Reads and checks the mod. Throws CLI::Error unless exactly one of path and expression is given, and for defines
-  /// that the mod does not have.
+  /// Reads and checks the mod, and prints its warnings to stderr; they are an error with --werror. Throws CLI::Error
+  /// unless exactly one of path and expression is given, and for defines that the mod does not have.
   Expected<Mod> load() const;
+  /// The same, and says on stderr which functions of the text were taken, where there are others.
+  Expected<Mod> loadTelling() const;
+  /// The warnings that are not switched off.
+  std::vector<Diagnostic> warnings(const Mod& mod) const;
 };
 
 /// Options of a kernel that operands would decide, for commands without operands.

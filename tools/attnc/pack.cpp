@@ -173,7 +173,7 @@ Expected<std::string> packBytes(const PackOptions& options) {
   if (mods.empty()) mods.push_back(options.mod);
   std::vector<PackItem> items;
   for (const ModOptions& of : mods) {
-    auto mod = of.load();
+    auto mod = of.loadTelling();
     if (mod) mod = pinned(*mod, options.kernel);
     if (!mod) return std::move(mod).error();
     for (const Configuration& configuration : configurations) {

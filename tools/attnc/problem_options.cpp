@@ -1,5 +1,7 @@
 #include "problem_options.h"
 
+#include "grid_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +34,7 @@ void ProblemOptions::addTo(CLI::App& command) {
       .add_option_function<std::string>(
           "--shape", [this](const std::string& text) { shape = parseShape(text); },
           "The problem: all five, or the lengths alone, or one number for both. Default: that of the file's q and k, "
-          "or of\nits captures; else 1,16,16,4096,4096")
+          "or of\nits captures, or of the grid that the mod declares; else 1,16,16,4096,4096")
       ->type_name("B,H,HKV,Q_LEN,KV_LEN");
   command
       .add_option("--in", run.input,
@@ -47,12 +49,15 @@ void ProblemOptions::addTo(CLI::App& command) {
 Expected<Mod> ProblemOptions::loadMod() {
   checkStdin(run);
   run.mod.available = capturesInFile(run);
-  return run.mod.load();
+  return run.mod.loadTelling();
 }
 
 Expected<HostOperands> ProblemOptions::find(const Mod& mod, Elements elements, bool withScores) const {
-  return findCaptures(mod, run, {.shape = shape, .fallback = kDefaultShape, .elements = elements, .mayDraw = draw,
-                                 .withScores = withScores});
+  auto fallback = onDeclaredGrids(mod, run, kDefaultShape);
+  if (!fallback) return std::move(fallback).error();
+  return findCaptures(
+      mod, run,
+      {.shape = shape, .fallback = *fallback, .elements = elements, .mayDraw = draw, .withScores = withScores});
 }
 
 std::string valuesText(const Captures& captures) {

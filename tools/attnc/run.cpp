@@ -161,7 +161,7 @@ Status tell(const RunOptions& options, const std::string& text) {
 Status runSteps(const RunOptions& options) {
   ModOptions modOptions = options.mod;
   modOptions.available = capturesInFile(options);
-  auto mod = modOptions.load();
+  auto mod = modOptions.loadTelling();
   if (!mod) return std::move(mod).error();
   auto pinnedMod = pinned(*mod, options.kernel);
   if (!pinnedMod) return std::move(pinnedMod).error();

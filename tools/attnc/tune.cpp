@@ -108,7 +108,7 @@ Expected<Tuned> tuneOne(const Compiler& compiler, const device::Stream& stream, 
 Expected<std::string> tuneText(const TuneCommand& command, const std::vector<RunOptions>& problems) {
   ModOptions modOptions = command.run.mod;
   modOptions.available = capturesInFile(command.run);
-  auto mod = modOptions.load();
+  auto mod = modOptions.loadTelling();
   if (!mod) return std::move(mod).error();
   auto pinnedMod = pinned(*mod, command.run.kernel);
   if (!pinnedMod) return std::move(pinnedMod).error();

@@ -67,7 +67,8 @@ std::vector<std::string> optionNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option->get_snames())
+      if (option->get_lnames().empty()) names.push_back("-" + name);
   }
   return names;
 }
@@ -79,16 +80,90 @@ std::vector<std::string> commandNames(const CLI::App& app) {
   return names;
 }
 
-std::string unknownText(const CLI::App& app, const CLI::App* command, const std::string& word) {
+/// What stands between a message and its hint.
+constexpr const char* kHint = "\nhint: ";
+
+/// A message about wrong usage, and how to mend it.
+struct Complaint {
+  std::string what, hint;
+};
+
+std::string didYouMean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? fmt::format("there are {}", fmt::join(candidates, ", "))
+                      : fmt::format("did you mean {}?", near);
+}
+
+Complaint unknown(const CLI::App& app, const CLI::App* command, const std::string& word) {
   if (word.size() > 1 && word[0] == '-') {
     std::string name = word.substr(0, word.find('='));
-    return fmt::format("unknown option {}{}", inQuotes(name), suggestion(name, optionNames(command ? *command : app)));
+    return {fmt::format("unknown option {}", inQuotes(name)), didYouMean(name, optionNames(command ? *command : app))};
   }
   const std::vector<std::string> commands = commandNames(command ? *command : app);
-  if (!commands.empty()) return fmt::format("unknown command {}{}", inQuotes(word), suggestion(word, commands));
+  if (!commands.empty()) return {fmt::format("unknown command {}", inQuotes(word)), didYouMean(word, commands)};
   const bool takesMod = command->get_option_no_throw("mod") != nullptr;
-  return fmt::format("unexpected argument {}{}", inQuotes(word),
-                     takesMod ? fmt::format(": {} takes one mod", command->get_name()) : "");
+  return {fmt::format("unexpected argument {}{}", inQuotes(word),
+                      takesMod ? fmt::format(": {} takes one mod", command->get_name()) : ""),
+          "an option's value stands behind its name; quote what has spaces"};
+}
+
+/// "--shape B,H,HKV,Q_LEN,KV_LEN: the problem ...", of the option that a message names first; empty if it names none.
+std::string optionHint(const CLI::App& command, const std::string& message) {
+  const CLI::Option* found = nullptr;
+  std::string name;
+  size_t first = std::string::npos;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& one : option->get_lnames()) {
+      const size_t at = message.find("--" + one);
+      const bool isLonger = at == first && one.size() > name.size();
+      if (at == std::string::npos || (at > first || (at == first && !isLonger))) continue;
+      found = option;
+      name = one;
+      first = at;
+    }
+    for (const std::string& one : option->get_snames())
+      if (message.rfind("-" + one + ":", 0) == 0 && !option->get_lnames().empty()) {
+        found = option;
+        name = option->get_lnames().front();
+        first = 0;
+      }
+  }
+  if (!found) return "";
+  std::string text = found->get_description();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  const std::string value = found->get_expected_max() > 0 ? " " + found->get_type_name() : "";
+  return fmt::format("--{}{}: {}", name, value, text);
+}
+
+/// An example of the command, from its own help.
+std::string exampleHint(const CLI::App& command) {
+  const std::string footer = command.get_footer();
+  const size_t at = footer.find(command.get_parent() ? "attnc " + command.get_name() : "attnc ");
+  return at == std::string::npos ? "" : "for example: " + footer.substr(at, footer.find_first_of("\n)", at) - at);
+}
+
+Complaint complaintOf(const CLI::App& app, const CLI::App* command, const CLI::ParseError& error) {
+  const std::vector<std::string> remaining = app.remaining(/*recurse=*/true);
+  if (!remaining.empty()) return unknown(app, command, remaining.front()); // it explains why something is missing
+  if (const auto commands = commandNames(command ? *command : app); !commands.empty())
+    return {"no command is given; there are " + CLI::detail::join(commands, ", "),
+            exampleHint(command ? *command : app)};
+  Complaint complaint{error.what(), ""};
+  if (size_t at = complaint.what.find(kHint); at != std::string::npos) {
+    complaint.hint = complaint.what.substr(at + std::string_view(kHint).size());
+    complaint.what.resize(at);
+  }
+  if (size_t at = complaint.what.find(": At Most 1 required"); at != std::string::npos) {
+    complaint.what = complaint.what.substr(0, at) + " is given more than once";
+    complaint.hint = "leave one of them out";
+  }
+  if (size_t at = complaint.what.find("; did you mean "); at != std::string::npos) {
+    complaint.hint = complaint.what.substr(at + 2);
+    complaint.what.resize(at);
+  }
+  if (complaint.hint.empty()) complaint.hint = optionHint(*command, complaint.what);
+  if (complaint.hint.empty()) complaint.hint = exampleHint(*command);
+  return complaint;
 }
 
 } // namespace
@@ -146,10 +221,17 @@ CLI::Validator architecture() {
     std::string name = lowered(text);
     if (name == "native") return text = name, "";
     llvm::StringRef rest = name;
-    if (!rest.consume_front("sm")) rest.consume_front("compute");
+    const bool isPortable = rest.consume_front("compute");
+    if (!isPortable) rest.consume_front("sm");
     rest.consume_front("-");
     std::string digits = rest.str();
     digits.erase(std::remove(digits.begin(), digits.end(), '.'), digits.end());
+    if (isPortable && digits == "90") return text = "compute_90", "";
+    static bool isTold = false;
+    if (digits == "90" && !std::exchange(isTold, true))
+      std::fputs("attnc: note: sm_90 means sm_90a; compute_90 is that GPU with the kernels that all GPUs have\n",
+                 stderr);
+    if (digits == "90") digits = "90a";
     if (!isKnownArch("sm_" + digits))
       return fmt::format("{} is no architecture that attnc or NVRTC knows; known are native, {}", inQuotes(text),
                          archNames());
@@ -228,6 +310,10 @@ void refuseOntoInput(const char* option, const std::string& output, const std::v
           option, fmt::format("{} is the input {}, which would be lost", inQuotes(output), inQuotes(input)));
 }
 
+CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint) {
+  return CLI::ValidationError(option, hint.empty() ? what : what + kHint + hint);
+}
+
 int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = nullptr; // the innermost one that was found
   std::string words;
@@ -235,16 +321,9 @@ int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
     command = chosen.front();
     words += command->get_name() + " ";
   }
-  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-  std::string message = error.what();
-  if (size_t at = message.find(": At Most 1 required"); at != std::string::npos)
-    message = message.substr(0, at) + " is given more than once";
-  if (!unknown.empty())
-    message = unknownText(app, command, unknown.front()); // an unknown word explains why something is missing
-  else if (const auto commands = commandNames(command ? *command : app); !commands.empty())
-    message = "no command is given; there are " + CLI::detail::join(commands, ", ");
-  const std::string hint = fmt::format("hint: `attnc {}--help` tells what there is\n", words);
-  std::fputs(fmt::format("attnc: error: {}\n{}", message, hint).c_str(), stderr);
+  const Complaint complaint = complaintOf(app, command, error);
+  const std::string hint = complaint.hint.empty() ? fmt::format("attnc {}--help", words) : complaint.hint;
+  std::fputs(fmt::format("attnc: error: {}\nhint: {}\n", complaint.what, hint).c_str(), stderr);
   return kUsageWrong;
 }
 

@@ -29,8 +29,8 @@ CLI::Validator oneOf(std::vector<Choice> choices);
 /// The names that an option with oneOf() or architecture() takes; empty for others.
 std::vector<std::string> choicesOf(CLI::Option& option);
 
-/// A CLI11 transform: "sm_90a", "SM90A", "compute_90a", "90a", "9.0a" become "sm_90a", and "native" stays. A GPU that
-/// neither attnc nor the installed NVRTC knows is refused.
+/// A CLI11 transform: "sm_90a", "SM90A", "compute_90a", "90a", "9.0a" become "sm_90a", and so does "sm_90", of which a
+/// note is printed; "native" and "compute_90" stay. A GPU that neither attnc nor the installed NVRTC knows is refused.
 CLI::Validator architecture();
 
 // CLI11 checks; they give a message, or "".
@@ -49,11 +49,14 @@ std::vector<int64_t> parseExtents(const char* option, const std::string& text, c
 /// Five numbers B, H, HKV, Q_LEN, KV_LEN. Throws CLI::ValidationError where H is no multiple of HKV.
 ProblemShape shapeOf(const char* option, const std::string& text, const std::vector<int64_t>& extents);
 
+/// Wrong usage of an option, to be thrown. `hint`: how to mend it; empty: what the option takes is told.
+CLI::ValidationError wrongUsage(const std::string& option, const std::string& what, const std::string& hint);
+
 /// Throws CLI::ValidationError for `option` if `output` is the same file as one of the inputs, by whatever path or
 /// link: writing it would lose what is read. "-" is stdin or stdout.
 void refuseOntoInput(const char* option, const std::string& output, const std::vector<std::string>& inputs);
 
-/// Prints wrong usage to stderr, with suggestions for unknown names. Returns the exit code.
+/// Prints wrong usage to stderr, with a hint that is its own. Returns the exit code.
 int reportUsage(const CLI::App& app, const CLI::ParseError& error);
 
 } // namespace attnc::cli

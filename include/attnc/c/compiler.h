@@ -49,7 +49,9 @@ ATTNC_API void attnc_compiler_destroy(attnc_compiler* compiler);
 /// What is static in a kernel (KernelOptions).
 typedef struct attnc_kernel_options {
   size_t struct_size;
-  const char* arch; ///< "sm_80", "sm_90a", ...; NULL or "": that of the current CUDA context's device
+  /// "sm_80", "sm_90a", ...; NULL or "": that of the current CUDA context's device. "sm_90" means "sm_90a";
+  /// "compute_90" is that GPU with the kernels that all GPUs have.
+  const char* arch;
   const attnc_pin* pins;
   size_t pin_count;
   const char* const* gradients; ///< backward: the captures whose gradients launches compute

@@ -46,6 +46,7 @@ typedef struct attnc_mod_info {
   size_t capture_count;
   int32_t has_score_mod; ///< 0 or 1
   int32_t has_mask_mod;  ///< 0 or 1
+  size_t warning_count;
 } attnc_mod_info;
 ATTNC_API attnc_status attnc_mod_get_info(const attnc_mod* mod, attnc_mod_info* info);
 
@@ -61,6 +62,10 @@ typedef struct attnc_capture_info {
 } attnc_capture_info;
 /// Tensors come first. Errors: an index that there is not.
 ATTNC_API attnc_status attnc_mod_get_capture(const attnc_mod* mod, size_t index, attnc_capture_info* info);
+
+/// What the text says that is legal, and probably not meant, in order of place. Strings live as long as the mod.
+/// Errors: an index that there is not.
+ATTNC_API attnc_status attnc_mod_get_warning(const attnc_mod* mod, size_t index, attnc_diagnostic* warning);
 
 /// The stages as text. ast: as parsed, "" for a mod that was read as IR. ir: after all passes; attnc_mod_parse_ir()
 /// reads it back. NULL on a failure.

@@ -7,7 +7,7 @@
 """
 
 from .attention import attention
-from .errors import ArgumentError, Error, InternalError, ModError, RunError
+from .errors import ArgumentError, Error, InternalError, ModError, ModWarning, RunError
 from .grid import grid
 from .mod import CapturedValue, Mod
 from .tuning import Tile, tune
@@ -19,6 +19,7 @@ __all__ = [
     "InternalError",
     "Mod",
     "ModError",
+    "ModWarning",
     "RunError",
     "Tile",
     "attention",

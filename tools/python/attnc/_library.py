@@ -51,7 +51,7 @@ class ParseOptions(Sized):
 class ModInfo(Sized):
     _fields_ = sized(
         ("name", c_char_p), ("hash", c_char_p), ("capture_count", c_size_t),
-        ("has_score_mod", c_int32), ("has_mask_mod", c_int32),
+        ("has_score_mod", c_int32), ("has_mask_mod", c_int32), ("warning_count", c_size_t),
     )  # fmt: skip
 
 
@@ -59,6 +59,13 @@ class CaptureInfo(Sized):
     _fields_ = sized(
         ("name", c_char_p), ("kind", c_int32), ("dtype", c_int32), ("extent", c_char_p * MAX_RANK),
         ("rank", c_int32), ("reserved", c_int32),
+    )  # fmt: skip
+
+
+class Diagnostic(Sized):
+    _fields_ = sized(
+        ("id", c_char_p), ("file", c_char_p), ("message", c_char_p), ("hint", c_char_p), ("rendered", c_char_p),
+        ("line", c_int32), ("column", c_int32),
     )  # fmt: skip
 
 
@@ -140,6 +147,7 @@ _FUNCTIONS = {
     "attnc_mod_load": (c_char_p, POINTER(ParseOptions), POINTER(c_void_p)),
     "attnc_mod_get_info": (c_void_p, POINTER(ModInfo)),
     "attnc_mod_get_capture": (c_void_p, c_size_t, POINTER(CaptureInfo)),
+    "attnc_mod_get_warning": (c_void_p, c_size_t, POINTER(Diagnostic)),
     "attnc_tensor_from_dlpack": (c_void_p, c_int32, POINTER(Tensor)),
     "attnc_tensor_from_dlpack_versioned": (c_void_p, c_int32, c_int32, POINTER(Tensor)),
     "attnc_compiler_create": (POINTER(CompilerOptions), POINTER(c_void_p)),

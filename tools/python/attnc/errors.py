@@ -1,4 +1,13 @@
-"""What goes wrong, by who can mend it."""
+"""What goes wrong, by who can mend it; and what is legal in a mod, and probably not meant."""
+
+
+class ModWarning(UserWarning):
+    """Of the text of a mod. `id` is the kind, as dsl/SPEC.md lists them: "unused-capture". The message is the finding as a
+    compiler prints it, and ends with the id in brackets at the end of its first line, for filters of `warnings`."""
+
+    def __init__(self, id, rendered):
+        super().__init__(rendered)
+        self.id = id
 
 
 class Error(Exception):

@@ -3,8 +3,21 @@
 import ctypes
 import dataclasses
 import os
+import warnings
 
-from ._library import DTYPE_NAMES, KINDS, CaptureInfo, Define, Handle, ModInfo, ParseOptions, check, library
+from ._library import (
+    DTYPE_NAMES,
+    KINDS,
+    CaptureInfo,
+    Define,
+    Diagnostic,
+    Handle,
+    ModInfo,
+    ParseOptions,
+    check,
+    library,
+)
+from .errors import ModWarning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +32,8 @@ class CapturedValue:
 
 
 class Mod:
-    """A parsed and checked mod: what is special about an attention. Immutable; any thread may use it."""
+    """A parsed and checked mod: what is special about an attention. Immutable; any thread may use it. `warnings`: what its
+    text says that is legal, and probably not meant, a ModWarning each; parse() and load() also issue them."""
 
     def __init__(self, handle):
         self._handle = handle
@@ -28,6 +42,7 @@ class Mod:
         self.name, self.hash = info.name.decode(), info.hash.decode()
         self.has_score_mod, self.has_mask_mod = bool(info.has_score_mod), bool(info.has_mask_mod)
         self.captures = tuple(self._capture(index) for index in range(info.capture_count))
+        self.warnings = tuple(self._warning(index) for index in range(info.warning_count))
 
     @classmethod
     def parse(cls, text, *, name="<mod>", defines=None):
@@ -36,7 +51,7 @@ class Mod:
         the places of all errors. dsl/SPEC.md of the source is the language."""
         options, keep = _options(name, defines)
         data = text.encode()
-        return cls(_made("attnc_mod_parse", data, len(data), ctypes.byref(options), keep=keep))
+        return cls(_made("attnc_mod_parse", data, len(data), ctypes.byref(options), keep=keep))._warned()
 
     @classmethod
     def parse_ir(cls, text, *, name="<ir>"):
@@ -48,7 +63,7 @@ class Mod:
     def load(cls, path, *, defines=None):
         """Reads a file; one named *.ir as IR text."""
         options, keep = _options("", defines)
-        return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))
+        return cls(_made("attnc_mod_load", os.fsencode(path), ctypes.byref(options), keep=keep))._warned()
 
     @property
     def ir(self):
@@ -62,6 +77,16 @@ class Mod:
             return CapturedValue(info.name.decode(), KINDS[info.kind])
         extents = tuple(info.extent[axis].decode() for axis in range(info.rank))
         return CapturedValue(info.name.decode(), "tensor", DTYPE_NAMES[info.dtype], extents)
+
+    def _warning(self, index):
+        found = Diagnostic()
+        check(library().attnc_mod_get_warning(self._handle.address, index, ctypes.byref(found)))
+        return ModWarning(found.id.decode(), found.rendered.decode(errors="replace"))
+
+    def _warned(self):
+        for warning in self.warnings:
+            warnings.warn(warning, stacklevel=3)
+        return self
 
     def __repr__(self):
         return f"<attnc.Mod {self.name} {self.hash[:12]}>"
