@@ -133,11 +133,7 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   params.base = backwardParams(operands, workspace);
   params.d_q_sums = static_cast<float*>(workspace.at(Use::DqSums));
   if (*stage.config.takesTurns) params.turns = static_cast<int*>(workspace.at(Use::DqTurns));
-<<<<<<< HEAD
-=======
-  params.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
   params.visits = static_cast<unsigned*>(workspace.at(Use::DqVisits));
->>>>>>> lists
   const int blockM = stage.config.blockM, blockN = stage.config.blockN;
   for (auto [name, tensor, rows, map, step] :
        {std::tuple("q", &operands.q, blockM, &params.q, &params.q_batch_step),
