@@ -136,13 +136,13 @@ ATTNC_DEVICE ListedWalk walk_of(const ListedTiles::Plan& plan, const ForwardGrid
 }
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
-ATTNC_DEVICE void store(const Out& o, SoftmaxRow (&row)[2], const ForwardGridParamsSm80& p,
+ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const ForwardGridParamsSm80& p,
                         const GridPlace& place, PaddedTile<Element, 16, kHeadDimV> rows, const int (&origin)[3],
                         int first) {
   const ForwardParams& base = p.base;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float normalise = row[r].finish();
+    const float normalise = softmax.finish(r);
     Element* line = rows.elements(Out::row(r)) + Out::first_column();
 #pragma unroll
     for (int n = 0; n < Out::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0) * normalise, o.at(r, n, 1) * normalise);
@@ -151,8 +151,8 @@ ATTNC_DEVICE void store(const Out& o, SoftmaxRow (&row)[2], const ForwardGridPar
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
-    if (base.lse) base.lse[head + place.q[r].index] = row[r].lse(0.f);
-    if (kRowMax && base.row_max) base.row_max[head + place.q[r].index] = row[r].max(0.f);
+    if (base.lse) base.lse[head + place.q[r].index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
+    if (kRowMax && base.row_max) base.row_max[head + place.q[r].index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
   }
   __syncwarp();
   BoxTokens<Element, QueryShape, 16, 32, kHeadDimV> tokens;
@@ -228,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
 
     if (!works) continue;
     float rescale[2];
-    StepBias<Mod::Exponents, 2> bias(softmax);
+    StepBias<Mod::Exponents, 2> bias(softmax, place);
     apply_mod_on_grid<KeyShape>(s, p, args, place, live, at, bias, walk.is_full(i));
     const bool exact = kRowMax || steps * kBlockN <= kFewKeys;
     if (to_exponents<Element>(s, softmax, bias, place, args, exact, rescale)) o.scale_rows(rescale);
@@ -239,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtas)
   }
 
   // Where Q was: no warp reads it any more.
-  store(o, softmax.row, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
+  store(o, softmax, p, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, plan.origin, warp_row);
 }
 
 } // namespace attnc::grid

@@ -417,7 +417,7 @@ struct Consumer {
 
   /// Hands a box of O over, in the slot of its Q, at which the ring still stands.
   ATTNC_DEVICE void store() {
-    const float normalise[2] = {softmax.row[0].finish(), softmax.row[1].finish()};
+    const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
     ptx::named_barrier_sync<128>(1 + group); // products with this Q are there in all warps
     wgmma::write_tile(OutTile{q.tile().base}.from_row(64 * group), o, normalise);
     ptx::fence_proxy_async();
@@ -428,8 +428,8 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (threadIdx.x % 4 != 0 || !place.exists[r]) continue;
-      if (base.lse) base.lse[first + place.q[r].index] = softmax.row[r].lse(0.f);
-      if (base.row_max) base.row_max[first + place.q[r].index] = softmax.row[r].max(0.f);
+      if (base.lse) base.lse[first + place.q[r].index] = softmax.lse(r, place.form(r).weight_factor(), 0.f);
+      if (base.row_max) base.row_max[first + place.q[r].index] = softmax.max(r, place.form(r).weight_factor(), 0.f);
     }
   }
 
@@ -519,7 +519,7 @@ struct Consumer {
       wgmma::touch(s);
       pass_slot(k.empty());
       k.advance();
-      StepBias<Mod::Exponents, 2> bias(softmax);
+      StepBias<Mod::Exponents, 2> bias(softmax, place);
       if (is_beside(step.origin))
         apply_mod_beside_grid(s, p, args, place, step.origin, bias);
       else

@@ -54,16 +54,16 @@ using Out = Fragment<kRowGroups, VTile::kColumns>;
 constexpr int kAccumulators = (sizeof(Scores) + sizeof(Out)) / sizeof(float); // registers of a thread
 
 /// Normalises a warp's rows of O, stages them in `rows` and stores them; lse and row maximum go out directly.
-ATTNC_DEVICE void store(const Out& o, SoftmaxRow (&row)[Out::kRows], const ForwardParams& p, const ModArgs& args,
+ATTNC_DEVICE void store(const Out& o, Softmax<Out::kRows>& softmax, const ForwardParams& p, const ModArgs& args,
                         const Place<kRowGroups>& place, PaddedTile<Element, kWarpRows, kHeadDimV> rows, int q_start) {
 #pragma unroll
   for (int r = 0; r < Out::kRows; ++r) {
-    const float normalise = row[r].finish();
+    const float normalise = softmax.finish(r);
     Element* line = rows.elements(Out::row(r)) + Out::first_column();
 #pragma unroll
     for (int n = 0; n < Out::kGroups; ++n) store2(line + 8 * n, o.at(r, n, 0) * normalise, o.at(r, n, 1) * normalise);
   }
-  store_row_outputs(p, args, place, row);
+  store_row_outputs(p, args, place, softmax);
   __syncwarp();
   Element* out = (Element*)p.out + place.b * p.out_stride.batch + place.h * p.out_stride.head;
   copy_out(rows, out, p.out_stride.row, q_start, p.q_len, p.vectors);
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
     if (i + 1 < walk.count) load_k(next);
     ptx::cp_async_commit_group();
 
-    StepBias<Mod::Exponents, Scores::kRows> bias(softmax);
+    StepBias<Mod::Exponents, Scores::kRows> bias(softmax, place);
     float rescale[Scores::kRows];
     place.q_first = ptx::opaque(place.q_first); // NOTE: so nothing that is derived from it is kept in a register
     const Step step = {start, walk.flags_of(i, start)};
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kAccumulators > 128 && kW
   // still has Q's copy under way.
   ptx::cp_async_wait_group<0>();
   __syncthreads();
-  store(o, softmax.row, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, q_start + warp_row);
+  store(o, softmax, p, args, place, {shared + Memory::offset_of<QPart>() + warp_row * OutTile::kRowBytes}, q_start + warp_row);
 }
 
 } // namespace attnc::sm80

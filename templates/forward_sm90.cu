@@ -354,7 +354,7 @@ struct Consumer {
   /// barrier of the turn taken since.
   ATTNC_DEVICE void store(const Out& o, Softmax<2>& softmax, const Place<1>& place) {
     const ForwardParams& base = params_of<Mod>(p.base, args, place.b);
-    const float normalise[2] = {softmax.row[0].finish(), softmax.row[1].finish()};
+    const float normalise[2] = {softmax.finish(0), softmax.finish(1)};
     if constexpr (kOutInQSlot) {
       const int slot = q.slot ^ 1; // of two; `q` has gone on already
       wgmma::write_tile(OutTile{q.tile_of(slot).base}.from_row(64 * group), o, normalise);
@@ -368,7 +368,7 @@ struct Consumer {
         wgmma::store_row<kHeadDimV>(out + q_idx * base.out_stride.row, o, r, normalise[r], q_idx < base.q_len);
       }
     }
-    store_row_outputs(base, args, place, softmax.row);
+    store_row_outputs(base, args, place, softmax);
   }
 
   /// Zeros in the rows of V behind the sequence, where the copy engine has put what the tensor holds there: a weight of 0
@@ -433,7 +433,7 @@ struct Consumer {
       wgmma::touch(s);
       if (!Mod::kColumnsLoad) pass_slot(k.empty());
       if (kQStages == 1) pass_slot(q.empty(), step.flags & kStepLast);
-      StepBias<Mod::Exponents, 2> bias(softmax);
+      StepBias<Mod::Exponents, 2> bias(softmax, place);
       apply_mod(s, p.base, args, place, step, columns(), bias);
       if (Mod::kColumnsLoad) pass_slot(k.empty());
       k.advance();

@@ -157,19 +157,19 @@ ATTNC_DEVICE void apply_mod(Fragment<RowGroups, Columns>& x, const ForwardParams
   if (__builtin_expect(some_are_dead, kIsEvaluated)) mask_scores<Mod>(x, p, args, place, step, columns, negative_infinity());
 }
 
-/// lse and row maximum of a lane's rows, after SoftmaxRow::finish().
+/// lse and row maximum of a lane's rows, after Softmax::finish().
 template <int RowGroups>
 ATTNC_DEVICE void store_row_outputs(const ForwardParams& p, const ModArgs& args, const Place<RowGroups>& place,
-                                    const SoftmaxRow (&row)[2 * RowGroups]) {
+                                    const Softmax<2 * RowGroups>& softmax) {
   if (!p.lse && !p.row_max) return;
   const long long first_row = row_of_head<Mod>(p, place.b, place.h);
 #pragma unroll
   for (int r = 0; r < 2 * RowGroups; ++r) {
     const int q_idx = place.q_first + place.offset(r);
-    const float shift = place.row_shift(args, r);
+    const float shift = place.row_shift(args, r), factor = place.form(r).weight_factor();
     if (threadIdx.x % 4 == 0 && q_idx < p.q_len) {
-      if (p.lse) p.lse[first_row + q_idx] = row[r].lse(shift);
-      if (p.row_max) p.row_max[first_row + q_idx] = row[r].max(shift);
+      if (p.lse) p.lse[first_row + q_idx] = softmax.lse(r, factor, shift);
+      if (p.row_max) p.row_max[first_row + q_idx] = softmax.max(r, factor, shift);
     }
   }
 }

@@ -237,7 +237,7 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
       Copies::Products::multiply_k(s, q_tile, warp_row, loader.k_of(slot));
 
       const Step step = {start + loader.column, work.walk.flags_of(i, start)};
-      StepBias<Mod::Exponents, 2> bias(softmax);
+      StepBias<Mod::Exponents, 2> bias(softmax, place);
       float rescale[2];
       apply_mod(s, p, args, place, step, bias);
       if (to_exponents<Weight>(s, softmax, bias, place, args, kRowMax || step.flags & kStepFew, rescale))
@@ -257,8 +257,8 @@ ATTNC_DEVICE void run(const typename Copies::Params& decode, const ModArgs& args
     RowState state[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      softmax.row[r].finish();
-      state[r] = attnc::state_of(softmax.row[r], place.row_shift(args, r));
+      softmax.finish(r);
+      state[r] = attnc::state_of(softmax, r, place.form(r).weight_factor(), place.row_shift(args, r));
     }
 #pragma unroll 1
     for (int half = 0; half < 2 && 8 * half < work.tile.rows; ++half) {

@@ -46,9 +46,9 @@ struct RowState {
   ATTNC_DEVICE float max() const { return unless_nan(sum, reference); }
 };
 
-/// Of a lane's row, after SoftmaxRow::finish().
-ATTNC_DEVICE RowState state_of(const SoftmaxRow& row, float row_shift) {
-  return {row.sum == 0.f ? negative_infinity() : row.reference(row_shift), row.sum};
+/// Of a lane's row, after Softmax::finish().
+template <int Rows> ATTNC_DEVICE RowState state_of(const Softmax<Rows>& softmax, int r, float factor, float row_shift) {
+  return {softmax.sum[r] == 0.f ? negative_infinity() : softmax.reference(r, factor, row_shift), softmax.sum[r]};
 }
 
 } // namespace attnc

@@ -17,9 +17,9 @@
 // floats compare as their bits do, and a negative float is a negative integer. That needs a positive threshold. A warp with
 // other rows is careful: it takes float maxima. So are those of a row
 //
-//   unset   no column has been live: threshold -inf, bias 0
-//   large   |score| > kLargestScore, where factor x + bias would round by more than weights may: bias -0, and the threshold
-//           is the reference, a score. Its x are replaced by (score - reference) / unit, op by op in f32.
+//   unset   no column has been live
+//   large   |score| > kLargestScore, where factor x + bias would round by more than weights may. Its x are replaced by
+//           (score - reference) / unit, op by op in f32
 //
 // The fragment holds x, not exponents, until references are known: adding a bias before would round away a score that is far
 // nearer to 0 than the reference, or far larger than it.
@@ -47,65 +47,78 @@ template <class Weight> constexpr bool kHasRangeOfF32 = !Same<Weight, F16>::valu
 /// below 0 still has a reference of 0, and so a positive threshold.
 constexpr float kDeepest = 40.f;
 
-/// What a lane knows of one of its rows.
-struct SoftmaxRow {
-  float threshold = negative_infinity();
-  float bias = 0.f;
-  float sum = 0.f; // this lane's part
+/// What a lane knows of its rows.
+template <int Rows> struct Softmax {
+  float threshold[Rows]; ///< -inf: unset. Of a large row, the reference as a score
+  float sum[Rows];       ///< this lane's part
+  int state = kCareful;  ///< a bit a row: it is large; and kCareful
+  /// Some row of the warp is not plain. The same in all lanes; the sign, which is quick to ask.
+  static constexpr int kCareful = 1 << 31;
 
-  ATTNC_DEVICE bool is_unset() const { return threshold == negative_infinity(); }
-  ATTNC_DEVICE bool is_large() const { return __float_as_uint(bias) == 0x80000000u; }
+  ATTNC_DEVICE Softmax() {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) threshold[r] = negative_infinity(), sum[r] = 0.f;
+  }
+
+  ATTNC_DEVICE bool is_unset(int r) const { return threshold[r] == negative_infinity(); }
+  ATTNC_DEVICE bool is_large(int r) const { return state >> r & 1; }
+  ATTNC_DEVICE bool is_careful() const { return state < 0; }
+  ATTNC_DEVICE void set_careful(bool careful) { state = careful ? state | kCareful : state & ~kCareful; }
   /// Whether x above the threshold are found by comparing integers.
-  ATTNC_DEVICE bool is_plain() const { return threshold > 0.f && !is_large(); }
+  ATTNC_DEVICE bool is_plain(int r) const { return threshold[r] > 0.f && !is_large(r); }
 
+  /// Of rows that are neither unset nor large.
+  // NOTE: formed anew for each step: a register less a row.
+  ATTNC_DEVICE float bias(int r, float factor) const { return kSlack - threshold[r] * factor; }
   /// The reference as a score.
-  ATTNC_DEVICE float reference(float row_shift) const { return is_large() ? threshold : row_shift - bias * kLn2; }
+  ATTNC_DEVICE float reference(int r, float factor, float row_shift) const {
+    return is_large(r) || is_unset(r) ? threshold[r] : row_shift - bias(r, factor) * kLn2;
+  }
 
-  /// Moves the reference where `top`, the row's greatest x of a step, asks for it. All lanes of the quad. Returns the factor
-  /// for what was summed so far.
-  template <class Weight> ATTNC_DEVICE float move(float top, float unit, float factor, float row_shift, bool exact) {
-    const bool unset = is_unset(), large = is_large();
-    const float before = reference(row_shift), bias_before = bias;
-    const float score = __fadd_rn(__fmul_rn(top, unit), row_shift);
+  /// Moves a row's reference where `top`, its greatest x of a step, asks for it. All lanes of the quad. Returns the factor for
+  /// what was summed so far. Weight: the type that weights are rounded to.
+  template <class Weight, class Form>
+  ATTNC_DEVICE float move(int r, float top, const Form& form, float row_shift, bool exact) {
+    const float factor = form.weight_factor();
+    const bool unset = is_unset(r), was_large = is_large(r);
+    const float before = reference(r, factor, row_shift), bias_before = bias(r, factor);
+    const float score = __fadd_rn(__fmul_rn(top, form.unit()), row_shift);
     if (top == negative_infinity() || score == negative_infinity()) return 1.f; // no column of the step lives
-    const bool exceeds = unset || !(score <= before + (exact || large ? 0.f : kSlack * kLn2));
-    const bool rises = kHasRangeOfF32<Weight> && !exact && !large && bias >= kSlack && bias <= kDeepest;
-    if (!exceeds && !rises) return 1.f;
+    const bool exceeds = unset || !(score <= before + (exact || was_large ? 0.f : kSlack * kLn2));
+    const auto is_deep = [&](float bias) {
+      return kHasRangeOfF32<Weight> && !exact && bias >= kSlack && bias <= kDeepest;
+    };
+    if (!exceeds && (was_large || !is_deep(bias_before))) return 1.f;
     if (exceeds && !(fabsf(score) <= kLargestScore && fabsf(row_shift) <= kLargestScore)) {
-      threshold = score, bias = -0.f;
+      threshold[r] = score, state |= 1 << r;
     } else {
-      const float depth = -top * factor;
-      const float reference = !exceeds || (kHasRangeOfF32<Weight> && !exact && depth >= kSlack && depth <= kDeepest) ? 0.f : top;
-      bias = 0.f - reference * factor; // not minus zero
-      threshold = reference + __fdividef(kSlack, factor);
+      threshold[r] = (!exceeds || is_deep(-top * factor) ? 0.f : top) + __fdividef(kSlack, factor);
+      state &= ~(1 << r);
     }
     if (unset) return 1.f;
-    const float by = large || is_large() ? (before - reference(row_shift)) * kLog2e : bias - bias_before;
+    const float by = was_large || is_large(r) ? (before - reference(r, factor, row_shift)) * kLog2e
+                                              : bias(r, factor) - bias_before;
     const float rescale = ptx::ex2(by);
-    sum *= rescale;
+    sum[r] *= rescale;
     return rescale;
   }
 
-  /// Ends the row: 1 / sum, or 0 if no column lives.
-  ATTNC_DEVICE float finish() {
-    sum = quad_sum(sum);
-    return sum == 0.f ? 0.f : ptx::rcp(sum);
+  /// Ends a row: 1 / sum, or 0 if no column lives.
+  ATTNC_DEVICE float finish(int r) {
+    sum[r] = quad_sum(sum[r]);
+    return sum[r] == 0.f ? 0.f : ptx::rcp(sum[r]);
   }
 
   /// Natural-log sum of exponentials; -inf if no column lives. After finish().
-  ATTNC_DEVICE float lse(float row_shift) const {
-    if (sum == 0.f) return negative_infinity();
-    return is_large() ? ptx::lg2(sum) * kLn2 + threshold : (ptx::lg2(sum) - bias) * kLn2 + row_shift;
+  ATTNC_DEVICE float lse(int r, float factor, float row_shift) const {
+    if (sum[r] == 0.f) return negative_infinity();
+    return is_large(r) ? ptx::lg2(sum[r]) * kLn2 + threshold[r]
+                       : (ptx::lg2(sum[r]) - bias(r, factor)) * kLn2 + row_shift;
   }
   /// The greatest score if all steps were exact; -inf if no column lives. After finish().
-  ATTNC_DEVICE float max(float row_shift) const {
-    return sum == 0.f ? negative_infinity() : unless_nan(sum, reference(row_shift));
+  ATTNC_DEVICE float max(int r, float factor, float row_shift) const {
+    return sum[r] == 0.f ? negative_infinity() : unless_nan(sum[r], reference(r, factor, row_shift));
   }
-};
-
-template <int Rows> struct Softmax {
-  SoftmaxRow row[Rows];
-  bool careful = true; ///< some row of the warp is not plain; the same in all lanes
 };
 
 /// What makes exponents of a step's x: factor x + bias, but for kIsBiased, of which x are exponents. By row of the lane.
@@ -114,9 +127,12 @@ template <class Form, int Rows> struct StepBias {
   float ahead[Rows]; ///< to be added to x, where kIsLinear: the same for all columns of the lane
 
   /// For to_scores() of the form.
-  ATTNC_DEVICE explicit StepBias(const Softmax<Rows>& softmax) {
+  template <class Place> ATTNC_DEVICE StepBias(const Softmax<Rows>& softmax, const Place& place) {
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) bias[r] = softmax.careful ? 0.f : softmax.row[r].bias, ahead[r] = 0.f;
+    for (int r = 0; r < Rows; ++r) {
+      bias[r] = softmax.is_careful() ? 0.f : softmax.bias(r, place.form(r).weight_factor());
+      ahead[r] = 0.f;
+    }
   }
   ATTNC_DEVICE explicit StepBias(const float (&of_rows)[Rows]) {
 #pragma unroll
@@ -163,7 +179,7 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softma
       int& top = n % 2 ? odd : even;
       top = max(max(top, __float_as_int(x.at(r, n, 0))), __float_as_int(x.at(r, n, 1)));
     }
-    float threshold = Form::kIsBiased ? kSlack : softmax.row[r].threshold;
+    float threshold = Form::kIsBiased ? kSlack : softmax.threshold[r];
     if constexpr (Form::kIsLinear) {
       threshold -= step.ahead[r];
       exceeds |= !(threshold > 0.f);
@@ -181,24 +197,22 @@ ATTNC_DEVICE bool move_references(Scores& x, Softmax<Rows>& softmax, StepBias<Fo
   bool plain = true, moves = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
-    SoftmaxRow& row = softmax.row[r];
     const auto& form = place.form(r);
-    const float unit = form.unit(), factor = form.weight_factor(), shift = place.row_shift(args, r);
-    const float lacks = step.lacking(r);
-    rescale[r] = row.template move<Weight>(quad_max(x.lane_max(r) + lacks), unit, factor, shift, exact);
+    const float shift = place.row_shift(args, r), lacks = step.lacking(r);
+    rescale[r] = softmax.template move<Weight>(r, quad_max(x.lane_max(r) + lacks), form, shift, exact);
     moves |= rescale[r] != 1.f;
-    plain &= row.is_plain() && !form.may_be_large();
-    if (row.is_large()) {
-      step.subtract_reference(x, r, place, args, row.threshold);
+    plain &= softmax.is_plain(r) && !form.may_be_large();
+    if (softmax.is_large(r)) {
+      step.subtract_reference(x, r, place, args, softmax.threshold[r]);
       continue;
     }
-    step.bias[r] = row.bias + lacks * factor;
-    if (row.is_unset() && shift == negative_infinity())
+    step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, form.weight_factor()) + lacks * form.weight_factor();
+    if (softmax.is_unset(r) && shift == negative_infinity())
       x.for_each_of_row(r, [&](float& element) { element += shift; });
     else if constexpr (Form::kIsBiased)
       x.for_each_of_row(r, [&](float& element) { element += step.bias[r]; });
   }
-  softmax.careful = __any_sync(0xffffffffu, !plain);
+  softmax.set_careful(__any_sync(0xffffffffu, !plain));
   return __any_sync(0xffffffffu, moves);
 }
 
@@ -210,7 +224,7 @@ template <class Weight, class Form, int Rows, class Scores, class Place, class A
 ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                const Args& args, bool exact, float (&rescale)[Rows]) {
   bool moves = false;
-  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step)) || softmax.careful || exact) [[unlikely]]
+  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step)) || softmax.is_careful() || exact) [[unlikely]]
     moves = move_references<Weight>(x, softmax, step, place, args, exact, rescale);
   else
     step.catch_up(place);
@@ -227,12 +241,12 @@ template <int Rows> struct WeightSums {
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
 #pragma unroll
-      for (int chain = 0; chain < kChains; ++chain) part[r][chain] = chain ? 0.f : softmax.row[r].sum;
+      for (int chain = 0; chain < kChains; ++chain) part[r][chain] = chain ? 0.f : softmax.sum[r];
   }
   ATTNC_DEVICE void store(Softmax<Rows>& softmax) const {
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
-      softmax.row[r].sum = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
+      softmax.sum[r] = kChains == 2 ? part[r][0] + part[r][kChains - 1] : part[r][0];
   }
 };
 
