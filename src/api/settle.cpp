@@ -214,7 +214,6 @@ Expected<Settled> settleFor(const Mod& derived, const Operands& operands, const 
     if (Status status = plan::checkShape(shape); !status) return status.error();
     preparation.blockMask = shape;
   }
-  if (Status status = plan::checkTileCounts(*plan, *layout); !status) return status.error();
   plan::WorkspaceLayout workspace = workspaceOf(*plan, *layout, preparation.blockMask, lists);
   preparation.workspaceBytes = workspace.bytes();
   return Settled{std::move(preparation),
@@ -271,7 +270,6 @@ Status settleBackward(const Mod& derived, const Training& training, const Kernel
   settled.backwardShapeClass = shapeClassOf(*layout, KernelKind::Backward);
   const auto tile = chooseTile(**kernelMod, askedTile, *layout, settled.backwardShapeClass, lookup, *plan);
   if (!tile) return tile.error();
-  if (Status status = plan::checkTileCounts(*plan, *layout); !status) return status;
   if (Status status = plan::addCaptureOutputs(*layout, *plan, derived.module(), operands.captures,
                                               training.gradients.captures, /*launches=*/false);
       !status)

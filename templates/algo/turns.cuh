@@ -28,8 +28,8 @@ ATTNC_DEVICE int turn_of(const BackwardParams& p, const unsigned* visits, const 
   const ForwardParams& f = p.forward;
   const int tile = kv_start / kBlockN;
   if constexpr (Lists) {
-    const int block = kv_start / f.lists.kv_block, tiles_of_block = f.lists.kv_block / kBlockN;
-    const long long row = b * f.lists.batch_stride + h * f.lists.head_stride + q_start / f.lists.q_block;
+    const int block = kv_start >> log2_of(f.lists.kv_block), tiles_of_block = f.lists.kv_block / kBlockN;
+    const long long row = b * f.lists.batch_stride + h * f.lists.head_stride + (q_start >> log2_of(f.lists.q_block));
     const unsigned* const words = visits + row * words_of_visits(f);
     int before = 0;
     for (int i = threadIdx.x % 32; i <= block / 32; i += 32)

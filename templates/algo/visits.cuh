@@ -9,8 +9,11 @@
 
 namespace attnc {
 
+/// Of a block size, a power of two: divisions would take registers of the backward kernel.
+ATTNC_DEVICE int log2_of(int block) { return 31 - __clz(block); }
+
 ATTNC_DEVICE int words_of_visits(const ForwardParams& f) {
-  return ((f.kv_len + f.lists.kv_block - 1) / f.lists.kv_block + 31) / 32;
+  return (((f.kv_len + f.lists.kv_block - 1) >> log2_of(f.lists.kv_block)) + 31) / 32;
 }
 
 /// Sets the bits of column `block` of head `head` of all that the lists have. By a whole warp. What names no block of

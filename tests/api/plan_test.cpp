@@ -6,6 +6,7 @@
 #include "plan/assemble.h"
 #include "plan/catalog.h"
 #include "plan/family.h"
+#include "plan/grid_plan.h"
 #include "plan/tensor_maps.h"
 
 #include <catch2/catch.hpp>
@@ -281,53 +282,48 @@ TEST_CASE("a workspace is divided among its uses, by the operands of a launch", 
   CHECK(errorOf(memory + 16) == "the workspace does not begin at a multiple of 256 bytes");
 }
 
-TEST_CASE("more tiles than kernels count are refused where they are settled", "[plan]") {
-  test::Case c;
-  const auto ask = [&](int64_t batch, int64_t heads, int64_t kvHeads, int64_t kvLen) {
-    c.operands = {.q = test::tensor(batch, heads, 1, 8), .k = test::tensor(1, kvHeads, kvLen, 8)};
-    c.operands.v = c.operands.k;
-    c.outputs.out = c.operands.q;
-  };
-  const auto training = [&](const Mod& m) {
+TEST_CASE("a launch of more tiles than kernels count is refused", "[plan]") {
+  const auto refusal = [](const Mod& m, KernelOptions options, const Operands& given) -> std::string {
+    options.dtype = DType::BF16;
+    options.headDim = options.headDimV = 8;
+    const plan::Plan plan = planFor(m, options);
     BackwardOperands operands;
-    static_cast<Operands&>(operands) = c.operands;
-    operands.out = operands.dOut = *c.outputs.out;
-    const auto& q = c.operands.q.shape;
-    operands.lse = TensorView::contiguous(nullptr, DType::F32, {q[0], q[1], q[2]});
-    Outputs outputs = c.outputs;
-    outputs.lse = operands.lse;
-    return Compiler().settleTraining(m, operands, outputs, {.dQ = c.operands.q, .dK = c.operands.k, .dV = c.operands.v},
-                                     c.options);
+    static_cast<Operands&>(operands) = given;
+    operands.out = operands.dOut = given.q;
+    const auto& q = given.q.shape;
+    operands.lse = TensorView::contiguous(kSomewhere, DType::F32, {q[0], q[1], q[2]});
+    auto launch = options.kind == KernelKind::Backward
+                      ? plan::checkBackward(operands, {.dQ = given.q, .dK = given.k, .dV = given.v}, options)
+                      : plan::checkForward(given, {.out = given.q}, options);
+    if (!launch) FAIL(launch.error().message);
+    if (plan.grid) launch->grids = plan::gridsOf(*plan.grid, launch->problem);
+    const Status status = plan::checkTileCounts(plan, *launch);
+    return status ? "" : status.error().message;
   };
-  const std::string refusal = " tiles of all heads and batch entries are more than a kernel counts, 2146435072";
-  for (const char* arch : {"sm_80", "sm_90a"}) {
-    c.options = {.arch = arch};
-    ask(1 << 20, 1 << 11, 1 << 11, 16);
-    CHECK(test::errorOf(Mod::identity(), c) == "2147483648" + refusal);
-    CHECK_FALSE(training(Mod::identity()));
-    c.options.family = Family::Naive;
-    CHECK(test::errorOf(Mod::identity(), c) == "2147483648" + refusal);
-    c.options.family = Family::Auto;
-    ask(1 << 20, 1 << 11, 1, 16); // many tiles of q, few of k and v
-    CHECK_FALSE(training(Mod::identity()));
-    ask(1 << 20, 1 << 10, 1 << 10, 16);
-    CHECK(test::settled(Mod::identity(), c).problem.batch == 1 << 20);
-    CHECK(training(Mod::identity()));
-    c.options.decode = true;
-    ask(1 << 20, 1 << 11, 1 << 11, 600);
-    CHECK(test::errorOf(Mod::identity(), c) == "2147483648" + refusal);
-    ask(1 << 20, 1 << 11, 1 << 10, 600);
-    CHECK(test::settled(Mod::identity(), c).options.kind == KernelKind::Decode);
-    c.options.decode.reset();
-    ask(1 << 24, 1 << 24, 1 << 24, 16);
-    c.operands.q.shape[2] = c.outputs.out->shape[2] = 1 << 24;
-    CHECK_FALSE(Compiler().settle(Mod::identity(), c.operands, c.outputs, c.options));
+  const auto operandsOf = [](int64_t batch, int64_t heads, int64_t kvHeads, int64_t qLen, int64_t kvLen) {
+    const TensorView k = tensor(1, kvHeads, kvLen, 8);
+    return Operands{.q = tensor(batch, heads, qLen, 8), .k = k, .v = k};
+  };
+  const std::string tooMany = " tiles of all heads and batch entries are more than a kernel counts, 2146435072";
+  const Mod plain = Mod::identity();
+  for (const plan::FamilyRow* row : plan::families()) {
+    if (row->kind == KernelKind::BlockMask || row->walksBoxes) continue;
+    const KernelOptions options{.kind = row->kind, .family = row->family, .arch = std::string(row->arch)};
+    INFO(int(row->kind) << ", " << familyName(row->family));
+    CHECK(refusal(plain, options, operandsOf(1 << 20, 1 << 11, 1 << 11, 1, 16)) == "2147483648" + tooMany);
+    CHECK(refusal(plain, options, operandsOf(1 << 20, 1 << 10, 1 << 10, 1, 16)) == "");
+    const bool isDecode = row->kind == KernelKind::Decode; // 2048 heads of q are 32 tiles or more of one KV head
+    CHECK(refusal(plain, options, operandsOf(1 << 20, 1 << 11, 1, 1, 16)).empty() == isDecode);
+    if (!isDecode) CHECK_FALSE(refusal(plain, options, operandsOf(1 << 24, 1 << 24, 1 << 24, 1 << 24, 16)).empty());
   }
-  c.options = {.arch = "sm_90a"}; // by boxes
-  c.operands = {.q = test::tensor(1 << 20, 1 << 11, 1000, 8), .k = test::tensor(1, 1 << 11, 3000, 8)};
-  c.operands.v = c.operands.k;
-  c.outputs.out = c.operands.q;
-  CHECK_THAT(test::errorOf(test::mod(test::kNeighborhood), c), Catch::EndsWith(refusal));
+  const Mod onGrid = test::mod(test::kNeighborhood);
+  for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
+    for (const char* arch : {"sm_80", "sm_90a"}) {
+      const KernelOptions options{.kind = kind, .family = Family::Grid, .arch = arch};
+      INFO(int(kind) << ", " << arch);
+      CHECK_THAT(refusal(onGrid, options, operandsOf(1 << 20, 1 << 11, 1 << 11, 1000, 3000)), Catch::EndsWith(tooMany));
+      CHECK(refusal(onGrid, options, operandsOf(1 << 10, 1 << 11, 1 << 11, 1000, 3000)) == "");
+    }
 }
 
 TEST_CASE("a decode kernel's steps are divided as long as they can be counted", "[plan]") {
