@@ -2,6 +2,7 @@
 
 #include "attnc/version.h"
 #include "c/structs.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 
@@ -52,6 +53,12 @@ bool checkIndex(Arguments& arguments, size_t index, size_t count) {
 }
 
 attnc_status failed(Error error) noexcept {
+  try {
+    error.message = readableLines(error.message); // it may have names that the caller or a file gave
+    error.remedy = readableLines(error.remedy);
+  } catch (...) {
+    return outOfMemory();
+  }
   lastError.error = std::move(error);
   lastError.outOfMemory = false;
   return statusOf(lastError.error.blame);

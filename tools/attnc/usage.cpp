@@ -6,6 +6,7 @@
 #include "ir/bindings.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
@@ -244,7 +245,7 @@ int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
   else if (const auto commands = commandNames(command ? *command : app); !commands.empty())
     message = "no command is given; there are " + CLI::detail::join(commands, ", ");
   const std::string hint = fmt::format("hint: `attnc {}--help` tells what there is\n", words);
-  std::fputs(fmt::format("attnc: error: {}\n{}", message, hint).c_str(), stderr);
+  std::fputs(fmt::format("attnc: error: {}\n{}", readableLines(message), hint).c_str(), stderr);
   return kUsageWrong;
 }
 
