@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 
 using attnc::readableLines;
-using attnc::test::attnc;
 using attnc::test::Folder;
 using attnc::test::Outcome;
 using attnc::test::writeFile;
@@ -13,7 +12,7 @@ using attnc::test::writeFile;
 namespace {
 
 Outcome readably(const std::string& arguments) {
-  Outcome outcome = attnc(arguments);
+  Outcome outcome = attnc::test::attnc(arguments);
   INFO(arguments << "\n" << outcome.out << outcome.err);
   CHECK(readableLines(outcome.out) == outcome.out);
   CHECK(readableLines(outcome.err) == outcome.err);
