@@ -3,6 +3,7 @@
 #include "dsl/diagnostics.h"
 
 #include "dsl/limits.h"
+#include "text/readable.h"
 
 #include <llvm/Support/SourceMgr.h>
 #include <llvm/Support/raw_ostream.h>
@@ -21,23 +22,13 @@ std::string substitute(std::string_view text, const std::vector<std::string>& ho
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '{' && i + 2 < text.size() && text[i + 2] == '}' && size_t(text[i + 1] - '0') < holes.size()) {
-      result += holes[text[i + 1] - '0'];
+      result += readable(holes[text[i + 1] - '0']);
       i += 2;
     } else {
       result += text[i];
     }
   }
   return result;
-}
-
-/// Bytes of the well-formed UTF-8 sequence at `at`, or 0.
-size_t utf8Length(std::string_view text, size_t at) {
-  unsigned char lead = text[at];
-  size_t length = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i)
-    if ((text[at + i] & 0xc0) != 0x80) return 0;
-  return length;
 }
 
 } // namespace
@@ -58,7 +49,7 @@ const std::vector<std::string>& warningIds() {
 }
 
 uint32_t Diagnostics::addSource(Source source) {
-  texts.push_back(std::move(source));
+  texts.push_back({readable(source.name), source.text});
   lineStarts.emplace_back();
   return uint32_t(texts.size() - 1);
 }
@@ -146,11 +137,11 @@ void Diagnostics::sourceLine(Loc loc, std::string& line, size_t& column, size_t&
   for (size_t at = begin; at < end;) {
     if (at >= loc.begin && column == std::string::npos) column = line.size();
     if (at >= loc.begin && at < rangeEnd) ++width;
-    size_t length = utf8Length(text, at);
-    if (length > 1) wide.emplace_back(text.substr(at, length));
-    bool printable = (text[at] >= 0x20 && text[at] < 0x7f) || text[at] == '\t';
-    line += length > 1 ? kWide : printable ? text[at] : '?';
-    at += std::max<size_t>(length, 1);
+    const Character character = characterAt(text, at);
+    const bool isPrintable = character.isPrintable || text[at] == '\t', isWide = isPrintable && character.bytes > 1;
+    if (isWide) wide.emplace_back(text.substr(at, character.bytes));
+    line += isWide ? kWide : isPrintable ? text[at] : '?';
+    at += character.bytes;
   }
   if (column == std::string::npos) column = line.size();
 }

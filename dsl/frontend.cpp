@@ -5,6 +5,7 @@
 #include "dsl/objects/lazy.h"
 #include "dsl/syntax/parser.h"
 #include "dsl/tracing/trace_mods.h"
+#include "text/readable.h"
 
 namespace attnc::dsl {
 
@@ -82,7 +83,7 @@ template <class Work> std::optional<Error> collect(Diagnostics& diagnostics, Wor
 
 Expected<ir::Module> trace(std::string_view text, const FrontendOptions& options, Notes* notes) {
   ir::Module module;
-  module.sourceName = options.name;
+  module.sourceName = readable(options.name);
   Diagnostics diagnostics;
   std::vector<std::unique_ptr<Ast>> trees;
   auto error = collect(diagnostics, [&] {

@@ -5,6 +5,7 @@
 #include "dsl/objects/arithmetic.h"
 #include "dsl/tracing/tracer.h"
 #include "ir/walk.h"
+#include "text/readable.h"
 
 namespace attnc::dsl {
 
@@ -49,7 +50,7 @@ void Tracer::require(ir::Value condition, const Expr* words, std::string otherwi
   }
   if (said.empty()) said = std::move(otherwise);
   const uint32_t line = at.text == 0 ? uint32_t(diagnostics.lineAndColumn(at).first) : 0;
-  conditions.push_back({condition, std::move(said), line});
+  conditions.push_back({condition, readable(said), line});
 }
 
 void Tracer::runAssert(const AssertStmt& stmt) {

@@ -13,6 +13,7 @@
 #include "passes/autodiff.h"
 #include "passes/gradient_stops.h"
 #include "passes/pipeline.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/STLExtras.h>
@@ -48,7 +49,7 @@ CaptureInfo describe(const ir::ScalarCapture& scalar) {
 
 Expected<std::string> readText(const std::string& path) {
   auto fail = [&](const std::string& reason) {
-    return Error::environment(fmt::format("cannot read '{}': {}", path, reason));
+    return Error::environment(fmt::format("cannot read '{}': {}", readable(path), reason));
   };
   std::error_code failure;
   if (std::filesystem::is_directory(path, failure)) return fail("it is a directory");
@@ -62,6 +63,15 @@ Expected<std::string> readText(const std::string& path) {
   }
   if (stream.bad()) return fail(std::strerror(errno));
   return text;
+}
+
+/// What messages say of a module, whose text may hold any bytes.
+void makeReadable(ir::Module& module) {
+  module.sourceName = readable(module.sourceName);
+  for (ir::Output output : module.outputs().vec()) {
+    output.words = readable(output.words);
+    module.setOutput(std::move(output));
+  }
 }
 
 bool isIrPath(const std::string& path) { return std::filesystem::path(path).extension() == ".ir"; }
@@ -184,12 +194,14 @@ Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
 
 Expected<Mod> Mod::parseIr(std::string_view text, std::string_view name) {
   return onOwnStack([&]() -> Expected<Mod> {
+    if (llvm::StringRef(text).trim().empty()) return Error::mod(fmt::format("{}: the text is empty", readable(name)), {});
     auto module = ir::read(text, name);
     if (!module) return std::move(module).error();
+    makeReadable(*module);
     for (const ir::OutputRole* role = ir::kDerivedRoles; role != std::end(ir::kRoles); ++role)
       if (module->output(*role))
         return Error::mod(
-            fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", name, role->name), {});
+            fmt::format("{}: the output `{}` is derived by attnc, a mod has `score` and `mask`", readable(name), role->name), {});
     ir::Module traced = *module;
     if (auto status = passes::runPipeline(*module); !status) return status.error();
     return Mod(std::make_shared<const Impl>(std::move(*module), std::move(traced), ModSource{}));

@@ -15,8 +15,8 @@ namespace attnc {
 /// Of the thread that onOwnStack() makes. Memory is taken for what is used of it.
 inline constexpr size_t kOwnStackBytes = size_t(8) << 20;
 
-/// Runs `work` on a thread with kOwnStackBytes of stack, and waits for it; on the calling thread where that is already one.
-/// Exceptions of `work` come out of this call; signals go to other threads. Errors: no thread can be made.
+/// Runs `work` on a thread with kOwnStackBytes of stack, and waits for it; on the calling thread where that is already
+/// one. Exceptions of `work` come out of this call; signals go to other threads. Errors: no thread can be made.
 Status runOnOwnStack(llvm::function_ref<void()> work);
 
 /// The same for work that gives an Expected or a Status.

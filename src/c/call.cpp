@@ -2,6 +2,7 @@
 
 #include "attnc/version.h"
 #include "c/structs.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 
@@ -75,6 +76,12 @@ attnc_diagnostic toC(const Diagnostic& found) {
 }
 
 attnc_status failed(Error error) noexcept {
+  try {
+    error.message = readableLines(error.message); // it may have names that the caller or a file gave
+    error.remedy = readableLines(error.remedy);
+  } catch (...) {
+    return outOfMemory();
+  }
   lastError.error = std::move(error);
   lastError.outOfMemory = false;
   return statusOf(lastError.error.blame);

@@ -4,7 +4,18 @@
 #include "c/operands.h"
 #include "c/structs.h"
 
+#include <fmt/format.h>
+
 namespace attnc::c {
+namespace {
+
+/// A size, of which 0 means the default.
+int readSize(Arguments& arguments, int32_t given, int byDefault, const Place& place) {
+  if (given < 0) arguments.refuse(place, fmt::format("is {}", given));
+  return given > 0 ? given : byDefault;
+}
+
+} // namespace
 
 KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options* given, const Place& place) {
   attnc_kernel_options all;
@@ -18,20 +29,20 @@ KernelOptions readKernelOptions(Arguments& arguments, const attnc_kernel_options
   options.kind = readKind(arguments, all.kind, at("kind"));
   options.family = readFamily(arguments, all.family, at("family"));
   if (all.dtype != ATTNC_DTYPE_DEFAULT) options.dtype = readDtype(arguments, all.dtype, at("dtype"));
-  if (all.head_dim) options.headDim = all.head_dim;
-  options.headDimV = all.head_dim_v;
+  options.headDim = readSize(arguments, all.head_dim, options.headDim, at("head_dim"));
+  options.headDimV = readSize(arguments, all.head_dim_v, options.headDimV, at("head_dim_v"));
   options.blockSparse = readFlag(arguments, all.block_sparse, at("block_sparse"));
-  if (all.mask_q_block) options.maskQBlock = all.mask_q_block;
-  if (all.mask_kv_block) options.maskKvBlock = all.mask_kv_block;
+  options.maskQBlock = readSize(arguments, all.mask_q_block, options.maskQBlock, at("mask_q_block"));
+  options.maskKvBlock = readSize(arguments, all.mask_kv_block, options.maskKvBlock, at("mask_kv_block"));
   options.columnLists = readFlag(arguments, all.column_lists, at("column_lists"));
   options.rowMax = readFlag(arguments, all.row_max, at("row_max"));
   options.lengths = readFlag(arguments, all.lengths, at("lengths"));
   options.offsets = readOffsets(arguments, all.offsets, at("offsets")).value_or(QueryOffsets::None);
   options.tf32 = readFlag(arguments, all.tf32, at("tf32"));
   options.deterministic = readFlag(arguments, all.deterministic, at("deterministic"));
-  if (all.packed_rows) options.packedRows = all.packed_rows;
+  options.packedRows = readSize(arguments, all.packed_rows, options.packedRows, at("packed_rows"));
   options.fp8Kv = readFlag(arguments, all.fp8_kv, at("fp8_kv"));
-  options.pageSize = all.page_size;
+  options.pageSize = readSize(arguments, all.page_size, options.pageSize, at("page_size"));
   options.appends = readFlag(arguments, all.appends, at("appends"));
   options.ragged = readFlag(arguments, all.ragged, at("ragged"));
   options.byGrid = !readFlag(arguments, all.no_boxes, at("no_boxes"));

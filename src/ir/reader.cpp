@@ -3,6 +3,7 @@
 #include "ir/reader.h"
 
 #include "ir/verifier.h"
+#include "text/readable.h"
 
 #include <llvm/ADT/StringMap.h>
 #include <llvm/ADT/StringRef.h>
@@ -54,7 +55,7 @@ bool isBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 class Reader {
 public:
-  Reader(StringRef text, StringRef name) : text(text), fileName(name) {
+  Reader(StringRef text, StringRef name) : text(text), fileName(readable(name)) {
     for (ParamKind param : kParams) params[ir::name(param)] = param;
     for (const std::string& dim : module.dims) dims.try_emplace(dim, dims.size());
   }
@@ -85,7 +86,7 @@ private:
   }
 
   Error located() {
-    Diagnostic diagnostic{"ir-syntax", fileName.str(), lineNumber, int(at) + 1, error, "", ""};
+    Diagnostic diagnostic{"ir-syntax", fileName, lineNumber, int(at) + 1, readable(error), "", ""};
     llvm::SourceMgr sources;
     auto buffer = llvm::MemoryBuffer::getMemBuffer(text, fileName, /*RequiresNullTerminator=*/false);
     size_t offset = line.data() ? size_t(line.data() - text.data()) + std::min(at, line.size()) : 0;
@@ -94,7 +95,7 @@ private:
     llvm::raw_string_ostream stream(diagnostic.rendered);
     sources.PrintMessage(stream, location, llvm::SourceMgr::DK_Error, error, {}, {}, /*ShowColors=*/false);
     stream.flush();
-    std::string message = diagnostic.rendered;
+    std::string message = diagnostic.rendered = readableLines(diagnostic.rendered);
     return Error::mod(std::move(message), {std::move(diagnostic)});
   }
 
@@ -468,7 +469,8 @@ private:
     return fail("expected source, dim, tensor, scalar, grid, output or %name =");
   }
 
-  StringRef text, fileName, line;
+  StringRef text, line;
+  std::string fileName;
   size_t at = 0;
   int lineNumber = 0;
   std::string error;

@@ -41,14 +41,16 @@ std::vector<std::string> deepTexts() {
   for (int depth : {44, 60}) {
     std::string classes = "class A:\n  def __init__(self, n):\n    self.x = [A(n - 1) for _ in range(1)] if n else 1\n";
     texts.push_back(classes + "a = A(" + std::to_string(depth) + ")\nscore + (1 if a else 2)");
-    texts.push_back("f = lambda n: [f(n - 1) for _ in range(1)][0] + 1 if n else 0\nscore + f(" + std::to_string(depth) + ")");
+    texts.push_back("f = lambda n: [f(n - 1) for _ in range(1)][0] + 1 if n else 0\nscore + f(" +
+                    std::to_string(depth) + ")");
     std::string blocks = "def score_mod(score, b, h, q_idx, kv_idx):\n";
     for (int i = 1; i < depth; ++i) blocks += repeat(" ", i) + "if True:\n";
     texts.push_back(blocks + repeat(" ", depth) + "return score\n");
   }
   texts.push_back("x = ()\nfor i in range(150): x = (x,)\nscore + (1 if x == x else 2)");
   texts.push_back("score" + repeat(" + score * q_idx", 500));
-  texts.push_back("def score_mod(score, b, h, q_idx, kv_idx):\n  for i in range(2000): score = score * score + i\n  return score\n");
+  texts.push_back("def score_mod(score, b, h, q_idx, kv_idx):\n  for i in range(2000): score = score * score + i\n  "
+                  "return score\n");
   return texts;
 }
 
@@ -67,7 +69,8 @@ TEST_CASE("threads with small stacks read mods and write kernels", "[c]") {
         return;
       }
       const char* ir = attnc_mod_ir(mod);
-      if (!attnc_mod_ast(mod) || attnc_mod_parse_ir(ir, ATTNC_WHOLE, nullptr, &read) != ATTNC_OK) again = attnc_last_error();
+      if (!attnc_mod_ast(mod) || attnc_mod_parse_ir(ir, ATTNC_WHOLE, nullptr, &read) != ATTNC_OK)
+        again = attnc_last_error();
       for (const char* arch : {"sm_80", "sm_90a"})
         for (const auto kind : {ATTNC_KERNEL_FORWARD, ATTNC_KERNEL_BACKWARD}) {
           auto options = sized<attnc_kernel_options>();
@@ -92,8 +95,9 @@ TEST_CASE("threads with small stacks read mods and write kernels", "[c]") {
 
 TEST_CASE("threads with small stacks prepare, compile and build block masks", "[c]") {
   const Owned<attnc_compiler> compiler = ctest::compiler();
-  const Owned<attnc_mod> mod = parse("def mask_mod(b, h, q_idx, kv_idx):\n  x = q_idx\n  for i in range(1000): x = x * 3 + i\n"
-                                     "  return (x >= kv_idx) & (q_idx >= kv_idx)\n");
+  const Owned<attnc_mod> mod =
+      parse("def mask_mod(b, h, q_idx, kv_idx):\n  x = q_idx\n  for i in range(1000): x = x * 3 + i\n"
+            "  return (x >= kv_idx) & (q_idx >= kv_idx)\n");
   const Case c;
   std::string error;
   attnc_status settled = ATTNC_OK, compiled = ATTNC_OK, prepared = ATTNC_OK;

@@ -9,12 +9,13 @@ using namespace attnc::testing;
 using Problems = std::vector<std::string>;
 
 TEST_CASE("objects with traced fields are compared as their fields are", "[dsl][classes]") {
-  const Running running("from dataclasses import dataclass\n"
-                        "@dataclass\nclass Place:\n  row: int\n  column: tuple = ()\n"
-                        "def mask_mod(b, h, q_idx, kv_idx):\n"
-                        "  return Place(q_idx, (kv_idx, 1)) == Place(kv_idx % 4, (5, 1))\n"
-                        "def score_mod(score, b, h, q_idx, kv_idx):\n"
-                        "  return score + (Place(q_idx) != Place(kv_idx)) + ([Place(1), q_idx] == [Place(1), kv_idx]) * 2\n");
+  const Running running(
+      "from dataclasses import dataclass\n"
+      "@dataclass\nclass Place:\n  row: int\n  column: tuple = ()\n"
+      "def mask_mod(b, h, q_idx, kv_idx):\n"
+      "  return Place(q_idx, (kv_idx, 1)) == Place(kv_idx % 4, (5, 1))\n"
+      "def score_mod(score, b, h, q_idx, kv_idx):\n"
+      "  return score + (Place(q_idx) != Place(kv_idx)) + ([Place(1), q_idx] == [Place(1), kv_idx]) * 2\n");
   CHECK(running.mask(0, 0, 1, 5));
   CHECK_FALSE(running.mask(0, 0, 2, 5));
   CHECK_FALSE(running.mask(0, 0, 1, 9));
@@ -31,15 +32,18 @@ TEST_CASE("methods that would be ignored are refused", "[dsl][classes]") {
   }
   CHECK(refused("class A:\n  def __init_subclass__(cls): cls.x = 3\nclass B(A): x = 1\nscore + B.x") ==
         Problems{"unsupported-syntax at 4:1"});
-  CHECK(refused("class M(type): pass\nclass B(metaclass=M): x = 1\nscore + B.x") == Problems{"unsupported-syntax at 3:19"});
+  CHECK(refused("class M(type): pass\nclass B(metaclass=M): x = 1\nscore + B.x") ==
+        Problems{"unsupported-syntax at 3:19"});
   CHECK(refused("@dataclass\nclass A:\n  x: InitVar[int]\n  y: int = 1\nscore + A(3).y") ==
         Problems{"unsupported-syntax at 6:9"});
-  CHECK(refused("@dataclass(init=False)\nclass A:\n  y: int = 1\nscore + A().y") == Problems{"unsupported-syntax at 2:17"});
+  CHECK(refused("@dataclass(init=False)\nclass A:\n  y: int = 1\nscore + A().y") ==
+        Problems{"unsupported-syntax at 2:17"});
   CHECK(refused("@dataclass(frozen=True)\nclass A:\n  y: int\na = A(1)\na.y = 2\nscore + a.y") ==
         Problems{"attribute-assigned at 6:1"});
   CHECK(refused("class A:\n  @property\n  def y(self): return 1\na = A()\na.y = 2\nscore + a.y") ==
         Problems{"attribute-assigned at 6:1"});
-  CHECK(refused("@dataclass(order=True)\nclass A:\n  y: int\nscore + (A(1) < A(2))") == Problems{"bad-operands at 5:9"});
+  CHECK(refused("@dataclass(order=True)\nclass A:\n  y: int\nscore + (A(1) < A(2))") ==
+        Problems{"bad-operands at 5:9"});
   CHECK(refused("from typing import NamedTuple\nclass A(NamedTuple):\n  y: int\nscore + (A(1) == A(1))") ==
         Problems{"bad-operands at 5:9"});
   CHECK(refused("class A: pass\nwith A() as a: x = 1\nscore + x") == Problems{"unknown-attribute at 3:6"});

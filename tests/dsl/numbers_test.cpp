@@ -18,7 +18,7 @@ double value(const std::string& type, const std::string& expression, double x, d
   ir::Module module = traced("x: " + type + "\ny: " + type + "\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return " +
                              expression + "\n");
   Captures captures;
-    for (auto [name, number] : {std::pair("x", x), std::pair("y", y)})
+  for (auto [name, number] : {std::pair("x", x), std::pair("y", y)})
     type == "int" ? captures.set(name, int64_t(number)) : captures.set(name, number);
   const Expected<ir::Bindings> bindings =
       ir::bind(module, captures, {.batch = 1, .qHeads = 1, .kvHeads = 1, .qLen = 1, .kvLen = 1});
@@ -31,7 +31,7 @@ bool isSame(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b 
 } // namespace
 
 TEST_CASE("fmod of floats is C's, known and traced", "[dsl][numbers]") {
-  const double values[] = {0.0,  -0.0, 0.3,   -0.3,  1,     -1,     5,    -7.5, 1e6,  -1e6,
+  const double values[] = {0.0,  -0.0, 0.3,   -0.3,  1,     -1,     5,    -7.5,  1e6, -1e6,
                            3e30, 1e38, -1e38, 1e-40, 1e-45, -1e-45, kInf, -kInf, kNan};
   for (double x : values)
     for (double y : values) {
@@ -64,7 +64,8 @@ TEST_CASE("integers known before launch are exact at the ends of their range", "
   CHECK(value("int", "score + (torch.div(2**62 + 1, -2, rounding_mode='trunc') + 2**61)", 0, 0) == 0);
   CHECK(value("int", "score + (range(-2**62 * 2, 2**62 - 1 + 2**62, 4)[2**62 - 1] - 2**62 - 2**62 + 4)", 0, 0) == 0);
   CHECK(value("int", "score + (len(list(enumerate([1, 2], 2**62 - 2 + 2**62))))", 0, 0) == 2);
-  CHECK(problems("score + len(list(enumerate([1, 2], 2**62 - 1 + 2**62)))") == std::vector<std::string>{"int-overflow at 1:18"});
+  CHECK(problems("score + len(list(enumerate([1, 2], 2**62 - 1 + 2**62)))") ==
+        std::vector<std::string>{"int-overflow at 1:18"});
 }
 
 TEST_CASE("a norm of zeros is 0, one of NaN is NaN", "[dsl][numbers]") {

@@ -30,7 +30,7 @@ NOT_VECTORISED = {"joint_image", "neighborhood2d", "neighborhood3d", "top_k_bloc
 # Of score, and of captures: per head, per position, a scalar. Where score is 0 some are at a kink. Not here: the kinks
 # where dsl/SPEC.md says that PyTorch differs.
 FORMULAS = [
-    "torch.abs(score)", "torch.relu(score)", "F.leaky_relu(score, 0.2)", "torch.clamp(score, 0.0, 1.5)",
+    "torch.abs(score)", "torch.relu(score)", "F.leaky_relu(score, 0.2)", "torch.clamp(score, -0.25, 1.5)",
     "torch.clamp(score, min=-1.0)", "torch.where(score > 0, score, 0.25 * score)", "torch.maximum(score, zero[h])",
     "torch.minimum(score, zero[h] * 2)", "F.silu(score)", "F.gelu(score)", "F.softplus(score)", "torch.exp(score / 4)",
     "torch.log1p(torch.abs(score))", "torch.sqrt(score * score + 1)",

@@ -8,6 +8,7 @@
 #include "cache/pack.h"
 #include "cache/prune.h"
 #include "jit/cache_options.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 
@@ -41,7 +42,7 @@ struct Environment {
   static Expected<Environment> read() {
     const jit::Env env = jit::Env::read();
     const LogSink warn = [](LogLevel level, std::string_view line) {
-      if (level == LogLevel::Warning) std::fprintf(stderr, "attnc: warning: %.*s\n", int(line.size()), line.data());
+      if (level == LogLevel::Warning) std::fprintf(stderr, "attnc: warning: %s\n", readable(line).c_str());
     };
     Environment read{jit::cacheOptionsFrom(env, warn), jit::splitPaths(env.packs)};
     if (read.options.directory.empty())

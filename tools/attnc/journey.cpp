@@ -2,11 +2,13 @@
 
 #include "ir/interpreter.h"
 #include "ir/walk.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -180,7 +182,7 @@ std::string valueText(ir::Type type, ir::Number number) {
   case ir::Type::Bool: return number.integer ? "True" : "False";
   case ir::Type::I32:
   case ir::Type::I64: return fmt::to_string(number.integer);
-  case ir::Type::F32: return fmt::format("{}", number.real);
+  case ir::Type::F32: return std::isnan(number.real) ? "nan" : fmt::format("{}", number.real); // whatever its sign
   }
   return "?";
 }
@@ -197,7 +199,7 @@ std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, 
     if (!needed[id] || !journey.hasLine({id})) continue;
     const uint32_t line = module[{id}].line;
     if (line && line != last && line <= lines.size() && !text.empty())
-      result += fmt::format("{:>4} | {}\n", line, lines[line - 1].rtrim().str());
+      result += fmt::format("{:>4} | {}\n", line, readable(lines[line - 1].rtrim()));
     last = line;
     result += journey.line({id});
   }

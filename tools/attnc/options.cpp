@@ -5,6 +5,7 @@
 #include "progress.h"
 #include "text.h"
 
+#include "text/readable.h"
 #include "tools/device/device.h"
 
 #include <fmt/format.h>
@@ -232,7 +233,7 @@ CompilerOptions KernelFlags::toCompilerOptions() const {
   options.log = [](LogLevel level, std::string_view line) {
     if (level != LogLevel::Warning) return;
     clearProgress();
-    std::fprintf(stderr, "attnc: warning: %.*s\n", int(line.size()), line.data());
+    std::fprintf(stderr, "attnc: warning: %s\n", readable(line).c_str());
   };
   return options;
 }
@@ -289,7 +290,7 @@ int report(const Error& error) {
   std::string text = located ? error.message : "attnc: error: " + error.message;
   if (text.empty() || text.back() != '\n') text += '\n';
   if (!error.remedy.empty()) text += "hint: " + error.remedy + "\n";
-  std::fputs(text.c_str(), stderr);
+  std::fputs(readableLines(text).c_str(), stderr);
   switch (error.blame) {
   case Blame::Mod: return kModWrong;
   case Blame::Environment: return kEnvironmentWrong;

@@ -72,7 +72,7 @@ Expected<GivenScore> givenScore(const Mod& mod, const HostOperands& operands, co
 std::string resultText(const Mod& mod, const ir::Bindings& bindings, const ScorePlace& place, std::optional<float> score,
                        bool maskModLives) {
   const bool lives = ir::Interpreter(mod.module(), bindings).mask(place.b, place.h, place.q, place.kv);
-  const std::string value = score ? fmt::format(", score {}", *score) : "";
+  const std::string value = score ? ", score " + valueText(ir::Type::F32, {.real = *score}) : "";
   if (lives) return fmt::format("result    lives{}\n", value);
   return fmt::format("result    masked: {}; the score takes no part\n",
                      maskModLives ? "score_mod gives -inf" : "mask_mod gives False");

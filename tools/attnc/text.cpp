@@ -1,5 +1,7 @@
 #include "text.h"
 
+#include "text/readable.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
@@ -8,15 +10,9 @@ namespace attnc::cli {
 
 std::string inQuotes(std::string_view name) {
   constexpr size_t kLongest = 80;
-  std::string result = "'";
-  for (char byte : name.substr(0, kLongest)) {
-    auto code = static_cast<unsigned char>(byte);
-    if (code < 0x20 || code == 0x7f)
-      result += fmt::format("\\x{:02x}", code);
-    else
-      result += byte;
-  }
-  return result + (name.size() > kLongest ? "...'" : "'");
+  size_t end = 0;
+  while (end < name.size() && end < kLongest) end += characterAt(name, end).bytes;
+  return "'" + readable(name.substr(0, end)) + (end < name.size() ? "...'" : "'");
 }
 
 std::string shapeText(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -32,7 +28,7 @@ bool parseInteger(std::string_view text, int64_t& value) {
 
 bool parseNumber(std::string_view text, double& value) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value == value;
+  return error == std::errc() && end == text.data() + text.size();
 }
 
 } // namespace attnc::cli

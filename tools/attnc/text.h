@@ -10,7 +10,7 @@
 
 namespace attnc::cli {
 
-/// `name` in single quotes; control bytes as \xNN, cut after 80 bytes.
+/// `name` in single quotes, readable, cut after 80 bytes.
 std::string inQuotes(std::string_view name);
 
 /// "[2, 8, 128, 64]"; "[]" for a 0-d tensor.
@@ -19,7 +19,7 @@ std::string shapeText(const TensorView& tensor);
 
 /// The whole text as an integer in base 10; false if it is anything else or does not fit.
 bool parseInteger(std::string_view text, int64_t& value);
-/// The whole text as a finite or infinite number.
+/// The whole text as a number; inf and nan are ones.
 bool parseNumber(std::string_view text, double& value);
 
 } // namespace attnc::cli

@@ -6,6 +6,7 @@
 #include "ir/bindings.h"
 #include "jit/nvrtc.h"
 #include "plan/arch.h"
+#include "text/readable.h"
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringRef.h>
@@ -323,7 +324,7 @@ int reportUsage(const CLI::App& app, const CLI::ParseError& error) {
   }
   const Complaint complaint = complaintOf(app, command, error);
   const std::string hint = complaint.hint.empty() ? fmt::format("attnc {}--help", words) : complaint.hint;
-  std::fputs(fmt::format("attnc: error: {}\nhint: {}\n", complaint.what, hint).c_str(), stderr);
+  std::fputs(fmt::format("attnc: error: {}\nhint: {}\n", readableLines(complaint.what), readableLines(hint)).c_str(), stderr);
   return kUsageWrong;
 }
 
