@@ -196,6 +196,52 @@ class FlexTest(unittest.TestCase):
         for x, y in zip(grads, torch.autograd.grad(expected.square().sum(), moved)):
             self.near(x, y)
 
+    def test_scores_of_minus_infinity_under_lists(self):
+        """What a score_mod hides stays hidden in blocks that are full of the block mask's mask_mod."""
+        length, infinity = 400, float("inf")
+        document = lambda b, h, q, k: q // 300 == k // 300  # noqa: E731
+        score_mods = {
+            "where": lambda s, b, h, q, k: torch.where(q >= k, s, -infinity),
+            "masked_fill": lambda s, b, h, q, k: (s * 2).masked_fill(q < k, -infinity),
+            "of a helper": lambda s, b, h, q, k: torch.where(causal(b, h, q, k) & (k > 2), s, -infinity),
+            "scored": lambda s, b, h, q, k: torch.where(s < 1, s, -infinity),
+        }
+        for device in self.each_device():
+            made = flex.create_block_mask(document, None, None, length, length, device=device)
+            ours = create_block_mask(document, None, None, length, length, device=device)
+            larger = flex.create_block_mask(document, None, None, 2 * length, 2 * length, device=device)
+            adjusted = larger._adjust(length, length)
+            adjusted.seq_lengths = (length, length)  # PyTorch 2.11 has whole blocks there
+            of_heads = flex.create_block_mask(document, 1, 2 * H, length, length, device=device)
+            sliced = of_heads[:, :H]
+            sliced.mask_mod = document
+            count = torch.tensor([[[1, 2, 2, 3]]], dtype=torch.int32, device=device)
+            full = torch.tensor(
+                [[[[0, 0, 0, 0], [0, 1, 0, 0], [2, 1, 0, 0], [2, 3, 1, 0]]]], dtype=torch.int32, device=device
+            )  # fmt: skip
+            own = flex.BlockMask.from_kv_blocks(
+                torch.zeros_like(count), torch.zeros_like(full), count, full, seq_lengths=(length, length)
+            )
+            listed = torch.zeros(4, 4, dtype=torch.bool)
+            for row, (blocks, size) in enumerate(zip(full[0, 0].tolist(), count[0, 0].tolist())):
+                listed[row, blocks[:size]] = True
+            of_lists = lambda b, h, q, k: listed[q // 128, k // 128]  # noqa: E731
+            for name, mask, meaning in (
+                ("no mask", flex.create_block_mask(flex.noop_mask, None, None, length, length, device=device), None),
+                ("documents", made, document),
+                ("moved", made.to(device), document),
+                ("of attnc, moved", ours.to(device), document),
+                ("adjusted", adjusted, document),
+                ("sliced", sliced, document),
+                ("of other blocks", flex.create_block_mask(document, None, None, length, length, device, 64), document),
+                ("own lists", own, of_lists),
+                ("of attnc", ours, document),
+            ):
+                kinds = score_mods if name in ("documents", "own lists") else ["where"]
+                for kind in kinds:
+                    with self.subTest(f"{name}, {kind}"):
+                        self.same_under(mask, score_mods[kind], meaning, device, length, length)
+
     def test_block_masks_that_do_not_fit(self):
         lists = [torch.ones(2, 1, 2, dtype=torch.int32), torch.zeros(2, 1, 2, 2, dtype=torch.int32)]
         q, k, v = operands("cpu", requires_grad=False, q_len=KV_LEN)
@@ -394,9 +440,12 @@ class FlexTest(unittest.TestCase):
                 return attend(q, k, v, self.bias + bias)
 
         recorders = {
-            "make_fx": lambda f, given: make_fx(f)(*given),
-            "make_fx, fake": lambda f, given: make_fx(f, tracing_mode="fake", _allow_non_fake_inputs=True)(*given),
-            "make_fx, symbolic": lambda f, given: make_fx(f, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*given),
+            **{
+                f"make_fx, {mode}": lambda f, given, mode=mode: make_fx(
+                    f, tracing_mode=mode, _allow_non_fake_inputs=True
+                )(*given)
+                for mode in ("real", "fake", "symbolic")
+            },
             "make_fx before dispatch": lambda f, given: make_fx(f, pre_dispatch=True)(*given),
             "jit.trace": lambda f, given: torch.jit.trace(f, given, check_trace=False),
             "export": lambda f, given: torch.export.export(f, given, strict=False).module(),
@@ -407,17 +456,18 @@ class FlexTest(unittest.TestCase):
         )
         for name, record in recorders.items():
             for function in (attend, under_lists, trained, Model()):
-                if ("export" in name) != isinstance(function, torch.nn.Module) or (name, function) == ("jit.trace", trained):
+                is_model = isinstance(function, torch.nn.Module)
+                if ("export" in name) != is_model or (name, function) == ("jit.trace", trained):
                     continue  # a trace has no autograd.grad
                 with self.subTest(f"{name} {getattr(function, '__name__', '')}"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    is_model = isinstance(function, torch.nn.Module)
                     recorded = record(function if is_model else lambda *x: function(*x), tuple(given))
                     self.near(recorded(*others), function(*others))
 
     def test_tensors_without_memory(self):
         with FakeTensorMode():
-            q, k, v = (torch.empty(shape, requires_grad=True) for shape in ((B, H, Q_LEN, D), *[(B, HKV, KV_LEN, D)] * 2))
+            shapes = (B, H, Q_LEN, D), (B, HKV, KV_LEN, D), (B, HKV, KV_LEN, D)
+            q, k, v = (torch.empty(shape, requires_grad=True) for shape in shapes)
             bias = torch.empty(H, requires_grad=True)
             mask = create_block_mask(causal, None, None, Q_LEN, KV_LEN, device="cpu")
             out = flex_attention(q, k, v, lambda s, b, h, q, k: s + bias[h], mask, enable_gqa=True)
@@ -605,7 +655,8 @@ class FlexTest(unittest.TestCase):
                 for dynamic in (False, True):
                     torch._dynamo.reset()
                     compiled = torch.compile(attend, backend="aot_eager", fullgraph=True, dynamic=dynamic)
-                    with self.assertRaisesRegex(Exception, re.sub("`.*?`", "`.*`", fragment)):  # a name of torch.compile
+                    # torch.compile has names of its own.
+                    with self.assertRaisesRegex(Exception, re.sub("`.*?`", "`.*`", fragment)):
                         compiled(q, k, v)
         mask_mod = lambda b, h, q, k: documents[q] == of_kv[k]  # noqa: E731
         with self.assertRaisesRegex(IndexError, "`of_kv` at kv_idx"):
