@@ -209,7 +209,7 @@ TEST_CASE("a backward launch takes a block mask with lists by row and by column"
   CHECK(errorOf(options()) == "a block mask is given to a kernel that was compiled without");
   auto checked = plan::checkBackward(args, outputs, sparse);
   if (!checked) FAIL(checked.error().message);
-  const BackwardParams p = plan::backwardParams(*checked, nullptr);
+  const BackwardParams p = plan::backwardParams(*checked);
   CHECK(p.forward.lists.partial_index == mask.partialIndex);
   CHECK(p.forward.lists.index_stride == 5);
   CHECK(p.columns.partial_count == mask.columns.partialCount);
@@ -224,7 +224,7 @@ TEST_CASE("a backward launch takes a block mask with lists by row and by column"
 
   SECTION("one for all heads and batches") {
     mask.shape.batch = mask.shape.heads = 1;
-    const BackwardParams shared = plan::backwardParams(*plan::checkBackward(args, outputs, sparse), nullptr);
+    const BackwardParams shared = plan::backwardParams(*plan::checkBackward(args, outputs, sparse));
     CHECK(shared.columns.head_stride == 0);
     CHECK(shared.columns.batch_stride == 0);
   }

@@ -266,13 +266,11 @@ def special_changes():
     yield "method of an enum", lambda b, h, q, k: q - k < Mode.NEAR.window(), lambda: globals().update(LIMIT=4)
     yield "what a class is made with", lambda b, h, q, k: q - k < Wide().limit, lambda: globals().update(LIMIT=5)
     pair = Pair()
-    yield (
-        "fields as a dict", lambda b, h, q, k: q - k < dataclasses.asdict(pair)["limit"], lambda: setattr(pair, "limit", 4),
-    )  # fmt: skip
+    as_dict = lambda b, h, q, k: q - k < dataclasses.asdict(pair)["limit"]  # noqa: E731
+    yield "fields as a dict", as_dict, lambda: setattr(pair, "limit", 4)
     same = Pair()
-    yield (
-        "equality of a dataclass", lambda b, h, q, k: q - k < (3 if same == Pair() else 4), lambda: setattr(same, "limit", 4)
-    )
+    is_same = lambda b, h, q, k: q - k < (3 if same == Pair() else 4)  # noqa: E731
+    yield "equality of a dataclass", is_same, lambda: setattr(same, "limit", 4)
 
 
 class Wide:

@@ -136,7 +136,9 @@ TEST_CASE("elements behind the end of a run are dead, and no others", "[grid]") 
         Fragment<1, 64> x;
         for (int n = 0; n < 8; ++n)
           for (int e = 0; e < 2; ++e) x.at(0, n, e) = x.at(1, n, e) = 1.f;
-        apply_mod_beside_grid(x, p, ModArgs{}, place, {-1 - run, 0, first}, {0.f, 0.f});
+        const float bias[2] = {};
+        StepBias<Mod::Exponents, 2> step_bias(bias);
+        apply_mod_beside_grid(x, p, ModArgs{}, place, {-1 - run, 0, first}, step_bias);
         int wrong = 0;
         for (int n = 0; n < 8; ++n)
           for (int e = 0; e < 2; ++e)

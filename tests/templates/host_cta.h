@@ -122,6 +122,9 @@ inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
 bool __any_sync(unsigned, bool);
 bool __all_sync(unsigned, bool);
 float __fdividef(float, float);
+float __fadd_rn(float, float);
+float __fmul_rn(float, float);
+float __fmaf_rn(float, float, float);
 using std::max;
 using std::min;
 

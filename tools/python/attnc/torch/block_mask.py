@@ -126,8 +126,8 @@ def _blocks_of(mask):
 
 
 def _is_listed(count, indices, columns):
-    """Which of `columns` blocks lists name, u8 [..., ROWS, columns]. A list is the first `count` [..., ROWS] of `indices`
-    [..., ROWS, any]."""
+    """Which of `columns` blocks lists name, u8 [..., ROWS, columns]. A list is the first `count` [..., ROWS] of
+    `indices` [..., ROWS, any]."""
     places = torch.arange(indices.shape[-1], device=indices.device)
     is_given = (places < count.unsqueeze(-1)) & (indices < columns)
     targets = torch.where(is_given, indices, columns).long()  # of others: a column more, which is dropped

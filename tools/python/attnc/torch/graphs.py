@@ -4,7 +4,7 @@ Mods are functions, and what they capture may be computed in the graph; so torch
 higher-order operators: `flex_attention` is one of PyTorch's, and `in_graph` is another one that is traced in the same way.
 It never reaches a compiler: when the graph is lowered, the traced mods become IR text, and it becomes attnc::attention.
 
-Others who record (make_fx, torch.jit.trace, torch.export) or transform (torch.func) see operators alone, and FakeTensors
+Others who record (make_fx, torch.jit.trace, torch.export) or watch (dispatch modes) see operators only, and FakeTensors
 have no memory. There attention is attnc::attention at once.
 """
 
@@ -115,7 +115,8 @@ def _translation(score_mod, mask_mod, score_captures, mask_captures, problem):
             of_score, of_mask = stand_ins[: len(score_captures)], stand_ins[len(score_captures) :]
             traced_score = None if _is_identity(score_mod) else lambda *args: _value(score_mod(*args, *of_score))
             names = _names(score_mod, len(score_captures)) + _names(mask_mod, len(mask_captures))
-            return translate_traced(traced_score, lambda *args: _value(mask_mod(*args, *of_mask)), stand_ins, problem, names)
+            traced_mask = lambda *args: _value(mask_mod(*args, *of_mask))  # noqa: E731
+            return translate_traced(traced_score, traced_mask, stand_ins, problem, names)
 
         found = of_mask[key] = weakref.ref(score_mod), _in_thread(translated)
     return found[1]
@@ -136,10 +137,9 @@ def _tensor_of(captured, device):
 def _tensors(plan, captures, query, key):
     """Those of a plan, by name; tables that the mod holds itself are made anew, so that who records sees them made.
     Raises IndexError where one is too short."""
-    device = query.device
+    made = lambda table: torch.tensor(table.tolist(), dtype=table.dtype, device=query.device)  # noqa: E731
     tensors = {
-        name: _tensor_of(captures[at], device) if type(at) is int else torch.tensor(at.tolist(), dtype=at.dtype, device=device)
-        for name, at, _ in plan.tensors
+        name: _tensor_of(captures[at], query.device) if type(at) is int else made(at) for name, at, _ in plan.tensors
     }
     extents = dict(zip(DIMS, _extents(query, key)))
     if any(isinstance(extent, torch.SymInt) for extent in extents.values()):  # of others plans are made
@@ -170,21 +170,21 @@ def _lowered(query, key, value, score_mod, mask, scale, options, score_captures=
     plan = _translation(score_mod, mask_mod, score_captures, mask_captures, problem)
     captures = [*score_captures, *mask_captures]
     return _operator(
-        plan.text, _tensors(plan, captures, query, key), plan.numbers, query, key, value, scale, options["wants_max"], kv_lengths, cu_seqlens, longest
+        plan.text, _tensors(plan, captures, query, key), plan.numbers, query, key, value, scale, options["wants_max"],
+        kv_lengths, cu_seqlens, longest,
     )  # fmt: skip
 
 
 def _operator(text, tensors, numbers, query, key, value, scale, wants_max, kv_lengths, cu_seqlens, longest):
     """attnc::attention of a program, its captured tensors and its numbers, by name."""
     names = [capture.name for capture in mod_of(text).captures]
-    captured, wanted = [tensors[name] for name in names if name in tensors], None
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *captured)):
-        wanted = " ".join(
-            name for name in names if name in tensors and tensors[name].requires_grad and tensors[name].is_floating_point()
-        )
+    captured = {name: tensors[name] for name in names if name in tensors}
+    scalars, wanted = [float(numbers[name]) for name in names if name not in captured], None
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, *captured.values())):
+        wanted = " ".join(name for name, x in captured.items() if x.requires_grad and x.is_floating_point())
     return attention_op(
-        line_of(text), query, key, value, captured, [float(numbers[name]) for name in names if name not in tensors], scale,
-        wanted, wants_max, kv_lengths, cu_seqlens, longest,
+        line_of(text), query, key, value, [*captured.values()], scalars, scale, wanted, wants_max, kv_lengths,
+        cu_seqlens, longest,
     )  # fmt: skip
 
 
@@ -228,8 +228,8 @@ def _check_transforms(*tensors):
         is_dual = forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
         if is_dual or _functorch.is_batchedtensor(x) or _functorch.is_gradtrackingtensor(x):
             raise NotImplementedError(
-                "flex_attention of attnc has no forward-mode derivatives and no transforms of torch.func (vmap, grad, vjp, "
-                "jvp): use torch.autograd, and batch and heads of q"
+                "flex_attention of attnc has no forward-mode derivatives and no transforms of torch.func (vmap, grad, "
+                "vjp, jvp): use torch.autograd, and batch and heads of q"
             )
 
 
@@ -240,7 +240,7 @@ _WITH_MEMORY = torch.Tensor, torch.nn.Parameter
 
 
 def is_recorded(*tensors):
-    """Whether somebody records or transforms operations, or tensors are of classes of their own, which need operators."""
+    """Whether somebody records, watches or transforms operations, or tensors are of classes that need operators."""
     return bool(
         _dispatch_modes() or _tracing() is not None or _transform() is not None or _modes_before_dispatch()
         or forward_ad._current_level >= 0
@@ -248,8 +248,8 @@ def is_recorded(*tensors):
 
 
 def attend_recorded(query, key, value, score_mod, mask_mod, scale, wants_max, sequences=ALIGNED):
-    """(out, lse, row_max), as of attend(), by the operator. Raises UntranslatableError where a mod asks for the number in
-    a captured tensor that is recorded."""
+    """(out, lse, row_max), as of attend(), by the operator. Raises UntranslatableError where a mod asks for the number
+    in a captured tensor that is recorded, and NotImplementedError under transforms of torch.func."""
     device = query.device
     are_values_recorded = get_proxy_mode() is not None or _tracing() is not None or _transform() is not None
 

@@ -72,7 +72,8 @@ class Ran:
 
     def _called(self, frame, event, argument):
         if event == "call" and not _is_stable(_module_of(frame)):
-            if frame.f_back is None or not _module_of(frame.f_back).startswith("importlib."):  # of what torch loads late
+            is_loading = frame.f_back is not None and _module_of(frame.f_back).startswith("importlib.")
+            if not is_loading:
                 self.codes[frame.f_code] = None
 
     def __enter__(self):
@@ -127,8 +128,8 @@ def _read_names(code):
 
 
 class Description:
-    """`key` is None where something is reached that cannot be compared: then nothing may be kept. `names`: of attributes
-    that are looked up of all objects."""
+    """`key` is None where something is reached that cannot be compared: then nothing may be kept. `names`: of
+    attributes that are looked up of all objects."""
 
     __slots__ = ("parts", "tensors", "names", "alive", "held", "seen", "objects", "attributes", "is_known")
 
@@ -297,9 +298,9 @@ class Description:
         if found is _MISSING:
             return
         if isinstance(found, types.FunctionType):  # which may call those that it overrides
-            kinds = (item if isinstance(item, type) else type(item)).__mro__
-            overridden = [kind.__dict__[name] for kind in kinds if name in kind.__dict__ and not _is_stable(kind.__module__)]
-            self._add_items(overridden, name)
+            for kind in (item if isinstance(item, type) else type(item)).__mro__:
+                if name in kind.__dict__ and not _is_stable(kind.__module__):
+                    self._add(kind.__dict__[name], name)
         if isinstance(found, (staticmethod, classmethod)):
             found = found.__func__
         elif isinstance(found, property):

@@ -177,8 +177,7 @@ _AFFINE = {
 
 
 def _furthest(value, problem):
-    """(largest value of an index, its spelling); None: it is not a position, or that with a number. A negative index counts
-    from the end, unless the largest one is negative."""
+    """(largest value of an index, its spelling); None: it is not a position, or that with a number."""
     if value.op == "param":
         extent = problem.get(EXTENT_OF_PARAM.get(value.attr))
         return None if extent is None else (extent - 1, value.attr)
@@ -264,9 +263,9 @@ class Program:
         return part
 
     def check(self, problem, shapes, is_true=bool):
-        """Raises IndexError, as PyTorch does without torch.compile, where an index that is a position, or that plus, times
-        or divided by a number, leaves its tensor. Others are clamped. `problem`: {"B": ...}, and `shapes` of captures by name;
-        extents may be symbolic, and `is_true` decides comparisons."""
+        """Raises IndexError, as PyTorch does without torch.compile, where an index that is a position, or that plus,
+        times or divided by a number, leaves its tensor. Others are clamped. `problem`: {"B": ...}, and `shapes` of
+        captures by name; extents may be symbolic, and `is_true` decides comparisons."""
         for index, axis, value in self.reads:
             capture = self.captures[self.place[index]]
             found = _furthest(value, problem)
@@ -274,8 +273,8 @@ class Program:
                 (last, spelling), size = found, shapes[capture.name][axis]
                 if is_true(last >= size):
                     raise IndexError(
-                        f"the mod reads `{capture.name}` at {spelling}, which reaches {int(last)}, on axis {axis}, whose extent is "
-                        f"{int(size)}: `{capture.name}` is too short for these operands"
+                        f"the mod reads `{capture.name}` at {spelling}, which reaches {int(last)}, on axis {axis}, "
+                        f"whose extent is {int(size)}: `{capture.name}` is too short for these operands"
                     )
 
     @staticmethod

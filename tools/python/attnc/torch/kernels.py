@@ -172,8 +172,8 @@ class Call:
 
     def _workspace(self, stream, mask):
         """(address, whatever has to live until the launch is enqueued). A stream has a workspace, since its launches
-        follow one another. Its block lists are made for a mask and the numbers of the launch, and kept as long as these are
-        the same; None: they are made anew."""
+        follow one another. Its block lists are made for a mask and the numbers of the launch, and kept as long as these
+        are the same; None: they are made anew."""
         if _is_capturing():
             mask = ANEW
         found = self.workspaces.get(stream)

@@ -41,8 +41,8 @@ def number_of(tensor):
 
 
 class _Numbers(TorchDispatchMode):
-    """Sees which tensors a mod asks the number of. Those that it captures are noted, in `asked`, by id; what it computes of
-    them has no number before launch."""
+    """Sees which tensors a mod asks the number of. Those that it captures are noted, in `asked`, by id; what it
+    computes of them has no number before launch."""
 
     ASKING = frozenset({"_local_scalar_dense", "allclose", "equal", "is_nonzero", "item"})
     OF_LITERALS = frozenset({"lift_fresh", "lift_fresh_copy"})  # torch.tensor([...]) within the mod
@@ -60,7 +60,8 @@ class _Numbers(TorchDispatchMode):
         if operation in self.ASKING and (captured or is_computed):
             if len(captured) < len(tensors):
                 raise UntranslatableError(
-                    f"{self.name} asks for the number in a tensor ({function}) that it computes of a captured one. {_INSTEAD}"
+                    f"{self.name} asks for the number in a tensor ({function}) that it computes of a captured one. "
+                    f"{_INSTEAD}"
                 )
             self.note(captured)
             with _disable_current_modes():
@@ -75,14 +76,15 @@ class _Numbers(TorchDispatchMode):
             if not self.have_values or not tensor.is_cpu:
                 where = f"on {tensor.device}" if self.have_values else "in a graph"
                 raise UntranslatableError(
-                    f"{self.name} asks for the number in a captured tensor {where}, which is not known before launch. {_INSTEAD}"
+                    f"{self.name} asks for the number in a captured tensor {where}, which is not known before launch. "
+                    f"{_INSTEAD}"
                 )
             self.asked[id(tensor)] = tensor
 
 
 class _Captures(TorchFunctionMode):
-    """`t[i]` with 0-d integer tensors is a gather; torch would ask for the number. Tensors have their `stand_ins`, by id.
-    Functions that read memory, which no operation shows, tell `numbers`."""
+    """`t[i]` with 0-d integer tensors is a gather; torch would ask for the number. Tensors have their `stand_ins`, by
+    id. Functions that read memory, which no operation shows, tell `numbers`."""
 
     READING = frozenset(
         getattr(torch.Tensor, name) for name in ("__array__", "__dlpack__", "__format__", "__repr__", "numpy", "tolist")
@@ -133,8 +135,8 @@ class _Captures(TorchFunctionMode):
 
 
 def trace(function, is_score_mod, device, stand_ins=None):
-    """(graph of a mod, captured tensors whose numbers it asked for, code of users that ran). Captured tensors are attributes of
-    the graph; `stand_ins`: {id of a captured tensor that has no values: the tensor that is taken for it}."""
+    """(graph of a mod, captured tensors whose numbers it asked for, code of users that ran). Captured tensors are
+    attributes of the graph; `stand_ins`: {id of a captured tensor that has no values: the one that is taken for it}."""
     scalars = [torch.zeros((), dtype=torch.int32, device=device) for _ in range(4)]
     if is_score_mod:
         scalars.insert(0, torch.zeros((), device=device))

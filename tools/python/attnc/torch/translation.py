@@ -312,8 +312,8 @@ class _Skeleton:
 
 
 class _Looks(typing.NamedTuple):
-    """Where else to look: what tracing told of functions that their code does not. `names` of attributes, and `places` of
-    tensors whose numbers the mods ask for, in a description with these names."""
+    """Where else to look: what tracing told of functions that their code does not. `names` of attributes, and `places`
+    of tensors whose numbers the mods ask for, in a description with these names."""
 
     names: frozenset = frozenset()
     places: tuple = ()
@@ -343,8 +343,8 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
     functions = [function for function in (score_mod, mask_mod) if function is not None]
     description = describe(*functions)
     first = key = description.key
-    if key is not None:
-        first = key = score_mod is None, mask_mod is None, device, key  # a device's name and the device give two entries
+    if key is not None:  # a device's name and the device give two entries
+        first = key = score_mod is None, mask_mod is None, device, key
     with _lock:
         entry, looks = _entries.get(key) if key is not None else None, _NOWHERE
         if type(entry) is _Looks:
@@ -354,7 +354,9 @@ def translate(score_mod=None, mask_mod=None, *, device="cpu", problem=()):
             key = looks.key(first, description)
             entry = _entries.get(key)
         if entry is None:
-            entry, looks, description = _looked_and_traced(score_mod, mask_mod, description, looks, torch.device(device))
+            entry, looks, description = _looked_and_traced(
+                score_mod, mask_mod, description, looks, torch.device(device)
+            )  # fmt: skip
             if first is not None and entry.is_complete:
                 if len(_entries) >= _MOST_KEPT:
                     _entries.clear()
@@ -391,7 +393,8 @@ class _Given:
 
 
 def translate_traced(score_mod, mask_mod, tensors, problem, names=None, stand_ins=None):
-    """The plan of mods over tensors on the CPU, which stand for others, by place, or by id as of trace(); it is not kept."""
+    """The plan of mods over tensors on the CPU, which stand for others, by place, or by id as of trace(); it is not
+    kept."""
     with _lock:
         entry = _traced(score_mod, mask_mod, _Given(tensors, names), torch.device("cpu"), stand_ins or {})
         plan = entry.plan(problem if tensors else ())
