@@ -158,6 +158,15 @@ Expected<ParameterBlock> backwardParametersSm90(const Stage& stage, const Launch
   return ParameterBlock(params);
 }
 
+/// Without tensor maps, which a stage without tiles of K and V has no boxes for.
+Expected<ParameterBlock> visitParameters(const Stage&, const LaunchOperands& operands, const Device&,
+                                         const WorkspaceView& workspace) {
+  BackwardParamsSm90 params{};
+  params.base = backwardParams(operands, workspace);
+  params.visits = static_cast<unsigned*>(workspace.at(Use::DqVisits));
+  return ParameterBlock(params);
+}
+
 Plan planBackwardSm90(const Request& request) {
   const KernelOptions& options = request.options;
   codegen::Config config = backwardConfig(request);
@@ -178,7 +187,7 @@ Plan planBackwardSm90(const Request& request) {
                            .algebra = algebra,
                            .threads = 128,
                            .grid = Grid::MaskColumns,
-                           .parameters = backwardParametersSm90});
+                           .parameters = visitParameters});
   plan.stages.push_back({.templateName = wide ? "backward_wide_sm90.cu" : "backward_sm90.cu",
                          .entry = "attnc_backward",
                          .config = config,

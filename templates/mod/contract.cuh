@@ -89,10 +89,9 @@
 //               backward_sm80.cu                           1
 //               algo/backward_parts_sm90.cuh               1
 //               forward_naive.cu                           1
-//               backward_naive.cu                          1
+//               algo/pairs.cuh                             1
 //               block_mask.cu                              1
 //               box_mask.cu                                1
-//               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/decode_work.cuh                       1
@@ -106,11 +105,10 @@
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
-//               backward_naive.cu                          1
+//               algo/pairs.cuh                             1
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/capture_reduction.cuh                 1
-//               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
@@ -121,7 +119,7 @@
 //               forward_sm90.cu                            1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
-//               backward_naive.cu                          1
+//               algo/pairs.cuh                             2
 //               block_mask.cu                              1
 //               box_mask.cu                                1
 //               algo/capture_reduction.cuh                 2
@@ -134,8 +132,7 @@
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
-//               backward_naive.cu                          1
-//               backward_captures_naive.cu                 1
+//               algo/pairs.cuh                             1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
 //   mask        decode_lists.cu                            1
@@ -143,10 +140,9 @@
 //               algo/transposed_scores.cuh                 1
 //               backward_kv_sm80.cu                        1
 //               forward_naive.cu                           1
-//               backward_naive.cu                          1
+//               algo/pairs.cuh                             1
 //               block_mask.cu                              1
 //               box_mask.cu                                1
-//               backward_captures_naive.cu                 1
 //               algo/packed_rows.cuh                       1
 //               algo/grid_box.cuh                          1
 //               algo/grid_transposed_scores.cuh            1
@@ -164,7 +160,7 @@
 //               algo/packed_rows.cuh                       1
 //   d_score     algo/gradients.cuh                         1
 //               algo/transposed_scores.cuh                 1
-//               backward_naive.cu                          1
+//               algo/pairs.cuh                             1
 //   gradients   algo/capture_reduction.cuh                 2
 //               backward_captures_naive.cu                 1
 //               backward_diagonals.cu                      1

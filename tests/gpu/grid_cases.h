@@ -95,7 +95,7 @@ inline bool hasGridKernels(KernelKind kind) {
 /// Of the kernels by addresses, which run on any GPU: the arch without what is specific to it.
 inline std::string plainArch() {
   const std::string arch = gpu()->context.info().arch;
-  return arch.substr(0, arch.find_first_not_of("0123456789", 3));
+  return arch == "sm_90a" ? "compute_90" : arch;
 }
 
 /// That of kernels made for the GPU, and of those by addresses, if they differ and serve the mod: these take no tokens

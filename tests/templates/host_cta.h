@@ -118,13 +118,13 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __clz(int x) { return std::countl_zero(unsigned(x)); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 // Named by templates, and not called by what runs here.
 bool __any_sync(unsigned, bool);
 bool __all_sync(unsigned, bool);
-float __fdividef(float, float);
-float __fadd_rn(float, float);
-float __fmul_rn(float, float);
-float __fmaf_rn(float, float, float);
 using std::max;
 using std::min;
 
