@@ -528,7 +528,6 @@ struct Consumer {
       float rescale[2];
       const bool exact = step.flags & BoxStep::kFew || p.base.row_max;
       const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
-      wgmma::touch(s);
 
       // P, first without O; see forward_sm90.cu.
       WeightSums<2> sums(softmax);

@@ -385,7 +385,6 @@ struct Consumer {
   }
 
   ATTNC_DEVICE void run() {
-    const int row_of_tile = 64 * group + threadIdx.x / 32 % 4 * 16 + Scores::row(0);
     Scores s;
     Weights weights;
     Out o;
@@ -425,7 +424,9 @@ struct Consumer {
         if (ends) store(o, softmax, place);
         if (!next.valid) break;
         work = next;
-        place = Place<1>(p.base, args, work.b, work.h, work.q_start, row_of_tile);
+        const int thread = ptx::opaque(threadIdx.x); // NOTE: kept, what is formed of it takes a register around the loop
+        place = Place<1>(p.base, args, work.b, work.h, work.q_start,
+                         64 * group + thread / 32 % 4 * 16 + thread % 32 / 4);
         softmax = {};
       }
 
@@ -440,7 +441,6 @@ struct Consumer {
       float rescale[2];
       const bool exact = step.flags & kStepFew || p.base.row_max;
       const bool move = to_exponents<Element>(s, softmax, bias, place, args, exact, rescale);
-      wgmma::touch(s);
 
       // P, first without O. Meanwhile the barriers of the next K and of this V are looked at: a test takes long,
       // but nothing waits for it. The branch also keeps ptxas from moving the exponentials past the wait for O.

@@ -73,7 +73,7 @@ struct BackwardParams {
   const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null if there is none
   float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward_delta.cu
   float* row_sums;    // as delta: workspace, see algo/pairs.cuh; of large rows, and of the oracle's all
-  int* large_tiles;   // a number a tile of q: workspace, see backward_large.cu
+  int* large_tiles;   // a number a tile of q: workspace, see backward_large_q.cu
   float* diagonals;   // workspace, see BackwardParamsSm90; null if there are none
   void* d_q;          // as q; written
   void* d_k;          // as k, of kv_batch batches; written

@@ -47,9 +47,9 @@ static size_t largeTileBytes(const LaunchOperands& operands) {
 }
 
 void addLargeRows(Plan& plan, const Request& request) {
-  for (auto [entry, grid] : {std::pair("attnc_backward_large_q", Grid::QTiles), {"attnc_backward_large_kv", Grid::KvTiles}})
-    plan.stages.push_back({.templateName = "backward_large.cu",
-                           .entry = entry,
+  for (auto [name, grid] : {std::pair("backward_large_q", Grid::QTiles), {"backward_large_kv", Grid::KvTiles}})
+    plan.stages.push_back({.templateName = std::string(name) + ".cu",
+                           .entry = std::string("attnc_") + name,
                            .config = configOf(request.options, {kLargeTile, kLargeTile, 8}),
                            .forCaptures = grid == Grid::QTiles,
                            .threads = 256,

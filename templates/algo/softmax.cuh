@@ -224,7 +224,8 @@ template <class Weight, class Form, int Rows, class Scores, class Place, class A
 ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                const Args& args, bool exact, float (&rescale)[Rows]) {
   bool moves = false;
-  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step)) || softmax.is_careful() || exact) [[unlikely]]
+  // NOTE: all of it through the vote, by which ptxas knows that no warp diverges here; else it serialises products.
+  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact)) [[unlikely]]
     moves = move_references<Weight>(x, softmax, step, place, args, exact, rescale);
   else
     step.catch_up(place);
