@@ -2,6 +2,7 @@
 #include "codegen/lower.h"
 
 #include "analysis/grid_box.h"
+#include "ir/visits.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>
@@ -11,6 +12,7 @@
 
 #include <bit>
 #include <cmath>
+#include <set>
 
 namespace attnc::codegen {
 
@@ -230,9 +232,15 @@ uint32_t Lowering::lowerValue(Value value) {
 
 /// Lowers what `root` needs. Operands come before their users in the arena.
 uint32_t Lowering::lowerRoot(Value root) {
-  const std::vector<bool> needed = ir::neededBy(module, root);
-  for (uint32_t id = 0; id <= root.id; ++id) {
-    if (!needed[id] || exprOf[id] != kNotLowered) continue;
+  std::set<uint32_t> left; // needed and not lowered
+  llvm::SmallVector<Value, 16> path = {root};
+  while (!path.empty()) {
+    const Value value = path.pop_back_val();
+    ++ir::visits;
+    if (exprOf[value.id] != kNotLowered || !left.insert(value.id).second) continue;
+    path.append(module[value].operands.begin(), module[value].operands.end());
+  }
+  for (uint32_t id : left) {
     const Node& node = module[{id}];
     uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
@@ -266,13 +274,16 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
       program.box.push_back(axis.begin ? BoxHook{lowerRoot(*axis.begin), lowerRoot(*axis.end)} : BoxHook{});
   }
   if (!gradients.captures.empty()) program.gradients.emplace();
-  for (const ir::CaptureGradient& place : gradients.places)
+  const auto accesses = analysis::gradientAccesses(module, gradients.places);
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    const ir::CaptureGradient& place = gradients.places[i];
     program.gradients->push_back(
         {.capture = unsigned(llvm::find(gradients.captures, place.capture) - gradients.captures.begin()),
          .rounds = place.rounds,
-         .access = analysis::gradientAccess(module, place),
+         .access = accesses[i],
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
+  }
   return std::move(program);
 }
 
