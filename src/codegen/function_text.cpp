@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 namespace attnc::codegen {
 
 using ir::Level;
@@ -67,10 +69,24 @@ FunctionText::FunctionText(const Program& of, Function function, std::vector<uin
   }
 }
 
+int64_t FunctionText::work() const {
+  int64_t sum = 0;
+  for (const auto& [id, count] : uses) {
+    const Expr& expr = program.exprs[id];
+    if (standsForItself(expr)) continue;
+    int64_t cost = expr.cost;
+    for (int depth = std::popcount(expr.open); depth > 0; --depth) cost *= kUnrolledRounds;
+    sum += cost;
+  }
+  return sum;
+}
+
 bool FunctionText::isOwn(const Expr& expr) const {
   if (expr.open) return true; // computed with its sum
   Function home = homeOf(expr.level);
   if (function == Function::Edge) return home == Function::Row;
+  if (program.scoresKeepNothing && takesCoord() && expr.kind != Expr::Kind::Given && expr.level > Level::Head)
+    return true;
   return home == function || (home == Function::Score && !fills());
 }
 

@@ -33,6 +33,9 @@ public:
   /// fills, or the one value that it returns.
   FunctionText(const Program& program, Function function, std::vector<uint32_t> roots, Fields& fields);
 
+  /// Instructions of the function, as ops.def counts them; of a sum, those of the rounds that it is unrolled by.
+  int64_t work() const;
+
   /// The statements, indented. Precondition: the fields have names. `file`: a literal for #line.
   std::string body(const Fields& fields, const std::string& file) const;
 

@@ -3,8 +3,8 @@
 
 #include "ir/ir.h"
 
-#include <llvm/ADT/StringRef.h>
 #include <llvm/ADT/StringMap.h>
+#include <llvm/ADT/StringRef.h>
 
 #include <string>
 

@@ -207,8 +207,8 @@ void Evaluator::setRow(int64_t q) const {
   run(headEnd, rowEnd);
 }
 
-std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Value root, float score, int64_t b, int64_t h,
-                             int64_t q, int64_t kv) {
+std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Value root, float score, int64_t b,
+                             int64_t h, int64_t q, int64_t kv) {
   Evaluator evaluator;
   Tape tape{module, bindings, evaluator};
   const std::vector<bool> needed = neededBy(module, root);

@@ -210,10 +210,11 @@ TEST_CASE("tensors that nobody wants are passed over at once") {
     std::string header = R"({"first":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
     for (int i = 1; i <= tensors; ++i)
       header += fmt::format(R"(,"layer.{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i, i, i + 1);
-    const std::string file = fileOf(header + fmt::format(R"(,"q":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}}}})",
-                                                         tensors + 1, tensors + 2),
-                                    size_t(tensors) + 1) +
-                             "\7";
+    const std::string file =
+        fileOf(header + fmt::format(R"(,"q":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}}}})", tensors + 1,
+                                    tensors + 2),
+               size_t(tensors) + 1) +
+        "\7";
     Counting buffer(file);
     std::istream stream(&buffer);
     auto read = readSafetensors(stream, file.size(), "input.safetensors", [](const std::string& name) {

@@ -1,4 +1,5 @@
-// How much is looked at in some work (src/ir/visits.h), to hold it to growing in step with a mod, on a busy machine as well.
+// How much is looked at in some work (src/ir/visits.h), to hold it to growing in step with a mod, on a busy machine as
+// well.
 //
 //   CHECK(attnc::test::visitsOf(twice) < 2.5 * attnc::test::visitsOf(once)); // linear, or a logarithm more
 #pragma once

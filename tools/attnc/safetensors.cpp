@@ -91,8 +91,8 @@ private:
     return count;
   }
 
-  /// In a file, whose size has been checked, one seek before the next read passes over all: a file has 100000 tensors, and
-  /// seeks are calls of the system.
+  /// In a file, whose size has been checked, one seek before the next read passes over all: a file has 100000 tensors,
+  /// and seeks are calls of the system.
   uint64_t skipBytes(uint64_t count) {
     if (size) return skipped += count, count;
     stream.ignore(std::streamsize(count));
