@@ -9,12 +9,16 @@
 #include "attnc/prepared.h"
 #include "attnc/tuning.h"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace attnc {
+
+/// What NVRTC takes some seconds for; see CompilerOptions::maxWork.
+constexpr int64_t kDefaultMaxWork = 20'000;
 
 struct CompilerOptions {
   /// ReadOnly: entries are read from disk and none is written. Off: the disk is not touched.
@@ -35,6 +39,11 @@ struct CompilerOptions {
   /// The device, by name ("NVIDIA H200"), whose choices are looked up; empty: that of the current context. settle() with an
   /// arch looks at no device, and looks none up without a name.
   std::string tunedDevice;
+  /// Instructions of a mod in a kernel, roughly, counted before NVRTC sees them: a mod of more is an error (mod), since
+  /// nothing stops NVRTC, whose time grows with them and which a mod of 1 kB else keeps busy for minutes. Each place
+  /// where a capture gets a gradient counts 1500. Text is written of a million at most. 0: ATTNC_MAX_WORK, else
+  /// kDefaultMaxWork.
+  int64_t maxWork = 0;
   /// Is told what the compiler and its cache do, and, once each, why a cache directory is not used and which variables
   /// of the environment make no sense. ATTNC_LOG gets the same lines. Called by the threads that call the Compiler,
   /// perhaps several at once; it must not throw, nor call the Compiler.
@@ -114,7 +123,8 @@ public:
   // The finer calls, for who wants to choose by himself.
 
   /// The text NVRTC would be given, of each stage. Needs no NVRTC, no disk, and no GPU if `options.arch` is given.
-  /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have.
+  /// Errors (environment): options that no kernel serves; an unknown arch; pins that the mod does not have. Mod: more
+  /// work than CompilerOptions::maxWork.
   Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
   /// What KernelOptions::tile may be for the kernel that these options get, the tile that the catalogue takes without first.

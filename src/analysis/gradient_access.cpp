@@ -20,7 +20,8 @@ constexpr int64_t kMaxExactFloat = int64_t(1) << 24;
 /// How values change from (q_idx, kv_idx) to (q_idx + 1, kv_idx + 1).
 class AlongDiagonal {
 public:
-  explicit AlongDiagonal(const ir::Module& module) : module(module), params(ir::paramsOf(module)), intervals(module) {
+  AlongDiagonal(const ir::Module& module, llvm::ArrayRef<ir::ParamSet> params)
+      : module(module), params(params), intervals(module) {
     for (uint32_t id = 0; id < module.size(); ++id) {
       growths.push_back(of({id}));
       rates.push_back(rateOf({id}));
@@ -109,18 +110,11 @@ private:
   }
 
   const ir::Module& module;
-  const std::vector<ir::ParamSet> params;
+  const llvm::ArrayRef<ir::ParamSet> params; // by Value::id
   Intervals intervals;
   std::vector<std::optional<Growth>> growths; // by Value::id
   std::vector<Rate> rates;                    // likewise
 };
-
-/// GradientAccess::ofDiagonals.
-bool isOfDiagonals(const ir::Module& module, const ir::CaptureGradient& place, Reach reach) {
-  const std::optional<Value> dScore = module.output(ir::kDScore), value = module.output(place.output);
-  if (!dScore || !module.isParam(*dScore, ParamKind::Grad) || !value) return false;
-  return (reach == Reach::Head || reach == Reach::Diagonal) && AlongDiagonal(module).isRateOfGrad(*value);
-}
 
 } // namespace
 
@@ -130,37 +124,70 @@ bool isPositionAlong(const ir::Module& module, Value value, const ir::Extent& ex
   return along && extent.isNamed && extent.value == int64_t(*along);
 }
 
-GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradient& place) {
-  GradientAccess access{.reach = Reach::Head};
-  const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
-  if (tensor == module.tensors.end()) { // a scalar
-    access.ofDiagonals = isOfDiagonals(module, place, access.reach);
+namespace {
+
+class AccessFinder {
+public:
+  explicit AccessFinder(const ir::Module& module) : module(module), params(ir::paramsOf(module)) {}
+
+  GradientAccess of(const ir::CaptureGradient& place) {
+    GradientAccess access{.reach = Reach::Head};
+    const auto tensor = llvm::find_if(module.tensors, [&](const auto& t) { return t.name == place.capture; });
+    if (tensor != module.tensors.end()) addIndices(place, *tensor, access); // else a scalar
+    access.ofDiagonals = isOfDiagonals(place, access.reach);
     return access;
   }
-  ir::ParamSet params, positions;
-  for (size_t axis = 0; axis < place.indices.size(); ++axis) {
-    const Value index = *module.output(place.indices[axis]);
-    params |= ir::paramsOf(module, index);
-    if (isPositionAlong(module, index, tensor->shape[axis])) positions |= {ParamKind(module[index].attr)};
-  }
-  access.roundMoves = params.contains(ParamKind::Round);
-  access.once = place.rounds == 1 && positions.containsAll({ParamKind::QIdx, ParamKind::KvIdx});
-  access.oneBatch = !positions.contains(ParamKind::B);
-  access.oneHead = !positions.contains(ParamKind::H);
 
-  const bool ofRow = params.contains(ParamKind::QIdx), ofColumn = params.contains(ParamKind::KvIdx);
-  if (params.contains(ParamKind::Score) || params.contains(ParamKind::Grad)) {
-    access.reach = Reach::Element;
-  } else if (ofRow && ofColumn) {
-    const AlongDiagonal along(module);
-    const bool isDiagonal =
-        llvm::all_of(place.indices, [&](const std::string& name) { return along.isConstant(*module.output(name)); });
-    access.reach = isDiagonal ? Reach::Diagonal : Reach::Element;
-  } else if (ofRow || ofColumn) {
-    access.reach = ofRow ? Reach::Row : Reach::Column;
+private:
+  void addIndices(const ir::CaptureGradient& place, const ir::TensorCapture& tensor, GradientAccess& access) {
+    ir::ParamSet on, positions;
+    for (size_t axis = 0; axis < place.indices.size(); ++axis) {
+      const Value index = *module.output(place.indices[axis]);
+      on |= params[index.id];
+      if (isPositionAlong(module, index, tensor.shape[axis])) positions |= {ParamKind(module[index].attr)};
+    }
+    access.roundMoves = on.contains(ParamKind::Round);
+    access.once = place.rounds == 1 && positions.containsAll({ParamKind::QIdx, ParamKind::KvIdx});
+    access.oneBatch = !positions.contains(ParamKind::B);
+    access.oneHead = !positions.contains(ParamKind::H);
+
+    const bool ofRow = on.contains(ParamKind::QIdx), ofColumn = on.contains(ParamKind::KvIdx);
+    if (on.contains(ParamKind::Score) || on.contains(ParamKind::Grad)) {
+      access.reach = Reach::Element;
+    } else if (ofRow && ofColumn) {
+      const bool isDiagonal = llvm::all_of(
+          place.indices, [&](const std::string& name) { return alongDiagonal().isConstant(*module.output(name)); });
+      access.reach = isDiagonal ? Reach::Diagonal : Reach::Element;
+    } else if (ofRow || ofColumn) {
+      access.reach = ofRow ? Reach::Row : Reach::Column;
+    }
   }
-  access.ofDiagonals = isOfDiagonals(module, place, access.reach);
-  return access;
+
+  /// GradientAccess::ofDiagonals.
+  bool isOfDiagonals(const ir::CaptureGradient& place, Reach reach) {
+    const std::optional<Value> dScore = module.output(ir::kDScore), value = module.output(place.output);
+    if (!dScore || !module.isParam(*dScore, ParamKind::Grad) || !value) return false;
+    return (reach == Reach::Head || reach == Reach::Diagonal) && alongDiagonal().isRateOfGrad(*value);
+  }
+
+  const AlongDiagonal& alongDiagonal() {
+    if (!along) along.emplace(module, params);
+    return *along;
+  }
+
+  const ir::Module& module;
+  const std::vector<ir::ParamSet> params; // by Value::id
+  std::optional<AlongDiagonal> along;
+};
+
+} // namespace
+
+std::vector<GradientAccess> gradientAccesses(const ir::Module& module, llvm::ArrayRef<ir::CaptureGradient> places) {
+  std::vector<GradientAccess> accesses;
+  if (places.empty()) return accesses;
+  AccessFinder finder(module);
+  for (const ir::CaptureGradient& place : places) accesses.push_back(finder.of(place));
+  return accesses;
 }
 
 } // namespace attnc::analysis

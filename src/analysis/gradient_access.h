@@ -7,6 +7,10 @@
 #include "ir/capture_gradient.h"
 #include "ir/ir.h"
 
+#include <llvm/ADT/ArrayRef.h>
+
+#include <vector>
+
 namespace attnc::analysis {
 
 /// Which elements of attention of one query head and batch entry read the same element of the capture.
@@ -34,6 +38,7 @@ struct GradientAccess {
 /// outside.
 bool isPositionAlong(const ir::Module& module, ir::Value value, const ir::Extent& extent);
 
-GradientAccess gradientAccess(const ir::Module& module, const ir::CaptureGradient& place);
+/// Of each place.
+std::vector<GradientAccess> gradientAccesses(const ir::Module& module, llvm::ArrayRef<ir::CaptureGradient> places);
 
 } // namespace attnc::analysis

@@ -31,7 +31,8 @@ Contents contentsOf(const ir::Module& module) {
     const ir::Node& node = module[{id}];
     ++contents.size;
     if (node.op == Op::Load) contents.loads[size_t(levels[id])] = true;
-    if (ir::info(node.op).cost == ir::Cost::Long && levels[id] == Level::Element) contents.takesAngles = true;
+    const bool isAngle = node.op == Op::Sin || node.op == Op::Cos || node.op == Op::Tan;
+    if (isAngle && levels[id] == Level::Element) contents.takesAngles = true;
   }
   return contents;
 }

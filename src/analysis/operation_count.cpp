@@ -19,7 +19,7 @@ OperationCount countOperations(const ir::Module& module, llvm::ArrayRef<ir::Valu
   for (uint32_t id = uint32_t(module.size()); id-- > 0;) {
     if (!needed[id]) continue;
     const ir::Node& node = module[{id}];
-    if (ir::info(node.op).cost == ir::Cost::Free) continue;
+    if (ir::info(node.op).cost.isFree()) continue;
     uint64_t all = open[id] ? times[id] : 1;
     if (node.op == ir::Op::Sum) {
       all = llvm::SaturatingMultiply(all, uint64_t(ir::Loop::of(node).count)); // an addition a round

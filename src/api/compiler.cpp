@@ -17,6 +17,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <future>
 
 namespace attnc {
@@ -81,6 +83,17 @@ std::vector<std::string> packPaths(const jit::Env& env, const CompilerOptions& o
   return paths;
 }
 
+int64_t maxWorkFrom(const CompilerOptions& options, const jit::Env& env, const cache::Log& log) {
+  if (options.maxWork > 0) return options.maxWork;
+  if (env.maxWork.empty()) return kDefaultMaxWork;
+  int64_t value = 0;
+  const char* end = env.maxWork.data() + env.maxWork.size();
+  const auto [rest, failure] = std::from_chars(env.maxWork.data(), end, value);
+  if (failure == std::errc() && rest == end && value > 0) return value;
+  log.warn(fmt::format("ATTNC_MAX_WORK is `{}`, no number above 0; {} is used", env.maxWork, kDefaultMaxWork));
+  return kDefaultMaxWork;
+}
+
 /// Mods of equal IR may name their captures differently, and launches bind by name.
 std::string modKey(const Mod& mod) {
   std::string key = mod.hash();
@@ -127,7 +140,8 @@ Compiler::Impl::Impl(const CompilerOptions& options)
     : env(jit::Env::read()), log(env.log, options.log),
       packs(std::make_shared<jit::Packs>(packPaths(env, options), packMaker, log)),
       cache(cacheOptions(env, options), std::make_shared<jit::Nvrtc>(env, options.nvrtcPath), env.dumpDir, packs),
-      looksUpTuned(options.tuned.value_or(env.tuned != "0")), tunedDevice(options.tunedDevice), tuned(cache, log) {}
+      maxWork(maxWorkFrom(options, env, log)), looksUpTuned(options.tuned.value_or(env.tuned != "0")),
+      tunedDevice(options.tunedDevice), tuned(cache, log) {}
 
 Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& options) {
   const bool isBackward = options.kind == KernelKind::Backward;
@@ -149,18 +163,43 @@ Expected<Mod> Compiler::Impl::derived(const Mod& mod, const KernelOptions& optio
   return derivedMods.emplace(key, *made).first->second;
 }
 
+Status Compiler::Impl::checkWork(const Mod& mod, const plan::KernelMod& kernelMod, const plan::Stage& stage) const {
+  const int64_t work = kernelMod.source.work;
+  if (work <= std::min(maxWork, codegen::kMostWork)) return {};
+  Error error = Error::mod(fmt::format("{}: the mod is too long to compile: {} instructions in {}, and the limit is {}",
+                                       mod.name(), work, stage.templateName, std::min(maxWork, codegen::kMostWork)),
+                           {});
+  error.remedy =
+      fmt::format("write a sum instead of unrolled lines, and fewer places where a capture is read (a place with a "
+                  "gradient counts {}); or raise the limit: --max-work, CompilerOptions::maxWork, ATTNC_MAX_WORK",
+                  codegen::kPlaceWork);
+  return error;
+}
+
+Expected<Compiler::Impl::Chosen> Compiler::Impl::choose(Expected<Mod> derived, const KernelOptions& options) const {
+  auto plan = planned(std::move(derived), options);
+  if (!plan) return plan.error();
+  Chosen chosen{std::move(plan->mod), std::move(plan->plan), {}};
+  for (const plan::Stage& stage : chosen.plan.stages) {
+    auto kernelMod = kernelModOf(chosen.mod, formOf(stage));
+    if (!kernelMod) return kernelMod.error();
+    if (Status status = checkWork(chosen.mod, **kernelMod, stage); !status) return status.error();
+    chosen.stages.push_back(*std::move(kernelMod));
+  }
+  return chosen;
+}
+
 Expected<Compiler::Impl::Written> Compiler::Impl::write(const Mod& mod, const KernelOptions& options) {
   return onOwnStack([&]() -> Expected<Written> {
-    auto chosen = planned(derived(mod, options), options);
+    auto chosen = choose(derived(mod, options), options);
     if (!chosen) return chosen.error();
     Written written{std::move(chosen->mod), std::move(chosen->plan), {}, {}};
     const std::string label = kernelLabel(mod, written.plan.options);
-    for (const plan::Stage& stage : written.plan.stages) {
-      auto kernelMod = kernelModOf(written.mod, formOf(stage));
-      if (!kernelMod) return kernelMod.error();
-      const codegen::ModSource& source = (*kernelMod)->source;
+    for (size_t i = 0; i < written.plan.stages.size(); ++i) {
+      const codegen::ModSource& source = chosen->stages[i]->source;
       written.slots.push_back(source.slots);
-      written.jobs.push_back(compileJob(plan::assemble(**kernelMod, stage, written.plan.options), source.key, label));
+      written.jobs.push_back(
+          compileJob(plan::assemble(*chosen->stages[i], written.plan.stages[i], written.plan.options), source.key, label));
     }
     return written;
   });
@@ -241,14 +280,11 @@ Expected<std::vector<KernelSource>> Compiler::source(const Mod& mod, const Kerne
   Expected<KernelOptions> complete = withArch(options);
   if (!complete) return complete.error();
   return onOwnStack([&]() -> Expected<std::vector<KernelSource>> {
-    auto chosen = planned(derive(mod, *complete), *complete);
+    auto chosen = impl->choose(derive(mod, *complete), *complete);
     if (!chosen) return chosen.error();
     std::vector<KernelSource> sources;
-    for (const plan::Stage& stage : chosen->plan.stages) {
-      auto kernelMod = kernelModOf(chosen->mod, formOf(stage));
-      if (!kernelMod) return kernelMod.error();
-      sources.push_back(plan::assemble(**kernelMod, stage, chosen->plan.options));
-    }
+    for (size_t i = 0; i < chosen->stages.size(); ++i)
+      sources.push_back(plan::assemble(*chosen->stages[i], chosen->plan.stages[i], chosen->plan.options));
     return sources;
   });
 }

@@ -74,6 +74,16 @@ struct Compiler::Impl {
     std::vector<jit::CompileJob> jobs;                ///< of each stage
   };
 
+  /// A plan with its mod in the form of each stage.
+  struct Chosen {
+    Mod mod; ///< that the plan is of: derived
+    plan::Plan plan;
+    std::vector<std::shared_ptr<const plan::KernelMod>> stages;
+  };
+
+  /// `derived`: the mod of these options, which have an arch. Errors: those of planning; too much work.
+  Expected<Chosen> choose(Expected<Mod> derived, const KernelOptions& options) const;
+
   /// `options` have an arch.
   Expected<Written> write(const Mod& mod, const KernelOptions& options);
 
@@ -117,12 +127,16 @@ private:
   static Expected<TunedPass> tunePass(const Compiler& compiler, const Mod& mod, const PassToTune& pass,
                                       const PrepareOptions& options);
 
+  /// Whether a kernel is no more work for NVRTC than the options allow.
+  Status checkWork(const Mod& mod, const plan::KernelMod& kernelMod, const plan::Stage& stage) const;
+
   std::string deviceOf(Lookup lookup, const std::string& arch) const;
 
   jit::Env env;
   cache::Log log;
   std::shared_ptr<jit::Packs> packs;
   jit::KernelCache cache;
+  int64_t maxWork;
   bool looksUpTuned;
   std::string tunedDevice;
   TunedChoices tuned;

@@ -23,6 +23,8 @@ CompilerOptions readCompilerOptions(Arguments& arguments, const attnc_compiler_o
   if (all.nvrtc_path) options.nvrtcPath = all.nvrtc_path;
   options.cacheMode = readCacheMode(arguments, all.cache_mode, {"options", "cache_mode"});
   options.noCompile = readFlag(arguments, all.no_compile, {"options", "no_compile"});
+  if (all.max_work < 0) arguments.refuse({"options", "max_work"}, fmt::format("is {}", all.max_work));
+  options.maxWork = all.max_work;
   options.packs = readTexts(arguments, all.packs, all.pack_count, {"options", "packs"});
   if (all.log)
     options.log = [log = all.log, user = all.log_user](LogLevel level, std::string_view line) {

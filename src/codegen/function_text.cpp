@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 namespace attnc::codegen {
 
 using ir::Level;
@@ -59,17 +61,32 @@ bool needsParentheses(llvm::StringRef operand, llvm::StringRef user, unsigned ho
 } // namespace
 
 FunctionText::FunctionText(const Program& of, Function function, std::vector<uint32_t> rootIds, Fields& fields)
-    : program(of), function(function), roots(std::move(rootIds)), uses(of.exprs.size(), 0) {
+    : program(of), function(function), roots(std::move(rootIds)) {
   for (uint32_t root : roots) use(root, fields);
-  for (uint32_t id = uint32_t(uses.size()); id-- > 0;)
-    if (uses[id] > 0)
-      for (uint32_t operand : program.exprs[id].operands) use(operand, fields);
+  for (auto at = uses.end(); at != uses.begin();) { // operands have smaller ids, so they come later
+    --at;
+    for (uint32_t operand : program.exprs[at->first].operands) use(operand, fields);
+  }
+}
+
+int64_t FunctionText::work() const {
+  int64_t sum = 0;
+  for (const auto& [id, count] : uses) {
+    const Expr& expr = program.exprs[id];
+    if (standsForItself(expr)) continue;
+    int64_t cost = expr.cost;
+    for (int depth = std::popcount(expr.open); depth > 0; --depth) cost *= kUnrolledRounds;
+    sum += cost;
+  }
+  return sum;
 }
 
 bool FunctionText::isOwn(const Expr& expr) const {
   if (expr.open) return true; // computed with its sum
   Function home = homeOf(expr.level);
   if (function == Function::Edge) return home == Function::Row;
+  if (program.scoresKeepNothing && takesCoord() && expr.kind != Expr::Kind::Given && expr.level > Level::Head)
+    return true;
   return home == function || (home == Function::Score && !fills());
 }
 
@@ -86,7 +103,7 @@ void FunctionText::use(uint32_t id, Fields& fields) {
     fields.head.insert(id);
 }
 
-FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own, const Fields& fields) const {
+FunctionText::Text FunctionText::spell(uint32_t id, const Texts& own, const Fields& fields) const {
   const Expr& expr = program.exprs[id];
   switch (expr.kind) {
   case Expr::Kind::Leaf: return {expr.text, expr.text};
@@ -101,7 +118,7 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
     break;
   case Expr::Kind::Computed:
   case Expr::Kind::Sum:
-    if (isOwn(expr)) return own[id];
+    if (isOwn(expr)) return own.lookup(id);
     break;
   }
   switch (homeOf(expr.level)) {
@@ -118,7 +135,7 @@ FunctionText::Text FunctionText::spell(uint32_t id, const std::vector<Text>& own
 }
 
 /// Fills the holes of the pattern.
-FunctionText::Text FunctionText::expand(const Expr& expr, const std::vector<Text>& own, const Fields& fields) const {
+FunctionText::Text FunctionText::expand(const Expr& expr, const Texts& own, const Fields& fields) const {
   llvm::StringRef pattern = expr.text;
   if (pattern == "{0}") return spell(expr.operands[0], own, fields);
   std::string code;
@@ -157,12 +174,12 @@ std::vector<uint32_t> FunctionText::insideOf(uint32_t sum) const {
 class FunctionText::Writer {
 public:
   Writer(const FunctionText& function, const Fields& fields, const std::string& file)
-      : of(function), program(function.program), fields(fields), file(file), own(program.exprs.size()) {}
+      : of(function), program(function.program), fields(fields), file(file) {}
 
   std::string run() {
     std::vector<uint32_t> ids;
-    for (uint32_t id = 0; id < of.uses.size(); ++id)
-      if (of.uses[id] > 0 && !program.exprs[id].open) ids.push_back(id);
+    for (const auto& [id, count] : of.uses)
+      if (!program.exprs[id].open) ids.push_back(id);
     write(ids, 0);
     if (!of.fills()) state(program.exprs[of.roots[0]], 0, "return " + of.spell(of.roots[0], own, fields).code);
     return std::move(text);
@@ -190,7 +207,7 @@ private:
         std::string field = "out." + fields.names[id];
         state(expr, depth, field + " = " + own[id].code);
         own[id] = {field};
-      } else if (expr.kind == Expr::Kind::Computed && (of.uses[id] > 1 || own[id].code.size() > kMaxNested) &&
+      } else if (expr.kind == Expr::Kind::Computed && (of.uses.at(id) > 1 || own[id].code.size() > kMaxNested) &&
                  !(!of.fills() && isRoot && id == of.roots[0])) {
         std::string local = locals.unique(expr.prefix, expr.name);
         const char* qualifier = expr.type.starts_with("const ") ? "" : "const "; // pointers have one
@@ -224,7 +241,7 @@ private:
   const std::string& file;
   std::string text;
   Names locals;
-  std::vector<Text> own; // by expression; what is open: of the loop at work
+  Texts own; // what is open: of the loop at work
 };
 
 std::string FunctionText::body(const Fields& fields, const std::string& file) const {

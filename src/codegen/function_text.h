@@ -8,6 +8,9 @@
 #include "codegen/names.h"
 #include "codegen/program.h"
 
+#include <llvm/ADT/DenseMap.h>
+
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -30,6 +33,9 @@ public:
   /// fills, or the one value that it returns.
   FunctionText(const Program& program, Function function, std::vector<uint32_t> roots, Fields& fields);
 
+  /// Instructions of the function, as ops.def counts them; of a sum, those of the rounds that it is unrolled by.
+  int64_t work() const;
+
   /// The statements, indented. Precondition: the fields have names. `file`: a literal for #line.
   std::string body(const Fields& fields, const std::string& file) const;
 
@@ -38,19 +44,20 @@ private:
     std::string code;
     std::string_view pattern = {}; ///< that made it; empty for a name, which binds tightest
   };
+  using Texts = llvm::DenseMap<uint32_t, Text>; // by expression
   class Writer;
   bool isOwn(const Expr& expr) const;
   std::vector<uint32_t> insideOf(uint32_t sum) const;
   bool fills() const { return function <= Function::Column; }
   bool takesCoord() const { return function >= Function::Score && function <= Function::Mask; }
   void use(uint32_t id, Fields& fields);
-  Text spell(uint32_t id, const std::vector<Text>& own, const Fields& fields) const;
-  Text expand(const Expr& expr, const std::vector<Text>& own, const Fields& fields) const;
+  Text spell(uint32_t id, const Texts& own, const Fields& fields) const;
+  Text expand(const Expr& expr, const Texts& own, const Fields& fields) const;
 
   const Program& program;
   Function function;
   std::vector<uint32_t> roots;
-  std::vector<uint32_t> uses; // by expression: how often this function needs it
+  std::map<uint32_t, uint32_t> uses; // by expression: how often this function needs it
 };
 
 } // namespace attnc::codegen

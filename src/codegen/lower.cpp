@@ -2,6 +2,7 @@
 #include "codegen/lower.h"
 
 #include "analysis/grid_box.h"
+#include "ir/visits.h"
 #include "ir/walk.h"
 
 #include <llvm/ADT/STLExtras.h>
@@ -11,6 +12,7 @@
 
 #include <bit>
 #include <cmath>
+#include <set>
 
 namespace attnc::codegen {
 
@@ -30,6 +32,11 @@ const char* cType(Type type) {
   return "?";
 }
 
+int costOf(Op op, Type type) {
+  const ir::Cost cost = ir::info(op).cost;
+  return type == Type::F32 ? cost.ofFloats : type == Type::I64 ? 2 * cost.ofInts : cost.ofInts;
+}
+
 namespace {
 
 /// The spellings "a; b" of ops.def: a for bool and f32, b for integers that may wrap.
@@ -47,6 +54,9 @@ std::string castPattern(Type from, Type to) {
   }
   return "?";
 }
+
+// Of reciprocal() and saturate_i64() of templates/mod/ops.cuh.
+constexpr int kReciprocalCost = 10, kSaturateCost = 8;
 
 /// 1 / value where that is as good as dividing: finite and normal, like value itself.
 std::optional<float> exactEnoughReciprocal(float value) {
@@ -115,7 +125,10 @@ uint32_t Lowering::lowerCast(const Node& node) {
                   .name = "float",
                   .line = node.line});
   }
-  return add({.text = castPattern(from.type, node.type), .operands = {exprOf[node.operands[0].id]}});
+  const bool isLong = from.type == Type::F32 && node.type == Type::I64;
+  return add({.text = castPattern(from.type, node.type),
+              .operands = {exprOf[node.operands[0].id]},
+              .cost = isLong ? kSaturateCost : costOf(Op::Cast, node.type)});
 }
 
 /// A division that takes part in a score is a product with the reciprocal, which is computed at the divisor's level:
@@ -139,9 +152,12 @@ uint32_t Lowering::lowerDiv(const Node& node) {
                  .type = "float",
                  .prefix = "r",
                  .name = std::to_string(numberOf[divisor.id]),
-                 .line = node.line});
+                 .line = node.line,
+                 .cost = kReciprocalCost});
   }
-  return add({.text = ofScores ? "{0} * {1}" : spelling(Op::Div, false), .operands = {left, right}});
+  return add({.text = ofScores ? "{0} * {1}" : spelling(Op::Div, false),
+              .operands = {left, right},
+              .cost = ir::info(ofScores ? Op::Mul : Op::Div).cost.ofFloats});
 }
 
 /// Of q_idx or kv_idx, or whether these are on their grids: modules that kernels are written from have no others.
@@ -184,7 +200,8 @@ std::optional<uint32_t> Lowering::lowerCheapDivision(Value value) {
     return add({.text = fmt::format("{{0}} & {}", literal(node.type, constant - 1)), .operands = {left}});
   }
   if (intervals.range(node.operands[0]).lo < 0 || intervals.range(divisor).lo <= 0) return std::nullopt;
-  return add({.text = isDiv ? "{0} / {1}" : "{0} % {1}", .operands = {left, right}});
+  return add(
+      {.text = isDiv ? "{0} / {1}" : "{0} % {1}", .operands = {left, right}, .cost = costOf(node.op, node.type)});
 }
 
 uint32_t Lowering::lowerSpelled(Value value) {
@@ -193,7 +210,8 @@ uint32_t Lowering::lowerSpelled(Value value) {
     if (std::optional<uint32_t> cheap = lowerCheapDivision(value)) return *cheap;
   Type type = module[node.operands[0]].type;
   bool isSum = ir::info(node.op).rule == ir::TypeRule::Arith;
-  Expr expr{.text = spelling(node.op, isInt(type) && !(isSum && intervals.isExact(value)))};
+  Expr expr{.text = spelling(node.op, isInt(type) && !(isSum && intervals.isExact(value))),
+            .cost = costOf(node.op, type)};
   for (Value operand : node.operands) expr.operands.push_back(exprOf[operand.id]);
   return add(std::move(expr));
 }
@@ -230,9 +248,15 @@ uint32_t Lowering::lowerValue(Value value) {
 
 /// Lowers what `root` needs. Operands come before their users in the arena.
 uint32_t Lowering::lowerRoot(Value root) {
-  const std::vector<bool> needed = ir::neededBy(module, root);
-  for (uint32_t id = 0; id <= root.id; ++id) {
-    if (!needed[id] || exprOf[id] != kNotLowered) continue;
+  std::set<uint32_t> left; // needed and not lowered
+  llvm::SmallVector<Value, 16> path = {root};
+  while (!path.empty()) {
+    const Value value = path.pop_back_val();
+    ++ir::visits;
+    if (exprOf[value.id] != kNotLowered || !left.insert(value.id).second) continue;
+    path.append(module[value].operands.begin(), module[value].operands.end());
+  }
+  for (uint32_t id : left) {
     const Node& node = module[{id}];
     uint32_t lowered = exprOf[id] = lowerValue({id});
     Expr& expr = program.exprs[lowered];
@@ -266,13 +290,16 @@ Program Lowering::run(const ir::CaptureGradients& gradients) {
       program.box.push_back(axis.begin ? BoxHook{lowerRoot(*axis.begin), lowerRoot(*axis.end)} : BoxHook{});
   }
   if (!gradients.captures.empty()) program.gradients.emplace();
-  for (const ir::CaptureGradient& place : gradients.places)
+  const auto accesses = analysis::gradientAccesses(module, gradients.places);
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    const ir::CaptureGradient& place = gradients.places[i];
     program.gradients->push_back(
         {.capture = unsigned(llvm::find(gradients.captures, place.capture) - gradients.captures.begin()),
          .rounds = place.rounds,
-         .access = analysis::gradientAccess(module, place),
+         .access = accesses[i],
          .value = lowerRoot(*module.output(place.output)),
          .offset = lowerDenseOffset(place)});
+  }
   return std::move(program);
 }
 

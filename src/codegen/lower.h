@@ -12,6 +12,8 @@
 namespace attnc::codegen {
 
 const char* cType(ir::Type type);
+/// Of an operation on this type.
+int costOf(ir::Op op, ir::Type type);
 
 class Lowering {
 public:

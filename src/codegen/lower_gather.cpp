@@ -140,7 +140,8 @@ uint32_t Lowering::lowerGather(Value value) {
   return add({.text = fmt::format("load_{}({{0}})", dtypeName(tensor.dtype)),
               .operands = {address},
               .prefix = "v_",
-              .name = tensor.name});
+              .name = tensor.name,
+              .cost = costOf(ir::Op::Load, load.type)});
 }
 
 /// Where a place adds its gradient, in a dense tensor of the capture's shape; nothing for element 0 at all times.

@@ -70,44 +70,56 @@ int structBytes(const std::set<uint32_t>& members, const Program& program) {
   return std::max(1, int(llvm::alignTo(bytes, align)));
 }
 
+/// How a function stands in a kernel.
+const char* qualifierFor(int64_t work) { return work > kInlinedWork ? "ATTNC_CALLED" : "ATTNC_DEVICE"; }
+
 /// head(), row() or col().
-std::string fillerText(const char* type, const std::string& signature, const std::string& body) {
+std::string fillerText(const char* type, const std::string& signature, const std::string& body, int64_t work) {
   if (body.empty()) return fmt::format("  ATTNC_DEVICE static {} {} {{\n    return {{}};\n  }}\n", type, signature);
-  return fmt::format("  ATTNC_DEVICE static {0} {1} {{\n    {0} out;\n{2}    return out;\n  }}\n", type, signature,
-                     body);
+  return fmt::format("  {3} static {0} {1} {{\n    {0} out;\n{2}    return out;\n  }}\n", type, signature, body,
+                     qualifierFor(work));
 }
 
-/// score() or mask().
-std::string returnerText(const char* type, const std::string& signature, const std::string& body) {
-  return fmt::format("  ATTNC_DEVICE static {} {} {{\n{}  }}\n", type, signature, body);
+/// score(), mask() or another that returns a number.
+std::string returnerText(const char* type, const std::string& signature, const std::string& body, int64_t work = 0) {
+  return fmt::format("  {} static {} {} {{\n{}  }}\n", qualifierFor(work), type, signature, body);
 }
 
 /// col(). With `shiftedTerm`, the field of kv_term, the offset is added to it: a multiply-add whose product is formed
 /// once a tile.
-std::string columnText(const std::string& body, const std::string& shiftedTerm, const char* token) {
+std::string columnText(const std::string& body, const std::string& shiftedTerm, const char* token, int64_t work) {
   const std::string signature =
       fmt::format("col(const ModArgs& args, const Head& head, int b, int h, {} kv_idx, float kv_base,\n"
                   "                              float kv_offset)",
                   token);
   if (!shiftedTerm.empty())
-    return fillerText("Col", signature,
-                      fmt::format("    const float kv_float = kv_base;\n{}    out.{} += kv_slope(args, head) * kv_offset;\n",
-                                  body, shiftedTerm));
+    return fillerText(
+        "Col", signature,
+        fmt::format("    const float kv_float = kv_base;\n{}    out.{} += kv_slope(args, head) * kv_offset;\n", body,
+                    shiftedTerm),
+        work);
   const bool takesFloat = body.find("kv_float") != std::string::npos;
-  return fillerText("Col", signature, (takesFloat ? "    const float kv_float = kv_base + kv_offset;\n" : "") + body);
+  return fillerText("Col", signature, (takesFloat ? "    const float kv_float = kv_base + kv_offset;\n" : "") + body,
+                    work);
 }
+
+/// The statements of a function, and what they take.
+struct Body {
+  std::string text;
+  int64_t work = 0;
+};
 
 constexpr const char* kEdgeSignature = "(const ModArgs& args, const Head& head, int b, int h, int q_idx)";
 
 /// Bounds of a range of rows, from those of its first and last row.
-std::string boundsText(const analysis::KvEdges& edges, const std::string& begin, const std::string& end) {
+std::string boundsText(const analysis::KvEdges& edges, const Body& begin, const Body& end) {
   auto at = [](const char* edge, bool first) {
     return fmt::format("{}(args, head, b, h, {})", edge, first ? "q_begin" : "q_end - 1");
   };
   const auto [beginFalls, endFalls] = edges;
   std::string text = "\n  // The live columns of a row are exactly those from kv_begin to the one before kv_end.\n";
-  text += returnerText("int", std::string("kv_begin") + kEdgeSignature, begin);
-  text += returnerText("int", std::string("kv_end") + kEdgeSignature, end);
+  text += returnerText("int", std::string("kv_begin") + kEdgeSignature, begin.text, begin.work);
+  text += returnerText("int", std::string("kv_end") + kEdgeSignature, end.text, end.work);
   return text + returnerText("TileBounds",
                              "bounds(const ModArgs& args, const Head& head, int b, int h, int q_begin, int q_end)",
                              fmt::format("    return {{{}, {},\n            {}, {}}};\n", at("kv_begin", !beginFalls),
@@ -166,17 +178,18 @@ const Hook* hookOf(const Program& program, llvm::StringRef role) {
 }
 
 /// The box of keys of a query on a grid. `bodies`: of begin and end, by axis; empty: all keys along it.
-std::string boxText(llvm::ArrayRef<std::pair<std::string, std::string>> bodies) {
+std::string boxText(llvm::ArrayRef<std::pair<Body, Body>> bodies) {
   const char* signature = "(const ModArgs& args, const Head& head, int b, int h, Token q_idx)";
   std::string text, begins, ends;
   for (size_t i = 0; i < bodies.size(); ++i) {
     const auto& [begin, end] = bodies[i];
     const char* comma = i ? ", " : "";
-    begins += comma + (begin.empty() ? std::string("0") : fmt::format("box_begin_{}(args, head, b, h, q_idx)", i));
-    ends += comma + (end.empty() ? std::string("kMaxExtent") : fmt::format("box_end_{}(args, head, b, h, q_idx)", i));
-    if (begin.empty()) continue;
-    text += returnerText("int", fmt::format("box_begin_{}{}", i, signature), begin);
-    text += returnerText("int", fmt::format("box_end_{}{}", i, signature), end);
+    begins += comma + (begin.text.empty() ? std::string("0") : fmt::format("box_begin_{}(args, head, b, h, q_idx)", i));
+    ends +=
+        comma + (end.text.empty() ? std::string("kMaxExtent") : fmt::format("box_end_{}(args, head, b, h, q_idx)", i));
+    if (begin.text.empty()) continue;
+    text += returnerText("int", fmt::format("box_begin_{}{}", i, signature), begin.text, begin.work);
+    text += returnerText("int", fmt::format("box_end_{}{}", i, signature), end.text, end.work);
   }
   return text + returnerText("KeyBox", std::string("box") + signature,
                              fmt::format("    return {{{{{}}},\n            {{{}}}}};\n", begins, ends));
@@ -188,15 +201,18 @@ Function functionOf(llvm::StringRef role) {
 }
 
 /// What the hooks say beside score() and mask(). `bodies`: of the program's hooks.
-std::string hooksText(const Program& program, llvm::ArrayRef<std::string> bodies,
+std::string hooksText(const Program& program, llvm::ArrayRef<Body> bodies,
                       const std::optional<analysis::KvEdges>& edges) {
   std::string text;
   const auto bodyOf = [&](const Hook* hook) { return bodies[size_t(hook - program.hooks.data())]; };
+  const auto add = [&](const char* type, const std::string& signature, const Hook* hook) {
+    text += returnerText(type, signature, bodyOf(hook).text, bodyOf(hook).work);
+  };
   /// A function of the head, and a call of it; or the number that stands for an output that is missing.
   const auto factor = [&](const ir::OutputRole& role, const char* otherwise) -> std::string {
     const Hook* hook = hookOf(program, role);
     if (!hook) return otherwise;
-    text += returnerText("float", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), bodyOf(hook));
+    add("float", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), hook);
     return fmt::format("{}(args, head)", role.name);
   };
   const std::string in = factor(ir::kScaleIn, "1.f"), out = factor(ir::kScaleOut, "1.f"),
@@ -204,11 +220,14 @@ std::string hooksText(const Program& program, llvm::ArrayRef<std::string> bodies
   text += returnerText("ScoreFactors", "factors(const ModArgs& args, const Head& head)",
                        fmt::format("    return {{{}, {}, {}}};\n", in, out, slope));
   const Hook* shift = hookOf(program, ir::kRowShift);
-  text += returnerText("float", "row_shift(const ModArgs& args, const Head& head, const Row& row)",
-                       shift ? bodyOf(shift) : "    return 0.f;\n");
+  const char* shiftSignature = "row_shift(const ModArgs& args, const Head& head, const Row& row)";
+  if (shift)
+    add("float", shiftSignature, shift);
+  else
+    text += returnerText("float", shiftSignature, "    return 0.f;\n");
   for (const ir::OutputRole& role : ir::kSequenceRoles)
     if (const Hook* hook = hookOf(program, role))
-      text += returnerText("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), bodyOf(hook));
+      add("int", fmt::format("{}(const ModArgs& args, const Head& head)", role.name), hook);
   if (!edges) return text;
   return text + boundsText(*edges, bodyOf(hookOf(program, ir::kKvBegin)), bodyOf(hookOf(program, ir::kKvEnd)));
 }
@@ -228,8 +247,10 @@ const char* nameOf(analysis::Reach reach) {
 constexpr const char* kGradientArguments =
     "(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at{}, int round)";
 
-/// The hooks of gradients of captures. `bodies`: of each, its value and its offset, which may be empty.
-std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies) {
+/// The hooks of gradients of captures. `bodies`: of each, its value and its offset, which may be empty. `work`: of all
+/// that is for a score.
+std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::string, std::string>> bodies,
+                          int64_t work) {
   std::string text = fmt::format("\n  static constexpr int kGradients = {};\n", bodies.size()), visits;
   for (size_t i = 0; i < bodies.size(); ++i) {
     const GradientHook& hook = (*program.gradients)[i];
@@ -238,10 +259,10 @@ std::string gradientsText(const Program& program, llvm::ArrayRef<std::pair<std::
                         "  static constexpr GradientReach kReach = GradientReach::{3};\n"
                         "  static constexpr bool kRoundMoves = {4};\n",
                         i, hook.capture, hook.rounds, nameOf(hook.access.reach), hook.access.roundMoves);
-    text +=
-        returnerText("float", "value" + fmt::format(kGradientArguments, ", float score, float grad"), bodies[i].first);
+    text += returnerText("float", "value" + fmt::format(kGradientArguments, ", float score, float grad"),
+                         bodies[i].first, work);
     text += returnerText("long long", "offset" + fmt::format(kGradientArguments, ""),
-                         hook.offset ? bodies[i].second : "    return 0;\n");
+                         hook.offset ? bodies[i].second : "    return 0;\n", hook.offset ? work : 0);
     text += "  };\n";
     visits += fmt::format("    visit(Gradient{}());\n", i);
   }
@@ -273,6 +294,7 @@ Program anonymous(Program program) {
 struct Written {
   std::string text;
   int columnBytes, rowBytes;
+  int64_t work;
 };
 
 Written write(const Program& program, const analysis::ModFacts& facts, const std::string& file) {
@@ -280,17 +302,21 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
 
   // From the inside out, since a function tells the outer ones what they must provide.
   std::optional<FunctionText> score, dScore, mask;
+  const auto workOf = [](const std::optional<FunctionText>& function) { return function ? function->work() : 0; };
   std::vector<FunctionText> hooks;
   if (program.score) score.emplace(program, Function::Score, std::vector{*program.score}, fields);
   if (program.dScore) dScore.emplace(program, Function::DScore, std::vector{*program.dScore}, fields);
   if (program.mask) mask.emplace(program, Function::Mask, std::vector{*program.mask}, fields);
   for (const auto& [role, expr] : program.hooks)
     hooks.emplace_back(program, functionOf(*role), std::vector{expr}, fields);
+  int64_t ofScores = workOf(score) + workOf(dScore) + workOf(mask);
   std::vector<std::pair<FunctionText, std::optional<FunctionText>>> gradients;
   for (const GradientHook& hook : program.gradients.value_or(std::vector<GradientHook>())) {
     auto& [value, offset] =
         gradients.emplace_back(FunctionText(program, Function::DScore, std::vector{hook.value}, fields), std::nullopt);
     if (hook.offset) offset.emplace(program, Function::DScore, std::vector{*hook.offset}, fields);
+    ofScores += value.work() + workOf(offset);
+    if (ofScores > kMostWork) return {.work = ofScores};
   }
   std::vector<std::pair<std::optional<FunctionText>, std::optional<FunctionText>>> box(program.box.size());
   for (size_t i = 0; i < box.size(); ++i) {
@@ -301,13 +327,25 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   FunctionText row(program, Function::Row, listOf(fields.row), fields);
   FunctionText column(program, Function::Column, listOf(fields.column), fields);
   FunctionText head(program, Function::Head, listOf(fields.head), fields);
+  if (ofScores > kInlinedWork && fields.row.size() + fields.column.size() > kMostFieldsOfCalls &&
+      !program.scoresKeepNothing) {
+    Program other = program;
+    other.scoresKeepNothing = true;
+    return write(other, facts, file);
+  }
+  int64_t work = ofScores + head.work() + row.work() + column.work();
+  work += kFieldWork * int64_t(fields.row.size() + fields.column.size());
+  for (const FunctionText& hook : hooks) work += hook.work();
+  for (const auto& [begin, end] : box) work += workOf(begin) + workOf(end);
+  if (work > kMostWork) return {.work = work};
   nameFields(program, fields);
 
   auto bodyOf = [&](const FunctionText& function) { return function.body(fields, file); };
   std::string text = kPrologue + argsText(program);
   text += "struct Mod {\n";
   const int columnBytes = structBytes(fields.column, program);
-  const bool columnsLoad = columnBytes <= kMaxSharedColumnBytes && facts.loadsAt(ir::Level::Column);
+  const bool columnsLoad =
+      !fields.column.empty() && columnBytes <= kMaxSharedColumnBytes && facts.loadsAt(ir::Level::Column);
   const auto addFlag = [&](const char* name, bool value) {
     text += fmt::format("  static constexpr bool {} = {};\n", name, value);
   };
@@ -333,38 +371,41 @@ Written write(const Program& program, const analysis::ModFacts& facts, const std
   text += structText("Col", "b, h and kv_idx", fields.column, program, fields);
   if (columnsLoad) text += fmt::format("  static_assert(sizeof(Col) == {});\n", columnBytes);
   text += fmt::format("  using Exponents = {};\n", exponentsOf(facts.form));
-  text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head));
+  text += "\n" + fillerText("Head", "head(const ModArgs& args, int b, int h)", bodyOf(head), head.work());
   const char* token = program.onGrid ? "Token" : "int";
   text += fillerText(
       "Row", fmt::format("row(const ModArgs& args, const Head& head, int b, int h, {} q_idx, float q_float)", token),
-      bodyOf(row));
-  text += columnText(bodyOf(column), kvTerm ? fields.names[kvTerm->expr] : "", token);
+      bodyOf(row), row.work());
+  text += columnText(bodyOf(column), kvTerm ? fields.names[kvTerm->expr] : "", token, column.work());
   text += returnerText("float",
                        "score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                        "                                  float score)",
-                       score ? bodyOf(*score) : "    return score;\n");
+                       score ? bodyOf(*score) : "    return score;\n", score ? ofScores : 0);
   if (dScore)
     text += returnerText("float",
                          "d_score(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at,\n"
                          "                                    float score, float grad)",
-                         bodyOf(*dScore));
+                         bodyOf(*dScore), ofScores);
   text += returnerText("bool", "mask(const ModArgs& args, const Head& head, const Row& row, const Col& col, Coord at)",
-                       mask ? bodyOf(*mask) : "    return true;\n");
-  std::vector<std::string> bodies;
-  for (const FunctionText& hook : hooks) bodies.push_back(bodyOf(hook));
+                       mask ? bodyOf(*mask) : "    return true;\n", mask ? ofScores : 0);
+  std::vector<Body> bodies;
+  for (const FunctionText& hook : hooks) bodies.push_back({bodyOf(hook), hook.work()});
   text += hooksText(program, bodies, facts.kvEdges);
   if (program.onGrid) {
-    std::vector<std::pair<std::string, std::string>> ofBox;
-    for (const auto& [begin, end] : box)
-      ofBox.push_back({begin ? bodyOf(*begin) : std::string(), end ? bodyOf(*end) : std::string()});
+    const auto edgeOf = [&](const std::optional<FunctionText>& edge) {
+      return edge ? Body{bodyOf(*edge), edge->work()} : Body();
+    };
+    std::vector<std::pair<Body, Body>> ofBox;
+    for (const auto& [begin, end] : box) ofBox.push_back({edgeOf(begin), edgeOf(end)});
     text += boxText(ofBox);
   }
   std::vector<std::pair<std::string, std::string>> ofGradients;
   for (const auto& [value, offset] : gradients)
     ofGradients.push_back({bodyOf(value), offset ? bodyOf(*offset) : std::string()});
-  if (program.gradients) text += gradientsText(program, ofGradients);
+  if (program.gradients) text += gradientsText(program, ofGradients, ofScores);
   text += kEpilogue;
-  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program)};
+  return {std::move(text), columnsLoad ? columnBytes : 0, structBytes(fields.row, program),
+          work + kPlaceWork * int64_t(gradients.size())};
 }
 
 } // namespace
@@ -373,8 +414,10 @@ ModSource emitMod(const ir::Module& module, const analysis::ModFacts& facts, siz
                   const ir::CaptureGradients& wanted) {
   const Program program = lower(module, firstDerived, wanted);
   Written mod = write(program, facts, fileLiteral(module.sourceName));
-  return {std::move(mod.text), write(anonymous(program), facts, "").text, program.slots, mod.columnBytes,
-          mod.rowBytes};
+  if (mod.text.empty()) return {.slots = program.slots, .work = mod.work};
+  return {std::move(mod.text), write(anonymous(program), facts, "").text,
+          program.slots,       mod.columnBytes,
+          mod.rowBytes,        mod.work};
 }
 
 } // namespace attnc::codegen

@@ -42,7 +42,27 @@ struct ModSource {
   std::vector<ArgWord> slots; ///< of ModArgs, in order. Empty: ModArgs is one word that nothing reads
   int columnBytes = 0;     ///< of a Mod::Col if kColumnsLoad, else 0
   int rowBytes = 1;        ///< of a Mod::Row
+  /// What compiling costs: instructions of all functions, as ops.def counts them, kFieldWork for each member of Row and
+  /// Col, and kPlaceWork for each place where a capture gets a gradient.
+  int64_t work = 0;
 };
+
+/// Functions for a score that take more work together are called; up to here each score of a tile has its copy. So are
+/// others, each by itself. NVRTC's time grows by the square of what is inline.
+constexpr int64_t kInlinedWork = 500;
+
+/// Functions that are called and would take more members of Row and Col than these compute them instead: members of
+/// structs in memory take NVRTC longer than anything else.
+constexpr size_t kMostFieldsOfCalls = 32;
+
+/// Of a value that a lane keeps for each of its rows or columns.
+constexpr int64_t kFieldWork = 30;
+
+/// Of the reduction that kernels have for each place.
+constexpr int64_t kPlaceWork = 1500;
+
+/// No text is written that is longer: `text` and `key` are empty then.
+constexpr int64_t kMostWork = 1'000'000;
 
 /// A Mod has kColumnsLoad if col() reads memory and fills no more bytes than this: kernels keep those of some hundred
 /// columns in shared memory.

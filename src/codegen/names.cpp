@@ -1,5 +1,7 @@
 #include "codegen/names.h"
 
+#include "ir/visits.h"
+
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Support/ConvertUTF.h>
 
@@ -35,9 +37,14 @@ std::string Names::unique(llvm::StringRef prefix, llvm::StringRef name, llvm::St
   std::string base = prefix.str();
   for (char c : name.take_front(kMaxName)) base += llvm::isAlnum(c) ? c : '_';
   base += suffix;
-  std::string result = base;
-  for (int count = 2; !taken.insert(result).second; ++count) result = fmt::format("{}_{}", base, count);
-  return result;
+  const auto [entry, isFree] = taken.try_emplace(base, 2);
+  if (isFree) return base;
+  int& next = entry->second;
+  for (;;) {
+    ++ir::visits;
+    std::string numbered = fmt::format("{}_{}", base, next++);
+    if (taken.try_emplace(numbered, 2).second) return numbered;
+  }
 }
 
 std::string fileLiteral(llvm::StringRef name) {

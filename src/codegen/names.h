@@ -3,8 +3,8 @@
 
 #include "ir/ir.h"
 
+#include <llvm/ADT/StringMap.h>
 #include <llvm/ADT/StringRef.h>
-#include <llvm/ADT/StringSet.h>
 
 #include <string>
 
@@ -19,7 +19,7 @@ public:
   std::string unique(llvm::StringRef prefix, llvm::StringRef name, llvm::StringRef suffix = {});
 
 private:
-  llvm::StringSet<> taken;
+  llvm::StringMap<int> taken; // and the number to try when the name is asked for again
 };
 
 /// A file name as a string literal, quotes included, that cannot end early: quotes, backslashes and question marks

@@ -36,6 +36,7 @@ struct Expr {
   std::string prefix, name; ///< what a field or variable that holds it is called; see Names
   uint32_t line = 0;        ///< of the mod's text; 0 if none
   ir::Loop loop = {};       ///< of Iter and Sum
+  int cost = 1;             ///< of Computed: instructions, as ops.def counts them
   ir::LoopSet open = 0;     ///< the loops whose index it depends on; then `level` is that of all else it depends on
 };
 
@@ -69,6 +70,7 @@ struct Program {
   std::optional<uint32_t> score, mask; ///< unset: the identity, always true
   std::optional<uint32_t> dScore;      ///< set if the module has gradients
   std::vector<Hook> hooks;             ///< in the order of their outputs
+  bool scoresKeepNothing = false;      ///< functions for a score compute what rows and columns know by themselves
   bool onGrid = false;                 ///< coordinates of q_idx and kv_idx are given: passes/grid_kernel.h
   std::vector<BoxHook> box;            ///< then: by axis
   bool boxIsMask = false;              ///< and mask_mod says no more

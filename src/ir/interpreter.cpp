@@ -175,10 +175,10 @@ struct Tape {
     steps.push_back({applyOf(node.op, from, node.type), result, operands[0], operands[1], operands[2]});
   }
 
-  void build(Value root) {
-    const std::vector<bool> needed = neededBy(module, root);
+  /// Of the values that are `needed`, by Value::id.
+  void build(const std::vector<bool>& needed) {
     std::vector<Level> level = levels(module);
-    for (uint32_t id = 0; id <= root.id; ++id)
+    for (uint32_t id = 0; id < module.size(); ++id)
       if (needed[id] && !open[id]) add(id, byLevel[std::min(size_t(level[id]), byLevel.size() - 1)]);
     for (const Step& step : byLevel[0]) step.apply(step, out);
     out.steps = byLevel[1];
@@ -186,13 +186,14 @@ struct Tape {
     out.steps.insert(out.steps.end(), byLevel[2].begin(), byLevel[2].end());
     out.rowEnd = out.steps.size();
     out.steps.insert(out.steps.end(), byLevel[3].begin(), byLevel[3].end());
-    out.root = slotOf[root.id];
   }
 };
 
 Evaluator::Evaluator(const Module& module, const Bindings& bindings, Value root)
     : rootType(module[root].type), slots(kParamCount, Number{.integer = 0}) {
-  Tape{module, bindings, *this}.build(root);
+  Tape tape{module, bindings, *this};
+  tape.build(neededBy(module, root));
+  this->root = tape.slotOf[root.id];
 }
 
 void Evaluator::setHead(int64_t b, int64_t h) const {
@@ -204,6 +205,19 @@ void Evaluator::setHead(int64_t b, int64_t h) const {
 void Evaluator::setRow(int64_t q) const {
   slotOf(ParamKind::QIdx).integer = lastQ = q;
   run(headEnd, rowEnd);
+}
+
+std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Value root, float score, int64_t b,
+                             int64_t h, int64_t q, int64_t kv) {
+  Evaluator evaluator;
+  Tape tape{module, bindings, evaluator};
+  const std::vector<bool> needed = neededBy(module, root);
+  tape.build(needed);
+  evaluator.evaluate(score, b, h, q, kv);
+  std::vector<Number> values(module.size(), Number{.integer = 0});
+  for (uint32_t id = 0; id < module.size(); ++id)
+    if (needed[id] && !tape.open[id]) values[id] = evaluator.slots[tape.slotOf[id]];
+  return values;
 }
 
 Interpreter::Interpreter(const Module& module, const Bindings& bindings) : module(&module), bindings(bindings) {

@@ -46,6 +46,7 @@ public:
   Type type() const { return rootType; }
 
 private:
+  Evaluator() : slots(kParamCount, Number{.integer = 0}) {}
   struct Gather {
     const void* data;
     DType dtype;
@@ -66,6 +67,7 @@ private:
     int64_t count;
   };
   friend struct Tape;
+  friend std::vector<Number> valuesAt(const Module&, const Bindings&, Value, float, int64_t, int64_t, int64_t, int64_t);
   /// The first slots are the parameters'.
   Number& slotOf(ParamKind param) const { return slots[size_t(param)]; }
 
@@ -84,6 +86,11 @@ private:
   mutable std::vector<Number> slots;
   mutable int64_t lastB = INT64_MIN, lastH = INT64_MIN, lastQ = INT64_MIN; // no coordinate: nothing is computed yet
 };
+
+/// The root and the values that it needs for one element of attention, by Value::id; 0 for all others, and for what
+/// sums compute in each round.
+std::vector<Number> valuesAt(const Module& module, const Bindings& bindings, Value root, float score, int64_t b,
+                             int64_t h, int64_t q, int64_t kv);
 
 /// A module's outputs. Not thread-safe: copy one per thread.
 class Interpreter {

@@ -1,9 +1,11 @@
 #include "ir/ir.h"
 
 #include "ir/loops.h"
+#include "ir/visits.h"
 
 #include <llvm/ADT/Hashing.h>
 #include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/StringSet.h>
 
 #include <bit>
 #include <cassert>
@@ -42,10 +44,22 @@ Module Module::declarations() const {
   return result;
 }
 
+size_t Module::placeOf(llvm::StringRef name) const {
+  const auto rank = [](llvm::StringRef name) {
+    const OutputRole* role = roleNamed(name);
+    return std::pair(role ? size_t(role - kRoles) : std::size(kRoles), name);
+  };
+  const auto wanted = rank(name);
+  const auto comesBefore = [&](const Output& output) { return ++visits, rank(output.name) < wanted; };
+  // Most outputs are set in their order.
+  if (allOutputs.empty() || comesBefore(allOutputs.back())) return allOutputs.size();
+  return size_t(llvm::partition_point(allOutputs, comesBefore) - allOutputs.begin());
+}
+
 std::optional<Value> Module::output(llvm::StringRef name) const {
-  for (const Output& output : allOutputs)
-    if (output.name == name) return output.value;
-  return std::nullopt;
+  const size_t at = placeOf(name);
+  if (at == allOutputs.size() || allOutputs[at].name != name) return std::nullopt;
+  return allOutputs[at].value;
 }
 
 void Module::setOutput(llvm::StringRef name, ParamSet params, Value value) {
@@ -53,22 +67,22 @@ void Module::setOutput(llvm::StringRef name, ParamSet params, Value value) {
 }
 
 void Module::setOutput(Output output) {
-  const llvm::StringRef name = output.name;
-  auto rank = [](llvm::StringRef name) {
-    const OutputRole* role = roleNamed(name);
-    return std::pair(role ? size_t(role - kRoles) : std::size(kRoles), name);
-  };
-  auto at = llvm::find_if(allOutputs, [&](const Output& output) { return rank(output.name) >= rank(name); });
-  offsetsQueries = offsetsQueries || name == kQOffset;
-  if (at == allOutputs.end() || at->name != name)
-    allOutputs.insert(at, std::move(output));
-  else
-    *at = std::move(output);
+  const size_t at = placeOf(output.name);
+  offsetsQueries = offsetsQueries || output.name == kQOffset.name;
+  if (at < allOutputs.size() && allOutputs[at].name == output.name) {
+    allOutputs[at] = std::move(output);
+    return;
+  }
+  visits += allOutputs.size() - at; // they move
+  allOutputs.insert(allOutputs.begin() + ptrdiff_t(at), std::move(output));
 }
 
-void Module::dropOutput(llvm::StringRef name) {
-  llvm::erase_if(allOutputs, [&](const Output& output) { return output.name == name; });
-  if (name == kQOffset) offsetsQueries = false;
+void Module::dropOutputs(llvm::ArrayRef<std::string> names) {
+  visits += allOutputs.size();
+  llvm::StringSet<> gone;
+  for (const std::string& name : names) gone.insert(name);
+  llvm::erase_if(allOutputs, [&](const Output& output) { return gone.contains(output.name); });
+  if (gone.contains(kQOffset)) offsetsQueries = false;
 }
 
 Value Module::make(Op op, Type type, llvm::ArrayRef<Value> operands, int64_t attr, uint32_t line) {
@@ -114,6 +128,7 @@ Level levelOf(const Node& node, llvm::ArrayRef<Level> levels) {
 }
 
 std::vector<Level> levels(const Module& module) {
+  visits += module.size();
   std::vector<Level> result;
   result.reserve(module.size());
   for (uint32_t id = 0; id < module.size(); ++id) result.push_back(levelOf(module[{id}], result));

@@ -158,8 +158,9 @@ public:
   void setOutput(llvm::StringRef name, ParamSet params, Value value);
   void setOutput(const OutputRole& role, Value value) { setOutput(role.name, role.params, value); }
   void setOutput(Output output);
-  /// Removes the output of this name (or role), if there is one.
-  void dropOutput(llvm::StringRef name);
+  /// Removes the outputs of these names (or roles), as far as there are any.
+  void dropOutputs(llvm::ArrayRef<std::string> names);
+  void dropOutput(llvm::StringRef name) { dropOutputs(name.str()); }
 
   const Node& operator[](Value value) const { return nodes[value.id]; }
   size_t size() const { return nodes.size(); }
@@ -187,6 +188,9 @@ public:
   int64_t integer(Value value) const { return nodes[value.id].attr; }
 
 private:
+  /// Where the output of this name is, or would be.
+  size_t placeOf(llvm::StringRef name) const;
+
   std::vector<Output> allOutputs;
   std::vector<Node> nodes;
   llvm::DenseMap<uint64_t, llvm::SmallVector<uint32_t, 1>> index; // content hash -> candidates

@@ -1,5 +1,7 @@
 #include "ir/loops.h"
 
+#include "ir/visits.h"
+
 #include <llvm/ADT/DenseSet.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@ LoopSet openLoopsOf(const Node& node, llvm::ArrayRef<LoopSet> open) {
 }
 
 std::vector<LoopSet> openLoops(const Module& module) {
+  visits += module.size();
   std::vector<LoopSet> open;
   open.reserve(module.size());
   for (uint32_t id = 0; id < module.size(); ++id) open.push_back(openLoopsOf(module[{id}], open));

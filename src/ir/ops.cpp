@@ -6,7 +6,6 @@ namespace attnc::ir {
 
 const OpInfo& info(Op op) {
   using enum Commutes;
-  using enum Cost;
   static constexpr OpInfo kTable[] = {
 #define OP(Name, text, arity, rule, cuda, value, derivative, commutes, cost)                                           \
   {text, arity, TypeRule::rule, cuda, std::string_view(#derivative) != "None", commutes, cost},

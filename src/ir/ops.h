@@ -49,7 +49,14 @@ constexpr bool admits(TypeRule rule, Type type) {
 }
 
 enum class Commutes : uint8_t { No, Yes, Integers };
-enum class Cost : uint8_t { Free, Short, Long };
+
+/// Instructions, as ops.def counts them.
+struct Cost {
+  int ofInts, ofFloats;
+  constexpr Cost(int all) : ofInts(all), ofFloats(all) {}
+  constexpr Cost(int ofInts, int ofFloats) : ofInts(ofInts), ofFloats(ofFloats) {}
+  bool isFree() const { return ofFloats == 0; }
+};
 
 /// One row of ops.def.
 struct OpInfo {

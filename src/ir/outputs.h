@@ -6,6 +6,7 @@
 #include <llvm/ADT/StringRef.h>
 
 #include <string>
+#include <string_view>
 
 namespace attnc::ir {
 
@@ -31,7 +32,7 @@ struct Output {
 
 /// What an output of a well-known name is: those who read it rely on it, and the verifier asks for it.
 struct OutputRole {
-  const char* name;
+  std::string_view name;
   Type type;
   ParamSet params; ///< those that its readers can give
   operator llvm::StringRef() const { return name; }

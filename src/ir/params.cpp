@@ -59,7 +59,7 @@ std::optional<BuiltinDim> extentOf(ParamKind param) { return info(param).along; 
 
 const OutputRole* roleNamed(llvm::StringRef name) {
   for (const OutputRole& role : kRoles)
-    if (name == role.name) return &role;
+    if (std::string_view(name) == role.name) return &role;
   return nullptr;
 }
 

@@ -1,6 +1,8 @@
 // Operands come before their users, so one walk over the arena does for each question.
 #include "ir/walk.h"
 
+#include "ir/visits.h"
+
 #include <algorithm>
 
 namespace attnc::ir {
@@ -14,6 +16,7 @@ ParamSet paramsOf(const Node& node, llvm::ArrayRef<ParamSet> params) {
 }
 
 std::vector<ParamSet> paramsUpTo(const Module& module, size_t end) {
+  visits += end;
   std::vector<ParamSet> params;
   params.reserve(end);
   for (uint32_t id = 0; id < end; ++id) params.push_back(paramsOf(module[{id}], params));
@@ -23,6 +26,7 @@ std::vector<ParamSet> paramsUpTo(const Module& module, size_t end) {
 } // namespace
 
 std::vector<bool> neededBy(const Module& module, llvm::ArrayRef<Value> roots, llvm::function_ref<bool(Value)> isEnd) {
+  visits += module.size();
   std::vector<bool> needed(module.size(), false);
   uint32_t end = 0;
   for (Value root : roots) {

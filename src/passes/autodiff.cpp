@@ -147,6 +147,8 @@ public:
     module.setOutput(ir::kDScore, ofScore);
     for (const std::string& capture : captures)
       if (Status ok = addCapture(capture); !ok) return ok.error();
+    llvm::sort(outputs, [](const ir::Output& a, const ir::Output& b) { return a.name < b.name; });
+    for (ir::Output& output : outputs) module.setOutput(std::move(output));
     if (Status ok = removeGradientStops(module, options); !ok) return ok.error();
     return Gradients{std::move(module), std::move(places)};
   }
@@ -242,11 +244,11 @@ private:
         for (ir::Loop loop : term.loops) product = products.sumOver(product, loop, /*isLast=*/true);
         all.push_back(std::move(product));
       }
-      module.setOutput(place.output, params, products.valueOf(products.sum(std::move(all))));
+      outputs.push_back({place.output, params, products.valueOf(products.sum(std::move(all)))});
       if (node.op == Op::Load)
         for (size_t axis = 0; axis < node.operands.size(); ++axis) {
           place.indices.push_back(fmt::format("{}_index{}", place.output, axis));
-          module.setOutput(place.indices.back(), params, rounds.of(node.operands[axis]));
+          outputs.push_back({place.indices.back(), params, rounds.of(node.operands[axis])});
         }
       places.push_back(std::move(place));
     }
@@ -271,6 +273,7 @@ private:
   std::vector<bool> hasGradient, isWanted; // a gradient passes to the score or a capture; to one that is asked for
   std::map<std::vector<int64_t>, RoundsAsParam> asParams; // by the attributes of the loops
   std::vector<CaptureGradient> places;
+  std::vector<ir::Output> outputs; // of the places
 };
 
 } // namespace

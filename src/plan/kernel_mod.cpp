@@ -12,10 +12,12 @@ static std::atomic<int> made = 0;
 
 /// Without the gradients of captures, so that kernels that do not compute them are the same with and without.
 static Status dropGradients(ir::Module& module, const ir::CaptureGradients& gradients) {
+  std::vector<std::string> gone;
   for (const ir::CaptureGradient& place : gradients.places) {
-    module.dropOutput(place.output);
-    for (const std::string& index : place.indices) module.dropOutput(index);
+    gone.push_back(place.output);
+    gone.insert(gone.end(), place.indices.begin(), place.indices.end());
   }
+  module.dropOutputs(gone);
   return passes::runPasses(module, {*passes::findPass("dce")}, {});
 }
 
@@ -23,10 +25,11 @@ Expected<KernelMod> makeKernelMod(const ir::Module& module, ModForm form, const 
   ++made;
   KernelMod mod{module, {}, {}, {}, {}};
   for (const std::string& name : gradients.captures) mod.captures.push_back({name, {}});
-  for (const ir::CaptureGradient& place : gradients.places)
+  const auto accesses = analysis::gradientAccesses(module, gradients.places);
+  for (size_t i = 0; i < accesses.size(); ++i)
     llvm::find_if(mod.captures, [&](const CaptureAccess& capture) {
-      return capture.name == place.capture;
-    })->places.push_back(analysis::gradientAccess(module, place));
+      return capture.name == gradients.places[i].capture;
+    })->places.push_back(accesses[i]);
   if (!form.gradients && !gradients.places.empty())
     if (Status status = dropGradients(mod.module, gradients); !status) return status.error();
   const size_t firstDerived = mod.module.size();

@@ -221,11 +221,13 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define ATTNC_DEVICE __device__ __forceinline__
+#define ATTNC_CALLED __device__ __noinline__ // long functions: one copy in a kernel instead of one a score of a tile
 #define ATTNC_TABLE __device__ const
 #define ATTNC_PRAGMA(text) _Pragma(#text)
 #define ATTNC_UNROLL(rounds) ATTNC_PRAGMA(unroll rounds)
 #else
 #define ATTNC_DEVICE inline // the tests compile the generated code for the host
+#define ATTNC_CALLED inline
 #define ATTNC_TABLE const
 #define ATTNC_UNROLL(rounds)
 #endif

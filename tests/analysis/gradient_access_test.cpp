@@ -22,7 +22,7 @@ analysis::GradientAccess accessIn(const std::string& declaration, const std::str
   auto gradients = passes::differentiate(*module, {"bias"});
   if (!gradients) FAIL(gradients.error().message);
   REQUIRE(gradients->captures.size() == 1);
-  return analysis::gradientAccess(gradients->module, gradients->captures[0]);
+  return analysis::gradientAccesses(gradients->module, gradients->captures)[0];
 }
 
 analysis::GradientAccess accessOf(const std::string& declaration, const std::string& index) {

@@ -79,7 +79,7 @@ TEST_CASE("structs have the sizes that were published", "[c]") {
   CHECK(sizeof(attnc_backward_outputs) == 48);
   CHECK(sizeof(attnc_block_mask_view) == 136);
   CHECK(sizeof(attnc_block_mask_info) == 32);
-  CHECK(sizeof(attnc_compiler_options) == 64);
+  CHECK(sizeof(attnc_compiler_options) == 72);
   CHECK(kFirst<attnc_compiler_options> == 48);
   CHECK(sizeof(attnc_kernel_options) == 144);
   CHECK(sizeof(attnc_pack_item) == 24);

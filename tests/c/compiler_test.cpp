@@ -393,6 +393,15 @@ TEST_CASE("a log callback is told what the compiler does", "[c]") {
   CHECK(told.lines > 0);
   CHECK(told.warnings > 0); // that the directory is not used
 
+  options.max_work = -1;
+  REFUSED(ATTNC_ERROR_ARGUMENT, "options.max_work is -1", attnc_compiler_create(&options, &made));
+  options.max_work = 5;
+  attnc_compiler* strict = nullptr;
+  TAKE(attnc_compiler_create(&options, &strict));
+  const Owned<attnc_compiler> owned(strict);
+  REFUSED(ATTNC_ERROR_MOD, "the limit is 5",
+          attnc_compile(strict, parse("(q_idx * kv_idx % 7 + kv_idx * h % 11) % 3 == 0").get(), &kernel, &code));
+  options.max_work = 0;
   options.cache_mode = 9;
   REFUSED(ATTNC_ERROR_ARGUMENT, "options.cache_mode is 9", attnc_compiler_create(&options, &made));
   options.cache_mode = ATTNC_CACHE_OFF;

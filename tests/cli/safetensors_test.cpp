@@ -197,6 +197,37 @@ TEST_CASE("the time for a header grows with its length, not with the square of i
   CHECK(test::cpuSeconds(read(32'000)) < 24 * test::cpuSeconds(read(4'000)));
 }
 
+TEST_CASE("tensors that nobody wants are passed over at once") {
+  struct Counting : std::stringbuf {
+    using std::stringbuf::stringbuf;
+    int seeks = 0;
+    pos_type seekoff(off_type by, std::ios_base::seekdir from, std::ios_base::openmode which) override {
+      ++seeks;
+      return std::stringbuf::seekoff(by, from, which);
+    }
+  };
+  const auto seeks = [](int tensors) {
+    std::string header = R"({"first":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+    for (int i = 1; i <= tensors; ++i)
+      header += fmt::format(R"(,"layer.{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i, i, i + 1);
+    const std::string file =
+        fileOf(header + fmt::format(R"(,"q":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}}}})", tensors + 1,
+                                    tensors + 2),
+               size_t(tensors) + 1) +
+        "\7";
+    Counting buffer(file);
+    std::istream stream(&buffer);
+    auto read = readSafetensors(stream, file.size(), "input.safetensors", [](const std::string& name) {
+      return name == "q" || name == "first" ? Want::Data : Want::Nothing;
+    });
+    REQUIRE(read);
+    CHECK(read->tensors.at("first").bytes == std::vector<char>{1});
+    CHECK(read->tensors.at("q").bytes == std::vector<char>{7});
+    return buffer.seeks;
+  };
+  CHECK(seeks(200) == seeks(100));
+}
+
 TEST_CASE("only what is wanted is read, and may be of a kind that attnc does not know") {
   const std::string file = fileOf(R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},)"
                                   R"("b":{"dtype":"U8","shape":[2],"data_offsets":[8,10]},)"

@@ -180,6 +180,53 @@ TEST_CASE("code of every library mod computes on the host what the interpreter c
   }
 }
 
+TEST_CASE("long mods, whose functions are called, compute on the host what the interpreter computes", "[codegen]") {
+  struct Case {
+    const char *text, *row; ///< and what of a row is kept
+  };
+  const Case cases[] = {{"import torch\n"
+                         "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                         "    x = score\n"
+                         "    for i in range(20):\n"
+                         "        x = torch.tanh(x * 0.5) + q_idx // 3\n"
+                         "    return x\n",
+                         "struct Row { // known once b, h and q_idx are\n    float v"},
+                        {"t: f32[64]\n" // more values of rows and columns than calls take
+                         "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                         "    x = score\n"
+                         "    for i in range(1, 200):\n"
+                         "        x = x * 0.5 + t[(q_idx * i) % 64] - t[(kv_idx * i + h) % 64] + 0.125 * q_idx\n"
+                         "    return x\n"
+                         "def mask_mod(b, h, q_idx, kv_idx):\n"
+                         "    lives = q_idx >= 0\n"
+                         "    for i in range(2, 60):\n"
+                         "        lives = lives & ((q_idx * i) % 5 <= (kv_idx * i) % 7 + 3)\n"
+                         "    return lives\n",
+                         "struct Row { // known once b, h and q_idx are\n    float q_float;\n  };"}};
+  const ProblemShape problem{.batch = 2, .qHeads = 3, .kvHeads = 3, .qLen = 50, .kvLen = 70};
+  std::vector<float> data(64);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = float(i * 37 % 64) / 8 - 4;
+  Captures captures;
+  captures.set("t", TensorView::contiguous(data.data(), DType::F32, {64}));
+  for (const Case& one : cases) {
+    auto module = dsl::trace(one.text, {});
+    REQUIRE(module);
+    REQUIRE(passes::runPipeline(*module));
+    codegen::ModSource source = test::emitMod(*module);
+    INFO(source.text);
+    CHECK(source.text.find("ATTNC_CALLED static float score(") != std::string::npos);
+    CHECK(source.text.find(one.row) != std::string::npos);
+    auto bindings = ir::bind(*module, module->tensors.empty() ? Captures() : captures, problem);
+    REQUIRE(bindings);
+    HostMods host;
+    host.add(source);
+    REQUIRE(host.build());
+    const std::vector<Sample> samples = samplesOf(problem, 7);
+    CHECK(judge(samples, run(host, 0, source, *bindings, samples), References(*module, *bindings), false) >
+          kSamples / 2);
+  }
+}
+
 TEST_CASE("gathers from empty and from strided tensors agree with the interpreter", "[codegen]") {
   auto module = ir::read("dim N\ndim M\ntensor none: f32[N, Q_LEN]\ntensor table: i64[M, 3]\n"
                          "%0 = load f32 none[%kv_idx, %q_idx]\n%1 = load f32 none[%h, %kv_idx]\n"

@@ -63,7 +63,7 @@ TEST_CASE("leaves come first, cost nothing, and have the numbers of their operat
     const bool isLeaf = info(row.op).rule == TypeRule::Leaf;
     CHECK(isLeaf == (size_t(row.op) <= size_t(Leaf::Iter)));
     CHECK(isLeaf == (info(row.op).arity == 0));
-    if (isLeaf) CHECK(info(row.op).cost == Cost::Free);
+    if (isLeaf) CHECK(info(row.op).cost.isFree());
     CHECK(info(row.op).text == std::string(row.text));
   }
   CHECK(std::size(kRows) == kOpCount);

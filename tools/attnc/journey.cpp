@@ -22,8 +22,9 @@ constexpr size_t kExpressionWidth = 44;
 /// Values of one element, and expressions for them.
 class Journey {
 public:
-  Journey(const ir::Module& module, const ir::Bindings& bindings, const ScorePlace& place)
-      : module(module), bindings(bindings), place(place), loops(loopsOf(module)), ofWraps(nodesOfWraps(module)) {}
+  Journey(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place)
+      : module(module), bindings(bindings), loops(loopsOf(module)), ofWraps(nodesOfWraps(module)),
+        numbers(ir::valuesAt(module, bindings, output, place.score, place.b, place.h, place.q, place.kv)) {}
 
   /// Casts that change no number, what a sum computes round by round, and how an index below 0 counts from the end have
   /// no line.
@@ -86,10 +87,7 @@ private:
            (from == ir::Type::Bool && node.type != ir::Type::Bool);
   }
 
-  ir::Number number(ir::Value value) const {
-    return ir::Evaluator(module, bindings, value).evaluate(place.score, place.b, place.h, place.q, place.kv);
-  }
-  std::string valueOf(ir::Value value) const { return valueText(module[value].type, number(value)); }
+  std::string valueOf(ir::Value value) const { return valueText(module[value].type, numbers[value.id]); }
 
   std::string leafText(const ir::Node& node, ir::Value value) const {
     switch (ir::leafOf(node)) {
@@ -139,7 +137,7 @@ private:
     std::vector<int64_t> read;
     std::string outside;
     for (size_t axis = 0; axis < node.operands.size(); ++axis) {
-      const int64_t index = number(node.operands[axis]).integer, extent = tensor.shape[axis];
+      const int64_t index = numbers[node.operands[axis].id].integer, extent = tensor.shape[axis];
       read.push_back(std::clamp<int64_t>(index, 0, std::max<int64_t>(0, extent - 1)));
       if (index < 0 || index >= extent) outside += fmt::format("; index {} is clamped: the extent is {}", index, extent);
     }
@@ -148,9 +146,9 @@ private:
 
   const ir::Module& module;
   const ir::Bindings& bindings;
-  const ScorePlace& place;
   const std::vector<uint32_t> loops;
   const std::vector<bool> ofWraps;
+  const std::vector<ir::Number> numbers; // by Value::id; of what the output needs
 };
 
 } // namespace
@@ -189,7 +187,7 @@ std::string valueText(ir::Type type, ir::Number number) {
 
 std::string journeyText(const ir::Module& module, const ir::Bindings& bindings, ir::Value output, const ScorePlace& place,
                         const std::string& text) {
-  const Journey journey(module, bindings, place);
+  const Journey journey(module, bindings, output, place);
   llvm::SmallVector<llvm::StringRef, 64> lines;
   llvm::StringRef(text).split(lines, '\n');
   const std::vector<bool> needed = ir::neededBy(module, output);

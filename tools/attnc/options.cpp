@@ -209,6 +209,13 @@ void KernelFlags::addTo(CLI::App& command) {
       ->allow_extra_args(false)
       ->type_name("NAME=N")
       ->check(checkAssignment);
+  command
+      .add_option(
+          "--max-work", maxWork,
+          "Instructions of the mod that are compiled at most; a longer one is refused. Default: ATTNC_MAX_WORK,\n"
+          "else 20000, which take some seconds")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--no-cache", noCache, "Compile anew: neither read nor write the cache on disk");
 }
 
@@ -229,6 +236,7 @@ PrepareOptions KernelFlags::toOptions() const {
 
 CompilerOptions KernelFlags::toCompilerOptions() const {
   CompilerOptions options;
+  options.maxWork = maxWork;
   if (noCache) options.cacheMode = CompilerOptions::CacheMode::Off;
   options.log = [](LogLevel level, std::string_view line) {
     if (level != LogLevel::Warning) return;

@@ -55,6 +55,7 @@ struct KernelFlags {
   std::string family = "auto", tile;
   bool tf32 = false;
   bool noCache = false;
+  int64_t maxWork = 0;           ///< as CompilerOptions has it
   std::vector<std::string> pins; // NAME=N
 
   void addTo(CLI::App& command);

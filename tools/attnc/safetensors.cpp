@@ -78,6 +78,8 @@ private:
   /// unknown size may announce more than there is.
   template <class Bytes> uint64_t readBytes(Bytes& target, uint64_t count) {
     constexpr uint64_t kPart = 16 << 20;
+    if (skipped > 0 && !stream.seekg(std::streamoff(skipped), std::ios::cur)) return 0;
+    skipped = 0;
     for (uint64_t left = count; left > 0;) {
       uint64_t part = size ? left : std::min(left, kPart);
       size_t have = target.size();
@@ -89,8 +91,10 @@ private:
     return count;
   }
 
+  /// In a file, whose size has been checked, one seek before the next read passes over all: a file has 100000 tensors,
+  /// and seeks are calls of the system.
   uint64_t skipBytes(uint64_t count) {
-    if (size) return stream.seekg(std::streamoff(count), std::ios::cur) ? count : 0; // the size has been checked
+    if (size) return skipped += count, count;
     stream.ignore(std::streamsize(count));
     return uint64_t(stream.gcount());
   }
@@ -166,6 +170,7 @@ private:
   const std::string& file;
   const Wanted& wanted;
   std::optional<uint64_t> dataBytes; // of the data section, with a size
+  uint64_t skipped = 0;              // bytes that are not passed over yet
 };
 
 /// Names in the order of their data: wide types first, so that every tensor is aligned to its elements.

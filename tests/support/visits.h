@@ -1,0 +1,17 @@
+// How much is looked at in some work (src/ir/visits.h), to hold it to growing in step with a mod, on a busy machine as
+// well.
+//
+//   CHECK(attnc::test::visitsOf(twice) < 2.5 * attnc::test::visitsOf(once)); // linear, or a logarithm more
+#pragma once
+
+#include "ir/visits.h"
+
+namespace attnc::test {
+
+template <class Work> double visitsOf(Work work) {
+  const uint64_t before = ir::visits;
+  work();
+  return double(ir::visits - before);
+}
+
+} // namespace attnc::test
