@@ -146,6 +146,23 @@ TEST_CASE("a row without live columns has gradient 0", "[reference]") {
     else CHECK(std::isfinite(result->dQ[i]));
 }
 
+TEST_CASE("a row of scores of any one size gives their average, and its gradients", "[reference]") {
+  // In f64, too, an lse of 1e38 has no digit for the number of columns.
+  for (const char* size : {"-1e+09", "1e+09", "-1e+38", "3e+38"}) {
+    INFO(size);
+    const Case c;
+    auto result = reference::gradients(
+        moduleOf("%0 = add f32 %score, " + std::string(size) + "\noutput score(score, b, h, q_idx, kv_idx) -> %0\n"), {}, c.args());
+    REQUIRE(result);
+    for (int64_t kv = 0; kv < 7; ++kv)
+      for (int64_t column = 0; column < 3; ++column) {
+        double sum = 0; // of the rows of two heads, in batch entry 0
+        for (int64_t row = 0; row < 10; ++row) sum += c.dOut.values[size_t(row * 3 + column)];
+        CHECK(result->dV[size_t(kv * 3 + column)] == Approx(sum / 7));
+      }
+  }
+}
+
 TEST_CASE("gradients of results of another shape are refused", "[reference]") {
   const Case c;
   const Tensor other({2, 4, 5, 4}, 1), rows({2, 4, 4}, 1);
