@@ -18,7 +18,7 @@
 namespace attnc {
 
 /// What NVRTC takes some seconds for; see CompilerOptions::maxWork.
-constexpr int64_t kDefaultMaxWork = 20'000;
+constexpr int64_t kDefaultMaxWork = 16'000;
 
 struct CompilerOptions {
   /// ReadOnly: entries are read from disk and none is written. Off: the disk is not touched.

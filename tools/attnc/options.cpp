@@ -213,7 +213,7 @@ void KernelFlags::addTo(CLI::App& command) {
       .add_option(
           "--max-work", maxWork,
           "Instructions of the mod that are compiled at most; a longer one is refused. Default: ATTNC_MAX_WORK,\n"
-          "else 20000, which take some seconds")
+          "else 16000, which take some seconds")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-cache", noCache, "Compile anew: neither read nor write the cache on disk");

@@ -36,7 +36,7 @@ typedef struct attnc_compiler_options {
   int32_t no_compile;       ///< 0 or 1: a kernel that is in no pack and in no cache is an error
   const char* const* packs; ///< paths of packs (pack.h), searched before those of the environment
   size_t pack_count;
-  int64_t max_work; ///< instructions of a mod that are compiled at most; 0: as the environment says, else 20000
+  int64_t max_work; ///< instructions of a mod that are compiled at most; 0: as the environment says, else 16000
 } attnc_compiler_options;
 
 /// Turns mods into kernels. Make one per process and keep it: it holds the in-memory cache, which only grows.
