@@ -106,7 +106,7 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
       const bool asks = mod.hasScoreMod() || !grid.boxIsMask;
       for (int capability : {80, 86, 89, 90, 100, 120}) {
         if (std::find(archs.begin(), archs.end(), capability) == archs.end()) continue;
-        const std::string arch = fmt::format("sm_{}", capability);
+        const std::string arch = capability == 90 ? "compute_90" : fmt::format("sm_{}", capability);
         jobs.push_back({fmt::format("{} d{} {}", name, dim, arch),
                         mod,
                         {.kind = KernelKind::Backward, .family = Family::Grid, .arch = arch, .headDim = dim},
