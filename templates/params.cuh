@@ -65,6 +65,12 @@ template <class Params> struct Cached : Params {
   CacheParams cache;
 };
 
+/// Rows whose gradients backward_large.cu computes: workspace, set by backward_delta.cu.
+struct LargeRows {
+  int* counters;        // how many tiles CTAs have taken, and how many of q are done; 0 at first
+  unsigned char* chunks; // a byte for each 32 rows of a tile of q of each (batch, head): whether they have some; a multiple of 16
+};
+
 /// Backward pass: gradients of a scalar loss through out and lse of the forward pass whose operands are in `forward`
 /// (out, lse as it left them; row_max is not used). `out`'s strides are forward.out_stride.
 struct BackwardParams {
@@ -73,7 +79,7 @@ struct BackwardParams {
   const float* d_lse; // [batch, q_heads, q_len], dense: gradient of lse; null if there is none
   float* delta;       // [batch, q_heads, q_len], dense: workspace, see backward_delta.cu
   float* row_sums;    // as delta: workspace, see algo/pairs.cuh; of large rows, and of the oracle's all
-  int* large_tiles;   // a number a tile of q: workspace, see backward_large_q.cu
+  LargeRows large_rows;
   float* diagonals;   // workspace, see BackwardParamsSm90; null if there are none
   void* d_q;          // as q; written
   void* d_k;          // as k, of kv_batch batches; written

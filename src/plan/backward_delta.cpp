@@ -10,13 +10,15 @@ static size_t deltaBytes(const LaunchOperands& operands) {
   return sizeof(float) * size_t(operands.q.shape[0]) * size_t(operands.problem.qHeads) * size_t(rowsOfQ(operands));
 }
 
-static constexpr int kLargeTile = 128; // rows of q, and of k and v
+static constexpr int kTile = 64; // rows of q
+static constexpr size_t kCounterBytes = 16; // of LargeRows, and what aligns the bytes behind them
 
 BackwardParams backwardParams(const LaunchOperands& operands, const WorkspaceView& workspace) {
   BackwardParams p = backwardParams(operands);
   p.delta = static_cast<float*>(workspace.at(Use::Delta));
   p.row_sums = static_cast<float*>(workspace.at(Use::RowSums));
-  p.large_tiles = static_cast<int*>(workspace.at(Use::LargeTiles));
+  p.large_rows.counters = static_cast<int*>(workspace.at(Use::LargeRows));
+  p.large_rows.chunks = static_cast<unsigned char*>(workspace.at(Use::LargeRows)) + kCounterBytes;
   p.diagonals = static_cast<float*>(workspace.at(Use::DiagonalSums));
   return p;
 }
@@ -31,7 +33,7 @@ Stage& addDelta(Plan& plan, const Request& request) {
   if (auto at = llvm::find_if(plan.stages, isDelta); at != plan.stages.end()) return *at;
   plan.stages.push_back({.templateName = kTemplate,
                          .entry = "attnc_backward_delta",
-                         .config = configOf(request.options, {64, 0, 4}),
+                         .config = configOf(request.options, {kTile, 0, 4}),
                          .algebra = algebraFor(request.options.dtype),
                          .threads = 128,
                          .grid = Grid::QTiles,
@@ -42,21 +44,20 @@ Stage& addDelta(Plan& plan, const Request& request) {
 
 WorkspaceUse rowSums() { return {.use = Use::RowSums, .bytes = deltaBytes}; }
 
-static size_t largeTileBytes(const LaunchOperands& operands) {
-  return sizeof(int) * size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, kLargeTile));
+static size_t largeRowBytes(const LaunchOperands& operands) {
+  return kCounterBytes + size_t(operands.problem.qHeads) * size_t(qTilesOf(operands, kTile)) * (kTile / 32);
 }
 
 void addLargeRows(Plan& plan, const Request& request) {
-  for (auto [name, grid] : {std::pair("backward_large_q", Grid::QTiles), {"backward_large_kv", Grid::KvTiles}})
-    plan.stages.push_back({.templateName = std::string(name) + ".cu",
-                           .entry = std::string("attnc_") + name,
-                           .config = configOf(request.options, {kLargeTile, kLargeTile, 8}),
-                           .forCaptures = grid == Grid::QTiles,
-                           .threads = 256,
-                           .grid = grid,
-                           .parameters = backwardBlock});
+  plan.stages.push_back({.templateName = "backward_large.cu",
+                         .entry = "attnc_backward_large",
+                         .config = configOf(request.options, {kTile, 128, 8}),
+                         .forCaptures = true,
+                         .threads = 256,
+                         .grid = Grid::Persistent,
+                         .parameters = backwardBlock});
   plan.workspace.push_back(rowSums());
-  plan.workspace.push_back({.use = Use::LargeTiles, .bytes = largeTileBytes});
+  plan.workspace.push_back({.use = Use::LargeRows, .bytes = largeRowBytes});
 }
 
 } // namespace attnc::plan

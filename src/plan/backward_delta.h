@@ -17,7 +17,7 @@ Stage& addDelta(Plan& plan, const Request& request);
 /// The workspace that holds sums of rows.
 WorkspaceUse rowSums();
 
-/// Adds the stages of rows whose lse is large: templates/backward_large_q.cu and backward_large_kv.cu.
+/// Adds the stage of rows whose lse is large, behind all that write gradients: templates/backward_large.cu.
 void addLargeRows(Plan& plan, const Request& request);
 
 } // namespace attnc::plan

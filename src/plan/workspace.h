@@ -18,7 +18,7 @@ enum class Use {
   StepLists,    ///< of a decode kernel: the steps along KV that live
   Delta,        ///< of a backward pass: an f32 a row of q
   RowSums,      ///< of a backward pass: an f32 a row of q, by which weights of lse are off
-  LargeTiles,   ///< of a backward pass: which tiles of q have rows that need these sums
+  LargeRows,    ///< of a backward pass: which tiles of q have rows that need these sums
   DqSums,       ///< of a backward pass: gradients of q, in f32
   DqTurns,      ///< of a backward pass: who may add to them
   DqVisits,     ///< of a backward pass by lists: who does, a bit a block

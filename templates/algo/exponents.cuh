@@ -9,8 +9,9 @@
 //   to_scores(x, step, kv_float)
 //                            all elements of a fragment, in place. kv_float: position of the lane's first column, as
 //                            Mod::col() counts it
-//   to_score(x, bias, kv_float)
-//                            the same of one element, where lanes' rows differ in form; it lacks nothing
+//   is_flipped(), to_score(x, bias, kv_float)
+//                            the same of one element, where lanes' rows differ in form: x is negated before if it is_flipped().
+//                            It lacks nothing
 //   unit(), weight_factor()  natural units of score in one of x, positive; and log2(e) times that
 //   kKeepsDead               NaN and inf stay where they are. If not, elements that are dead are to be set to 0 before, and
 //                            to -inf afterwards
@@ -70,13 +71,11 @@ template <bool CallsScore, bool IsLinear> struct AffineExponents {
   ATTNC_DEVICE float weight_factor() const { return by; }
   ATTNC_DEVICE static constexpr bool may_be_large() { return false; }
 
-  ATTNC_DEVICE float to_score(float x, float, float kv_float) const {
-    const float product = !CallsScore && natural < 0.f ? -x : x;
-    return IsLinear ? product + rise * kv_float : product;
-  }
+  ATTNC_DEVICE bool is_flipped() const { return !CallsScore && natural < 0.f; }
+  ATTNC_DEVICE float to_score(float x, float, float kv_float) const { return IsLinear ? x + rise * kv_float : x; }
   template <class Scores, int Rows>
   ATTNC_DEVICE void to_scores(Scores& x, StepBias<AffineExponents, Rows>& step, float kv_float) const {
-    if (!CallsScore && natural < 0.f) [[unlikely]]
+    if (is_flipped()) [[unlikely]]
       x.for_each([](float& element, int) { element = -element; });
     if constexpr (IsLinear) {
 #pragma unroll

@@ -19,7 +19,7 @@ ATTNC_DEVICE long long row_of_all(const ForwardParams& p, int b, int h, int q_id
 /// The largest lse that weights are normalised by: an error of half its last place is one of a rounding to the element type, or
 /// of 2^-12.
 constexpr float kLargestLse = Same<Element, Bf16>::value ? 16384.f : 4096.f;
-/// Whether weights need the row's sum besides: backward_large_q.cu.
+/// Whether weights need the row's sum besides: backward_large.cu.
 ATTNC_DEVICE bool is_large(float lse) {
   return fabsf(lse) > kLargestLse && fabsf(lse) < __int_as_float(0x7f800000);
 }

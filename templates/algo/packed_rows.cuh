@@ -67,6 +67,8 @@ ATTNC_DEVICE void apply_mod(Fragment<1, Columns>& x, const ForwardParams& p, con
                             const PackedPlace<M>& place, Step step, const StepBias<typename M::Exponents, 2>& bias) {
   const int kv_first = step.start + Fragment<1, Columns>::first_column();
   constexpr bool kEvaluates = M::kHasMaskMod && !M::kRowsAreIntervals;
+  if (__any_sync(0xffffffffu, place.form(0).is_flipped() || place.form(1).is_flipped())) [[unlikely]]
+    x.for_each([&](float& element, int r) { element = place.form(r).is_flipped() ? -element : element; });
 #pragma unroll
   for (int n = 0; n < Columns / 8; ++n)
 #pragma unroll

@@ -179,6 +179,13 @@ template <class M, int Size> ATTNC_DEVICE int q_tiles_of(const ForwardParams& p)
   else
     return (p.q_len + Size - 1) / Size;
 }
+/// The same of K and V.
+template <class M, int Size> ATTNC_DEVICE int kv_tiles_of(const ForwardParams& p) {
+  if constexpr (kIsRagged<M>)
+    return slots_of<Size>(p.rows.kv, p.batch);
+  else
+    return (p.kv_len + Size - 1) / Size;
+}
 /// The slot of a sequence's rows from `start` on, a multiple of Size.
 template <class M, int Size, class Args> ATTNC_DEVICE int q_slot_of(const Args& args, int b, int start) {
   return q_start_of<M>(args, b) / Size + b + start / Size;

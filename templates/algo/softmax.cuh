@@ -75,8 +75,30 @@ template <int Rows> struct Softmax {
     return is_large(r) || is_unset(r) ? threshold[r] : row_shift - bias(r, factor) * kLn2;
   }
 
-  /// Moves a row's reference where `top`, its greatest x of a step, asks for it. All lanes of the quad. Returns the factor for
-  /// what was summed so far. Weight: the type that weights are rounded to.
+  /// Whether small_threshold() holds: the row is not large, and a step whose greatest x is `top` does not make it so.
+  template <class Form> ATTNC_DEVICE bool stays_small(int r, float top, const Form& form, float row_shift) const {
+    const float score = top == negative_infinity() ? 0.f : __fadd_rn(__fmul_rn(top, form.unit()), row_shift);
+    return !is_large(r) && fabsf(score) <= kLargestScore && fabsf(row_shift) <= kLargestScore && !form.may_be_large();
+  }
+
+  /// The threshold of a row behind a step whose greatest x is `top`. Weight: the type that weights are rounded to.
+  // NOTE: without branches: short rows come here in most steps.
+  template <class Weight> ATTNC_DEVICE float small_threshold(int r, float top, float factor, bool exact) const {
+    const float slack = kSlack * ptx::rcp(factor);
+    float next = top > (exact ? threshold[r] - slack : threshold[r]) ? top + slack : threshold[r];
+    if (kHasRangeOfF32<Weight> && !exact && next >= slack - kDeepest / kSlack * slack) next = fmaxf(next, slack);
+    return next;
+  }
+  /// Sets the threshold of a row that is not large. Returns the factor for what was summed so far.
+  ATTNC_DEVICE float move_to(int r, float next, float factor) {
+    const float rescale = is_unset(r) || next == threshold[r] ? 1.f : ptx::ex2((threshold[r] - next) * factor);
+    threshold[r] = next;
+    sum[r] *= rescale;
+    return rescale;
+  }
+
+  /// Moves the reference of any row where `top`, its greatest x of a step, asks for it. Returns the factor for what was summed
+  /// so far. All lanes of the quad.
   template <class Weight, class Form>
   ATTNC_DEVICE float move(int r, float top, const Form& form, float row_shift, bool exact) {
     const float factor = form.weight_factor();
@@ -139,18 +161,20 @@ template <class Form, int Rows> struct StepBias {
     for (int r = 0; r < Rows; ++r) bias[r] = of_rows[r], ahead[r] = 0.f;
   }
 
-  /// Makes of a row's x its scores, op by op in f32, less `reference`, and in powers of two plus `exponent`: they then lack
-  /// nothing and need no bias.
-  template <class Scores, class Place, class Args>
-  ATTNC_DEVICE void subtract_reference(Scores& x, int r, const Place& place, const Args& args, float reference,
-                                       float exponent = 0.f) {
-    const auto& form = place.form(r);
-    const float lacks = lacking(r), unit = form.unit(), per_unit = __fdividef(1.f, unit);
-    const float shift = place.row_shift(args, r), more = __fdividef(exponent, form.weight_factor());
-    x.for_each_of_row(r, [&](float& element) {
-      element = (__fadd_rn(__fmul_rn(element + lacks, unit), shift) - reference) * per_unit + more;
-    });
-    bias[r] = ahead[r] = 0.f;
+  /// x of a row as its score, op by op in f32, less `reference`. It lacks nothing and needs no bias: drop().
+  template <class Place>
+  ATTNC_DEVICE float without_reference(float x, int r, const Place& place, float row_shift, float reference) const {
+    const float unit = place.form(r).unit();
+    return (__fadd_rn(__fmul_rn(x + lacking(r), unit), row_shift) - reference) * ptx::rcp(unit);
+  }
+  ATTNC_DEVICE void drop(int r) { bias[r] = ahead[r] = 0.f; }
+
+  /// Takes the bias of a row that is not large, whose reference has moved.
+  template <class Scores, class Place>
+  ATTNC_DEVICE void follow(Scores& x, int r, const Place& place, const Softmax<Rows>& softmax) {
+    const float factor = place.form(r).weight_factor(), lacks = lacking(r);
+    bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
+    if (Form::kIsBiased) x.for_each_of_row(r, [&](float& element) { element += bias[r]; });
   }
   /// What is to be added to x so that score = unit x + row_shift.
   ATTNC_DEVICE float lacking(int r) const { return Form::kIsBiased ? -bias[r] : ahead[r]; }
@@ -167,9 +191,10 @@ template <class Form, int Rows> struct StepBias {
   }
 };
 
-/// Whether some x may lie above the threshold of its row. Of this lane.
-template <class Form, int Rows, class Scores>
-ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softmax, const StepBias<Form, Rows>& step) {
+/// Whether some x may lie above the threshold of its row; `exact`: above its reference. Of this lane.
+template <class Form, int Rows, class Scores, class Place>
+ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softmax, const StepBias<Form, Rows>& step,
+                                    const Place& place, bool exact) {
   bool exceeds = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
@@ -180,37 +205,61 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softma
       top = max(max(top, __float_as_int(x.at(r, n, 0))), __float_as_int(x.at(r, n, 1)));
     }
     float threshold = Form::kIsBiased ? kSlack : softmax.threshold[r];
-    if constexpr (Form::kIsLinear) {
-      threshold -= step.ahead[r];
-      exceeds |= !(threshold > 0.f);
-    }
+    if (exact) threshold -= Form::kIsBiased ? kSlack : kSlack * ptx::rcp(place.form(r).weight_factor());
+    if (Form::kIsLinear) threshold -= step.ahead[r];
+    if (Form::kIsLinear || (!Form::kIsBiased && exact)) exceeds |= !(threshold > 0.f);
     exceeds |= max(even, odd) > __float_as_int(threshold);
   }
   return exceeds;
 }
 
+/// The greatest x of each of this lane's rows.
+template <class Form, int Rows, class Scores>
+ATTNC_DEVICE void find_tops(float (&top)[Rows], const Scores& x, const StepBias<Form, Rows>& step) {
+#pragma unroll
+  for (int r = 0; r < Rows; ++r) top[r] = x.lane_max(r) + (Form::kIsBiased || Form::kIsLinear ? step.lacking(r) : -0.f);
+}
+
 /// Moves the references of a warp to the maxima of a step's x, and makes x and `step` fit them. Returns whether what was
-/// summed so far must be multiplied by `rescale`, row by row: the same in all lanes. All lanes of the warp.
+/// summed so far must be multiplied by `rescale`, row by row: the same in all lanes. `top`: find_tops(). All lanes of the warp.
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
-ATTNC_DEVICE bool move_references(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
-                                  const Args& args, bool exact, float (&rescale)[Rows]) {
-  bool plain = true, moves = false;
+ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& softmax, StepBias<Form, Rows>& step,
+                                  const Place& place, const Args& args, bool exact, float (&rescale)[Rows]) {
+  bool small = true, plain = true, moves = false;
+  float next[Rows];
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
     const auto& form = place.form(r);
-    const float shift = place.row_shift(args, r), lacks = step.lacking(r);
-    rescale[r] = softmax.template move<Weight>(r, quad_max(x.lane_max(r) + lacks), form, shift, exact);
-    moves |= rescale[r] != 1.f;
-    plain &= softmax.is_plain(r) && !form.may_be_large();
-    if (softmax.is_large(r)) {
-      step.subtract_reference(x, r, place, args, softmax.threshold[r]);
-      continue;
+    top[r] = quad_max(top[r]);
+    small &= softmax.stays_small(r, top[r], form, place.row_shift(args, r));
+    next[r] = softmax.template small_threshold<Weight>(r, top[r], form.weight_factor(), exact);
+    moves |= next[r] != softmax.threshold[r] && !softmax.is_unset(r);
+    plain &= next[r] > 0.f;
+  }
+  if (__all_sync(0xffffffffu, small)) [[likely]] {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      rescale[r] = softmax.move_to(r, next[r], place.form(r).weight_factor());
+      step.follow(x, r, place, softmax);
     }
-    step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, form.weight_factor()) + lacks * form.weight_factor();
-    if (softmax.is_unset(r) && shift == negative_infinity())
-      x.for_each_of_row(r, [&](float& element) { element += shift; });
-    else if constexpr (Form::kIsBiased)
-      x.for_each_of_row(r, [&](float& element) { element += step.bias[r]; });
+  } else {
+    // NOTE: all rows alike, large or not: with a branch for those that are, ptxas moves fragments about in every step.
+    float shift[Rows], reference[Rows];
+    plain = true, moves = false;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      const auto& form = place.form(r);
+      shift[r] = place.row_shift(args, r);
+      rescale[r] = softmax.template move<Weight>(r, top[r], form, shift[r], exact);
+      reference[r] = softmax.is_unset(r) ? 0.f : softmax.reference(r, form.weight_factor(), shift[r]);
+      moves |= rescale[r] != 1.f;
+      plain &= softmax.is_plain(r) && !form.may_be_large();
+    }
+    x.for_each([&](float& element, int r) {
+      element = step.without_reference(element, r, place, shift[r], reference[r]);
+    });
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) step.drop(r);
   }
   softmax.set_careful(__any_sync(0xffffffffu, !plain));
   return __any_sync(0xffffffffu, moves);
@@ -223,12 +272,15 @@ ATTNC_DEVICE bool move_references(Scores& x, Softmax<Rows>& softmax, StepBias<Fo
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
 ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                const Args& args, bool exact, float (&rescale)[Rows]) {
+  float top[Rows];
   bool moves = false;
   // NOTE: all of it through the vote, by which ptxas knows that no warp diverges here; else it serialises products.
-  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact)) [[unlikely]]
-    moves = move_references<Weight>(x, softmax, step, place, args, exact, rescale);
-  else
+  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step, place, exact) || softmax.is_careful())) [[unlikely]] {
+    find_tops(top, x, step);
+    moves = move_references<Weight>(x, top, softmax, step, place, args, exact, rescale);
+  } else {
     step.catch_up(place);
+  }
   if constexpr (!Form::kIsBiased) x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });
   return moves;
 }

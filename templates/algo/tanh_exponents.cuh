@@ -88,6 +88,7 @@ template <bool Accurate> struct TanhExponents {
   /// With a cap so large, scores may be.
   ATTNC_DEVICE bool may_be_large() const { return !(out <= kLargestScore); }
 
+  ATTNC_DEVICE static constexpr bool is_flipped() { return false; }
   ATTNC_DEVICE float to_score(float x, float bias, float) const { return capped(x) + bias; }
   template <class Scores, int Rows>
   ATTNC_DEVICE void to_scores(Scores& x, const StepBias<TanhExponents, Rows>& step, float) const {

@@ -143,7 +143,7 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   REQUIRE(backwardElsewhere);
   CHECK_THAT(
       *backwardElsewhere,
-      Contains("family grid for sm_89 (backward_delta.cu, backward_grid_sm80.cu, backward_grid_finish_sm80.cu, backward_large_q.cu, backward_large_kv.cu)") &&
+      Contains("family grid for sm_89 (backward_delta.cu, backward_grid_sm80.cu, backward_grid_finish_sm80.cu, backward_large.cu)") &&
           Contains("boxes       128 of 8 x 16 keys; 2496 of 32 queries are read, 19.5 for one of keys") &&
           Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
   auto shared = explain(neighborhood + "--kernel backward --shape 1,8,2,16384,16384"); // a box of keys for four heads
@@ -200,7 +200,7 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
   auto text = explain(softcap + "--gradients none");
   if (!text) return;
   for (const char* part :
-       {"family sm80 for sm_80 (backward_delta.cu, backward_sm80.cu, backward_finish_sm80.cu, backward_large_q.cu, backward_large_kv.cu)",
+       {"family sm80 for sm_80 (backward_delta.cu, backward_sm80.cu, backward_finish_sm80.cu, backward_large.cu)",
         "launch      2 of 5: attnc_backward of backward_sm80.cu\ntile        32 x 64 (q rows x kv columns)",
         " registers, 0 bytes spilled, ", "bounds computed by the mod", "operations  score_mod: 3 element\n",
         "operations  d_score: 3 element, beside those of score_mod\n", "per score   full blocks: 1 (tanh)\n",

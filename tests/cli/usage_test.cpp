@@ -166,7 +166,7 @@ TEST_CASE("wrong usage is exit code 2") {
           {"emit --stage cu --kernel backward --tf32 " + kCausal, "tf32"},
           {"emit --stage kernel-ir --launch 1 --kernel bwd " + kCausal, "--launch: kernel-ir is of the whole kernel"},
           {"emit --stage cubin --arch sm_80 --kernel backward " + kCausal,
-           "choose one of 5: 1 attnc_backward_delta, 2 attnc_backward, 3 attnc_backward_finish, 4 attnc_backward_large_q, 5 "},
+           "choose one of 4: 1 attnc_backward_delta, 2 attnc_backward, 3 attnc_backward_finish, 4 attnc_backward_large"},
           {"emit --stage cu --arch sm_80 --kernel bwd --launch 6 " + kCausal, "there is no launch 6; the kernel has 1"},
           {"emit --stage cu --arch sm_80 --kernel bwd --launch 0 " + kCausal, "there is no launch 0"},
           {"emit --stage cu --kernel block-mask --launch 2 " + kCausal, "there is no launch 2"},

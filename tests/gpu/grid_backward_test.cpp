@@ -48,6 +48,20 @@ void checkAll(const std::vector<Case>& cases, bool withLse = false, BackwardRun 
   }
 }
 
+/// With each tile that tuning may choose.
+void checkTiles(int headDim) {
+  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
+  std::vector<Case> cases = casesOfTiles(headDim);
+  cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 1, 0, 0}, headDim, headDim}));
+  for (const Case& c : cases)
+    for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
+      const std::vector<std::string> tiles = take(gpu()->compiler.tiles(c.mod, backwardOptions(c, arch)));
+      CHECK(tiles.size() > 1);
+      for (const std::string& tile : tiles)
+        checkAll({c}, /*withLse=*/false, {.family = Family::Grid, .arch = arch, .tile = tile});
+    }
+}
+
 } // namespace
 
 TEST_CASE("gradients on grids: images and volumes, and grids smaller than a box", "[gpu][grid][backward]") {
@@ -146,20 +160,9 @@ TEST_CASE("gradients on grids: by addresses, any strides will do, and any head d
   checkAll(cases, /*withLse=*/false, {.family = Family::Grid, .arch = plainArch()});
 }
 
-TEST_CASE("gradients on grids: whatever the tile", "[gpu][grid][backward]") {
-  ATTNC_NEED_GRID_KERNELS(KernelKind::Backward);
-  for (int headDim : {32, 64, 128}) {
-    std::vector<Case> cases = casesOfTiles(headDim);
-    cases.push_back(besideCase(joint2d(), {17, 13}, {77, 2}, {17, 13}, {77, 2}, {{1, 2, 1, 0, 0}, headDim, headDim}));
-    for (const Case& c : cases)
-      for (const std::string& arch : gridArchs(c.mod, KernelKind::Backward)) {
-        const std::vector<std::string> tiles = take(gpu()->compiler.tiles(c.mod, backwardOptions(c, arch)));
-        CHECK(tiles.size() > 1);
-        for (const std::string& tile : tiles)
-          checkAll({c}, /*withLse=*/false, {.family = Family::Grid, .arch = arch, .tile = tile});
-      }
-  }
-}
+TEST_CASE("gradients on grids: whatever the tile, at head dim 32", "[gpu][grid][backward]") { checkTiles(32); }
+TEST_CASE("gradients on grids: whatever the tile, at head dim 64", "[gpu][grid][backward]") { checkTiles(64); }
+TEST_CASE("gradients on grids: whatever the tile, at head dim 128", "[gpu][grid][backward]") { checkTiles(128); }
 
 TEST_CASE("gradients on grids: text before an image or behind it, in mods that take positions apart by hand",
           "[gpu][grid][backward]") {

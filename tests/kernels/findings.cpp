@@ -57,13 +57,8 @@ int mostSpillsOf(const Job& job) {
                                                     {"noop d128", 8},
                                                     {"chunked kind 1 sm90 sm_90a", 20},
                                                     {"streaming_chunks kind 1 sm90 sm_90a", 20}};
-  // As seen with 13.0.
-  static const std::map<std::string, int> ours = {{"global_local sm90 d256 sm_90a", 16},
-                                                  {"softcap_approx sm90 d64 sm_90a", 32},
-                                                  {"sliding_window kind 0 sm80 sm_80 d128", 64}};
-  const std::map<std::string, int>& all = isOther ? others : ours;
-  const auto known = all.find(job.name);
-  return known == all.end() ? job.spillBytes : std::max(known->second, job.spillBytes);
+  const auto known = others.find(job.name);
+  return isOther && known != others.end() ? std::max(known->second, job.spillBytes) : job.spillBytes;
 }
 
 } // namespace
