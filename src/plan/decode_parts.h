@@ -4,6 +4,8 @@
 #include "analysis/mod_facts.h"
 #include "plan/launch_operands.h"
 
+#include <llvm/Support/MathExtras.h>
+
 #include <algorithm>
 
 namespace attnc::plan {
@@ -16,16 +18,23 @@ inline bool decodeListsSteps(const analysis::ModFacts& facts, const KernelOption
 /// More CTAs than that are not started: GPUs run no more at once, and parts take memory.
 constexpr int64_t kMostParts = 512;
 
-/// Tiles of `rows` packed rows, of all (batch, KV head).
+/// Packed rows of a KV head, of one batch entry; of a ragged batch, of all sequences.
+inline int64_t packedRows(const LaunchOperands& operands) {
+  const ProblemShape& problem = operands.problem;
+  return problem.kvHeads ? rowsOfQ(operands) * (problem.qHeads / problem.kvHeads) : 0;
+}
+
+/// Tiles of `rows` packed rows, of all (batch, KV head). At most 2^40, which no launch takes, so that products with
+/// lengths do not overflow.
 inline int64_t packedTiles(const LaunchOperands& operands, int rows) {
   const ProblemShape& problem = operands.problem;
-  if (problem.kvHeads == 0) return 0;
-  if (operands.cuSeqlensQ) { // slots: templates/algo/sequence.cuh
-    const int64_t packed = rowsOfQ(operands) * (problem.qHeads / problem.kvHeads);
-    return problem.batch ? problem.kvHeads * (packed / rows + problem.batch) : 0;
-  }
-  const int64_t packed = problem.qLen * (problem.qHeads / problem.kvHeads);
-  return problem.batch * problem.kvHeads * ((packed + rows - 1) / rows);
+  const int64_t packed = packedRows(operands);
+  const auto times = [](int64_t a, int64_t b) {
+    return int64_t(std::min(llvm::SaturatingMultiply(uint64_t(a), uint64_t(b)), uint64_t(1) << 40));
+  };
+  if (operands.cuSeqlensQ) // slots: templates/algo/sequence.cuh
+    return problem.batch ? times(problem.kvHeads, packed / rows + problem.batch) : 0;
+  return times(times(problem.batch, problem.kvHeads), (packed + rows - 1) / rows);
 }
 
 /// Words of a bit for each step of `columns` columns, of a tile of packed rows: at least 1.

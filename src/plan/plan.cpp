@@ -76,7 +76,8 @@ static uint64_t tilesOf(const Stage& stage, const LaunchOperands& operands) {
   const int rows = stage.config.blockM, columns = stage.config.blockN;
   const bool walksBoxes = stage.grid == Grid::Boxes || stage.grid == Grid::PersistentBoxes ||
                           stage.grid == Grid::KvBoxes || stage.grid == Grid::PersistentKvBoxes;
-  if (stage.grid == Grid::Parts || stage.grid == Grid::StepWords) return uint64_t(packedTiles(operands, rows));
+  if (stage.grid == Grid::Parts || stage.grid == Grid::StepWords) // rows of a ragged batch are counted as well
+    return uint64_t(std::max(packedTiles(operands, rows), operands.cuSeqlensQ ? packedRows(operands) : 0));
   if (walksBoxes && !operands.grids) return 0; // not known
   const bool isOfQueries = stage.grid == Grid::Boxes || stage.grid == Grid::PersistentBoxes;
   if (walksBoxes)

@@ -315,7 +315,15 @@ TEST_CASE("a launch of more tiles than kernels count is refused", "[plan]") {
     CHECK(refusal(plain, options, operandsOf(1 << 20, 1 << 10, 1 << 10, 1, 16)) == "");
     const bool isDecode = row->kind == KernelKind::Decode; // 2048 heads of q are 32 tiles or more of one KV head
     CHECK(refusal(plain, options, operandsOf(1 << 20, 1 << 11, 1, 1, 16)).empty() == isDecode);
-    if (!isDecode) CHECK_FALSE(refusal(plain, options, operandsOf(1 << 24, 1 << 24, 1 << 24, 1 << 24, 16)).empty());
+    CHECK_FALSE(refusal(plain, options, operandsOf(1 << 24, 1 << 24, 1 << 24, 1 << 24, 16)).empty());
+    if (!isDecode) continue;
+    KernelOptions ragged = options;
+    ragged.ragged = true;
+    for (int64_t rows : {(1 << 24) - (1 << 13), 1 << 24}) { // 128 heads of q share a KV head
+      Operands sequences = operandsOf(1, 128, 1, rows, rows);
+      sequences.ragged = RaggedBatch{.cuSeqlensQ = TensorView::contiguous(kSomewhere, DType::I32, {3}), .cuSeqlensKv = {}};
+      CHECK(refusal(plain, ragged, sequences).empty() == (rows < 1 << 24));
+    }
   }
   const Mod onGrid = test::mod(test::kNeighborhood);
   for (KernelKind kind : {KernelKind::Forward, KernelKind::Backward})
