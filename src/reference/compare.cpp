@@ -7,14 +7,16 @@
 
 namespace attnc::reference {
 
-void Comparison::add(double actual, double expected) {
-  bool isGood;
+void Comparison::add(double actual, double expected, double more) {
+  bool isGood = true;
   if (std::isfinite(actual) && std::isfinite(expected)) {
     double error = std::fabs(actual - expected);
-    isGood = error <= tolerance.absolute + tolerance.relative * std::fabs(expected);
-    largest = std::max(largest, error);
-    squares += error * error;
-    ++finite;
+    if (std::isfinite(more)) {
+      isGood = error <= tolerance.absolute + more + tolerance.relative * std::fabs(expected);
+      largest = std::max(largest, error);
+      squares += error * error;
+      ++finite;
+    }
   } else {
     isGood = actual == expected || (std::isnan(actual) && std::isnan(expected));
     misplacedCount += !isGood;

@@ -28,7 +28,9 @@ public:
 
   explicit Comparison(Tolerance tolerance) : tolerance(tolerance) {}
 
-  void add(double actual, double expected);
+  /// `more`: by which this element may be off besides. Infinite: it need only be as finite, and takes no part in
+  /// errors.
+  void add(double actual, double expected, double more = 0);
 
   bool holds() const { return !bad; }
   /// The first element that is beyond the tolerance or not finite where it should be, or the other way round.

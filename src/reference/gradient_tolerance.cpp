@@ -3,7 +3,8 @@
 // times a few, and dQ, a sum of dS k with weights P that add up to 1, by some 10 u; dK and dV add up over rows, whose
 // errors are independent, with the square root of the weight that a column has in all of them. What a sum is large in
 // itself, it is off by a few u more. A score_mod multiplies dS by its derivative. In f32 the rounding of scores counts,
-// 2^-24 of some hundred. Other operands make all of this larger or smaller.
+// 2^-24 of some hundred, and of lse where it is larger: P = exp(score - lse). Other operands make all of this larger or
+// smaller.
 //
 // The gradient of a capture adds up P (dO v - dO out) times derivatives of the mod. It is off by what dO out is, which
 // all scores of a row share and rows do not: the rounding of out, some u |dO| |out|, times the root of
@@ -36,7 +37,7 @@ Tolerance tolerance(double roundoff, double term, const std::vector<double>& exp
 } // namespace
 
 GradientTolerance::GradientTolerance(const GradientScales& given)
-    : roundoff(unitRoundoff(given.dtype, given.isCoarse)), scales(given) {
+    : roundoff(std::max(unitRoundoff(given.dtype, given.isCoarse), 0x1p-24 * given.lse)), scales(given) {
   const double scale = std::fabs(given.scale), product = given.dOut * given.v;
   dS = std::max(product, scale * (std::sqrt(double(given.headDimV)) * product + given.dLse)) * std::max(1.0, given.scoreSlope);
 }

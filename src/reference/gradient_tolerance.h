@@ -17,6 +17,7 @@ struct GradientScales {
   double scale = 1; ///< of q k^T
   int64_t headDimV = 64;
   double scoreSlope = 1; ///< GradientResult::scoreSlope; less counts as 1
+  double lse = 0;        ///< the largest that weights are normalised by
   double q = 1, k = 1, v = 1, out = 1, dOut = 1, dLse = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <vector>
@@ -101,4 +102,100 @@ TEST_CASE("each element is drawn once, and no block of them as another one") {
   std::sort(all.begin(), all.end());
   CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
   CHECK(drawn(5, 0).empty());
+}
+
+TEST_CASE("large scores are drawn by pattern along the axes that a tensor has", "[random]") {
+  using cli::LargeScores;
+  using Pattern = LargeScores::Pattern;
+  const auto isLarge = [](Pattern pattern, int64_t q, int64_t kv, int64_t keys) {
+    switch (pattern) {
+    case Pattern::Half: return kv >= keys / 2;
+    case Pattern::FirstHalf: return kv < keys / 2;
+    case Pattern::Rows: return q % 3 == 1;
+    case Pattern::Tiles: return kv / 64 % 2 == 1;
+    case Pattern::All: return true;
+    case Pattern::Scattered:
+    case Pattern::Mixed: break;
+    }
+    return false;
+  };
+  const int64_t q = kProblem.qLen, kv = kProblem.kvLen;
+  const std::vector<std::pair<std::vector<std::string>, std::vector<int64_t>>> tensors = {
+      {{"Q_LEN", "KV_LEN"}, {q, kv}},
+      {{"KV_LEN", "H", "Q_LEN"}, {kv, 2, q}},
+      {{"H", "Q_LEN", "3"}, {2, q, 3}},
+      {{"KV_LEN"}, {kv}}};
+  for (Pattern pattern : {Pattern::Half, Pattern::FirstHalf, Pattern::Rows, Pattern::Tiles, Pattern::All})
+    for (const auto& [extent, shape] : tensors)
+      for (auto [dtype, size] : {std::pair(DType::F32, -1e9), {DType::BF16, 0x1p100}, {DType::F16, -0x1p15}}) {
+        const CaptureInfo capture{.name = "t", .kind = CaptureInfo::Kind::Tensor, .dtype = dtype, .extent = extent};
+        REQUIRE(Generator::isLarge(capture));
+        HostTensor tensor{dtype, shape, {}};
+        REQUIRE(Generator(7, kProblem, kMost, LargeScores{size, pattern}).fill(capture, tensor));
+        int wrong = 0;
+        for (int64_t i = 0; i < tensor.elements(); ++i) {
+          std::map<std::string, int64_t> index;
+          for (int64_t axis = int64_t(shape.size()) - 1, rest = i; axis >= 0; rest /= shape[size_t(axis--)])
+            index[extent[size_t(axis)]] = rest % shape[size_t(axis)];
+          const bool hasQ = index.count("Q_LEN"), hasKv = index.count("KV_LEN");
+          const int64_t query = index[hasQ ? "Q_LEN" : "KV_LEN"], key = index[hasKv ? "KV_LEN" : "Q_LEN"];
+          wrong += at(tensor, i) != (isLarge(pattern, query, key, hasKv ? kv : q) ? size : 0);
+        }
+        INFO(LargeScores::kNames[int(pattern)] << ", " << shape.size() << " axes, " << dtypeName(dtype));
+        CHECK(wrong == 0);
+      }
+}
+
+TEST_CASE("scattered and mixed large scores are of both kinds, finite in any dtype, and of the seed", "[random]") {
+  using cli::LargeScores;
+  const double most = std::numeric_limits<float>::max();
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    const CaptureInfo capture{
+        .name = "t", .kind = CaptureInfo::Kind::Tensor, .dtype = dtype, .extent = {"KV_LEN", "100"}};
+    const auto draw = [&](uint64_t seed, std::optional<LargeScores::Pattern> pattern) {
+      HostTensor tensor{dtype, {700, 100}, {}};
+      REQUIRE(Generator(seed, kProblem, kMost, LargeScores{most, pattern}).fill(capture, tensor));
+      std::vector<double> values;
+      for (int64_t i = 0; i < tensor.elements(); ++i) values.push_back(at(tensor, i));
+      return values;
+    };
+    const auto count = [](const std::vector<double>& values, auto is) {
+      return std::count_if(values.begin(), values.end(), is);
+    };
+    const std::vector<double> scattered = draw(3, LargeScores::Pattern::Scattered),
+                              mixed = draw(3, LargeScores::Pattern::Mixed);
+    for (const auto* values : {&scattered, &mixed})
+      CHECK(count(*values, [](double x) { return std::isfinite(x); }) == 70000);
+    CHECK(std::abs(count(scattered, [](double x) { return x > 6e4; }) - 7000) < 600);
+    CHECK(std::abs(count(mixed, [](double x) { return x < 0; }) - 35000) < 1000);
+    CHECK(count(mixed, [](double x) { return std::fabs(x) < 100; }) > 1000);
+    if (dtype == DType::F32) CHECK(std::abs(count(mixed, [](double x) { return std::fabs(x) > 1e19; }) - 35000) < 1500);
+    CHECK(mixed == draw(3, LargeScores::Pattern::Mixed));
+    CHECK(mixed != draw(4, LargeScores::Pattern::Mixed));
+    CHECK(draw(0, {}) == draw(0, LargeScores::Pattern::Half));
+    CHECK(draw(8, {}) == draw(0, LargeScores::Pattern::FirstHalf));
+  }
+}
+
+TEST_CASE("rows of k are long where no capture could make scores large", "[random]") {
+  using cli::LargeScores;
+  for (auto [dtype, size, length] :
+       {std::tuple(DType::BF16, -1e9, -0x1p33), {DType::F16, 1e9, 0x1p15}, {DType::F32, 1e4, 0x1p16}}) {
+    Generator generator(3, kProblem, kMost, LargeScores{size, LargeScores::Pattern::Tiles});
+    HostTensor q = generator.signs(dtype, {1, 2, 300, 64}), k = generator.signs(dtype, {1, 2, 700, 64});
+    std::map<double, int64_t> counts;
+    for (int64_t i = 0; i < q.elements(); ++i) ++counts[at(q, i)];
+    REQUIRE(counts.size() == 3);
+    for (auto [value, count] : counts) CHECK(std::abs(count - q.elements() / 3) < 600);
+    generator.lengthenKeys(q, k, 0.125);
+    int wrong = 0;
+    for (int64_t row = 0; row < 1400; ++row)
+      for (int64_t i = 0; i < 64; ++i) {
+        const double value = at(k, row * 64 + i);
+        wrong += row % 700 / 64 % 2 ? value != (i ? 0 : length) : std::fabs(value) > 1;
+      }
+    CHECK(wrong == 0);
+    for (int64_t row = 0; row < 600; ++row) wrong += at(q, row * 64) != 1;
+    CHECK(wrong == 0);
+  }
 }

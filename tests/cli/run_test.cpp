@@ -169,6 +169,43 @@ TEST_CASE("a seed names its operands") {
   CHECK(run(" --dtype fp32").size() > run("").size());
 }
 
+TEST_CASE("random scores may be large, by a capture and by rows of k", "[cli]") {
+  Folder folder;
+  const std::string out = folder / "out.safetensors";
+  for (const std::string& mod : {kMods + "learned_bias.py", kMods + "noop.py", kMods + "relative_bias.py"})
+    for (const char* dtype : {"bf16", "fp32"})
+      for (const char* options : {"", " --page-size 8", " --ragged", " --backward", " --q-offset tensor"}) {
+        INFO(mod << " " << dtype << options);
+        const Outcome outcome = test::attnc("run --device cpu " + mod +
+                                            " --random 1,2,1,30,40,40 --lse --row-max --large -1e9,all --dtype " +
+                                            dtype + options + " --out " + out);
+        INFO(outcome.err);
+        REQUIRE(outcome.exitCode == 0);
+        NamedTensors result = test::readTensors(out);
+        const HostTensor &lse = result["lse"], &rowMax = result["row_max"];
+        int64_t large = 0;
+        for (int64_t i = 0; i < lse.elements(); ++i) {
+          if (at(lse, i) == -INFINITY) continue; // a sequence without keys
+          large += at(lse, i) < -8e8 && at(rowMax, i) < -8e8 && at(lse, i) > -1.3e9;
+          CHECK((at(lse, i) < -8e8 && at(lse, i) > -1.3e9));
+        }
+        CHECK(large > 0);
+      }
+}
+
+TEST_CASE("without --scale, scores of large ones are multiples of a power of two", "[cli]") {
+  Folder folder;
+  const std::string run = "run --device cpu --expr score --random 1,1,1,4,1,40 --row-max --large 1e9,half --out ",
+                    out = folder / "out.safetensors";
+  const auto rowMax = [&](const std::string& options) {
+    REQUIRE(test::attnc(run + out + options).exitCode == 0);
+    return at(test::readTensors(out)["row_max"], 0);
+  };
+  CHECK(rowMax("") == 0x1p30); // 2^33 / 8: 1 / sqrt(40) is about 2^-2.7
+  CHECK(rowMax(" --scale 0.25") == 0x1p30);
+  CHECK(rowMax(" --scale 0.375") == 0x1p31 * 0.375);
+}
+
 TEST_CASE("free extents of random captures can be set") {
   Folder folder;
   writeFile(folder / "m.py", "table: f32[N, 3]\ndef score_mod(score, b, h, q, kv): return score + table[q, 1] * N\n");

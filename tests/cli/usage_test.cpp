@@ -199,6 +199,12 @@ TEST_CASE("wrong usage is exit code 2") {
           {run + "--random 1,1,1,8,8,8 --scale nan", "--scale"},
           {run + "--random 1,1,1,8,8,8 --scale -inf", "--scale"},
           {run + "--random 1,1,1,8,8,8 --scale 1e39", "--scale"},
+          {run + "--random 1,1,1,8,8,8 --large wide", "'wide' is no finite number that fits into f32\nhint: e.g. --large -1e9"},
+          {run + "--random 1,1,1,8,8,8 --large -1e39", "--large: '-1e39'"},
+          {run + "--random 1,1,1,8,8,8 --large 0", "0 is not large"},
+          {run + "--random 1,1,1,8,8,8 --large -1e9,tile", "--large: 'tile' is none of half, first-half, rows, tiles, "
+                                                           "scattered, mixed, all\nhint: did you mean tiles?"},
+          {run + "--large -1e9", "--random"},
           {run + "--random 1,1,1,8,8,8 --seed -1", "--seed"},
           {run + "--random 1,1,1,8,8,8 --seed 1e3", "--seed"},
           {run + "--random 1,1,1,8,8,8 --seed 18446744073709551616", "2^64 - 1"},

@@ -1,5 +1,6 @@
 #include "verify.h"
 
+#include "api/mod_impl.h"
 #include "ir/element.h"
 
 #include <catch2/catch.hpp>
@@ -12,6 +13,59 @@ using namespace attnc;
 using namespace attnc::cli;
 
 namespace {
+
+constexpr const char* kBias = "bias: f32[Q_LEN, KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
+                              "  return score + bias[q_idx, kv_idx]\n";
+
+/// A problem as `attnc run --random --backward` draws it.
+struct Drawn {
+  Mod mod;
+  RunOptions options;
+  HostOperands operands;
+  reference::GradientResult want;
+
+  Drawn(const std::string& text, DType dtype, std::optional<LargeScores> large) : mod(*Mod::parse(text)) {
+    options.random = RandomProblem{{1, 2, 1, 48, 160}, 64};
+    options.dtype = dtype == DType::BF16 ? "bf16" : dtype == DType::F16 ? "fp16" : "fp32";
+    options.large = large;
+    options.backward = true;
+    auto found = findOperands(mod, options);
+    REQUIRE(found);
+    operands = *std::move(found);
+    want = computed(mod);
+  }
+
+  reference::GradientResult computed(const Mod& of) const {
+    const auto derived = gradientMod(of, {});
+    REQUIRE(derived);
+    auto result = reference::gradients(derived->module(), operands.captures,
+                                       {{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr},
+                                        operands.dOut.view(),
+                                        operands.dLse->view()});
+    REQUIRE(result);
+    return *std::move(result);
+  }
+
+  /// What a kernel would give that computes this.
+  RunResult rounded(const reference::GradientResult& of) const {
+    RunResult result;
+    const auto store = [](const std::vector<double>& values, DType dtype, const std::vector<int64_t>& shape) {
+      HostTensor tensor = HostTensor::make(dtype, shape);
+      reference::store(values, tensor.view());
+      return tensor;
+    };
+    const DType dtype = operands.q.dtype;
+    result.out = store(of.forward.out, dtype, operands.dOut.shape);
+    result.lse = store(of.forward.lse, DType::F32, rowsOf(operands));
+    result.rowMax = store(of.forward.rowMax, DType::F32, rowsOf(operands));
+    result.gradients["dq"] = store(of.dQ, dtype, operands.q.shape);
+    result.gradients["dk"] = store(of.dK, dtype, operands.k.shape);
+    result.gradients["dv"] = store(of.dV, dtype, operands.v.shape);
+    return result;
+  }
+
+  Verification verified(const RunResult& got) const { return verify(mod, operands, options, got, want); }
+};
 
 /// A causal problem whose first row is masked, computed by the reference and rounded as a kernel would.
 struct Fixture {
@@ -230,4 +284,99 @@ TEST_CASE("rows of v that are not finite may reach what a mask hides them from, 
   CHECK_FALSE(gradients.run().holds());
   Fixture::put(gradients.operands.k, 39 * 16, nan);
   CHECK(gradients.run().holds());
+}
+
+TEST_CASE("results of large scores hold, and those do not in which the weights of a tile vanish", "[verify]") {
+  const DType dtype = GENERATE(DType::BF16, DType::F16, DType::F32);
+  const double lowest = -double(std::numeric_limits<float>::max());
+  const std::string
+      byKey = "bias: f32[KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[kv_idx]\n",
+      byQuery = "bias: f32[Q_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[q_idx]\n",
+      noop = "def score_mod(score, b, h, q_idx, kv_idx):\n  return score\n";
+  int found = 0;
+  for (const std::string& text : {std::string(kBias), byKey, byQuery, noop})
+    for (double size : {-1e4, -1e9, lowest, 1e9})
+      for (int pattern = 0; pattern < int(std::size(LargeScores::kNames)); ++pattern) {
+        INFO(text << size << " " << LargeScores::kNames[pattern]);
+        const Drawn drawn(text, dtype, LargeScores{size, LargeScores::Pattern(pattern)});
+        const Verification right = drawn.verified(drawn.rounded(drawn.want));
+        INFO(right.text());
+        CHECK(right.holds());
+        CHECK(right.roundedRows == 0);
+        const reference::GradientResult without =
+            drawn.computed(*Mod::parse(text + "def mask_mod(b, h, q_idx, kv_idx):\n  return kv_idx // 64 != 1\n"));
+        double moved = 0;
+        for (size_t i = 0; i < without.forward.out.size(); ++i)
+          moved = std::max(moved, std::fabs(without.forward.out[i] - drawn.want.forward.out[i]));
+        if (moved < 0.05) continue; // the weights were 0
+        ++found;
+        const Verification wrong = drawn.verified(drawn.rounded(without));
+        CHECK_FALSE(wrong.out.holds());
+        CHECK_FALSE(wrong.gradients.back().second.holds()); // dv
+      }
+  CHECK(found > 40);
+}
+
+TEST_CASE("one row of a large score that rounding decides does not hide the others", "[verify]") {
+  const DType dtype = GENERATE(DType::BF16, DType::F32);
+  const std::string text =
+      "bias: f32[Q_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[q_idx]\n";
+  Drawn drawn(text, dtype, std::nullopt);
+  drawn.options.backward = false;
+  Fixture::put(drawn.operands.tensors.at("bias"), 5, -1e9);
+  drawn.want = drawn.computed(drawn.mod);
+  RunResult right = drawn.rounded(drawn.want);
+  CHECK(drawn.verified(right).roundedRows == 2); // heads
+  CHECK_THAT(drawn.verified(right).text(), Catch::Contains("2 rows are of scores so large"));
+  const auto holds = [&](HostTensor RunResult::*tensor, int64_t index, double error) {
+    RunResult wrong = right;
+    Fixture::put(wrong.*tensor, index, Fixture::get(wrong.*tensor, index) + error);
+    return drawn.verified(wrong).holds();
+  };
+  CHECK(holds(&RunResult::out, 5 * 64, 0.5));
+  CHECK_FALSE(holds(&RunResult::out, 5 * 64, std::numeric_limits<double>::quiet_NaN()));
+  for (int64_t row : {4, 6, 47}) {
+    CHECK_FALSE(holds(&RunResult::out, row * 64, 0.2));
+    CHECK_FALSE(holds(&RunResult::lse, row, 0.01));
+    CHECK_FALSE(holds(&RunResult::rowMax, row, 0.01));
+  }
+  CHECK(holds(&RunResult::lse, 5, 512));
+  CHECK_FALSE(holds(&RunResult::lse, 5, 1e4));
+  CHECK_FALSE(holds(&RunResult::rowMax, 5, 1e4));
+}
+
+TEST_CASE("rows of large scores are compared where these are exact, and only there", "[verify]") {
+  const LargeScores all{1e9, LargeScores::Pattern::All};
+  const auto roundedRows = [](const Drawn& drawn) { return drawn.verified(drawn.rounded(drawn.want)).roundedRows; };
+  CHECK(roundedRows(Drawn(kBias, DType::BF16, all)) == 0);
+  CHECK(roundedRows(Drawn("score", DType::BF16, all)) == 0);
+  for (const char* text : {"score * 0.7", "score + (kv_idx - q_idx) * 0.3", "tanh(score / 1e9) * 1e9"}) {
+    const Drawn drawn(std::string("from torch import tanh\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return ") +
+                          text + "\n",
+                      DType::BF16, all);
+    CHECK(roundedRows(drawn) == 96);
+  }
+  Drawn scaled(kBias, DType::BF16, all), inexact(kBias, DType::BF16, all), coarse(kBias, DType::F32, all);
+  scaled.options.scale = 0.3;
+  CHECK(roundedRows(scaled) == 96);
+  Fixture::put(inexact.operands.k, 0, 1 + 0x1p-7);
+  CHECK(roundedRows(inexact) == 0);
+  for (int64_t i = 0; i < 64; ++i) Fixture::put(inexact.operands.k, i, i % 2 ? 0x1p-12 : 1.0);
+  CHECK(roundedRows(inexact) == 96);
+  coarse.options.kernel.tf32 = true;
+  CHECK(roundedRows(coarse) == 0);
+  Fixture::put(coarse.operands.k, 0, 1 + 0x1p-12); // no TF32
+  CHECK(roundedRows(coarse) == 96);
+}
+
+TEST_CASE("gradients in f32 may be off by the rounding of lse, up to the largest that kernels use", "[verify]") {
+  const auto limit = [](double lse) {
+    Fixture fixture(DType::F32);
+    fixture.addGradients();
+    for (double& each : fixture.want.forward.lse) each = 2;
+    fixture.want.forward.lse[7] = lse;
+    return fixture.run().gradients[0].second.maxLimit;
+  };
+  CHECK(limit(-4000) > 10 * limit(3));
+  CHECK(limit(1e9) == limit(3));
 }

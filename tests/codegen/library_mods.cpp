@@ -18,9 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 void fillRandomly(std::vector<char>& bytes, DType dtype, std::mt19937& random) {
+  constexpr float kLarge[] = {0x1p12f, 0x1p28f, 0x1p50f}; // of which products are finite
   for (size_t at = 0; at < bytes.size(); at += size_t(dtypeBytes(dtype))) {
     int32_t small = int32_t(random() % 5);
     float real = float(int(random() % 2001) - 1000) / 256;
+    if (random() % 16 == 0) real *= kLarge[random() % std::size(kLarge)];
     bool isFloat = ir::loadedType(dtype) == ir::Type::F32;
     uint16_t half = uint16_t(random() % 0x7c00);
     uint16_t bf16 = ir::toBf16(real);

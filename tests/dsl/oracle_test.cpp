@@ -23,11 +23,12 @@ struct Coordinate {
 };
 
 std::vector<Coordinate> coordinates() {
+  constexpr double kLarge[] = {0x1p10, 0x1p27}; // larger ones fit no i32
   std::mt19937 random(7);
   std::vector<Coordinate> result;
   for (int i = 0; i < 150; ++i)
-    result.push_back({(int(random() % 4001) - 2000) / 256.0, int(random() % 2), int(random() % 4), int(random() % 24),
-                      int(random() % 40)});
+    result.push_back({(int(random() % 4001) - 2000) / 256.0 * (i % 10 == 9 ? kLarge[i / 10 % 2] : 1), int(random() % 2),
+                      int(random() % 4), int(random() % 24), int(random() % 40)});
   return result;
 }
 

@@ -50,11 +50,13 @@ TensorView Running::makeTensor(const ir::TensorCapture& capture, std::mt19937& r
   memory.emplace_back(size_t(count * dtypeBytes(capture.dtype)));
   view.data = memory.back().data();
   bool isFloat = ir::loadedType(capture.dtype) == ir::Type::F32;
+  const bool isLarge = capture.dtype == DType::F32 || capture.dtype == DType::BF16; // may be
   auto& values = elements[capture.name];
   for (int64_t i = 0; i < count; ++i) {
     double value = isFloat                        ? (int(random() % 129) - 64) / 32.0
                    : capture.dtype == DType::Bool ? random() % 2
                                                   : random() % 7;
+    if (isLarge && random() % 16 == 0) value *= 0x1p28;
     values.push_back(value);
     ir::writeElement(memory.back().data(), capture.dtype, i, value);
   }

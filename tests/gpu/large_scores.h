@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gpu.h"
+#include "tools/attnc/random.h"
 
 namespace attnc::gputest {
 
@@ -9,14 +10,14 @@ constexpr float kLargeScale = 0.125f;
 
 /// Where scores are large, how large, and by what.
 struct LargeCase {
-  enum class Where { LastHalf, FirstHalf, Rows, All, Tiles, Scattered, Mixed };
+  using Where = cli::LargeScores::Pattern;
   enum class Way {
     Element, ///< a bias of each element
     Column,  ///< of each column
     Row,     ///< of each row
     Product, ///< rows of k that are so long
   };
-  Where where = Where::LastHalf;
+  Where where = Where::Half;
   Way way = Way::Element;
   double size = -1e9;
 

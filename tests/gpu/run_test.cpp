@@ -1,7 +1,8 @@
-// `attnc run --backward` on a GPU: what it computes holds before its own --verify.
+// `attnc run` on a GPU: what it computes holds before its own --verify.
 #include "gpu.h"
 
 #include "api/mod_impl.h"
+#include "cli/command.h"
 #include "reference/gradients.h"
 #include "tools/attnc/gpu.h"
 #include "tools/attnc/verify.h"
@@ -37,5 +38,47 @@ TEST_CASE("a run with --backward holds before --verify", "[gpu][backward]") {
       CHECK(verification.holds());
       CHECK(verification.gradients.size() == 3 + operands.gradients.all().size());
       CHECK_THAT(result.summary, Catch::Contains("\nbackward    family "));
+    }
+}
+
+TEST_CASE("runs of large scores hold before --verify", "[gpu][backward]") {
+  ATTNC_NEED_GPU();
+  struct Run {
+    const char *mod, *options;
+    std::vector<const char*> large;
+  };
+  // By a bias of scores, and by rows of k under a mask, a distance, a function.
+  const Run runs[] = {
+      {"learned_bias",
+       "--random 1,4,2,300,700,64",
+       {"-1e9,all", "-1e9,rows", "1e9,tiles", "-3.4028235e38,half", "1e4,mixed"}},
+      {"learned_bias",
+       "--random 1,2,2,130,520,128 --dtype fp16",
+       {"-1e9,tiles", "-1e9,all", "1e9,first-half", "-1e6,scattered"}},
+      {"learned_bias", "--random 1,1,1,70,300,40 --dtype fp32", {"-1e9,rows", "1e9,all", "1e4,mixed"}},
+      {"learned_bias", "--random 3,4,2,200,333,64 --ragged", {"-1e9,all", "-1e9,first-half", "1e9,rows"}},
+      {"learned_bias", "--random 2,8,2,3,5000,128 --kernel decode", {"-1e9,all", "-1e9,tiles", "1e9,half"}},
+      {"learned_bias",
+       "--random 2,8,2,1,4096,64 --kernel decode --page-size 16",
+       {"-1e9,all", "-1e9,first-half", "1e4,mixed"}},
+      {"learned_bias", "--random 1,4,2,150,190,64 --backward", {"-1e9,all", "-1e9,rows", "1e9,tiles", "1e4,mixed"}},
+      {"learned_bias", "--random 1,2,1,150,190,64 --backward --dtype fp32", {"-1e9,all", "-1e9,half", "1e4,mixed"}},
+      {"learned_bias", "--random 3,4,2,200,200,64 --backward --ragged", {"-1e9,all", "-1e9,first-half"}},
+      {"causal", "--random 1,4,2,300,300,64", {"-1e9,first-half", "-1e9,all", "1e9,scattered"}},
+      {"causal", "--random 3,4,2,200,200,128 --ragged", {"-1e9,all", "-1e9,tiles"}},
+      {"alibi", "--random 2,4,2,300,700,64", {"-1e9,half", "1e4,tiles"}},
+      {"softcap", "--random 2,8,2,1,4096,128 --kernel decode --page-size 64", {"-1e9,first-half", "1e9,all"}},
+      {"noop",
+       "--random 1,2,1,150,190,64 --backward",
+       {"-1e9,half", "-1e9,tiles"}}, // gradients are as long as rows that count
+  };
+  for (const Run& run : runs)
+    for (const char* large : run.large) {
+      const std::string arguments = std::string("run " ATTNC_SOURCE_DIR "/dsl/mods/") + run.mod + ".py " + run.options +
+                                    " --large " + large + " --device cuda --verify";
+      const test::Outcome outcome = test::attnc(arguments);
+      INFO("attnc " << arguments << "\n" << outcome.out << outcome.err);
+      CHECK(outcome.exitCode == 0);
+      if (run.mod == std::string("learned_bias")) CHECK_THAT(outcome.out, !Catch::Contains("not compared"));
     }
 }

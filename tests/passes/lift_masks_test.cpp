@@ -40,7 +40,7 @@ public:
   ir::Value score(int depth) {
     if (depth == 0) return below(2) ? module.param(ir::ParamKind::Score) : reals[below(reals.size())];
     ir::Value x = score(depth - 1);
-    switch (below(14)) {
+    switch (below(15)) {
     case 0:
     case 1:
     case 2: return select(condition(2), x, infinity(-1));
@@ -53,6 +53,9 @@ public:
     case 9: return make(below(2) ? ir::Op::Min : ir::Op::Max, x, score(depth - 1));
     case 10: return module.make(ir::Op::Tanh, ir::Type::F32, {x});
     case 11: return make(ir::Op::Add, x, score(depth - 1));
+    case 12:
+      return select(condition(2), x,
+                    module.constF32(below(2) ? -1e9f : std::numeric_limits<float>::lowest())); // no mask
     default: return select(condition(1), x, score(depth - 1));
     }
   }

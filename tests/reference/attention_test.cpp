@@ -127,9 +127,11 @@ Mask everything() {
   return [](int64_t, int64_t, int64_t, int64_t) { return true; };
 }
 
-/// Runs module and lambdas on random operands of the case and compares.
+/// Runs module and lambdas on random operands of the case and compares. `shiftOf`: what the lambda took off a row's
+/// scores.
 void compare(const Module& module, const Captures& captures, const Case& c, DType dtype, const Score& score,
-             const Mask& mask, const BlockMaskView* blocks = nullptr, std::optional<double> scale = {}) {
+             const Mask& mask, const BlockMaskView* blocks = nullptr, std::optional<double> scale = {},
+             const std::function<double(int64_t q)>& shiftOf = {}) {
   std::mt19937 random(7);
   Tensor q({c.batch, c.heads, c.qLen, c.dim}, random);
   Tensor k({c.kvBatch, c.kvHeads, c.kvLen, c.dim}, random), v({c.kvBatch, c.kvHeads, c.kvLen, c.dimV}, random);
@@ -138,6 +140,8 @@ void compare(const Module& module, const Captures& captures, const Case& c, DTyp
       module, captures, {.q = qMemory.view, .k = kMemory.view, .v = vMemory.view, .scale = scale, .blockMask = blocks});
   REQUIRE(got);
   auto want = bruteForce(c, q, k, v, scale ? *scale : 1 / std::sqrt(double(c.dim)), score, mask);
+  for (size_t row = 0; shiftOf && row < want.lse.size(); ++row)
+    for (double* value : {&want.lse[row], &want.rowMax[row]}) *value += shiftOf(int64_t(row) % c.qLen);
   checkClose("out", got->out, want.out);
   checkClose("lse", got->lse, want.lse);
   checkClose("row max", got->rowMax, want.rowMax);
@@ -191,6 +195,32 @@ TEST_CASE("a score of minus infinity in a whole row empties it") {
                    module.constF32(-std::numeric_limits<float>::infinity()), module.param(ParamKind::Score)}));
   auto mask = [](int64_t, int64_t, int64_t q, int64_t) { return q >= 3; };
   compare(module, {}, kCases[1], DType::F32, rounded(), mask);
+}
+
+TEST_CASE("the softmax of scores of any size is that of their differences") {
+  const double largest = std::numeric_limits<float>::max();
+  for (double size : {-1e4, -1e6, -1e9, -1e30, -largest, 1e4, 1e9, largest})
+    for (const Case& c : kCases) {
+      // All of some rows, and of all rows some that the others make hopeless.
+      const auto shiftOf = [&](int64_t q) { return q % 3 == 1 ? double(float(size)) : 0; };
+      std::vector<float> bias;
+      for (int64_t q = 0; q < c.qLen; ++q)
+        for (int64_t kv = 0; kv < c.kvLen; ++kv)
+          bias.push_back(float(q % 3 == 1 ? size : size < 0 && kv % 2 ? size : 0));
+      Captures captures;
+      captures.set("bias", TensorView::contiguous(bias.data(), DType::F32, {c.qLen, c.kvLen}));
+      Module module;
+      module.tensors.push_back(
+          {"bias", DType::F32, {{true, int64_t(BuiltinDim::QLen)}, {true, int64_t(BuiltinDim::KvLen)}}});
+      const Value element =
+          module.make(Op::Load, Type::F32, {module.param(ParamKind::QIdx), module.param(ParamKind::KvIdx)}, 0);
+      module.setOutput(kScore, module.make(Op::Add, Type::F32, {module.param(ParamKind::Score), element}));
+      const auto score = [&](double score, int64_t, int64_t, int64_t q, int64_t kv) {
+        return double(float(score) + bias[size_t(q * c.kvLen + kv)]) - shiftOf(q);
+      };
+      INFO(size);
+      compare(module, captures, c, DType::F32, score, everything(), nullptr, {}, shiftOf);
+    }
 }
 
 TEST_CASE("only listed blocks live, and full ones skip mask_mod") {

@@ -164,6 +164,10 @@ TEST_CASE("gradients of captures of the reference are the differences of its for
       scoreOf("import torch\nbias: f32[7]", "torch.tanh(score * bias[h]) + bias[q_idx] * bias[kv_idx] + bias[0]"),
       with(F32, {7}));
   checkDifferences(scoreOf("bias: f32[KV_LEN, 16]", "score + bias[kv_idx].sum()"), with(F32, {7, 16}));
+  Case large = with(F32, {7});
+  large.tensors["bias"].set(1, -1e9);
+  large.tensors["bias"].set(4, -double(std::numeric_limits<float>::max()));
+  checkDifferences(scoreOf("bias: f32[KV_LEN]", "score + bias[kv_idx]"), large);
   Case scalars;
   scalars.scalars = {{"cap", 1.5}, {"gain", 0.5}};
   checkDifferences(scoreOf("import torch\ncap: float\ngain: float", "cap * torch.tanh(score * gain / cap)"), scalars);

@@ -63,3 +63,18 @@ TEST_CASE("errors are measured, and the first one beyond the tolerance is told")
   REQUIRE(tight.firstBad());
   CHECK(tight.firstBad()->index == 1);
 }
+
+TEST_CASE("an element may be off by more, or by any number") {
+  Comparison comparison({.absolute = 0.5});
+  comparison.add(3, 2, 0.5);
+  CHECK(comparison.holds());
+  comparison.add(1e9, 2, kInfinity);
+  CHECK(comparison.holds());
+  CHECK(comparison.maxError() == 1);
+  CHECK(comparison.rmse() == 1);
+  CHECK(comparison.count() == 2);
+  SECTION("but is as finite") { comparison.add(kNan, 2, kInfinity); }
+  SECTION("and the next one is not") { comparison.add(3, 2); }
+  CHECK_FALSE(comparison.holds());
+  CHECK(comparison.firstBad()->index == 2);
+}

@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -97,6 +99,11 @@ TEST_CASE("gradients of the reference are the differences of its forward pass", 
   checkDifferences(kSoftcap);
   checkDifferences(kSquares);
   checkDifferences(kCausal, /*kvBatch=*/1);
+  for (const char* size : {"-10000.0", "-1000000000.0", "-3.4028235e+38"}) // differences of larger ones would vanish
+    checkDifferences(fmt::format("%0 = lt i32 %kv_idx, 3\n%1 = select f32 %0, {}, 0.0\n%2 = add f32 %score, %1\n"
+                                 "output score(score, b, h, q_idx, kv_idx) -> %2\n",
+                                 size)
+                         .c_str());
 }
 
 TEST_CASE("with a block mask, gradients are the differences of a forward pass with it", "[reference]") {

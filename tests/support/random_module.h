@@ -47,15 +47,20 @@ public:
   }
   RandomModule(const RandomModule&) = delete; // the captures point into this object
 
-  /// A value for `score` at the i-th sample: usual ones, and now and then NaN, inf, -0.
+  /// A value for `score` at the i-th sample: usual ones, and now and then NaN, inf, -0, and large ones.
   static double sampleScore(uint64_t i) {
     static const double kSpecial[] = {0.0,
                                       -0.0,
                                       1.0,
+                                      -1e9,
                                       std::numeric_limits<double>::infinity(),
                                       -std::numeric_limits<double>::infinity(),
-                                      std::numeric_limits<double>::quiet_NaN()};
-    if (i % 5 == 4) return kSpecial[i / 5 % 6];
+                                      std::numeric_limits<double>::quiet_NaN(),
+                                      1e4,
+                                      -double(std::numeric_limits<float>::max()),
+                                      float(3e38),
+                                      -1e6};
+    if (i % 5 == 4) return kSpecial[i / 5 % std::size(kSpecial)];
     return double(float((double(i * 2654435761u % 4001) - 2000) / 128));
   }
 
@@ -98,6 +103,9 @@ private:
                                               -2.75f,
                                               1e30f,
                                               -1e-30f,
+                                              1e4f,
+                                              -1e9f,
+                                              std::numeric_limits<float>::lowest(),
                                               std::numeric_limits<float>::infinity(),
                                               std::numeric_limits<float>::quiet_NaN()};
     int64_t integer = interestingInteger();
@@ -178,7 +186,7 @@ private:
     remember(module.constInt(Type::I32, int64_t(uint32_t(random()))));
     remember(module.constInt(Type::I64, int64_t(random())));
     if (!options.floats) return;
-    for (float value : {0.f, -0.f, 1.f, -1.f, 2.f, 0.5f, 0.1f, 3e38f, 1e-40f}) remember(module.constF32(value));
+    for (float value : {0.f, -0.f, 1.f, -1.f, 2.f, 0.5f, 0.1f, 3e38f, 1e-40f, -1e9f}) remember(module.constF32(value));
     remember(module.constF32(std::numeric_limits<float>::infinity()));
     remember(module.constF32(std::numeric_limits<float>::quiet_NaN()));
     remember(module.param(ParamKind::Score));

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <tuple>
@@ -353,7 +354,7 @@ void dealCache(const RunOptions& options, HostOperands& operands) {
   operands.cache = std::move(cache);
 }
 
-void drawOperands(const RunOptions& options, Generator& generator, HostOperands& operands) {
+void drawOperands(const Mod& mod, const RunOptions& options, Generator& generator, HostOperands& operands) {
   const auto& [shape, headDim] = *options.random;
   DType dtype = dtypeOf(options.dtype);
   int64_t batch = shape.batch, rows = shape.qLen, kvRows = shape.kvLen;
@@ -368,8 +369,13 @@ void drawOperands(const RunOptions& options, Generator& generator, HostOperands&
     rows = kvRows = draw(operands.cuSeqlensQ, shape.qLen);
     if (shape.qLen != shape.kvLen) kvRows = draw(operands.cuSeqlensKv, shape.kvLen);
   }
-  operands.q = generator.normal(dtype, {batch, shape.qHeads, rows, headDim});
-  operands.k = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
+  const auto draw = [&](std::vector<int64_t> shape) {
+    return options.large ? generator.signs(dtype, std::move(shape)) : generator.normal(dtype, std::move(shape));
+  };
+  operands.q = draw({batch, shape.qHeads, rows, headDim});
+  operands.k = draw({batch, shape.kvHeads, kvRows, headDim});
+  if (options.large && std::none_of(mod.captures().begin(), mod.captures().end(), Generator::isLarge))
+    generator.lengthenKeys(operands.q, operands.k, options.scale.value_or(1 / std::sqrt(double(headDim))));
   operands.v = generator.normal(dtype, {batch, shape.kvHeads, kvRows, headDim});
   if (options.sequences.lengths()) operands.kvLengths = generator.positions(shape.kvLen);
   if (options.sequences.offsets() == QueryOffsets::Tensor) operands.qOffset = generator.positions(shape.kvLen);
@@ -516,8 +522,8 @@ Expected<HostOperands> findOperands(const Mod& mod, const RunOptions& options, E
   std::optional<Generator> generator;
   const Needed needed(mod, elements);
   if (options.random) {
-    generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun);
-    drawOperands(options, *generator, operands);
+    generator.emplace(options.seed, options.random->shape, kMaxDrawnToRun, options.large);
+    drawOperands(mod, options, *generator, operands);
   } else if (auto status = readOperands(mod, options, needed, elements, file, operands); !status) {
     return status.error();
   }

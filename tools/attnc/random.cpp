@@ -1,6 +1,8 @@
 #include "random.h"
 
+#include "capture_text.h"
 #include "text.h"
+#include "usage.h"
 
 #include "tools/device/draw.h"
 
@@ -10,12 +12,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <cmath>
+#include <limits>
 
 namespace attnc::cli {
 namespace {
 
 constexpr int64_t kFreeExtent = 64;
+
+using Pattern = LargeScores::Pattern;
 
 std::optional<int64_t> builtinExtent(const ProblemShape& problem, const std::string& name) {
   if (name == "B") return problem.batch;
@@ -24,6 +29,13 @@ std::optional<int64_t> builtinExtent(const ProblemShape& problem, const std::str
   if (name == "Q_LEN") return problem.qLen;
   if (name == "KV_LEN") return problem.kvLen;
   return std::nullopt;
+}
+
+double largestFinite(DType dtype) {
+  return dtype == DType::F16    ? ir::f16ToFloat(0x7bff)
+         : dtype == DType::BF16 ? ir::bf16ToFloat(0x7f7f)
+         : dtype == DType::E4M3 ? ir::e4m3ToFloat(0x7e)
+                                : std::numeric_limits<float>::max();
 }
 
 /// Largest value of an integer dtype that is worth drawing.
@@ -50,12 +62,102 @@ const char* const kRandomHelp =
     "do not\ngive are drawn, too:\n"
     "float tensors normal with variance 1/4; bool tensors 0 or 1; integer tensors along Q_LEN or KV_LEN (their last\n"
     "axis) non-decreasing from 0, like document ids; other integers 1 .. KV_LEN / 2, floats 0.5 .. 1.5, bools true.\n"
-    "A free extent is 64, or what the mod asserts of it, unless --set NAME=N gives it.";
+    "A free extent is 64, or what the mod asserts of it, unless --set NAME=N gives it.\n"
+    "With --large q and k are -1, 0 and 1 and --scale is a power of two, so products are exact. Float tensors along\n"
+    "Q_LEN or KV_LEN are SIZE by PATTERN, else 0; where the mod captures none, rows of k are as long. half: the last\n"
+    "keys; first-half; rows: each third query; tiles: each other 64 keys; scattered: a tenth; mixed: any size up to\n"
+    "SIZE, both signs; all. By default the seed chooses.";
+
+LargeScores LargeScores::parse(const std::string& text) {
+  constexpr const char* kHint = "e.g. --large -1e9, or --large 1e9,tiles";
+  const size_t comma = std::min(text.find(','), text.size());
+  const std::string size = text.substr(0, comma);
+  if (std::string wrong = checkScale(size); !wrong.empty()) throw wrongUsage("--large", wrong, kHint);
+  LargeScores large;
+  parseNumber(size, large.size);
+  if (large.size == 0) throw wrongUsage("--large", "0 is not large", kHint);
+  if (comma == text.size()) return large;
+  std::string name = text.substr(comma + 1);
+  std::vector<Choice> choices;
+  for (const char* pattern : kNames) choices.push_back({pattern, {}});
+  if (std::string wrong = oneOf(choices)(name); !wrong.empty()) throw CLI::ValidationError("--large", wrong);
+  large.pattern = Pattern(std::find(std::begin(kNames), std::end(kNames), name) - std::begin(kNames));
+  return large;
+}
+
+Generator::Generator(uint64_t seed, const ProblemShape& problem, int64_t mostElements, std::optional<LargeScores> given)
+    : random(seed), problem(problem), elementsLeft(mostElements), large(given) {
+  if (large && !large->pattern) large->pattern = Pattern(seed % std::size(LargeScores::kNames));
+}
 
 HostTensor Generator::normal(DType dtype, std::vector<int64_t> shape) {
   HostTensor tensor = HostTensor::make(dtype, std::move(shape));
   draw(std::normal_distribution<double>(), tensor);
   return tensor;
+}
+
+HostTensor Generator::signs(DType dtype, std::vector<int64_t> shape) {
+  HostTensor tensor = HostTensor::make(dtype, std::move(shape));
+  draw(std::uniform_int_distribution<int>(-1, 1), tensor);
+  return tensor;
+}
+
+bool Generator::isLarge(const CaptureInfo& capture) {
+  return capture.kind == CaptureInfo::Kind::Tensor && isFloat(capture.dtype) &&
+         std::any_of(capture.extent.begin(), capture.extent.end(),
+                     [](const std::string& extent) { return extent == "Q_LEN" || extent == "KV_LEN"; });
+}
+
+double Generator::largeAt(int64_t q, int64_t kv, int64_t kvLen, double unit) const {
+  const double size = large->size;
+  switch (*large->pattern) {
+  case Pattern::Half: return kv >= kvLen / 2 ? size : 0;
+  case Pattern::FirstHalf: return kv < kvLen / 2 ? size : 0;
+  case Pattern::Rows: return q % 3 == 1 ? size : 0;
+  case Pattern::Tiles: return kv / 64 % 2 ? size : 0;
+  case Pattern::Scattered: return unit < 0.1 ? size : 0;
+  case Pattern::Mixed: return std::copysign(std::pow(std::fabs(size), std::fabs(2 * unit - 1)), unit - 0.5);
+  case Pattern::All: break;
+  }
+  return size;
+}
+
+void Generator::fillLarge(const CaptureInfo& capture, HostTensor& tensor) {
+  struct Axis {
+    int64_t stride = 0, extent = 1;
+    int64_t of(int64_t i) const { return stride ? i / stride % extent : 0; }
+  };
+  std::optional<Axis> q, kv;
+  for (int64_t axis = int64_t(tensor.shape.size()) - 1, stride = 1; axis >= 0; --axis) {
+    const Axis here{stride, tensor.shape[size_t(axis)]};
+    if (capture.extent[size_t(axis)] == "Q_LEN" && !q) q = here;
+    if (capture.extent[size_t(axis)] == "KV_LEN" && !kv) kv = here;
+    stride *= here.extent;
+  }
+  // Where there is one axis, patterns of both are by it.
+  const Axis queries = q ? *q : *kv, keys = kv ? *kv : *q;
+  const double most = largestFinite(tensor.dtype);
+  device::drawOnAllCores(random, tensor.elements(), std::uniform_real_distribution<double>(),
+                         [&](int64_t i, double unit) {
+                           const double value = largeAt(queries.of(i), keys.of(i), keys.extent, unit);
+                           ir::writeElement(tensor.bytes.data(), tensor.dtype, i, std::clamp(value, -most, most));
+                         });
+}
+
+void Generator::lengthenKeys(HostTensor& q, HostTensor& k, double scale) {
+  const int64_t width = k.shape.back(), kvLen = k.shape[2];
+  for (int64_t i = 0; i < q.elements(); i += width) ir::writeElement(q.bytes.data(), q.dtype, i, 1);
+  const double most = std::exp2(std::ilogb(largestFinite(k.dtype)));
+  // Long rows are multiples of the first element, which is 1 in q: their scores are exact, and of one sign.
+  device::drawOnAllCores(random, k.elements() / width, std::uniform_real_distribution<double>(),
+                         [&](int64_t row, double unit) {
+                           const double value = largeAt(row % kvLen, row % kvLen, kvLen, unit);
+                           if (value == 0) return;
+                           const double length = std::exp2(std::round(std::log2(std::fabs(value / scale))));
+                           for (int64_t i = 0; i < width; ++i)
+                             ir::writeElement(k.bytes.data(), k.dtype, row * width + i,
+                                              i == 0 ? std::copysign(std::min(length, most), value) : 0);
+                         });
 }
 
 template <class Distribution> void Generator::draw(const Distribution& distribution, HostTensor& tensor) {
@@ -139,7 +241,10 @@ Status Generator::fill(const CaptureInfo& capture, HostTensor& tensor) {
   case DType::F32:
   case DType::E4M3: break;
   }
-  draw(std::normal_distribution<double>(0, 0.5), tensor);
+  if (large && isLarge(capture))
+    fillLarge(capture, tensor);
+  else
+    draw(std::normal_distribution<double>(0, 0.5), tensor);
   return {};
 }
 

@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -204,10 +205,12 @@ Status runSteps(const RunOptions& options) {
   return tell(options, summary);
 }
 
-int runRun(const RunOptions& options) {
+int runRun(RunOptions options) {
   if (options.input.empty() == !options.random) throw CLI::ValidationError("run", "give either --in FILE or --random");
   if (options.device == "cpu" && options.verify)
     throw CLI::ValidationError("--verify", "compares the GPU with the CPU: it needs --device cuda or auto");
+  if (options.large && !options.scale) // so that scores are as exact as products
+    options.scale = std::exp2(std::round(std::log2(double(options.random->headDim)) / -2));
   options.gradients.check(options.backward);
   options.sequences.check(!options.backward);
   if (options.backward && options.kernelKind.decode().value_or(false))
@@ -243,6 +246,12 @@ void addOptions(CLI::App& command, RunOptions& options) {
           "--random", [&options](const std::string& text) { options.random = parseRandom(text); },
           "Draw the operands instead")
       ->type_name("B,H,HKV,Q_LEN,KV_LEN,D");
+  command
+      .add_option_function<std::string>(
+          "--large", [&options](const std::string& text) { options.large = LargeScores::parse(text); },
+          "Draw scores of this size: -1e9, as masks are often written, or 1e9,tiles; see below")
+      ->type_name("SIZE[,PATTERN]")
+      ->needs("--random");
   addDType(command, options.dtype, "Of random q, k, v: bf16, fp16, fp32")->needs("--random");
   command.add_option("--seed", options.seed, "Of the random operands")->capture_default_str()->check(checkSeed);
   addSets(command, options.sets);
@@ -284,6 +293,7 @@ void addRun(CLI::App& app, int& exitCode) {
                   "\n\nExamples:\n"
                   "  attnc run window_alibi.py --in qkv.safetensors --out result.safetensors --set window=1024\n"
                   "  attnc run --expr \"q_idx >= kv_idx\" --random 2,8,2,1024,1024,128 --verify\n"
+                  "  attnc run learned_bias.py --random 1,4,4,512,512,64 --large -1e9,tiles --verify\n"
                   "  attnc run alibi.py --kernel decode --random 4,32,8,1,16384,128 --q-offset lengths --verify\n"
                   "  attnc run alibi.py --backward --in step.safetensors --out gradients.safetensors");
   command->callback([options, &exitCode] { exitCode = runRun(*options); });

@@ -3,6 +3,7 @@
 
 #include "gradient_options.h"
 #include "options.h"
+#include "random.h"
 #include "sequence_options.h"
 
 #include "attnc/prepared.h"
@@ -40,6 +41,7 @@ struct RunOptions {
   SequenceOptions sequences;
   std::string input, output;
   std::optional<RandomProblem> random;
+  std::optional<LargeScores> large;
   std::string dtype = "bf16"; ///< of random operands
   uint64_t seed = 0;
   std::string device = "auto";

@@ -27,13 +27,16 @@ struct CheckedOutput {
 ///
 ///   u    unit roundoff of the dtype of q, k, v and of the probabilities:
 ///        2^-8 bf16, 2^-11 f16, 2^-20 f32 as three TF32 products, 2^-10 f32 as one
-///   s    error of a score: 2^-20 (2^-10 with TF32 or tanh_approx) of the largest scale * |q| |k|
-///        plus the largest |score|
+///   s    error of a row's scores: 2^-20 (2^-10 with TF32 or tanh_approx) of the largest scale * |q| |k| and of the
+///        row's largest |score|. Not of the first where products are exact in f32, as those of small integers are, nor
+///        then of the second where score_mod adds at most: scores of any size are the same there, and 2^-16 is left for
+///        their differences, of which those up to 16 count
 ///   R    max(rms(out), rms(v) / sqrt(KV_LEN))
 ///
 ///   out           max error <= (2 u + 2 s) max|v|: p and out are rounded once each; p is off by s, and so is its sum
-///                 RMSE      <= 2 u R + 2 s rms(v)
-///   lse, row max  max error <= s + 2^-20 (1 + the largest |value|)
+///                 RMSE      <= 2 u R + 2 rms(s) rms(v)
+///                 Rows with s >= 1/2, whose weights may be any, need only be finite, and take no part.
+///   lse, row max  max error <= s + 2^-20 (1 + |value|)
 ///
 /// and gradients within reference::GradientTolerance. Infinities and NaN must stand where the reference has them. But
 /// kernels multiply a masked row of V by a weight of 0, which is NaN if the row is not finite (dsl/SPEC.md): so an
@@ -44,6 +47,7 @@ struct Verification {
   std::vector<std::pair<std::string, CheckedOutput>> gradients; ///< with --backward, by name
   std::vector<std::pair<std::string, int64_t>> nonFiniteRows;   ///< of operands that have some
   int64_t passedOver = 0; ///< elements that are NaN for these and are not compared
+  int64_t roundedRows = 0; ///< of out, whose scores are so large that rounding decides their weights
   bool holds() const;
   /// A line for each output, and one more for the first bad element of each.
   std::string text() const;
