@@ -40,9 +40,11 @@ Mod LargeCase::mod() const {
     return take(Mod::parse("bias: f32[Q_LEN, KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
                            "  return score + bias[q_idx, kv_idx]\n"));
   case Way::Column:
-    return take(Mod::parse("bias: f32[KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[kv_idx]\n"));
+    return take(
+        Mod::parse("bias: f32[KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[kv_idx]\n"));
   case Way::Row:
-    return take(Mod::parse("bias: f32[Q_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[q_idx]\n"));
+    return take(
+        Mod::parse("bias: f32[Q_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[q_idx]\n"));
   case Way::Product: break;
   }
   return libraryMod("noop");
@@ -57,7 +59,8 @@ std::vector<LargeCase> largeCases() {
   const double sizes[] = {-1e4, -1e6, -1e9, -1e30, kLowest, 1e4, 1e9, -kLowest};
   std::vector<LargeCase> all;
   for (double size : sizes) {
-    for (Where where : {Where::LastHalf, Where::FirstHalf, Where::Rows, Where::All, Where::Tiles, Where::Scattered, Where::Mixed})
+    for (Where where :
+         {Where::LastHalf, Where::FirstHalf, Where::Rows, Where::All, Where::Tiles, Where::Scattered, Where::Mixed})
       all.push_back({where, Way::Element, size});
     for (Where where : {Where::LastHalf, Where::FirstHalf, Where::All, Where::Mixed})
       all.push_back({where, Way::Column, size});
