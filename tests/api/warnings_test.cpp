@@ -125,8 +125,9 @@ TEST_CASE("honest code is not warned of", "[dsl][warnings]") {
            mask("(q_idx - kv_idx < 8) | (q_idx > kv_idx + 8)"),
            mask("(q_idx < kv_idx) | (q_idx > kv_idx)"),
            mask("(kv_idx < 5) | (kv_idx > 5)"),
-           "def mask_mod(b, h, q_idx, kv_idx):\n  m = q_idx >= kv_idx\n  for i in range(40):\n"
-           "    m = (m & (kv_idx != 3 * i)) & (m & (q_idx != 5 * i))\n  return m\n", // each half has all before it
+           "n: int\ndef met():\n  c = n > 0\n  for i in range(40):\n" // each half has all before it
+           "    c = (c & (n > -i)) & (c & (n < 100 + i))\n  return c\nassert met()\n" +
+               mask("q_idx - kv_idx < n"),
            mask("q_idx & 7 == 0"),
            mask("0 <= q_idx & 7 < 4"),
            mask("0 <= 7 & q_idx < kv_idx"),
