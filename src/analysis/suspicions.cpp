@@ -25,31 +25,14 @@ std::optional<bool> constantOf(Intervals& intervals, Value value) {
   return range.isSingle() ? std::optional(range.lo != 0) : std::nullopt;
 }
 
-void judgeMask(const ir::Module& traced, const ir::Module& simplified, std::vector<Suspicion>& found) {
-  const std::optional<Value> written = traced.output(ir::kMask), mask = simplified.output(ir::kMask);
-  std::optional<bool> always;
-  if (mask) {
-    Intervals intervals(simplified);
-    always = constantOf(intervals, *mask);
-  } else if (written) {
-    always = true;
-  }
-  const std::optional<Value> at = written ? written : traced.output(ir::kScore);
-  if (!always || !at) return;
-  const bool isLiteral = written && traced.isConst(*written); // the author says so
-  if (!*always)
-    found.push_back({Kind::MaskAlwaysFalse, traced[*at].line});
-  else if (written && !isLiteral)
-    found.push_back({Kind::MaskAlwaysTrue, traced[*at].line});
-}
-
-/// Numbers of the launch, as conditions bound them one by one.
+/// Integers and differences of two, as conditions bound them one by one.
 class Contradictions {
 public:
   explicit Contradictions(const ir::Module& module) : module(module), intervals(module) {}
 
-  /// Whether no launch meets this condition, given those that were added before.
+  /// Whether nothing meets this condition, given those that were added before.
   bool add(Value condition, bool holds) {
+    if (--budget < 0) return false;
     const Node node = module[condition];
     if (constantOf(intervals, condition) == !holds) return true;
     if (node.op == Op::Not) return add(node.operands[0], !holds);
@@ -57,18 +40,19 @@ public:
       const bool first = add(node.operands[0], holds), second = add(node.operands[1], holds);
       return first || second;
     }
-    if (node.op != Op::Lt && node.op != Op::Le && node.op != Op::Eq) return false;
+    if (ir::info(node.op).rule != ir::TypeRule::Compare) return false;
     const Value a = node.operands[0], b = node.operands[1];
     if (module[a].type == Type::F32) return false;
     const Range left = rangeOf(a), right = rangeOf(b);
-    if (node.op == Op::Eq) {
-      if (!holds) return false;
-      return narrow(a, right.lo, right.hi) || narrow(b, left.lo, left.hi);
+    if (node.op == Op::Eq || node.op == Op::Ne) {
+      if ((node.op == Op::Eq) != holds) return differ(a, b);
+      return narrow(a, right.lo, right.hi) || narrow(b, left.lo, left.hi) || order(a, b, 0) || order(b, a, 0);
     }
     const bool isStrict = (node.op == Op::Lt) == holds;
     const Value smaller = holds ? a : b, larger = holds ? b : a;
     const Range low = holds ? left : right, high = holds ? right : left;
-    return narrow(smaller, INT64_MIN, high.hi - isStrict) || narrow(larger, low.lo + isStrict, INT64_MAX);
+    return narrow(smaller, INT64_MIN, high.hi - isStrict) || narrow(larger, low.lo + isStrict, INT64_MAX) ||
+           order(smaller, larger, isStrict);
   }
 
 private:
@@ -85,10 +69,70 @@ private:
     return range.lo > range.hi;
   }
 
+  /// base + by, which does not wrap around.
+  struct Shifted {
+    Value base;
+    int64_t by = 0;
+  };
+  Shifted shifted(Value value) {
+    const Node& node = module[value];
+    const bool isShift = node.type == Type::I32 && (node.op == Op::Add || node.op == Op::Sub) &&
+                         module.isConst(node.operands[1]) && intervals.isExact(value);
+    if (!isShift) return {value};
+    const int64_t by = module.integer(node.operands[1]);
+    return {node.operands[0], node.op == Op::Add ? by : -by};
+  }
+
+  /// The known bound of a - b from above.
+  int64_t& bound(Value a, Value b) { return differences.try_emplace({a.id, b.id}, kUnbounded).first->second; }
+
+  /// Adds that smaller + gap <= larger.
+  bool order(Value smaller, Value larger, int64_t gap) {
+    const Shifted low = shifted(smaller), high = shifted(larger);
+    int64_t& most = bound(low.base, high.base);
+    most = std::min(most, high.by - low.by - gap);
+    return most + bound(high.base, low.base) < 0;
+  }
+
+  /// Adds that a != b: a bound of their difference that says a <= b says a < b.
+  bool differ(Value a, Value b) {
+    const Shifted left = shifted(a), right = shifted(b);
+    const bool isBelow = bound(left.base, right.base) == right.by - left.by;
+    const bool isAbove = bound(right.base, left.base) == left.by - right.by;
+    return (isBelow && order(a, b, 1)) || (isAbove && order(b, a, 1));
+  }
+
+  static constexpr int64_t kUnbounded = int64_t(1) << 62; // of differences; sums with numbers that matter fit
   const ir::Module& module;
   Intervals intervals;
   std::map<uint32_t, Range> bounds;
+  std::map<std::pair<uint32_t, uint32_t>, int64_t> differences;
+  int budget = 10'000; // conditions that are looked at: what a graph shares is met on every path
 };
+
+/// Whether a condition is true, or false, for no score.
+bool isNever(const ir::Module& module, Value condition, bool holds) {
+  Contradictions all(module);
+  return all.add(condition, holds) || all.add(condition, holds); // again, with what stands further back
+}
+
+void judgeMask(const ir::Module& traced, const ir::Module& simplified, std::vector<Suspicion>& found) {
+  const std::optional<Value> written = traced.output(ir::kMask), mask = simplified.output(ir::kMask);
+  std::optional<bool> always;
+  if (mask) {
+    for (const bool never : {true, false})
+      if (!always && isNever(simplified, *mask, never)) always = !never;
+  } else if (written) {
+    always = true;
+  }
+  const std::optional<Value> at = written ? written : traced.output(ir::kScore);
+  if (!always || !at) return;
+  const bool isLiteral = written && traced.isConst(*written); // the author says so
+  if (!*always)
+    found.push_back({Kind::MaskAlwaysFalse, traced[*at].line});
+  else if (written && !isLiteral)
+    found.push_back({Kind::MaskAlwaysTrue, traced[*at].line});
+}
 
 void judgeConditions(const ir::Module& module, std::vector<Suspicion>& found) {
   Contradictions all(module);

@@ -186,9 +186,9 @@ Expected<Mod> Mod::load(const std::string& path, ParseOptions options) {
   options.name = path;
   if (!isIrPath(path)) return parse(*text, options);
   if (!options.defines.empty())
-    return Error::environment(fmt::format("'{}' is IR, which has no constants to define", path));
+    return Error::environment(fmt::format("'{}' is IR, which has no constants to define", readable(path)));
   if (!options.mods.empty() || !options.captures.empty())
-    return Error::environment(fmt::format("'{}' is IR, which says itself what the mod is and captures", path));
+    return Error::environment(fmt::format("'{}' is IR, which says itself what the mod is and captures", readable(path)));
   return parseIr(*text, path);
 }
 

@@ -190,6 +190,9 @@ Expected<Plan> choosePlan(const KernelMod& mod, const KernelOptions& asked, cons
   Expected<Arch> arch = parseArch(options.arch);
   if (!arch) return arch.error();
   if (Status status = checkOptions(options); !status) return status.error();
+  if (options.maskByBoxes && options.kind == KernelKind::Forward && !mod.grid && mod.module.keepsMasks)
+    return Error::environment("blocks of the mask are boxes for a mask in score_mod, of which its lists say nothing",
+                              "write it as mask_mod, or set BlockMaskView::ofWholeMod if the lists are of both mods");
   const Request request{mod, options, *arch};
   std::string unserved, misfit;
   for (const FamilyRow* row : kFamilies) {

@@ -310,3 +310,21 @@ TEST_CASE("a mask of boxes for a mod that declares no grid is refused with a rea
   REQUIRE_FALSE(causal);
   CHECK(causal.error().message == "the mod declares no grid on which blocks of a mask could be boxes");
 }
+
+TEST_CASE("lists of boxes that say nothing of a score_mod need a mask_mod on the grid", "[api][box-mask]") {
+  const Mod byScore = mod("from attnc import grid\nrows = grid(20, 50)\ncolumns = grid(60, 50)\n"
+                          "def score_mod(score, b, h, q_idx, kv_idx):\n"
+                          "  (qy, qx), (ky, kx) = rows.coords(q_idx), columns.coords(kv_idx)\n"
+                          "  return where((qy == ky // 3) | (qx == kx), score, -inf)\n");
+  Case c;
+  BlockMaskView mask{.shape = *settled(byScore, c).blockMask};
+  REQUIRE(mask.shape.boxes);
+  c.operands.blockMask = &mask;
+  for (Family family : {Family::Grid, Family::Auto}) {
+    c.options.family = family;
+    CHECK(errorOf(byScore, c) ==
+          "blocks of the mask are boxes for a mask in score_mod, of which its lists say nothing");
+  }
+  mask.ofWholeMod = true;
+  CHECK(settled(byScore, c).kvLoop == KvLoop::BoxMask);
+}

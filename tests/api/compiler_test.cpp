@@ -44,7 +44,8 @@ CompilerOptions caching(const Directory& directory) {
 }
 
 const char* const kText = "window: int\ndef mask_mod(b, h, q_idx, kv_idx):\n    return q_idx - kv_idx <= window\n";
-const char* const kRenamed = "# the same\nspan: int\n\ndef mask_mod(batch, head, q, k):\n    d = q - k\n    return d <= span\n";
+const char* const kRenamed =
+    "# the same\nspan: int\n\ndef mask_mod(batch, head, q, k):\n    d = q - k\n    return d <= span\n";
 
 } // namespace
 

@@ -318,7 +318,8 @@ TEST_CASE("numbers of a launch say where its tokens lie", "[api][grid]") {
   CHECK(settled(constant, Case()).options.family == Family::Grid);
 }
 
-TEST_CASE("a mod that declares no grid has one where its lengths say so, and no slower kernel elsewhere", "[api][grid]") {
+TEST_CASE("a mod that declares no grid has one where its lengths say so, and no slower kernel elsewhere",
+          "[api][grid]") {
   const auto neighborhood = [](const std::string& declared, const std::string& more) {
     return mod((declared + "w: int\ndef mask_mod(b, h, q_idx, kv_idx):\n"
                            "  qy, qx, ky, kx = q_idx // w, q_idx % w, kv_idx // w, kv_idx % w\n"
@@ -389,12 +390,14 @@ TEST_CASE("a mod that declares no grid has one where its lengths say so, and no 
 }
 
 TEST_CASE("lengths that leave no rest of a found grid are known without captures", "[api][grid]") {
-  const char* const text = "bias: f32[H]\ndef score_mod(s, b, h, q, k):\n  return s + bias[h]\n"
-                           "def mask_mod(b, h, q, k):\n  return (abs(q // 50 - k // 50) <= 3) & (abs(q % 50 - k % 50) <= 3)\n";
+  const char* const text =
+      "bias: f32[H]\ndef score_mod(s, b, h, q, k):\n  return s + bias[h]\n"
+      "def mask_mod(b, h, q, k):\n  return (abs(q // 50 - k // 50) <= 3) & (abs(q % 50 - k % 50) <= 3)\n";
   Case c;
   CHECK(settled(mod(text), c).options.family == Family::Grid);
   c.operands.k = tensor(2, 2, 3020, 64), c.operands.v = tensor(2, 2, 3020, 32);
-  CHECK(settled(mod(text), c).passedOver == "KV_LEN is 3020, no multiple of 50, by which the mod takes positions apart");
+  CHECK(settled(mod(text), c).passedOver ==
+        "KV_LEN is 3020, no multiple of 50, by which the mod takes positions apart");
   // Intervals of positions are walked by their bounds, as ever.
   CHECK(settled(mod("q_idx // 50 == kv_idx // 50"), Case()).kvLoop == KvLoop::Bounds);
 }

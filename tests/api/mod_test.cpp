@@ -3,6 +3,7 @@
 #include "attnc/mod.h"
 
 #include "api/mod_impl.h"
+#include "text/readable.h"
 
 #include <catch2/catch.hpp>
 
@@ -153,4 +154,26 @@ TEST_CASE("pins become constants and are checked at launch") {
   REQUIRE_FALSE(wrongWindow);
   CHECK_THAT(wrongWindow.error().message, Catch::Contains("window is 65"));
   CHECK_FALSE(launch(64, 999));
+}
+
+TEST_CASE("errors of mods are UTF-8 without control characters, whatever names and texts have") {
+  const std::string hostile = "x\x1b[2J\n\xe2\x80\xa8\xff";
+  const auto check = [](const Error& error, const char* part) {
+    CHECK_THAT(error.message, Catch::Contains(part));
+    CHECK(readable(error.message) == error.message);
+  };
+  check(Mod::load("/nowhere/" + hostile).error(), "cannot read");
+  const TextFile file(hostile + ".ir", "output mask(b, h, q_idx, kv_idx) -> true\n");
+  check(Mod::load(file.path, {.defines = {{"W", "7"}}}).error(), "no constants to define");
+  check(Mod::load(file.path, {.mods = {"m"}}).error(), "says itself what the mod is");
+  check(Mod::parseIr("", hostile).error(), "the text is empty");
+  check(Mod::parseIr("output kv_begin(b, h, q_idx) -> 0", hostile).error(), "is derived by attnc");
+  const auto read = Mod::parseIr("source \"a\\x1b\"\nscalar n: i32\n%0 = lt i32 0, @n\n"
+                                 "output mask(b, h, q_idx, kv_idx) -> true\n"
+                                 "output condition_00() -> %0 else \"n\\x1b is 0\"\n");
+  REQUIRE(read);
+  CHECK(read->name() == "a\\x1b");
+  Captures captures;
+  captures.set("n", 0);
+  check(BlockMask::build(*read, captures, {1, 1, 1, 64, 64}, {.qLen = 64, .kvLen = 64}).error(), "n\\x1b is 0");
 }

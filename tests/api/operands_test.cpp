@@ -167,7 +167,8 @@ TEST_CASE("a block mask must be given exactly where the kernel walks one, and fi
   }
   SECTION("block size") {
     mask.shape.qBlock = 64;
-    CHECK(errorOf(args, sparse) == "block mask has blocks of 64 x 128, expected 128 x 128, which the kernel was compiled for");
+    CHECK(errorOf(args, sparse) ==
+          "block mask has blocks of 64 x 128, expected 128 x 128, which the kernel was compiled for");
   }
   SECTION("lists") {
     mask.partialCount = nullptr;

@@ -44,7 +44,8 @@ struct Model {
     std::copy_n(from, copy->rows, pool.begin() + copy->to * pages.pageSize());
   }
   int64_t& at(PageAllocator::Sequence sequence, int64_t row) {
-    return pool[size_t(pages.pagesOf(sequence)[size_t(row / pages.pageSize())] * pages.pageSize() + row % pages.pageSize())];
+    return pool[size_t(pages.pagesOf(sequence)[size_t(row / pages.pageSize())] * pages.pageSize() +
+                       row % pages.pageSize())];
   }
   /// False: there were no pages for it.
   bool append(PageAllocator::Sequence sequence, int64_t count) {
@@ -91,7 +92,8 @@ TEST_CASE("pages come as rows do, and go back", "[api]") {
   CHECK(pages.pagesOf(b).empty());
   CHECK_FALSE(take(pages.append(b, 32)));
   CHECK(pages.freePages() == 0);
-  CHECK(messageOf(pages.append(b, 1)) == "page allocator: sequence 1 needs 1 more pages of 16 rows, and 0 of 4 are free");
+  CHECK(messageOf(pages.append(b, 1)) ==
+        "page allocator: sequence 1 needs 1 more pages of 16 rows, and 0 of 4 are free");
   CHECK(pages.length(b) == 32);
   REQUIRE(pages.free(a));
   CHECK(pages.freePages() == 2);
@@ -106,9 +108,11 @@ TEST_CASE("what is reserved can be appended", "[api]") {
   CHECK_FALSE(take(pages.reserve(a, 17)));
   CHECK(pages.freePages() == 0);
   CHECK(pages.length(a) == 0);
-  CHECK(messageOf(pages.append(b, 1)) == "page allocator: sequence 1 needs 1 more pages of 8 rows, and 0 of 3 are free");
+  CHECK(messageOf(pages.append(b, 1)) ==
+        "page allocator: sequence 1 needs 1 more pages of 8 rows, and 0 of 3 are free");
   for (int i = 0; i < 24; ++i) CHECK_FALSE(take(pages.append(a, 1)));
-  CHECK(messageOf(pages.append(a, 1)) == "page allocator: sequence 0 needs 1 more pages of 8 rows, and 0 of 3 are free");
+  CHECK(messageOf(pages.append(a, 1)) ==
+        "page allocator: sequence 0 needs 1 more pages of 8 rows, and 0 of 3 are free");
   REQUIRE(pages.truncate(a, 9));
   CHECK(pages.freePages() == 1);
   CHECK(pages.length(a) == 9);
@@ -149,7 +153,8 @@ TEST_CASE("a copy needs a page, and none is taken where there is none", "[api]")
   take(pages.append(a, 12));
   auto b = pages.share(a, 12);
   REQUIRE(b);
-  CHECK(messageOf(pages.append(*b, 1)) == "page allocator: sequence 1 needs 1 more pages of 8 rows, and 0 of 2 are free");
+  CHECK(messageOf(pages.append(*b, 1)) ==
+        "page allocator: sequence 1 needs 1 more pages of 8 rows, and 0 of 2 are free");
   CHECK(pages.length(*b) == 12);
   CHECK(pages.pagesOf(*b) == pages.pagesOf(a));
   REQUIRE(pages.free(a));
@@ -175,7 +180,8 @@ TEST_CASE("pools that cannot be are refused", "[api]") {
   CHECK(messageOf(PageAllocator::create(-1, 16)) == "page allocator: a pool of -1 pages");
   CHECK(messageOf(PageAllocator::create(16, 0)) == "page allocator: pages of 0 rows");
   PageAllocator none = allocator(0, 16);
-  CHECK(messageOf(none.append(none.add(), 1)) == "page allocator: sequence 0 needs 1 more pages of 16 rows, and 0 of 0 are free");
+  CHECK(messageOf(none.append(none.add(), 1)) ==
+        "page allocator: sequence 0 needs 1 more pages of 16 rows, and 0 of 0 are free");
   CHECK(messageOf(none.append(0, -1)) == "page allocator: -1 rows are appended to 0");
   CHECK(messageOf(none.append(0, int64_t(1) << 40)) == "page allocator: 1099511627776 rows are appended to 0");
 }
@@ -184,7 +190,9 @@ TEST_CASE("whatever is appended, shared, cut and freed, every sequence keeps its
   for (uint64_t seed = 0; seed < 30; ++seed) {
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
-    const auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    const auto draw = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
     Model model(draw(1, 40), int64_t(1) << draw(0, 5));
     for (int step = 0; step < 300; ++step) {
       std::vector<PageAllocator::Sequence> sequences;

@@ -1,5 +1,5 @@
-// K and V in pages, as far as the host has to do with them: what is asked for, what is refused, what a launch is told. Needs
-// no GPU.
+// K and V in pages, as far as the host has to do with them: what is asked for, what is refused, what a launch is told.
+// Needs no GPU.
 #include "api/mod_impl.h"
 #include "attnc/attnc.h"
 #include "plan/catalog.h"
@@ -98,7 +98,9 @@ TEST_CASE("a page table that does not fit is refused by name", "[api]") {
     args.pageTable.reset();
     CHECK(errorOf(args) == "the kernel was compiled for page_table, which is not given");
   }
-  SECTION("not asked for") { CHECK(errorOf(args, options(0)) == "page_table is given to a kernel that was compiled without"); }
+  SECTION("not asked for") {
+    CHECK(errorOf(args, options(0)) == "page_table is given to a kernel that was compiled without");
+  }
   SECTION("null") {
     args.pageTable->data = nullptr;
     CHECK(errorOf(args) == "page_table is null, expected device memory");
@@ -119,7 +121,9 @@ TEST_CASE("a page table that does not fit is refused by name", "[api]") {
     args.pageTable->stride[1] = 2;
     CHECK(errorOf(args) == "page_table has last stride 2, expected 1");
   }
-  SECTION("pages of another size") { CHECK(errorOf(args, options(32)) == "k has pages of 16 rows, expected 32, which the kernel was compiled for"); }
+  SECTION("pages of another size") {
+    CHECK(errorOf(args, options(32)) == "k has pages of 16 rows, expected 32, which the kernel was compiled for");
+  }
   SECTION("v of another pool") {
     args.v = tensor({49, 2, 16, 32});
     CHECK(errorOf(args) == "v has shape [49, 2, 16, 32], expected [50, 2, 16, 32]");
@@ -210,7 +214,8 @@ TEST_CASE("a step's columns are whole pages or a part of one, in every family", 
                                                  .pageSize = pageSize});
         if (!plan) continue; // the family says that it does not serve these
         const int columns = plan->stages.front().config.blockN;
-        INFO(familyName(row->family) << ", head dim " << headDim << ", pages of " << pageSize << ", steps of " << columns);
+        INFO(familyName(row->family) << ", head dim " << headDim << ", pages of " << pageSize << ", steps of "
+                                     << columns);
         CHECK((columns % pageSize == 0 || pageSize % columns == 0));
       }
 }
@@ -289,8 +294,8 @@ TEST_CASE("forward plans append by a launch of their own, decode kernels by them
   for (bool paged : {false, true}) {
     KernelOptions o = options(paged ? 16 : 0);
     o.appends = true;
-    for (const plan::FamilyRow* row : {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80,
-                                       &plan::kDecodeSm90}) {
+    for (const plan::FamilyRow* row :
+         {&plan::kForwardNaive, &plan::kForwardSm80, &plan::kForwardSm90, &plan::kDecodeSm80, &plan::kDecodeSm90}) {
       o.kind = row->kind;
       o.family = row->family;
       auto plan = choosePlan(Mod::identity(), o);

@@ -27,8 +27,9 @@ TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
   CHECK(settled(causal, of(4, 4096)).whyKind ==
         "K and V are read once for the 16 rows of q that share a KV head, and divided among CTAs");
   for (const auto& [c, why] :
-       {std::pair(of(17, 4096), "68 rows of q share a KV head, a tile of a decode kernel takes 64, and 512 (batch, head) "
-                                "keep a GPU busy"),
+       {std::pair(of(17, 4096),
+                  "68 rows of q share a KV head, a tile of a decode kernel takes 64, and 512 (batch, head) "
+                  "keep a GPU busy"),
         {of(1, 511), "KV_LEN 511, decode kernels gain from 512"},
         {of(128, 4096), "128 queries, decode kernels gain up to 127"},
         {of(0, 4096), "there are no queries"}}) {
@@ -47,7 +48,8 @@ TEST_CASE("few queries over long KV go to a decode kernel", "[api]") {
   CHECK(errorOf(causal, c) == "the naive family has no decode kernels");
   // Where live columns are no interval, each launch lists the steps that live: by item a count, a word of 32 steps and
   // their 32 numbers; and a counter more.
-  const Preparation listed = settled(mod("(kv_idx < 4) | (q_idx % 3 == 0)"), of(1, 4096)), plain = settled(causal, of(1, 4096));
+  const Preparation listed = settled(mod("(kv_idx < 4) | (q_idx % 3 == 0)"), of(1, 4096)),
+                    plain = settled(causal, of(1, 4096));
   CHECK(listed.options.kind == KernelKind::Decode);
   CHECK(listed.kvLoop == KvLoop::Listed);
   CHECK(!listed.blockMask);
@@ -68,7 +70,9 @@ TEST_CASE("k and v of e4m3 go to a decode kernel, whatever the lengths", "[api]"
     CHECK(p.options.fp8Kv);
   }
   Case c = of(1);
-  const auto scales = [](std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, DType::F32, shape); };
+  const auto scales = [](std::initializer_list<int64_t> shape) {
+    return TensorView::contiguous(nullptr, DType::F32, shape);
+  };
   for (const TensorView& given : {scales({2}), scales({1, 2}), scales({4, 2})}) {
     c.operands.kScales = c.operands.vScales = given;
     settled(Mod::identity(), c);

@@ -17,7 +17,9 @@ TensorView packed(int64_t heads, int64_t rows, int64_t dim) {
   return view;
 }
 
-TensorView cumulative(int64_t count, void* data = kSomewhere) { return TensorView::contiguous(data, DType::I32, {count}); }
+TensorView cumulative(int64_t count, void* data = kSomewhere) {
+  return TensorView::contiguous(data, DType::I32, {count});
+}
 
 struct Case {
   Operands operands{.q = packed(8, 1000, 64),
@@ -144,7 +146,8 @@ TEST_CASE("ragged batches that do not fit their tensors are refused by name", "[
   CHECK(errorOf(c) == message);
 }
 
-TEST_CASE("a launch gives cumulative lengths to kernels that were compiled for them, and to no other", "[api][ragged]") {
+TEST_CASE("a launch gives cumulative lengths to kernels that were compiled for them, and to no other",
+          "[api][ragged]") {
   Case c;
   KernelOptions options{.headDim = 64, .headDimV = 64};
   auto checked = plan::checkForward(c.operands, c.outputs, options);

@@ -47,10 +47,24 @@ std::vector<Case> cases() {
       {"comparison-precedence at 3:10", "ok: bool\n" + mask("q_idx >= kv_idx | ok")},
       {"mask-always-true at 2:3", mask("(q_idx >= 0) | (kv_idx > 5)")},
       {"mask-always-true at 2:3", mask("(q_idx >= kv_idx) | (q_idx < kv_idx)")},
+      {"mask-always-true at 2:3", mask("(q_idx >= kv_idx) | (q_idx <= kv_idx)")},
+      {"mask-always-true at 2:3", mask("(q_idx - kv_idx < 8) | (q_idx > kv_idx + 7)")},
+      {"mask-always-true at 2:3", mask("(q_idx != kv_idx) | (kv_idx > 100) | (q_idx == kv_idx)")},
+      {"mask-always-true at 2:3", mask("(kv_idx > 5) | (kv_idx < 9)")},
       {"mask-always-true at 2:3", mask("kv_idx < KV_LEN")},
       {"mask-always-false at 2:3", mask("kv_idx < 0")},
       {"mask-always-false at 2:3", mask("(q_idx >= kv_idx) & (kv_idx > KV_LEN)")},
+      {"mask-always-false at 2:3", mask("(q_idx < kv_idx) & (q_idx > kv_idx)")},
+      {"mask-always-false at 2:3", mask("(q_idx == kv_idx) & (q_idx != kv_idx)")},
+      {"mask-always-false at 2:3", mask("(q_idx != kv_idx) & (q_idx <= kv_idx) & (kv_idx > 100) & (q_idx >= kv_idx)")},
+      {"mask-always-false at 2:3", mask("(q_idx - kv_idx <= 128) & (q_idx >= kv_idx + 129)")},
+      {"mask-always-false at 2:3", mask("(abs(q_idx - kv_idx) < 3) & (q_idx - kv_idx > 5)")},
+      {"mask-always-false at 2:3", mask("(q_idx // 64 == kv_idx // 64) & (kv_idx // 64 < q_idx // 64)")},
+      {"mask-always-false at 2:3", mask("(kv_idx < 5) & (q_idx >= kv_idx) & (kv_idx > 8)")},
+      {"mask-always-false at 3:3",
+       "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] < ids[kv_idx]) & (ids[kv_idx] <= ids[q_idx])")},
       {"mask-always-false at 2:3", score("torch.where(q_idx < 0, score, -float('inf'))")},
+      {"mask-always-false at 2:3", score("torch.where((q_idx < kv_idx) & (q_idx > kv_idx), score, -float('inf'))")},
       {"condition-never-met at 2:1", "n: int\nassert n > 5 and n < 3\n" + mask("q_idx - kv_idx < n")},
       {"condition-never-met at 3:1", "n: int\nassert n > 5\nassert n < 3\n" + mask("q_idx - kv_idx < n")},
       {"condition-never-met at 1:1", "assert KV_LEN < 0\n" + mask("q_idx >= kv_idx")},
@@ -105,8 +119,18 @@ TEST_CASE("a warning says what was read and what may be meant", "[dsl][warnings]
 TEST_CASE("honest code is not warned of", "[dsl][warnings]") {
   for (const std::string& text : std::vector<std::string>{
            mask("(q_idx >= kv_idx) & (q_idx - kv_idx <= 128)"),
+           mask("(q_idx >= kv_idx) & (q_idx <= kv_idx)"),
+           mask("(q_idx >= kv_idx) & (q_idx != kv_idx)"),
+           mask("(q_idx - kv_idx <= 128) & (q_idx >= kv_idx + 128)"),
+           mask("(q_idx - kv_idx < 8) | (q_idx > kv_idx + 8)"),
+           mask("(q_idx < kv_idx) | (q_idx > kv_idx)"),
+           mask("(kv_idx < 5) | (kv_idx > 5)"),
+           "n: int\ndef met():\n  c = n > 0\n  for i in range(40):\n" // each half has all before it
+           "    c = (c & (n > -i)) & (c & (n < 100 + i))\n  return c\nassert met()\n" +
+               mask("q_idx - kv_idx < n"),
            mask("q_idx & 7 == 0"),
            mask("0 <= q_idx & 7 < 4"),
+           mask("0 <= 7 & q_idx < kv_idx"),
            mask("(q_idx & kv_idx) == (kv_idx | 3)"),
            mask("True"), // the author says so
            "CAUSAL = False\n" + mask("(q_idx >= kv_idx) if CAUSAL else True"),
@@ -119,11 +143,13 @@ TEST_CASE("honest code is not warned of", "[dsl][warnings]") {
            "cap: float\nscore_mod = A().f\n",
            score("torch.where(q_idx >= kv_idx, score, -float('inf'))"),
            score("torch.where(q_idx >= kv_idx, score, score - 100)"),
+           score("torch.where(q_idx >= kv_idx, score, -1000.0)"),
            score("torch.maximum(score, torch.where(q_idx >= kv_idx, score, -1e9))"),
            score("torch.exp(torch.where(q_idx >= kv_idx, score, -1e9))"),
            score("torch.clamp(score, -1e9, 1e9)"),
            "t: f32[4]\n" + score("score + t[q_idx]"), // clamped for some index: `check` says so
            "ids: i32[KV_LEN]\n" + mask("ids[q_idx] == ids[kv_idx]"),
+           "ids: i32[KV_LEN]\n" + mask("(ids[q_idx] + 1 < kv_idx) & (kv_idx < ids[q_idx])"), // the sum wraps around
            "t: f32[N, M]\n" + score("score + t[h, q_idx]"),
        })
     CHECK(warnings(text) == std::vector<std::string>{});

@@ -98,6 +98,21 @@ TEST_CASE("places where captures get gradients count, and texts that would be en
              Contains("the limit is 1000000"));
 }
 
+TEST_CASE("what compiling a mod costs counts its rows, and what they keep for scores", "[api]") {
+  const auto made = [](const Mod& mod, bool gradients = false) {
+    auto kernelMod = kernelModOf(mod, {plan::algebraFor(DType::BF16), gradients});
+    if (!kernelMod) FAIL(kernelMod.error().message);
+    return *kernelMod;
+  };
+  const char* sines = "x = x * torch.sin(q_idx * 0.{})";
+  CHECK(made(modOf(60, sines))->source.work > made(modOf(30, sines))->source.work + 30 * 10);
+  const auto fields = made(modOf(20, "x = x * torch.sin(q_idx * {0}.5) + torch.cos(q_idx * {0}.5)"));
+  CHECK(fields->source.work > 40 * (48 + codegen::kFieldWork));
+  const auto gradient = gradientMod(modOf(3'000, "x = x * t[q_idx * {} + kv_idx]", "t: f32[4096]\n"), {"t"});
+  REQUIRE(gradient);
+  CHECK(made(*gradient, true)->source.text.empty());
+}
+
 TEST_CASE("long functions are called, those of the library are not", "[api]") {
   const Compiler compiler(limited());
   const auto called = [&](const Mod& mod, KernelKind kind) {

@@ -1,5 +1,6 @@
 // The compiler through the C interface, without a GPU: what is settled, text, machine code, the log.
 #include "calls.h"
+#include "text/readable.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -371,13 +372,14 @@ TEST_CASE("text and machine code of a kernel", "[c]") {
 
 TEST_CASE("a log callback is told what the compiler does", "[c]") {
   struct Told {
-    std::atomic<int> lines{0}, warnings{0};
+    std::atomic<int> lines{0}, warnings{0}, unreadable{0};
   } told;
   auto options = sized<attnc_compiler_options>();
-  options.cache_directory = "/proc/no-such-directory";
+  options.cache_directory = "/proc/no-such\x1b[2J\ndirectory";
   options.log = [](void* user, attnc_log_level level, const char* line) {
     auto& to = *static_cast<Told*>(user);
-    to.lines += std::string(line).find('\n') == std::string::npos;
+    ++to.lines;
+    to.unreadable += attnc::readable(line) != line;
     to.warnings += level == ATTNC_LOG_WARNING;
   };
   options.log_user = &told;
@@ -391,6 +393,7 @@ TEST_CASE("a log callback is told what the compiler does", "[c]") {
   TAKE(attnc_compile(made, parse("q_idx >= kv_idx").get(), &kernel, &code));
   attnc_compiled_destroy(code);
   CHECK(told.lines > 0);
+  CHECK(told.unreadable == 0);
   CHECK(told.warnings > 0); // that the directory is not used
 
   options.max_work = -1;

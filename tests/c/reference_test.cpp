@@ -113,6 +113,26 @@ TEST_CASE("lists of a caller's are of mask_mod unless he says more", "[c]") {
   owned.reset(mask);
   TAKE(attnc_block_mask_get_view(mask, &view));
   CHECK(view.of_whole_mod == 1);
+  // Kernels are told.
+  Case c;
+  c.k = c.q, c.v = c.out = tensor(ATTNC_DTYPE_BF16, {2, 8, 1000, 32}), c.operands.block_mask = &lists;
+  lists.shape = {1, 1, 1000, 1000, 128, 128};
+  std::string texts[2];
+  for (const int32_t isWhole : {0, 1}) {
+    lists.of_whole_mod = isWhole;
+    Owned<attnc_preparation> preparation;
+    TAKE(c.settle(parse(kCausal).get(), &preparation));
+    auto options = sized<attnc_kernel_options>();
+    TAKE(attnc_preparation_get_kernel_options(preparation.get(), 0, &options));
+    CHECK(options.lists_of_whole_mod == isWhole);
+    attnc_source* made = nullptr;
+    TAKE(attnc_source_create(compiler().get(), parse(kCausal).get(), &options, &made));
+    const Owned<attnc_source> source(made);
+    auto stage = sized<attnc_source_stage>();
+    TAKE(attnc_source_get_stage(made, 0, &stage));
+    texts[isWhole] = stage.flattened;
+  }
+  CHECK(texts[0] != texts[1]);
   lists.of_whole_mod = 2;
   REFUSED(ATTNC_ERROR_ARGUMENT, "of_whole_mod", attnc_block_mask_from_lists(&lists, &mask));
   lists.of_whole_mod = 0, lists.reserved = 1;

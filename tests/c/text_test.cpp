@@ -40,7 +40,8 @@ TEST_CASE("errors are UTF-8 without control characters, whatever the caller gave
   checkLastError();
   CHECK(attnc_mod_parse_ir(kHostile.data(), kHostile.size(), kHostile.c_str(), &mod) == ATTNC_ERROR_MOD);
   checkLastError();
-  CHECK(attnc_mod_parse_ir("output kv_begin(b, h, q_idx) -> 0", ATTNC_WHOLE, kHostile.c_str(), &mod) == ATTNC_ERROR_MOD);
+  CHECK(attnc_mod_parse_ir("output kv_begin(b, h, q_idx) -> 0", ATTNC_WHOLE, kHostile.c_str(), &mod) ==
+        ATTNC_ERROR_MOD);
   checkLastError();
   TAKE(attnc_mod_parse_ir("source \"a\\x1b[2J\\x0a\"\noutput mask(b, h, q_idx, kv_idx) -> true", ATTNC_WHOLE, nullptr,
                           &mod));

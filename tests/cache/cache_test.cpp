@@ -103,7 +103,8 @@ TEST_CASE("where compiling is forbidden, the compiler is not opened and kernels 
   originIn(optionsFor(directory.path()), 1, std::make_shared<FakeCompiler>(nullptr, 0, "fake 2"));
   Options options = optionsFor(directory.path());
   options.mayCompile = false;
-  auto newer = std::make_shared<FakeCompiler>(nullptr, 0, "fake 2"), unknown = std::make_shared<FakeCompiler>(nullptr, 0, "fake 3");
+  auto newer = std::make_shared<FakeCompiler>(nullptr, 0, "fake 2"),
+       unknown = std::make_shared<FakeCompiler>(nullptr, 0, "fake 3");
   for (const auto& compiler : {newer, unknown}) {
     CHECK(originIn(options, 0, compiler) == Origin::Disk);
     CHECK(originIn(options, 1, compiler) == Origin::Disk);
@@ -355,8 +356,9 @@ TEST_CASE("a directory that cannot be used is warned of once, with the reason", 
   const std::string prefix = "the kernel cache " + (directory / "cache");
   SECTION("its mode") {
     REQUIRE(::chmod((directory / "cache").c_str(), 0777) == 0);
-    CHECK(warningsOf(options) == std::vector<std::string>{prefix + " is not used: it is writable by others (mode 0777); "
-                                                                   "chmod go-w makes it private"});
+    CHECK(warningsOf(options) ==
+          std::vector<std::string>{prefix + " is not used: it is writable by others (mode 0777); "
+                                            "chmod go-w makes it private"});
   }
   SECTION("the mode of a folder in it") {
     REQUIRE(::chmod((directory / "cache/v1").c_str(), 0770) == 0);

@@ -14,7 +14,8 @@ using Catch::Contains;
 namespace {
 
 std::vector<PackedValue> sampleValues() {
-  return {{contentOf(2), "two", bytesOf(2)}, {contentOf(1), "one", std::string("\177EL\0F", 5)}, {contentOf(3), "", ""}};
+  return {
+      {contentOf(2), "two", bytesOf(2)}, {contentOf(1), "one", std::string("\177EL\0F", 5)}, {contentOf(3), "", ""}};
 }
 
 Expected<std::shared_ptr<const Pack>> openBytes(const TempDirectory& directory, const std::string& bytes) {

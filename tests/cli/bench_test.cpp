@@ -17,7 +17,8 @@ using Catch::Contains;
 
 namespace {
 
-cli::Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {}, const Captures& captures = {}) {
+cli::Work work(const char* text, const ProblemShape& problem, KernelOptions kernel = {},
+               const Captures& captures = {}) {
   const auto mod = Mod::parse(text);
   REQUIRE(mod);
   auto counted = cli::countWork(*mod, captures, kernel, problem);

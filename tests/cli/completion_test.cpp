@@ -18,8 +18,10 @@ std::set<std::string> completed(const std::string& line) {
   int count = 0;
   for (; stream >> word; ++count) words += " '" + word + "'";
   if (line.back() == ' ') words += " ''", ++count;
-  const Outcome outcome = attnc::test::shell("exec bash -c 'source <(\"$0\" completion bash); compopt() { COMPREPLY=(none); }; shift 0; COMP_WORDS=(\"$@\"); "
-                                             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _attnc; printf \"%s\\n\" \"${COMPREPLY[@]}\"' $ATTNC" + words);
+  const Outcome outcome = attnc::test::shell(
+      "exec bash -c 'source <(\"$0\" completion bash); compopt() { COMPREPLY=(none); }; shift 0; COMP_WORDS=(\"$@\"); "
+      "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _attnc; printf \"%s\\n\" \"${COMPREPLY[@]}\"' $ATTNC" +
+      words);
   INFO(line << "\n" << outcome.err);
   REQUIRE(outcome.exitCode == 0);
   CHECK(outcome.err.empty());

@@ -77,11 +77,10 @@ TEST_CASE("explain says why few queries get a decode kernel, what it divides, an
   const std::string causal = "--arch sm_90a --head-dim 64 --expr 'q_idx >= kv_idx' --q-offset lengths ";
   auto text = explain(causal + "--shape 4,16,2,3,5000");
   if (!text) return;
-  for (const char* part :
-       {"family sm90 for sm_90a (decode_sm90.cu)", "tile        32 x 128 (q rows",
-        "choice      decode: K and V are read once for the 24 rows of q that share a KV head",
-        "division    8 tiles of rows (query x head of a KV head), of at most 40 steps along KV", "bounds computed by the mod",
-        "K and V     10.24 MB, 100.0 % of them in live blocks\n"})
+  for (const char* part : {"family sm90 for sm_90a (decode_sm90.cu)", "tile        32 x 128 (q rows",
+                           "choice      decode: K and V are read once for the 24 rows of q that share a KV head",
+                           "division    8 tiles of rows (query x head of a KV head), of at most 40 steps along KV",
+                           "bounds computed by the mod", "K and V     10.24 MB, 100.0 % of them in live blocks\n"})
     CHECK_THAT(*text, Contains(part));
   for (const auto& [options, kernel, choice] :
        {std::tuple("--shape 4,16,2,3,500", "forward_sm90.cu", "choice      forward: KV_LEN 500, decode"),
@@ -101,8 +100,9 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   const std::string neighborhood = "--arch sm_90a --head-dim 64 " + kMods + "neighborhood2d.py ";
   auto text = explain(neighborhood + "--shape 2,4,2,16384,16384");
   if (!text) return;
-  for (const char* part : {"family grid for sm_90a (forward_grid_sm90.cu), bf16", "boxes of keys that queries see, computed by the mod",
-                           " queries; ", " keys are read, ", "partial blocks: 0 + a select by the box of its row, in place of mask_mod"})
+  for (const char* part :
+       {"family grid for sm_90a (forward_grid_sm90.cu), bf16", "boxes of keys that queries see, computed by the mod",
+        " queries; ", " keys are read, ", "partial blocks: 0 + a select by the box of its row, in place of mask_mod"})
     CHECK_THAT(*text, Contains(part));
   CHECK(text->find("blocks      ") == std::string::npos);
   // Each query sees 13 x 13 keys.
@@ -112,7 +112,8 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
   CHECK_THAT(*dilated, Contains("family grid") && Contains("per score   all blocks: ") && Contains(" + a select\n"));
   auto beside = explain(neighborhood + "--shape 1,1,1,16384,16400");
   REQUIRE(beside);
-  CHECK_THAT(*beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") && Contains("block mask: lists"));
+  CHECK_THAT(*beside, Contains("forward_sm90.cu; a grid of 128 x 128 has 16384 tokens, KV_LEN is 16400") &&
+                          Contains("block mask: lists"));
   // Text and an image: text sees all and is seen by all, the rest 17 x 17 keys.
   auto joint = explain("--arch sm_90a --head-dim 64 " + kMods + "joint_image.py --shape 1,4,4,4608,4608");
   REQUIRE(joint);
@@ -135,20 +136,23 @@ TEST_CASE("explain counts the boxes that a kernel on a grid visits") {
                  Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 8 * 16384 * 169 * 256e-9)));
   auto backward = explain(neighborhood + "--kernel backward --shape 1,1,1,16384,16384");
   REQUIRE(backward);
-  CHECK_THAT(*backward, Contains("backward_grid_sm90.cu") && Contains("partial blocks: 0 + a select by the box of its row"));
-  CHECK_THAT(*backward, Contains("boxes       128 of 8 x 16 keys; 640 of 4 x 32 queries are read, 5.0 for one of keys"));
+  CHECK_THAT(*backward,
+             Contains("backward_grid_sm90.cu") && Contains("partial blocks: 0 + a select by the box of its row"));
+  CHECK_THAT(*backward,
+             Contains("boxes       128 of 8 x 16 keys; 640 of 4 x 32 queries are read, 5.0 for one of keys"));
   CHECK_THAT(*backward, Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
   auto backwardElsewhere =
       explain("--arch sm_89 --head-dim 64 " + kMods + "neighborhood2d.py --kernel backward --shape 1,1,1,16384,16384");
   REQUIRE(backwardElsewhere);
-  CHECK_THAT(
-      *backwardElsewhere,
-      Contains("family grid for sm_89 (backward_delta.cu, backward_grid_sm80.cu, backward_grid_finish_sm80.cu, backward_large.cu)") &&
-          Contains("boxes       128 of 8 x 16 keys; 2496 of 32 queries are read, 19.5 for one of keys") &&
-          Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
+  CHECK_THAT(*backwardElsewhere,
+             Contains("family grid for sm_89 (backward_delta.cu, backward_grid_sm80.cu, backward_grid_finish_sm80.cu, "
+                      "backward_large.cu)") &&
+                 Contains("boxes       128 of 8 x 16 keys; 2496 of 32 queries are read, 19.5 for one of keys") &&
+                 Contains(fmt::format("{:.2f} GFLOP of them in boxes of queries", 16384 * 169 * 640e-9)));
   auto shared = explain(neighborhood + "--kernel backward --shape 1,8,2,16384,16384"); // a box of keys for four heads
   REQUIRE(shared);
-  CHECK_THAT(*shared, Contains("boxes       256 of 8 x 16 keys; 5120 of 4 x 32 queries are read, 20.0 for one of keys"));
+  CHECK_THAT(*shared,
+             Contains("boxes       256 of 8 x 16 keys; 5120 of 4 x 32 queries are read, 20.0 for one of keys"));
   auto byLists = explain(neighborhood + "--kernel backward --deterministic --shape 1,1,1,16384,16384");
   REQUIRE(byLists);
   CHECK_THAT(*byLists, Contains("block mask: lists") && Contains("blocks      16384 of 128 x 128"));
@@ -175,9 +179,9 @@ TEST_CASE("explain of an older GPU or of fp32 names sm80, with bounds or a block
   auto text =
       explain(kMods + "sliding_window.py --arch sm_80 --dtype fp16 --head-dim 64 --pin window=256 --pin Q_LEN=512");
   if (!text) return;
-  for (const char* part : {"family sm80 for sm_80", "f16, head dims 64 and 64", "bounds computed by the mod", "Q_LEN 512",
-                           "values      window = 256\n", "any strides",
-                           "partial blocks: 0 + a select by the bounds of its row"})
+  for (const char* part :
+       {"family sm80 for sm_80", "f16, head dims 64 and 64", "bounds computed by the mod", "Q_LEN 512",
+        "values      window = 256\n", "any strides", "partial blocks: 0 + a select by the bounds of its row"})
     CHECK_THAT(*text, Contains(part));
   // Row blocks see 1, 2, 3 and 3 blocks of columns: 256 back is the block two before, by its upper triangle.
   CHECK(blocks(*text, "live") == 9);
@@ -280,26 +284,27 @@ TEST_CASE("wrong usage of explain is told by its exit code") {
     std::string arguments, message;
   };
   const std::string causal = "--expr 'q_idx >= kv_idx' ", window = kMods + "sliding_window.py ";
-  for (const Row& row : {Row{2, "", "MOD"},
-                         {2, causal + "--shape 1,2,3", "B,H,HKV,Q_LEN,KV_LEN"},
-                         {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
-                         {2, causal + "--head-dim 12", "multiple of 8"},
-                         {2, causal + "--kernel block-mask", "'block-mask' is none of auto, forward, decode, backward"},
-                         {2, causal + "--kernel decode --kernel-family naive", "the naive family has no decode kernels"},
-                         {2, causal + "--kernel forward --fp8-kv", "k and v are e4m3, which decode kernels alone take"},
-                         {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
-                         {2, causal + "--kernel backward --tf32", "tf32"},
-                         {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},
-                         {2, causal + "--set window=3", "captures nothing"},
-                         {1, "--expr 'q_idx >='", "<expr>:1:"},
-                         {2, causal + "--arch sm_00", "sm_00"},
-                         {2, causal + "--arch sm_80 --kernel-family sm90", "sm90"},
-                         {2, causal + "--shape 1,1,1,8,8 --pin KV_LEN=16", "KV_LEN"},
-                         {2, causal + "--pin LENGTH=16", "LENGTH"},
-                         {2, causal + "--seed -1", "--seed"},
-                         {2, window + "--shape 1,1,1,8,8 --pin window=4 --set window=5", "window"},
-                         {3, "--expr 'kv_idx < q_idx' --in /no/such/file", "/no/such/file"},
-                         {3, "/no/such/mod.py", "/no/such/mod.py"}}) {
+  for (const Row& row :
+       {Row{2, "", "MOD"},
+        {2, causal + "--shape 1,2,3", "B,H,HKV,Q_LEN,KV_LEN"},
+        {2, causal + "--shape 1,3,2,8,8", "multiple of HKV"},
+        {2, causal + "--head-dim 12", "multiple of 8"},
+        {2, causal + "--kernel block-mask", "'block-mask' is none of auto, forward, decode, backward"},
+        {2, causal + "--kernel decode --kernel-family naive", "the naive family has no decode kernels"},
+        {2, causal + "--kernel forward --fp8-kv", "k and v are e4m3, which decode kernels alone take"},
+        {2, causal + "--arch sm_80 --kernel backward --kernel-family sm90", "sm90"},
+        {2, causal + "--kernel backward --tf32", "tf32"},
+        {2, causal + "--in a --shape 1,1,1,8,8", "--shape"},
+        {2, causal + "--set window=3", "captures nothing"},
+        {1, "--expr 'q_idx >='", "<expr>:1:"},
+        {2, causal + "--arch sm_00", "sm_00"},
+        {2, causal + "--arch sm_80 --kernel-family sm90", "sm90"},
+        {2, causal + "--shape 1,1,1,8,8 --pin KV_LEN=16", "KV_LEN"},
+        {2, causal + "--pin LENGTH=16", "LENGTH"},
+        {2, causal + "--seed -1", "--seed"},
+        {2, window + "--shape 1,1,1,8,8 --pin window=4 --set window=5", "window"},
+        {3, "--expr 'kv_idx < q_idx' --in /no/such/file", "/no/such/file"},
+        {3, "/no/such/mod.py", "/no/such/mod.py"}}) {
     INFO("attnc explain " << row.arguments);
     Outcome outcome = test::attnc("explain " + row.arguments);
     CHECK(outcome.exitCode == row.exitCode);

@@ -138,8 +138,9 @@ TEST_CASE("mask lays the keys of a query out in space") {
                              "············\n"
                              "\n"
                              "query (1, 0): sees 6 of 30 keys, and 2 of 6 beside the grid\n"));
-  CHECK_THAT(test::attnc("mask --expr '(q_idx // 6 == kv_idx // 6) & (kv_idx % 6 <= q_idx % 6)' --shape 12 --query 1,2").out,
-             Contains("query (1, 2): sees 3 of 12 keys\n············\n████▓▓······\n"));
+  CHECK_THAT(
+      test::attnc("mask --expr '(q_idx // 6 == kv_idx // 6) & (kv_idx % 6 <= q_idx % 6)' --shape 12 --query 1,2").out,
+      Contains("query (1, 2): sees 3 of 12 keys\n············\n████▓▓······\n"));
   CHECK_THAT(
       test::attnc("mask --expr '((q_idx - 2) // 6 == (kv_idx - 2) // 6) & ((kv_idx - 2) % 6 <= (q_idx - 2) % 6) | "
                   "(kv_idx == 0)' --shape 14 --query 1,2")
@@ -205,7 +206,8 @@ TEST_CASE("check tells which grid it finds in mods that take positions apart, an
       check("--capture 't: int' --expr '" + behindText + " | (q_idx < t) | (kv_idx < t)'"),
       Contains("grid        ((Q_LEN - t) / 8) x 8 behind t tokens: queries\n"
                "            ((KV_LEN - t) / 8) x 8 behind t tokens: keys\n"
-               "            found in // and %: kernels by boxes (family grid, on Hopper) serve Q_LEN t more than a multiple of 8, "
+               "            found in // and %: kernels by boxes (family grid, on Hopper) serve Q_LEN t more than a "
+               "multiple of 8, "
                "KV_LEN t more than a multiple of 8\n"
                "box         mask_mod is a box of keys per query\n") &&
           Contains("            on the grid, a query sees all keys beside it; beside it, all keys on it and all beside "
@@ -213,19 +215,22 @@ TEST_CASE("check tells which grid it finds in mods that take positions apart, an
   CHECK_THAT(check("--capture 't: int' --expr '" + behindText + " & (q_idx < t + 40) & (kv_idx - t < 40)'"),
              Contains("grid        5 x 8 behind t tokens: queries and keys\n") &&
                  Contains(" serve Q_LEN from t + 5 * 8 on, KV_LEN from t + 5 * 8 on\n"));
-  CHECK_THAT(check("--expr '(abs(q_idx // 8 - kv_idx // 8) <= 1) & (abs(q_idx % 8 - kv_idx % 8) <= 2) | (q_idx >= 40) | "
-                   "(kv_idx >= 40)'"),
-             Contains("(family grid, on Hopper) serve Q_LEN from 5 * 8 on, KV_LEN from 5 * 8 on\n"));
-  CHECK_THAT(checkMod("axial"),
-             Contains("            found in // and %; with a grid that is declared, forward kernels go by lists of boxes\n"
-                      "box         none: mask_mod is no box of keys\n"));
+  CHECK_THAT(
+      check("--expr '(abs(q_idx // 8 - kv_idx // 8) <= 1) & (abs(q_idx % 8 - kv_idx % 8) <= 2) | (q_idx >= 40) | "
+            "(kv_idx >= 40)'"),
+      Contains("(family grid, on Hopper) serve Q_LEN from 5 * 8 on, KV_LEN from 5 * 8 on\n"));
+  CHECK_THAT(
+      checkMod("axial"),
+      Contains("            found in // and %; with a grid that is declared, forward kernels go by lists of boxes\n"
+               "box         none: mask_mod is no box of keys\n"));
   CHECK_THAT(checkMod("causal"), !Contains("\ngrid "));
   CHECK_THAT(check("--expr 'q_idx // 64 >= kv_idx // 64'"), !Contains("grid"));
   CHECK_THAT(check("--expr '(q_idx >= kv_idx) & (kv_idx % 64 <= 8)'"), !Contains("grid"));
   // What it cannot find may be declared.
-  CHECK_THAT(check("--expr '(q_idx // (KV_LEN // 8) == kv_idx // 9) & (q_idx % (KV_LEN // 8) >= 4)'"),
-             Contains("grid        none is found, though positions are taken apart by // and % (KV_LEN // 8): of one number,\n"
-                      "            WIDTH: int, with image = grid(HEIGHT, WIDTH)"));
+  CHECK_THAT(
+      check("--expr '(q_idx // (KV_LEN // 8) == kv_idx // 9) & (q_idx % (KV_LEN // 8) >= 4)'"),
+      Contains("grid        none is found, though positions are taken apart by // and % (KV_LEN // 8): of one number,\n"
+               "            WIDTH: int, with image = grid(HEIGHT, WIDTH)"));
   CHECK_THAT(check("--expr '(q_idx // (h + 8) == kv_idx) & (q_idx % (h + 8) >= 4)'"), !Contains("grid"));
 }
 

@@ -19,7 +19,8 @@ TEST_CASE("check gives JSON: of a mod what it is, of a wrong one where and why")
   const Json json = Json::parse(outcome.out);
   CHECK(json["ok"] == true);
   CHECK(json["functions"] == Json{"score_mod"});
-  CHECK(json["captures"] == Json::parse(R"([{"name": "bias", "kind": "tensor", "dtype": "f32", "shape": ["H", "257"]}])"));
+  CHECK(json["captures"] ==
+        Json::parse(R"([{"name": "bias", "kind": "tensor", "dtype": "f32", "shape": ["H", "257"]}])"));
   CHECK(json["operations"]["score_mod"]["element"] == 6);
   CHECK(json["operations"]["score_mod"]["perElement"]["load"] == 1);
   REQUIRE(json["gathers"].size() == 2);
@@ -28,7 +29,8 @@ TEST_CASE("check gives JSON: of a mod what it is, of a wrong one where and why")
   CHECK(json["gathers"][1]["line"] == 14);
   CHECK(json["gathers"][1]["proven"] == true);
   CHECK(json["scoreGradient"] == "some");
-  CHECK_THAT(attnc::test::attnc("check " + kLibrary + "relative_bias.py").out, Contains(json["hash"].get<std::string>()));
+  CHECK_THAT(attnc::test::attnc("check " + kLibrary + "relative_bias.py").out,
+             Contains(json["hash"].get<std::string>()));
 
   Outcome wrong = attnc::test::attnc("check --json --expr 'q_idx >= kvidx'");
   CHECK(wrong.exitCode == 1);
@@ -70,8 +72,9 @@ TEST_CASE("check gives JSON of warnings, and of which functions were taken") {
 }
 
 TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leaves of the problem") {
-  Outcome outcome = attnc::test::attnc("explain --json --no-cache --arch sm_80 --head-dim 64 --shape 2,8,2,1024,1024 --set window=200 " +
-                                       kLibrary + "sliding_window.py");
+  Outcome outcome = attnc::test::attnc(
+      "explain --json --no-cache --arch sm_80 --head-dim 64 --shape 2,8,2,1024,1024 --set window=200 " + kLibrary +
+      "sliding_window.py");
   if (outcome.exitCode == 3 && outcome.err.find("nvrtc") != std::string::npos) {
     WARN("SKIPPED: " << outcome.err);
     return;
@@ -98,9 +101,12 @@ TEST_CASE("explain gives JSON: the kernel, its launches, and what the mask leave
 }
 
 TEST_CASE("check gives JSON of grids and of the box of keys") {
-  const Json json = Json::parse(attnc::test::printed("check --json " + kLibrary + "neighborhood2d.py -D 'DILATION=(1, 2)'"));
+  const Json json =
+      Json::parse(attnc::test::printed("check --json " + kLibrary + "neighborhood2d.py -D 'DILATION=(1, 2)'"));
   REQUIRE(json["grids"].size() == 1);
-  CHECK(json["grids"][0] == Json::parse(R"({"extents": ["128", "128"], "before": "0", "isDeclared": true, "ofQueries": true, "ofKeys": true})"));
+  CHECK(json["grids"][0] ==
+        Json::parse(
+            R"({"extents": ["128", "128"], "before": "0", "isDeclared": true, "ofQueries": true, "ofKeys": true})"));
   CHECK(json["box"]["isMask"] == false);
   REQUIRE(json["box"]["axes"].size() == 2);
   const Json &y = json["box"]["axes"][0], &x = json["box"]["axes"][1];
@@ -112,8 +118,9 @@ TEST_CASE("check gives JSON of grids and of the box of keys") {
 }
 
 TEST_CASE("explain gives JSON of the boxes that a kernel on a grid visits") {
-  Outcome outcome = attnc::test::attnc("explain --json --no-cache --arch sm_90a --head-dim 64 --shape 2,4,2,16384,16384 " + kLibrary +
-                                       "neighborhood2d.py");
+  Outcome outcome =
+      attnc::test::attnc("explain --json --no-cache --arch sm_90a --head-dim 64 --shape 2,4,2,16384,16384 " + kLibrary +
+                         "neighborhood2d.py");
   if (outcome.exitCode == 3 && outcome.err.find("nvrtc") != std::string::npos) {
     WARN("SKIPPED: " << outcome.err);
     return;

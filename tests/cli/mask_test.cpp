@@ -1,5 +1,5 @@
-// `attnc mask`: maps against masks evaluated here, pictures against committed ones (ATTNC_UPDATE_GOLDEN=1 writes them anew:
-// look at them), and what is refused.
+// `attnc mask`: maps against masks evaluated here, pictures against committed ones (ATTNC_UPDATE_GOLDEN=1 writes them
+// anew: look at them), and what is refused.
 #include "command.h"
 #include "safetensors.h"
 
@@ -73,7 +73,8 @@ const std::vector<std::pair<const char*, std::string>> kDrawn{
 
 TEST_CASE("mask draws blocks in the terminal: empty, partial and full, with the share of each") {
   const std::string text = draw(kMods + "sliding_window.py --set window=1000 --shape 1,16,16,4096,4096");
-  CHECK_THAT(text, Contains("sliding_window.py: window = 1000\n") && Contains("32 x 32 blocks of 128 x 128; the same in all heads\n"));
+  CHECK_THAT(text, Contains("sliding_window.py: window = 1000\n") &&
+                       Contains("32 x 32 blocks of 128 x 128; the same in all heads\n"));
   const auto cells = cellsOf(text);
   REQUIRE(cells.size() == 32);
   int full = 0, partial = 0;
@@ -127,9 +128,11 @@ TEST_CASE("mask draws heads that differ, each kind once, and those that are aske
   const std::string one = draw(mod + "--head 4 --batch 1");
   CHECK_THAT(one, Contains("\nhead 4\n"));
   CHECK(cellsOf(one).size() == 32);
-  CHECK_THAT(draw("--expr 'q_idx >= h * 64' --shape 1,9,9,1024,128"), Contains("5 more look different: --batch and --head choose"));
+  CHECK_THAT(draw("--expr 'q_idx >= h * 64' --shape 1,9,9,1024,128"),
+             Contains("5 more look different: --batch and --head choose"));
   CHECK_THAT(draw("--expr 'kv_idx > 64 * (b + h)' --shape 2,2,2,256,256"),
-             Contains("batch 0, head 0\n") && Contains("batch 1, head 0; batch 0, head 1\n") && Contains("batch 1, head 1\n"));
+             Contains("batch 0, head 0\n") && Contains("batch 1, head 0; batch 0, head 1\n") &&
+                 Contains("batch 1, head 1\n"));
 }
 
 TEST_CASE("mask reads captures of a file, and those alone that mask_mod needs") {
@@ -146,7 +149,8 @@ TEST_CASE("mask reads captures of a file, and those alone that mask_mod needs") 
   REQUIRE(cells.size() == 24);
   for (size_t q = 8; q < 32; ++q)
     for (size_t kv = 0; kv < 24; ++kv) CHECK(cells[q - 8][kv] == (q >= kv && q / 20 == kv / 20 ? "█" : "·"));
-  CHECK_THAT(test::shell("$ATTNC mask " + kMods + "document.py --in - < " + file).out, Contains("Q_LEN 40 x KV_LEN 40"));
+  CHECK_THAT(test::shell("$ATTNC mask " + kMods + "document.py --in - < " + file).out,
+             Contains("Q_LEN 40 x KV_LEN 40"));
   CHECK_THAT(draw(kMods + "alibi.py"), Contains("alibi.py\n"));
   CHECK_THAT(draw(kMods + "document.py --draw --shape 64"), Contains("full"));
   CHECK_THAT(draw(kMods + "noop.py"), Contains("noop.py (the mod masks nothing)\n"));
@@ -154,7 +158,8 @@ TEST_CASE("mask reads captures of a file, and those alone that mask_mod needs") 
 
 TEST_CASE("a picture shows each score where there are few") {
   const auto lives = [](int64_t q, int64_t kv) { return q >= kv && q - kv <= 40; };
-  const Pixels pixels = decode(draw("--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 40)' --shape 150,200 --block 64 --format png"));
+  const Pixels pixels =
+      decode(draw("--expr '(q_idx >= kv_idx) & (q_idx - kv_idx <= 40)' --shape 150,200 --block 64 --format png"));
   // Two pixels to a unit, two units to a score; the plot begins at (56, 78).
   for (int64_t q = 1; q < 149; ++q)
     for (int64_t kv = 1; kv < 199; ++kv) {
@@ -226,7 +231,8 @@ TEST_CASE("mask refuses what it cannot draw, and says what to do") {
     CHECK(outcome.out.empty());
     CHECK_THAT(outcome.err, Contains(row.message));
   }
-  for (const char* shape : {"0", "0,5", "5,0", "0,1,1,5,5"}) CHECK(test::attnc(causal + "--shape " + shape).exitCode == 0);
+  for (const char* shape : {"0", "0,5", "5,0", "0,1,1,5,5"})
+    CHECK(test::attnc(causal + "--shape " + shape).exitCode == 0);
 }
 
 TEST_CASE("the pictures of the library are what attnc mask draws, and each mod stands in its README") {
@@ -248,7 +254,8 @@ TEST_CASE("the pictures of the library are what attnc mask draws, and each mod s
     CHECK(readme.find("<img src=\"pictures/" + name + ".svg\"") != std::string::npos);
   }
   size_t pictures = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kMods + "pictures")) pictures += entry.path().extension() == ".svg";
+  for (const auto& entry : std::filesystem::directory_iterator(kMods + "pictures"))
+    pictures += entry.path().extension() == ".svg";
   CHECK(drawn == pictures);
   for (const auto& entry : std::filesystem::directory_iterator(kMods)) {
     if (entry.path().extension() != ".py") continue;

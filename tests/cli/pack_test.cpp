@@ -81,7 +81,8 @@ TEST_CASE("several packs serve together; one that is damaged or of another versi
   writeFile(folder / "mod.py", kMod);
   const std::string mod = folder / "mod.py", a = folder / "a", b = folder / "b";
   REQUIRE(attnc::test::attnc("pack " + mod + " --arch sm_80 --head-dim 64 --kernel forward -o " + a).exitCode == 0);
-  REQUIRE(attnc::test::attnc("pack --expr 'score * 2' --arch sm_80 --head-dim 64 --kernel forward -o " + b).exitCode == 0);
+  REQUIRE(attnc::test::attnc("pack --expr 'score * 2' --arch sm_80 --head-dim 64 --kernel forward -o " + b).exitCode ==
+          0);
   {
     const Bare bare(a + ":" + b);
     CHECK(emit(mod, "").exitCode == 0);
@@ -140,15 +141,18 @@ TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches w
   if (noNvrtc()) return;
   const Folder folder;
   const std::string pack = folder / "kernels.attnc", mods = ATTNC_SOURCE_DIR "/dsl/mods/";
-  for (const std::string& mod : {mods + "neighborhood2d.py", mods + "neighborhood2d.py --capture 'HEIGHT: int' --capture 'WIDTH: int'"}) {
+  for (const std::string& mod :
+       {mods + "neighborhood2d.py", mods + "neighborhood2d.py --capture 'HEIGHT: int' --capture 'WIDTH: int'"}) {
     INFO(mod);
-    const Outcome packed = attnc::test::attnc("pack " + mod + " --arch sm_90a --head-dim 64 --kernel forward -o " + pack);
+    const Outcome packed =
+        attnc::test::attnc("pack " + mod + " --arch sm_90a --head-dim 64 --kernel forward -o " + pack);
     INFO(packed.err);
     REQUIRE(packed.exitCode == 0);
     const std::string sets = mod.find("capture") == std::string::npos ? "" : " --set HEIGHT=128 --set WIDTH=128";
     const Bare bare(pack);
     for (auto [shape, family] : {std::pair("1,1,1,16384,16384", "family grid"), {"1,1,1,16384,16500", "family sm90"}}) {
-      const Outcome outcome = attnc::test::attnc("explain " + mod + sets + " --arch sm_90a --head-dim 64 --shape " + shape);
+      const Outcome outcome =
+          attnc::test::attnc("explain " + mod + sets + " --arch sm_90a --head-dim 64 --shape " + shape);
       INFO(outcome.err);
       CHECK(outcome.exitCode == 0);
       CHECK_THAT(outcome.out, Contains(family));
@@ -160,8 +164,10 @@ TEST_CASE("a pack of a mod on a grid serves launches on the grid, and launches w
     INFO(packed.err);
     REQUIRE(packed.exitCode == 0);
     const Bare bare(pack);
-    for (auto [shape, loop] : {std::pair("1,1,1,4096,4096", "block mask of boxes"), {"1,1,1,4096,4097", "block mask: lists"}}) {
-      const Outcome outcome = attnc::test::attnc("explain " + crissCross + " --arch sm_90a --head-dim 64 --shape " + shape);
+    for (auto [shape, loop] :
+         {std::pair("1,1,1,4096,4096", "block mask of boxes"), {"1,1,1,4096,4097", "block mask: lists"}}) {
+      const Outcome outcome =
+          attnc::test::attnc("explain " + crissCross + " --arch sm_90a --head-dim 64 --shape " + shape);
       INFO(outcome.err);
       CHECK(outcome.exitCode == 0);
       CHECK_THAT(outcome.out, Contains(loop));

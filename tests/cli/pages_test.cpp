@@ -1,5 +1,5 @@
-// K and V in pages, and new rows, on the command line: run on the CPU gives what it gives of rows that lie together, and says
-// what does not fit.
+// K and V in pages, and new rows, on the command line: run on the CPU gives what it gives of rows that lie together,
+// and says what does not fit.
 #include "command.h"
 #include "pages.h"
 #include "tensors.h"
@@ -138,10 +138,10 @@ TEST_CASE("emit and explain take a page size, run one of random pages") {
              Contains("constexpr int kPageSize = 16;") && Contains("kHasLengths = true"));
   CHECK_THAT(test::attnc("emit --stage cu --arch sm_90a --kernel decode --page-size 1 " + kCausal).out,
              Contains("constexpr int kPageSize = 1;"));
-  for (const char* wrong :
-       {"emit --stage cu --page-size 12 ", "emit --stage cu --kernel backward --page-size 16 ", "explain --page-size 3 ",
-        "explain --page-size 16 --shape 1,1,1,1,100 ", "run --random 1,1,1,4,60,8 --page-size 8 ",
-        "run --in x.safetensors --page-size 8 ", "run --random 1,1,1,4,64,8 --page-size 8 --backward "}) {
+  for (const char* wrong : {"emit --stage cu --page-size 12 ", "emit --stage cu --kernel backward --page-size 16 ",
+                            "explain --page-size 3 ", "explain --page-size 16 --shape 1,1,1,1,100 ",
+                            "run --random 1,1,1,4,60,8 --page-size 8 ", "run --in x.safetensors --page-size 8 ",
+                            "run --random 1,1,1,4,64,8 --page-size 8 --backward "}) {
     INFO(wrong);
     CHECK(test::attnc(wrong + kCausal).exitCode == 2);
   }

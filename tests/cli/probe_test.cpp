@@ -79,29 +79,36 @@ TEST_CASE("probe says which element is read, and that an index outside is clampe
   tensors["table"] = floats({3, 10});
   const std::string file = folder / "in.safetensors", mod = folder / "mod.py";
   REQUIRE(writeSafetensors(file, tensors));
-  test::writeFile(mod, "table: f32[N, 10]\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n    row = table[kv_idx, q_idx - 1]\n"
-                       "    return score + row\n");
+  test::writeFile(
+      mod, "table: f32[N, 10]\n\ndef score_mod(score, b, h, q_idx, kv_idx):\n    row = table[kv_idx, q_idx - 1]\n"
+           "    return score + row\n");
   const auto read = [&](const std::string& place) { return probe(mod + " --score 0 --in " + file + " --at " + place); };
   CHECK_THAT(read("0,0,5,2"), Contains("   4 |     row = table[kv_idx, q_idx - 1]\n") && Contains("   table[2, 4]\n"));
   CHECK(numberAfter(read("0,0,5,2"), "  gives ") == at(tensors["table"], 24));
   CHECK_THAT(read("0,0,0,1"), Contains("table[kv_idx, q_idx - 1]") && Contains("   table[1, 9]\n")); // -1, from the end
   for (const char* ofWrap : {"where", " < 0", "+ 10"}) CHECK(read("0,0,0,1").find(ofWrap) == std::string::npos);
-  CHECK_THAT(read("0,0,20,7"), Contains("   table[2, 9]; index 7 is clamped: the extent is 3; index 19 is clamped: the extent is 10\n"));
+  CHECK_THAT(read("0,0,20,7"),
+             Contains("   table[2, 9]; index 7 is clamped: the extent is 3; index 19 is clamped: the extent is 10\n"));
 }
 
 TEST_CASE("probe tells sums, expressions, masks of score_mod and mods without text") {
   Folder folder;
   const std::string mod = folder / "mod.py", ir = folder / "mod.ir";
-  test::writeFile(mod, "import torch\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return torch.where(q_idx >= kv_idx, score, -float('inf'))\n");
-  CHECK_THAT(probe(mod + " --at 0,0,1,2 --score 3"), Contains("gives -inf\n") && Contains("result    masked: score_mod gives -inf"));
+  test::writeFile(mod, "import torch\ndef score_mod(score, b, h, q_idx, kv_idx):\n    return torch.where(q_idx >= "
+                       "kv_idx, score, -float('inf'))\n");
+  CHECK_THAT(probe(mod + " --at 0,0,1,2 --score 3"),
+             Contains("gives -inf\n") && Contains("result    masked: score_mod gives -inf"));
   CHECK_THAT(probe(mod + " --at 0,0,2,2 --score 3"), Contains("gives 3\n") && Contains("result    lives, score 3\n"));
-  CHECK_THAT(probe("--expr 'q_idx - kv_idx < 3' --at 0,0,5,1"), Contains("q_idx - kv_idx ") && Contains(" = 4\n") && Contains("gives False"));
-  CHECK_THAT(probe(kMods + "latent_rope.py --draw --shape 64 --at 0,0,9,5 --score 0"), Contains("sum(") && Contains("i0 < 64"));
+  CHECK_THAT(probe("--expr 'q_idx - kv_idx < 3' --at 0,0,5,1"),
+             Contains("q_idx - kv_idx ") && Contains(" = 4\n") && Contains("gives False"));
+  CHECK_THAT(probe(kMods + "latent_rope.py --draw --shape 64 --at 0,0,9,5 --score 0"),
+             Contains("sum(") && Contains("i0 < 64"));
   REQUIRE(test::attnc("emit " + kMods + "sliding_window.py --stage ir -o " + ir).exitCode == 0);
   const std::string text = probe(ir + " --set window=4 --at 0,0,9,5");
   CHECK_THAT(text, Contains("gives True"));
   CHECK(text.find(" | ") == std::string::npos);
-  CHECK_THAT(test::shell("$ATTNC probe - --at 0,0,1,2 --score 3 < " + mod).out, Contains("<stdin> at b = 0") && Contains("   3 |"));
+  CHECK_THAT(test::shell("$ATTNC probe - --at 0,0,1,2 --score 3 < " + mod).out,
+             Contains("<stdin> at b = 0") && Contains("   3 |"));
 }
 
 TEST_CASE("probe refuses places and scores that are not there") {

@@ -51,7 +51,8 @@ TEST_CASE("a line of progress shows what takes long, and is taken away") {
 }
 
 TEST_CASE("there is no progress where stderr is no terminal") {
-  const attnc::test::Outcome outcome = attnc::test::attnc("mask --expr '(q_idx + kv_idx * 3) % 1021 != 0' --shape 20000 --head 0");
+  const attnc::test::Outcome outcome =
+      attnc::test::attnc("mask --expr '(q_idx + kv_idx * 3) % 1021 != 0' --shape 20000 --head 0");
   CHECK(outcome.exitCode == 0);
   CHECK(outcome.err.empty());
 }

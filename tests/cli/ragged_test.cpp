@@ -20,8 +20,8 @@ namespace {
 constexpr double kStarts[] = {1, 4, 4, 6}; ///< of 3 sequences: 3, 0 and 2 rows, in 7
 constexpr int64_t kRows = 7, kHeads = 2, kColumns = 8;
 
-/// q, k, v [total, H, D] with equal scores: out is the mean of the live kv's rows, counted over all sequences. NaN in rows
-/// of none.
+/// q, k, v [total, H, D] with equal scores: out is the mean of the live kv's rows, counted over all sequences. NaN in
+/// rows of none.
 NamedTensors operands() {
   NamedTensors tensors;
   const auto row = [](int64_t i) { return i / (kHeads * kColumns); };

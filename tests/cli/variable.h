@@ -7,7 +7,8 @@
 
 namespace attnc::test {
 
-/// A variable of the environment, set or unset (null) for the life of the object; of this process and so of the command.
+/// A variable of the environment, set or unset (null) for the life of the object; of this process and so of the
+/// command.
 class Variable {
 public:
   Variable(const char* name, const char* value) : name(name) {

@@ -164,7 +164,8 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
         }
         const int64_t extents[] = {1, 4, 2, qLen, kvLen};
         for (const ir::TensorCapture& tensor : mod.module.tensors) {
-          TensorView view{.data = const_cast<int64_t*>(&zeros), .dtype = tensor.dtype, .rank = int(tensor.shape.size())};
+          TensorView view{
+              .data = const_cast<int64_t*>(&zeros), .dtype = tensor.dtype, .rank = int(tensor.shape.size())};
           for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
             const ir::Extent& extent = tensor.shape[axis];
             view.shape[axis] = extent.isNamed ? extents[extent.value] : extent.value;
@@ -177,8 +178,8 @@ TEST_CASE("generated bounds of library mods hold for all ranges of rows, and vis
       }
   }
   CHECK(with == std::vector<std::string>{"alibi", "causal", "chunked", "forgetting", "frame_causal", "jagged_prefix_lm",
-                                         "kerple", "latent_rope", "padding", "prefix_lm", "scalable_softmax", "sliding_window",
-                                         "softcap", "softcap_approx", "streaming_chunks"});
+                                         "kerple", "latent_rope", "padding", "prefix_lm", "scalable_softmax",
+                                         "sliding_window", "softcap", "softcap_approx", "streaming_chunks"});
   checkAll(entries);
 }
 

@@ -17,10 +17,11 @@ TEST_CASE("a launch passes each captured thing in a word of its own", "[codegen]
   bindings.tensors.push_back(TensorView::contiguous(data, DType::F32, {2, 3}));
   bindings.tensors[0].stride[0] = -3;
   bindings.scalars = {{-7, 0}, {0, 0.5}, {1, 0}};
-  std::vector<ArgWord> slots = {{ArgWord::Kind::Dim, 4, 0, Type::I32},          {ArgWord::Kind::TensorData, 0, 0, Type::I64},
-                             {ArgWord::Kind::TensorSize, 0, 1, Type::I32},   {ArgWord::Kind::TensorStride, 0, 0, Type::I64},
-                             {ArgWord::Kind::TensorStride, 0, 1, Type::I64}, {ArgWord::Kind::Scalar, 0, 0, Type::I32},
-                             {ArgWord::Kind::Scalar, 1, 0, Type::F32},       {ArgWord::Kind::Scalar, 2, 0, Type::Bool}};
+  std::vector<ArgWord> slots = {
+      {ArgWord::Kind::Dim, 4, 0, Type::I32},          {ArgWord::Kind::TensorData, 0, 0, Type::I64},
+      {ArgWord::Kind::TensorSize, 0, 1, Type::I32},   {ArgWord::Kind::TensorStride, 0, 0, Type::I64},
+      {ArgWord::Kind::TensorStride, 0, 1, Type::I64}, {ArgWord::Kind::Scalar, 0, 0, Type::I32},
+      {ArgWord::Kind::Scalar, 1, 0, Type::F32},       {ArgWord::Kind::Scalar, 2, 0, Type::Bool}};
   std::vector<uint64_t> words(slots.size() + 1, 99);
   packArgs(slots, bindings, nullptr, words.data());
   CHECK(words[0] == 6);

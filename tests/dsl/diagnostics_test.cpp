@@ -357,8 +357,10 @@ TEST_CASE("an unindexed tensor is told how to be indexed", "[dsl]") {
 
 TEST_CASE("of two functions that could be the mod, the hint names each for what it is", "[dsl]") {
   const std::string soft = "def soft(s, b, h, q, k): return s / 2\n", causal = "def causal(b, h, q, k): return q > k\n";
-  CHECK(hintOf(soft + "def hard(s, b, h, q, k): return s\n") == "say which: `--mod hard`, or `score_mod = hard` in the text");
-  CHECK(hintOf(causal + "def window(b, h, q, k): return q < k\n") == "say which: `--mod window`, or `mask_mod = window` in the text");
+  CHECK(hintOf(soft + "def hard(s, b, h, q, k): return s\n") ==
+        "say which: `--mod hard`, or `score_mod = hard` in the text");
+  CHECK(hintOf(causal + "def window(b, h, q, k): return q < k\n") ==
+        "say which: `--mod window`, or `mask_mod = window` in the text");
 }
 
 TEST_CASE("a caret stands right in a line that is not ASCII", "[dsl]") {

@@ -60,7 +60,7 @@ TEST_CASE("names and conditions of a module are readable", "[dsl][diagnostics]")
     if (!output.isCondition()) continue;
     CHECK(output.words == "x\\x1b[2J\\x0a\\u2028");
   }
-  for (const char* text : {"source \"a\x1b", "what\x1b[2J \xff", "%0 = \xc2\x9b i32"}) {
+  for (const char* text : {"source \"a\x1b", "what\x1b[2J \xff", "%0 = \xc2\x9b i32", "%0 = neg i32 %a\x1b"}) {
     auto wrong = ir::read(text, kHostile);
     REQUIRE_FALSE(wrong);
     checkReadable(wrong.error());

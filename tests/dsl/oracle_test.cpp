@@ -202,7 +202,8 @@ TEST_CASE("every mod of the library gives what CPython gives", "[dsl][oracle]") 
       {"joint_image", {{"HEIGHT", "5"}, {"WIDTH", "6"}, {"TEXT", "4"}, {"WINDOW", "3"}}},
       {"morton_neighborhood2d", {{"SIZE", "8"}, {"WINDOW", "(3, 5)"}}},
       {"neighborhood2d", {{"WIDTH", "6"}, {"HEIGHT", "7"}, {"WINDOW", "(3, 5)"}}},
-      {"neighborhood3d", {{"FRAMES", "3"}, {"HEIGHT", "4"}, {"WIDTH", "5"}, {"WINDOW", "(2, 3, 2)"}, {"DILATION", "(1, 1, 2)"}}},
+      {"neighborhood3d",
+       {{"FRAMES", "3"}, {"HEIGHT", "4"}, {"WIDTH", "5"}, {"WINDOW", "(2, 3, 2)"}, {"DILATION", "(1, 1, 2)"}}},
       {"relative_bias", {{"MAX_DISTANCE", "9"}}},
       {"shifted_window", {{"HEIGHT", "6"}, {"WIDTH", "10"}, {"WINDOW", "3"}, {"SHIFT", "1"}}},
       {"sliding_tile", {{"TILE_TOKENS", "2"}, {"TILES", "(2, 3, 4)"}, {"WINDOW", "(1, 3, 3)"}}},
@@ -221,7 +222,8 @@ TEST_CASE("every mod of the library gives what CPython gives", "[dsl][oracle]") 
       std::map<std::string, std::string> chosen;
       if (found != defines.end()) chosen = found->second;
       compare(text, chosen);
-      for (auto [flag, other] : {std::pair("\nCAUSAL = True", "False"), {"\nCAUSAL = False", "True"}, {"\nBIDIRECTIONAL = True", "False"}}) {
+      for (auto [flag, other] :
+           {std::pair("\nCAUSAL = True", "False"), {"\nCAUSAL = False", "True"}, {"\nBIDIRECTIONAL = True", "False"}}) {
         if (text.find(flag) == std::string::npos) continue;
         const std::string name(flag + 1, std::string(flag).find(' ') - 1);
         chosen[name] = other;

@@ -162,7 +162,8 @@ TEST_CASE("gradients by lists whose last blocks reach past the end by whole tile
   ATTNC_NEED_GPU();
   const Mod mod = libraryMod("alibi");
   for (int headDim : {64, 128, 192})
-    for (const ProblemShape& s : {ProblemShape{1, 1, 1, 100, 150}, {2, 4, 2, 384, 130}, {1, 2, 1, 257, 300}, {1, 2, 1, 3, 200}}) {
+    for (const ProblemShape& s :
+         {ProblemShape{1, 1, 1, 100, 150}, {2, 4, 2, 384, 130}, {1, 2, 1, 257, 300}, {1, 2, 1, 3, 200}}) {
       const Problem problem{s, headDim, headDim, DType::BF16};
       const HostOperands operands = draw(mod, problem);
       checkLists(mod, problem, operands, randomMask({s.batch, s.qHeads, s.qLen, s.kvLen, 256, 256}, 3),

@@ -163,7 +163,8 @@ TEST_CASE("backward kernels without asynchronous barriers, for the race checker"
       const Gradients expected = runReferenceBackward(mod, operands, given);
       for (Family family : {Family::Naive, Family::Sm80})
         for (bool deterministic : {false, true}) {
-          INFO(nameOf(family) << ", " << mod.name() << ", " << problem.text() << (deterministic ? ", deterministic" : ""));
+          INFO(nameOf(family) << ", " << mod.name() << ", " << problem.text()
+                              << (deterministic ? ", deterministic" : ""));
           checkGradients(runBackward(mod, problem, operands, given, {.family = family, .deterministic = deterministic}),
                          expected, problem);
         }

@@ -202,7 +202,8 @@ struct Access {
   std::set<std::string> gradients;
 };
 /// Both passes, for compileAhead().
-void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Access& access, Family family, DType dtype, int headDim) {
+void addJobs(std::vector<std::pair<Mod, KernelOptions>>& jobs, const Access& access, Family family, DType dtype,
+             int headDim) {
   const Mod mod = take(Mod::parse(access.text));
   jobs.push_back({mod, {.family = family, .dtype = dtype, .headDim = headDim}});
   for (bool deterministic : {false, true})
@@ -263,13 +264,15 @@ TEST_CASE("gradients of captures at every kind of head dim agree with the refere
 
 TEST_CASE("gradients of captures from sums along diagonals agree with the reference", "[gpu][backward][captures]") {
   ATTNC_NEED_GPU();
-  const std::string captures = "import torch\nbias: f32[H, 1500]\nslopes: f32[H]\ngain: float", causal = "q_idx >= kv_idx";
+  const std::string captures = "import torch\nbias: f32[H, 1500]\nslopes: f32[H]\ngain: float",
+                    causal = "q_idx >= kv_idx";
   const Access accesses[] = {
       {scoreOf(captures, "score + bias[h, q_idx - kv_idx + 700]", "True"), {"bias"}},
       {scoreOf(captures, "score + bias[h, torch.clamp(kv_idx - q_idx, min=-40, max=40) + 40]", causal), {"bias"}},
       {scoreOf(captures, "score + slopes[h] * (0.05 * (kv_idx - q_idx))", causal), {"slopes"}},
       {scoreOf(captures, "score + 0.05 * (slopes[h] * (kv_idx - q_idx))", "q_idx - kv_idx < 90"), {"slopes"}},
-      {scoreOf(captures, "score + bias[h, torch.abs(q_idx - kv_idx)] * gain + slopes[h] / gain"), {"bias", "slopes", "gain"}},
+      {scoreOf(captures, "score + bias[h, torch.abs(q_idx - kv_idx)] * gain + slopes[h] / gain"),
+       {"bias", "slopes", "gain"}},
       // no interval of columns
       {scoreOf(captures, "score + bias[h, q_idx - kv_idx + 700]", "(q_idx + kv_idx) % 5 != 0"), {"bias"}},
   };
@@ -318,7 +321,8 @@ TEST_CASE("gradients from sums along diagonals by the lists of a block mask agre
     const ResultGradients given = drawGradients(problem, true);
     Asked asked{{"bias"}, Family::Sm90};
     asked.prepared = true;
-    check(run(mod, problem, operands, given, asked, 2), expectedOf(mod, operands, given, {"bias"}), problem, DType::F32);
+    check(run(mod, problem, operands, given, asked, 2), expectedOf(mod, operands, given, {"bias"}), problem,
+          DType::F32);
   }
 }
 

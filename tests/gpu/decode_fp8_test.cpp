@@ -35,7 +35,8 @@ cli::HostTensor drawScales(std::vector<int64_t> shape, uint64_t seed) {
 
 enum class Scales { None, OfHeads, OfSequences };
 
-/// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages; 0: not.
+/// `qFactor`: q is drawn that many times as large, and scores scaled back. `pageSize`: with lengths, K and V in pages;
+/// 0: not.
 void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::vector<int32_t>& lengths = {},
               float qFactor = 1, int pageSize = 0) {
   INFO(mod.name() << ", " << problem.text() << ", scales " << int(scales) << ", q times " << qFactor << ", pages "
@@ -65,7 +66,8 @@ void checkFp8(const Mod& mod, const Problem& problem, Scales scales, const std::
     const int64_t columns = s.kvLen / pageSize;
     cli::HostTensor table = cli::drawPageTable(s.batch, columns, 5);
     cli::HostTensor lengthsTensor = cli::HostTensor::make(DType::I32, {s.batch});
-    for (int64_t b = 0; b < s.batch; ++b) ir::writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
+    for (int64_t b = 0; b < s.batch; ++b)
+      ir::writeElement(lengthsTensor.bytes.data(), DType::I32, b, lengths[size_t(b)]);
     for (cli::HostTensor* tensor : {&operands.k, &operands.v})
       *tensor = cli::dealToPages(*tensor, table, lengthsTensor, s.batch * columns, pageSize);
     operands.pageTable = std::move(table);

@@ -1,5 +1,5 @@
-// Decode kernels of masks whose live columns are no interval: steps without a live column are never read, and the others
-// are dealt by lists that each launch makes.
+// Decode kernels of masks whose live columns are no interval: steps without a live column are never read, and the
+// others are dealt by lists that each launch makes.
 #include "gpu.h"
 
 #include "ir/element.h"
@@ -24,7 +24,8 @@ Mod stripedMod(bool isCausal) {
 /// NaN in the rows of K and V that no query sees.
 void poisonStripes(HostOperands& operands) {
   for (cli::HostTensor* tensor : {&operands.k, &operands.v}) {
-    const int64_t batch = tensor->shape[0], heads = tensor->shape[1], rows = tensor->shape[2], columns = tensor->shape[3];
+    const int64_t batch = tensor->shape[0], heads = tensor->shape[1], rows = tensor->shape[2],
+                  columns = tensor->shape[3];
     for (int64_t i = 0; i < batch * heads * rows; ++i) {
       const int64_t b = i / rows / heads, h = i / rows % heads, row = i % rows;
       const bool isLive = row / kStripe % kPeriod == (b + h) % kPeriod;
@@ -52,7 +53,8 @@ TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
         INFO(problem.text() << (isCausal ? ", causal" : ""));
         const Outcome outcome = runKernel(mod, problem, operands, {.family = Family::Auto, .decode = true});
         checkClose(outcome, expected, problem);
-        const Outcome again = runKernel(mod, problem, operands, {.family = Family::Auto, .decode = true, .launches = 3});
+        const Outcome again =
+            runKernel(mod, problem, operands, {.family = Family::Auto, .decode = true, .launches = 3});
         CHECK(again.out == outcome.out);
         CHECK(again.lse == outcome.lse);
       }
@@ -61,15 +63,16 @@ TEST_CASE("decode kernels read no step without a live column", "[gpu]") {
 TEST_CASE("decode kernels list the steps of one long sequence, and of wide heads", "[gpu]") {
   ATTNC_NEED_GPU();
   const Mod mod = stripedMod(true);
-  for (const Problem& problem : {Problem{{1, 8, 2, 1, 1 << 20}, 64, 64, DType::F16}, // many words, which the last CTA joins
-                                 Problem{{2, 8, 2, 2, 20000}, 256, 256, DType::BF16}, // short steps
-                                 Problem{{700, 4, 1, 1, 1000}, 64, 64, DType::BF16}}) {
+  for (const Problem& problem :
+       {Problem{{1, 8, 2, 1, 1 << 20}, 64, 64, DType::F16},  // many words, which the last CTA joins
+        Problem{{2, 8, 2, 2, 20000}, 256, 256, DType::BF16}, // short steps
+        Problem{{700, 4, 1, 1, 1000}, 64, 64, DType::BF16}}) {
     HostOperands operands = draw(mod, problem);
     const std::optional<QueryOffsets> offsets = QueryOffsets::FromLengths;
     const Outcome expected = runReference(mod, problem, operands, {}, offsets);
     poisonStripes(operands);
     INFO(problem.text());
-    checkClose(runKernel(mod, problem, operands, {.family = Family::Auto, .offsets = offsets, .decode = true}), expected,
-               problem);
+    checkClose(runKernel(mod, problem, operands, {.family = Family::Auto, .offsets = offsets, .decode = true}),
+               expected, problem);
   }
 }

@@ -1,5 +1,5 @@
-// Decode kernels against the fp64 reference: lengths around the edges of steps and shares, any GQA ratio, NaN in the rows
-// of K and V that no sequence has, parts merged again and again in one workspace.
+// Decode kernels against the fp64 reference: lengths around the edges of steps and shares, any GQA ratio, NaN in the
+// rows of K and V that no sequence has, parts merged again and again in one workspace.
 #include "gpu.h"
 
 #include "ir/element.h"
@@ -55,7 +55,8 @@ static void checkLibrary(Family family) {
   const std::vector<int32_t> lengths = {0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 1024, 4999, 5000};
   for (const std::string& name : libraryNames())
     for (int64_t qLen : {1, 7})
-      checkDecode(name, {{int64_t(lengths.size()), 4, 2, qLen, 5000}, 64, 64, DType::BF16}, lengths, {.family = family});
+      checkDecode(name, {{int64_t(lengths.size()), 4, 2, qLen, 5000}, 64, 64, DType::BF16}, lengths,
+                  {.family = family});
 }
 
 TEST_CASE("decode kernels serve every library mod, and lengths around every edge", "[gpu]") {

@@ -76,7 +76,8 @@ TEST_CASE("all families agree with the reference on every library mod in fp16", 
 
 TEST_CASE("all families agree with the reference on every library mod in fp32", "[gpu]") {
   ATTNC_NEED_GPU();
-  for (const std::string& name : libraryNames()) checkLibraryMod(name, DType::F32, {std::begin(kShapes), std::end(kShapes)}, 64, 64);
+  for (const std::string& name : libraryNames())
+    checkLibraryMod(name, DType::F32, {std::begin(kShapes), std::end(kShapes)}, 64, 64);
 }
 
 TEST_CASE("each mod of the library agrees with the reference in all families", "[gpu]") {
@@ -204,7 +205,8 @@ TEST_CASE("empty problems are legal for every library mod", "[gpu]") {
   const double minusInfinity = -std::numeric_limits<double>::infinity();
   for (const std::string& name : libraryNames()) {
     const Mod mod = libraryMod(name);
-    for (const ProblemShape& shape : {ProblemShape{1, 2, 2, 128, 0}, {2, 4, 2, 5, 0}, {1, 2, 2, 0, 5}, {0, 2, 2, 5, 5}}) {
+    for (const ProblemShape& shape :
+         {ProblemShape{1, 2, 2, 128, 0}, {2, 4, 2, 5, 0}, {1, 2, 2, 0, 5}, {0, 2, 2, 5, 5}}) {
       const Problem problem{shape, 64, 64, DType::BF16};
       const HostOperands operands = draw(mod, problem);
       for (bool blockMask : {false, true}) {

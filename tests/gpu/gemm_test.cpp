@@ -17,8 +17,8 @@ using namespace attnc::gputest;
 
 namespace {
 
-// One block multiplies a [kM, kK] by b [kK, kN] into d, all dense, f32 in global memory. A form of an operand says how it
-// lies in shared memory, or that it is in registers.
+// One block multiplies a [kM, kK] by b [kK, kN] into d, all dense, f32 in global memory. A form of an operand says how
+// it lies in shared memory, or that it is in registers.
 constexpr const char* kSource = R"(
 #include "attnc_config.cuh"
 #include "ptx/shared_memory.cuh"
@@ -126,10 +126,11 @@ double worstError(const Shape& shape, DType dtype, const char* formA, const char
   const std::string arch = gpu()->context.info().arch;
   jit::CompileJob job{.name = "gemm_test.cu", .source = kSource, .arch = arch, .entry = "multiply"};
   const char* element = dtype == DType::BF16 ? "Bf16" : dtype == DType::F16 ? "F16" : "float";
-  std::string config = fmt::format("#pragma once\n#include \"tile/element.cuh\"\nnamespace attnc {{ using Element = {}; }}\n"
-                                   "#define ATTNC_WGMMA_SHAPES(shape) shape({})\n#define FORM_A {}\n#define FORM_B {}\n"
-                                   "#define SIZE_M {}\n#define SIZE_N {}\n#define SIZE_K {}\n#define USE_WGMMA {}\n",
-                                   element, shape.n, formA, formB, shape.m, shape.n, shape.k, int(shape.wgmma));
+  std::string config =
+      fmt::format("#pragma once\n#include \"tile/element.cuh\"\nnamespace attnc {{ using Element = {}; }}\n"
+                  "#define ATTNC_WGMMA_SHAPES(shape) shape({})\n#define FORM_A {}\n#define FORM_B {}\n"
+                  "#define SIZE_M {}\n#define SIZE_N {}\n#define SIZE_K {}\n#define USE_WGMMA {}\n",
+                  element, shape.n, formA, formB, shape.m, shape.n, shape.k, int(shape.wgmma));
   for (unsigned i = 0; i < plan::kEmbeddedFileCount; ++i)
     job.headers.emplace_back(plan::kEmbeddedFiles[i].name, plan::kEmbeddedFiles[i].text);
   job.headers.emplace_back("attnc_config.cuh", config);

@@ -394,7 +394,8 @@ Gradients runBackward(const Mod& mod, const Problem& problem, const HostOperands
 
 Gradients runReferenceBackward(const Mod& mod, const HostOperands& operands, const ResultGradients& given,
                                std::optional<float> scale, const BlockMask* mask) {
-  reference::GradientArgs args{{operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
+  reference::GradientArgs args{
+      {operands.q.view(), operands.k.view(), operands.v.view(), {}, nullptr}, given.dOut.view(), {}};
   BlockMaskView lists;
   if (mask) {
     lists = mask->view();

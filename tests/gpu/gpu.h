@@ -149,7 +149,8 @@ std::vector<Family> familiesFor(const Mod& mod, const Problem& problem, RunOptio
 /// A dense floating-point tensor's elements.
 std::vector<double> toDoubles(const cli::HostTensor& tensor);
 
-/// Names of the mods of the library, dsl/mods, in order: of those that go everywhere (support/library.h), or the others.
+/// Names of the mods of the library, dsl/mods, in order: of those that go everywhere (support/library.h), or the
+/// others.
 std::vector<std::string> libraryNames(bool everywhere = true);
 /// A mod of the library, by name.
 Mod libraryMod(const std::string& name, std::map<std::string, std::string> defines = {});

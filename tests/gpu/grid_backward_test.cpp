@@ -335,7 +335,8 @@ TEST_CASE("gradients on grids: what lies behind the end of a run reaches nothing
       const std::vector<uint16_t> values(tensor->bytes.size() / 2, bits);
       std::memcpy(tensor->bytes.data(), values.data(), tensor->bytes.size());
     }
-    const Gradients gradients = runBackward(c.mod, c.problem, operands, drawGradients(c.problem, false), {.family = Family::Grid});
+    const Gradients gradients =
+        runBackward(c.mod, c.problem, operands, drawGradients(c.problem, false), {.family = Family::Grid});
     for (const std::vector<double>* values : {&gradients.dQ, &gradients.dK, &gradients.dV})
       CHECK(std::all_of(values->begin(), values->end(), [](double x) { return std::isfinite(x); }));
   }

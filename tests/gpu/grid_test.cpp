@@ -250,7 +250,8 @@ TEST_CASE("grid kernels: scores by coordinates, and masks that are more than a b
 TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]") {
   ATTNC_NEED_GRID_KERNELS(KernelKind::Forward);
   std::vector<Case> cases;
-  const auto add = [&](const std::string& text, int64_t qLen, int64_t kvLen, std::map<std::string, int64_t> scalars = {}) {
+  const auto add = [&](const std::string& text, int64_t qLen, int64_t kvLen,
+                       std::map<std::string, int64_t> scalars = {}) {
     Problem problem{{2, 4, 2, qLen, kvLen}};
     problem.seed = uint64_t(qLen + 3 * kvLen);
     cases.push_back({take(Mod::parse("import torch\n" + text)), problem, std::move(scalars), {}});
@@ -265,15 +266,19 @@ TEST_CASE("grid kernels: mods that take positions apart by hand", "[gpu][grid]")
           mask("(((q // w).clamp(2, v - 3) - k // w).abs() <= 2) & (((q % w).clamp(3, w - 4) - k % w).abs() <= 3)"),
       40 * 24, 40 * 24, {{"w", 24}, {"v", 40}});
   const std::string video = "T, Y, X = 6, 14, 18\n";
-  add(video + mask("(abs(q // (Y * X) - k // (Y * X)) <= 1) & (abs(q // X % Y - k % (Y * X) // X) <= 3) & (abs(q % X - k % X) <= 5)"),
+  add(video + mask("(abs(q // (Y * X) - k // (Y * X)) <= 1) & (abs(q // X % Y - k % (Y * X) // X) <= 3) & (abs(q % X - "
+                   "k % X) <= 5)"),
       6 * 14 * 18, 4 * 14 * 18);
-  add(video + mask("(q // (Y * X) >= k // (Y * X)) & (q // X % Y // 7 == k // X % Y // 7) & (q % X // 6 == k % X // 6)"),
+  add(video +
+          mask("(q // (Y * X) >= k // (Y * X)) & (q // X % Y // 7 == k // X % Y // 7) & (q % X // 6 == k % X // 6)"),
       6 * 14 * 18, 6 * 14 * 18);
-  add(mask("(abs(q // 32 // 2 - k // 16) <= 2) & (abs(q % 32 // 2 - k % 16) <= 3)"), 32 * 24, 16 * 12); // of two resolutions
-  add(mask("(q < 24 * 32) & (k < 24 * 32) & (abs(q // 32 - k // 32) <= 4) & (q % 32 >= k % 32) | (q >= 24 * 32)"), 24 * 32,
-      24 * 32);
-  add(mask("(q < 576) & (k < 576) & (abs(q // 16 // 6 - k // 16 // 6) <= 1) & (abs(q // 16 % 6 - k // 16 % 6) <= 1) | (q >= 576)"),
-      576, 576); // tiles of an image, one behind the other
+  add(mask("(abs(q // 32 // 2 - k // 16) <= 2) & (abs(q % 32 // 2 - k % 16) <= 3)"), 32 * 24,
+      16 * 12); // of two resolutions
+  add(mask("(q < 24 * 32) & (k < 24 * 32) & (abs(q // 32 - k // 32) <= 4) & (q % 32 >= k % 32) | (q >= 24 * 32)"),
+      24 * 32, 24 * 32);
+  add(mask("(q < 576) & (k < 576) & (abs(q // 16 // 6 - k // 16 // 6) <= 1) & (abs(q // 16 % 6 - k // 16 % 6) <= 1) | "
+           "(q >= 576)"),
+      576, 576);                                    // tiles of an image, one behind the other
   add(mask("abs(q % 48 - k % 48) <= 3"), 480, 960); // all rows
   add(mask("(q % 4 == h % 4) & (k % 4 == h % 4) & (q // 256 == k // 256) & (q >= k)"), 1024, 1024);
   std::erase_if(cases, [](const Case& c) { // what is no grid for all that holds nothing here

@@ -21,9 +21,11 @@ Mod LargeCase::mod() const {
     return take(Mod::parse("bias: f32[Q_LEN, KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n"
                            "  return score + bias[q_idx, kv_idx]\n"));
   case Way::Column:
-    return take(Mod::parse("bias: f32[KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[kv_idx]\n"));
+    return take(
+        Mod::parse("bias: f32[KV_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[kv_idx]\n"));
   case Way::Row:
-    return take(Mod::parse("bias: f32[Q_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[q_idx]\n"));
+    return take(
+        Mod::parse("bias: f32[Q_LEN]\ndef score_mod(score, b, h, q_idx, kv_idx):\n  return score + bias[q_idx]\n"));
   case Way::Product: break;
   }
   return libraryMod("noop");

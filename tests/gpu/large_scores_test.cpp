@@ -1,6 +1,6 @@
-// Scores of any size: rows, halves, tiles and single elements of 1e4 to the largest f32, both signs, as masks of -1e9 and
-// finfo.min are written. Products of q and k are exact, so all routes have the same f32 scores, and results are as near to
-// the reference as those of small scores.
+// Scores of any size: rows, halves, tiles and single elements of 1e4 to the largest f32, both signs, as masks of -1e9
+// and finfo.min are written. Products of q and k are exact, so all routes have the same f32 scores, and results are as
+// near to the reference as those of small scores.
 #include "large_scores.h"
 
 #include <cmath>
@@ -23,7 +23,8 @@ void checkRows(const char* what, const std::vector<double>& actual, const std::v
   CHECK(wrong == 0);
 }
 
-void checkCase(const LargeCase& large, const Problem& problem, RunOptions options, const std::vector<Family>& families) {
+void checkCase(const LargeCase& large, const Problem& problem, RunOptions options,
+               const std::vector<Family>& families) {
   const HostOperands operands = drawLarge(large, problem);
   const Outcome expected = runReference(large.mod(), problem, operands, kLargeScale);
   options.scale = kLargeScale;
@@ -54,7 +55,8 @@ TEST_CASE("forward kernels are exact for scores of any size with fp32 operands a
   for (const Problem& problem :
        {Problem{{1, 1, 1, 70, 300}, 64, 64, DType::F32}, Problem{{1, 1, 1, 140, 400}, 256, 256, DType::BF16}})
     for (const LargeCase& large : largeCases())
-      if (large.way != LargeCase::Way::Product) checkCase(large, problem, {.rowMax = false}, familiesFor(large.mod(), problem));
+      if (large.way != LargeCase::Way::Product)
+        checkCase(large, problem, {.rowMax = false}, familiesFor(large.mod(), problem));
 }
 
 TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
@@ -71,9 +73,11 @@ TEST_CASE("gradients are exact for scores of any size", "[gpu][backward]") {
       const Gradients expected = runReferenceBackward(large.mod(), operands, given, kLargeScale);
       for (Family family : {Family::Naive, Family::Sm80, Family::Sm90})
         for (bool deterministic : {false, true}) {
-          if (family == Family::Sm90 && (gpu()->context.info().arch != "sm_90a" || problem.dtype == DType::F32)) continue;
+          if (family == Family::Sm90 && (gpu()->context.info().arch != "sm_90a" || problem.dtype == DType::F32))
+            continue;
           if (deterministic && (family != Family::Sm90 || problem.headDim > 128)) continue;
-          INFO(large.text() << ", " << problem.text() << ", family " << int(family) << ", deterministic " << deterministic);
+          INFO(large.text() << ", " << problem.text() << ", family " << int(family) << ", deterministic "
+                            << deterministic);
           checkGradients(runBackward(large.mod(), problem, operands, given,
                                      {.family = family, .scale = kLargeScale, .deterministic = deterministic}),
                          expected, problem);

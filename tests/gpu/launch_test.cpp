@@ -61,7 +61,8 @@ TEST_CASE("a launch can be captured in a CUDA graph and replayed", "[gpu]") {
   Gpu& device = *gpu();
   for (Family family : families()) {
     Launchable work({{2, 4, 2, 200, 300}, 64, 64, DType::BF16});
-    const ForwardKernel kernel = take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
+    const ForwardKernel kernel =
+        take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
     take(work.launch(kernel, device.stream.get()));
     take(device.stream.synchronize());
     const std::vector<char> expected = work.result();
@@ -81,7 +82,8 @@ TEST_CASE("equal launches give equal bits", "[gpu]") {
   Gpu& device = *gpu();
   for (Family family : families()) {
     Launchable work({{2, 8, 2, 500, 700}, 128, 128, DType::BF16});
-    const ForwardKernel kernel = take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
+    const ForwardKernel kernel =
+        take(device.compiler.loadForward(libraryMod("causal"), optionsFor(work.problem, family)));
     std::vector<char> first;
     for (int i = 0; i < 20; ++i) {
       take(work.launch(kernel, device.stream.get()));

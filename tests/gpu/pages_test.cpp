@@ -1,6 +1,6 @@
-// K and V in pages, and rows appended to them: every family and the decode kernels against the fp64 reference, which gets the same rows one behind the
-// other. Pages lie in any order; prefixes are shared; rows and pages that no sequence has hold NaN, and entries of the table
-// behind a sequence's length are no pages at all.
+// K and V in pages, and rows appended to them: every family and the decode kernels against the fp64 reference, which
+// gets the same rows one behind the other. Pages lie in any order; prefixes are shared; rows and pages that no sequence
+// has hold NaN, and entries of the table behind a sequence's length are no pages at all.
 #include "gpu.h"
 
 #include "tools/attnc/pages.h"
@@ -32,7 +32,8 @@ struct PagedCase {
   int64_t shared = 0; ///< rows at the beginning of all sequences that lie in the same pages
   std::vector<int32_t> qOffsets = {};
   bool blockMask = false;
-  bool appends = false; ///< the last Q_LEN rows of each sequence are given to the launch, and are not in the cache before
+  bool appends =
+      false; ///< the last Q_LEN rows of each sequence are given to the launch, and are not in the cache before
 };
 
 cli::HostTensor numbers(const std::vector<int32_t>& values) {
@@ -51,8 +52,8 @@ HostOperands contiguous(const Mod& mod, const PagedCase& c) {
     const size_t head = row * size_t(tensor->shape[2]), entry = head * size_t(tensor->shape[1]);
     for (int64_t b = 1; b < tensor->shape[0]; ++b)
       for (int64_t h = 0; h < tensor->shape[1]; ++h)
-        std::memcpy(tensor->bytes.data() + size_t(b) * entry + size_t(h) * head, tensor->bytes.data() + size_t(h) * head,
-                    row * size_t(c.shared));
+        std::memcpy(tensor->bytes.data() + size_t(b) * entry + size_t(h) * head,
+                    tensor->bytes.data() + size_t(h) * head, row * size_t(c.shared));
   }
   return operands;
 }
@@ -153,7 +154,10 @@ std::vector<int32_t> lengthsAround(int pageSize, int64_t most) {
 
 PagedCase caseOf(const std::string& mod, int pageSize, int64_t qLen, int64_t heads, int64_t kvHeads, int headDim,
                  int64_t most = 512) {
-  PagedCase c{mod, {{kSequences, heads, kvHeads, qLen, most}, headDim, headDim, DType::BF16}, pageSize, lengthsAround(pageSize, most)};
+  PagedCase c{mod,
+              {{kSequences, heads, kvHeads, qLen, most}, headDim, headDim, DType::BF16},
+              pageSize,
+              lengthsAround(pageSize, most)};
   c.problem.seed = uint64_t(pageSize) * 1000 + uint64_t(qLen);
   return c;
 }
@@ -253,7 +257,9 @@ TEST_CASE("random layouts of pages, lengths and heads", "[gpu]") {
   const std::vector<std::string> mods = {"noop", "causal", "alibi", "sliding_window", "softcap"};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
-    const auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    const auto draw = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
     const int pageSize = kPageSizes[size_t(draw(0, int64_t(kPageSizes.size()) - 1))];
     const int64_t columns = draw(1, 1500 / pageSize + 2), kvHeads = draw(1, 3);
     PagedCase c{mods[size_t(draw(0, 4))],

@@ -1,5 +1,5 @@
-// Ragged batches: sequences that lie one behind the other, every family against the fp64 reference, with NaN in the rows of
-// other sequences and in rows of none.
+// Ragged batches: sequences that lie one behind the other, every family against the fp64 reference, with NaN in the
+// rows of other sequences and in rows of none.
 #include "gpu.h"
 
 #include "api/compiler_impl.h"
@@ -123,8 +123,10 @@ public:
 
   /// By the reference. Of what is now in host memory.
   reference::GradientResult expected(bool withGradients, const std::set<std::string>& ofCaptures = {}) const {
-    reference::GradientArgs args{{headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view()), {}, nullptr},
-                                 headsFirst(dOut.host.view()), dLse.host.view()};
+    reference::GradientArgs args{
+        {headsFirst(q.host.view()), headsFirst(k.host.view()), headsFirst(v.host.view()), {}, nullptr},
+        headsFirst(dOut.host.view()),
+        dLse.host.view()};
     args.forward.ragged = ragged(const_cast<int32_t*>(starts.data()), const_cast<int32_t*>(kvStarts.data()));
     const Operands given{.ragged = args.forward.ragged};
     const passes::SequenceForm form = sequenceForm(given, {.offsets = offsets});
@@ -153,7 +155,8 @@ public:
   }
 
   BackwardOperands inputs() const {
-    BackwardOperands inputs{{.q = headsFirst(q.onDevice()), .k = headsFirst(k.onDevice()), .v = headsFirst(v.onDevice())}};
+    BackwardOperands inputs{
+        {.q = headsFirst(q.onDevice()), .k = headsFirst(k.onDevice()), .v = headsFirst(v.onDevice())}};
     inputs.ragged = ragged(cuQ.data(), cuKv.data());
     inputs.captures = &onDevice.captures;
     inputs.out = headsFirst(out.onDevice());
@@ -177,8 +180,9 @@ public:
     Gpu& device = *gpu();
     Outputs results = outputs();
     if (trains) results.rowMax.reset();
-    const Prepared prepared = take(trains ? device.compiler.prepareTraining(mod, inputs(), results, gradients(), options)
-                                          : device.compiler.prepare(mod, inputs(), results, options));
+    const Prepared prepared =
+        take(trains ? device.compiler.prepareTraining(mod, inputs(), results, gradients(), options)
+                    : device.compiler.prepare(mod, inputs(), results, options));
     device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
     if (workspace.bytes()) take(workspace.fill(0xff));
     take(prepared.initialise(inputs(), workspace.data(), device.stream.get()));
@@ -216,7 +220,8 @@ public:
     return wanted(toDoubles(tensor), batch.heads, 1, starts, picked);
   }
 
-  void checkForward(const reference::AttentionResult& want, const std::vector<bool>& picked, bool withMax = true) const {
+  void checkForward(const reference::AttentionResult& want, const std::vector<bool>& picked,
+                    bool withMax = true) const {
     const Outcome got{actual(out.host, starts, picked), rowsOf(lse.host, picked),
                       withMax ? rowsOf(rowMax.host, picked) : std::vector<double>()};
     const Outcome expected{wanted(want.out, batch.heads, batch.headDim, starts, picked),
@@ -339,10 +344,13 @@ TEST_CASE("decode kernels serve ragged batches", "[gpu][ragged]") {
   const std::vector<int32_t> tokens = {1, 1, 0, 2, 7, 1, 0, 16, 1, 3};
   const std::vector<int32_t> keys = {700, 0, 33, 64, 1000, 1, 0, 129, 3000, 65};
   for (const std::string& name : libraryNames())
-    checkFamilies(name, {.qLengths = tokens, .kvLengths = keys, .heads = 8, .kvHeads = 2, .headDim = 128}, false, {}, true);
+    checkFamilies(name, {.qLengths = tokens, .kvLengths = keys, .heads = 8, .kvHeads = 2, .headDim = 128}, false, {},
+                  true);
   for (const char* name : {"noop", "causal", "alibi"})
     for (int64_t kvHeads : {1, 2, 6}) {
-      checkFamilies(name, {.qLengths = tokens, .kvLengths = keys, .heads = 6, .kvHeads = kvHeads, .tellsLongest = false}, false, {}, true);
+      checkFamilies(name,
+                    {.qLengths = tokens, .kvLengths = keys, .heads = 6, .kvHeads = kvHeads, .tellsLongest = false},
+                    false, {}, true);
       checkFamilies(name, {.qLengths = kLengths, .kvLengths = kOtherLengths, .heads = 6, .kvHeads = kvHeads}, false,
                     QueryOffsets::None, true);
     }
@@ -440,7 +448,8 @@ TEST_CASE("a graph captured once serves other cumulative lengths, with equal bit
   Work work(mod, {.qLengths = kLengths, .headDim = 128, .tellsLongest = false});
   work.upload();
   for (Family family : families(mod, work.batch)) {
-    const Prepared prepared = take(device.compiler.prepare(mod, work.inputs(), work.outputs(), {.family = family, .decode = false}));
+    const Prepared prepared =
+        take(device.compiler.prepare(mod, work.inputs(), work.outputs(), {.family = family, .decode = false}));
     const device::Buffer workspace = take(device::Buffer::allocate(prepared.workspaceBytes()));
     take(prepared.initialise(work.inputs(), workspace.data(), device.stream.get()));
     take(device.stream.beginCapture());

@@ -163,7 +163,8 @@ namespace {
 
 /// Rows [first, first + count) of every head.
 cli::HostTensor rowsOf(const cli::HostTensor& tensor, int64_t first, int64_t count) {
-  cli::HostTensor rows = cli::HostTensor::make(tensor.dtype, {tensor.shape[0], tensor.shape[1], count, tensor.shape[3]});
+  cli::HostTensor rows =
+      cli::HostTensor::make(tensor.dtype, {tensor.shape[0], tensor.shape[1], count, tensor.shape[3]});
   const int64_t bytes = tensor.shape[3] * dtypeBytes(tensor.dtype);
   for (int64_t head = 0; head < tensor.shape[0] * tensor.shape[1]; ++head)
     std::copy_n(tensor.bytes.begin() + (head * tensor.shape[2] + first) * bytes, count * bytes,

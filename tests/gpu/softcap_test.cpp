@@ -40,7 +40,8 @@ TEST_CASE("a soft cap's scores are within 6e-7 of the cap, small ones within a f
   // k = (1, 0, ...) everywhere and scale 1: the score of a row is its q[0], exactly, and lse is y + log(KV_LEN).
   for (int64_t row = 0; row < shape.kvLen; ++row) c.setRow(c.operands.k, row, 1, 0);
   for (double cap : {0.5, 30.0, 1000.0, 1e6, 1e20, -30.0})
-    for (double reach : {1e-19, 0.5, 3.0, 40.0}) { // in units of the cap: tiny, near zero, far from it, and where tanh is 1
+    for (double reach :
+         {1e-19, 0.5, 3.0, 40.0}) { // in units of the cap: tiny, near zero, far from it, and where tanh is 1
       if (std::abs(cap) * reach > 1e8) continue; // beyond that an f32 score has no place for the softmax's exponents
       c.setCap(cap);
       for (int64_t row = 0; row < shape.qLen; ++row) {

@@ -38,8 +38,9 @@ void checkBackward(const Mod& mod, const Problem& problem, const std::vector<Ker
     INFO(problem.text() << ", family " << familyName(options.family) << ", tile " << options.tile
                         << (options.deterministic ? ", deterministic" : ""));
     checkGradients(
-        runBackward(mod, problem, operands, given,
-                    {.family = options.family, .mask = mask, .deterministic = options.deterministic, .tile = options.tile}),
+        runBackward(
+            mod, problem, operands, given,
+            {.family = options.family, .mask = mask, .deterministic = options.deterministic, .tile = options.tile}),
         expected, problem);
   }
 }

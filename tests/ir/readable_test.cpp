@@ -14,6 +14,8 @@ TEST_CASE("what steers a terminal is escaped, and what is no UTF-8 replaced", "[
        "31m \xc2\x85",
        "\\x9b31m \\x85"}, // C1
       {"\xe2\x80\xa8\xe2\x80\xae\xe2\x81\xa6\xd8\x9c", "\\u2028\\u202e\\u2066\\u061c"},
+      {"\xe2\x80\x8e\xe2\x80\x8f\xe2\x81\xa9\xef\xbb\xbf", "\\u200e\\u200f\\u2069\\ufeff"},
+      {"\xc2\xa0\xe2\x80\x8d\xe2\x80\xaf\xe2\x81\xaa", "\xc2\xa0\xe2\x80\x8d\xe2\x80\xaf\xe2\x81\xaa"}, // next to these
       {"\xff \xc0\x80 \xed\xa0\x80 \xe2\x80", "� �� ��� ��"}, // overlong, a surrogate, cut short
   };
   for (const auto& [text, want] : rows) {

@@ -249,9 +249,9 @@ output mask(b, h, q_idx, kv_idx) -> %4
   CHECK(module->grids[2].hasRest());
   CHECK_FALSE(module->grids[1].hasRest());
   CHECK(module->grids[1].extents[0] == Grid::Number{Grid::Number::Kind::Dim, int64_t(BuiltinDim::KvLen)});
-  for (auto [from, to] : {std::pair("[128,", "[127,"), std::pair("before @TEXT", "before 7"), std::pair("grid1.2", "grid1.1"),
-                          std::pair("grid0.1", "grid0.0"), std::pair("rest #KV_LEN", "rest #Q_LEN"),
-                          std::pair("rest #KV_LEN", "#KV_LEN")}) {
+  for (auto [from, to] : {std::pair("[128,", "[127,"), std::pair("before @TEXT", "before 7"),
+                          std::pair("grid1.2", "grid1.1"), std::pair("grid0.1", "grid0.0"),
+                          std::pair("rest #KV_LEN", "rest #Q_LEN"), std::pair("rest #KV_LEN", "#KV_LEN")}) {
     std::string other = kText;
     other.replace(other.find(from), std::string(from).size(), to);
     auto changed = read(other);
@@ -265,7 +265,8 @@ TEST_CASE("grids that are wrong are refused") {
   for (auto [text, message] :
        {std::pair("grid []\n", "expected a number, @scalar or #DIM"), std::pair("grid [1, 2, 3, 4]\n", "too many axes"),
         std::pair("grid [@n]\n", "expected the name of a scalar or a dim declared above"),
-        std::pair("grid [0]\n", "a grid has the number 0"), std::pair("grid [4] before -1\n", "a grid has the number -1"),
+        std::pair("grid [0]\n", "a grid has the number 0"),
+        std::pair("grid [4] before -1\n", "a grid has the number -1"),
         std::pair("scalar x: f32\ngrid [@x]\n", "a grid has a number of type f32"),
         std::pair("grid [4]\ngrid [4]\n", "a grid is declared twice"),
         std::pair("grid [rest 4]\n", "expected #Q_LEN or #KV_LEN behind rest"),

@@ -82,8 +82,9 @@ TEST_CASE("a variable that makes no sense is warned of", "[jit]") {
   env.cacheMode = "RO";
   env.cacheMaxBytes = "2 GB";
   cacheOptionsFrom(env, sink);
-  CHECK(warnings == std::vector<std::string>{"ATTNC_CACHE_MODE is `RO`, none of rw, ro, off; rw is used",
-                                             "ATTNC_CACHE_MAX_BYTES is `2 GB`, not a size such as 500M or 2G; 1G is used"});
+  CHECK(warnings ==
+        std::vector<std::string>{"ATTNC_CACHE_MODE is `RO`, none of rw, ro, off; rw is used",
+                                 "ATTNC_CACHE_MAX_BYTES is `2 GB`, not a size such as 500M or 2G; 1G is used"});
 }
 
 TEST_CASE("a device's arch has the features of exactly that device", "[jit]") {

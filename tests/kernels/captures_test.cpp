@@ -61,8 +61,8 @@ bool hasNvrtc() {
   return false;
 }
 
-/// Compiles on all cores; a line for each template with `part` in its name that spills, draws an advisory or takes too much
-/// shared memory.
+/// Compiles on all cores; a line for each template with `part` in its name that spills, draws an advisory or takes too
+/// much shared memory.
 std::string findingsOf(const std::vector<Job>& jobs, const std::string& part) {
   const Compiler compiler({.cacheMode = CompilerOptions::CacheMode::Off});
   std::string findings;
@@ -126,7 +126,8 @@ TEST_CASE("sums along diagonals take no registers of the backward kernel of Hopp
   const auto add = [&](const std::string& text, std::set<std::string> gradients, int headDim, DType dtype, bool lists) {
     KernelOptions options{.kind = KernelKind::Backward, .family = Family::Sm90, .arch = "sm_90a", .dtype = dtype,
                           .headDim = headDim, .blockSparse = lists, .gradients = std::move(gradients)};
-    jobs.push_back({fmt::format("{}, {} {}{}", text, dtypeName(dtype), headDim, lists ? ", lists" : ""), parsed(text), options});
+    jobs.push_back(
+        {fmt::format("{}, {} {}{}", text, dtypeName(dtype), headDim, lists ? ", lists" : ""), parsed(text), options});
   };
   const std::string alibi = scoreOf("slopes: f32[H]", "score + slopes[h] * (kv_idx - q_idx)");
   const std::string bias = scoreOf("bias: f32[H, N]", "score + bias[h, q_idx - kv_idx + 512]");

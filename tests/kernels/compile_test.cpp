@@ -117,7 +117,8 @@ TEST_CASE("decode kernels of k and v of e4m3 compile without spills or advisorie
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library())
     for (const char* arch : {"sm_89", "sm_90a"})
-      for (auto [qk, v, rows] : {std::tuple{64, 64, 16}, {128, 128, 16}, {128, 128, 64}, {16, 256, 32}, {256, 256, 32}}) {
+      for (auto [qk, v, rows] :
+           {std::tuple{64, 64, 16}, {128, 128, 16}, {128, 128, 64}, {16, 256, 32}, {256, 256, 32}}) {
         const bool isMain = arch == std::string_view("sm_90a") && qk == 128;
         if (!isMain && name != "noop" && name != "alibi" && name != "document") continue;
         jobs.push_back({fmt::format("{} {} d{}/{} rows {}", name, arch, qk, v, rows), mod,
@@ -171,9 +172,11 @@ TEST_CASE("kernels of ragged batches compile without advisories, and hardly spil
   for (const auto& [name, mod] : library()) {
     const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int dim,
                                                    QueryOffsets offsets, int spillBytes = 0) {
-      jobs.push_back({fmt::format("{} kind {} {} {} d{}", name, int(kind), familyName(family), arch, dim), mod,
-                      {.kind = kind, .family = family, .arch = arch, .headDim = dim, .offsets = offsets, .ragged = true},
-                      spillBytes});
+      jobs.push_back(
+          {fmt::format("{} kind {} {} {} d{}", name, int(kind), familyName(family), arch, dim),
+           mod,
+           {.kind = kind, .family = family, .arch = arch, .headDim = dim, .offsets = offsets, .ragged = true},
+           spillBytes});
     };
     const bool isWide = name == "alibi" || name == "document";
     for (int dim : {64, 128, 256}) {
@@ -208,7 +211,8 @@ TEST_CASE("kernels that append compile without spills or advisories", "[kernels]
         options.lengths = options.appends = true;
         options.offsets = QueryOffsets::FromLengths;
         options.pageSize = pageSize;
-        jobs.push_back({fmt::format("{} {} d{}, pages of {}", name, options.arch, options.headDim, pageSize), mod, options});
+        jobs.push_back(
+            {fmt::format("{} {} d{}, pages of {}", name, options.arch, options.headDim, pageSize), mod, options});
       };
       for (int dim : {40, 64, 128}) add({.kind = KernelKind::Decode, .arch = "sm_90a", .headDim = dim});
       add({.kind = KernelKind::Decode, .arch = "sm_80", .dtype = DType::F16, .headDim = 128, .packedRows = 64});
@@ -356,7 +360,8 @@ TEST_CASE("each mod of the library compiles for each kind of kernel, and spills 
   ATTNC_NEED_NVRTC();
   std::vector<Job> jobs;
   for (const auto& [name, mod] : library(/*everywhere=*/false)) {
-    const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch, int spillBytes = 0) {
+    const auto add = [&, &name = name, &mod = mod](KernelKind kind, Family family, const char* arch,
+                                                   int spillBytes = 0) {
       jobs.push_back({fmt::format("{} kind {} {} {}", name, int(kind), familyName(family), arch), mod,
                       {.kind = kind, .family = family, .arch = arch, .headDim = 128}, spillBytes});
     };

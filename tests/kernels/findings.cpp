@@ -45,8 +45,8 @@ bool isDue(const Job& job) {
   return all || std::hash<std::string>()(job.name) % 3 == 0;
 }
 
-/// Bytes that a kernel may spill: those of its job, which are of NVRTC 13.0, or as many as were seen with 13.5, which gives out
-/// registers in another way.
+/// Bytes that a kernel may spill: those of its job, which are of NVRTC 13.0, or as many as were seen with 13.5, which
+/// gives out registers in another way.
 int mostSpillsOf(const Job& job) {
   static const bool isOther = [] {
     const Expected<std::string> identity = jit::Nvrtc(jit::Env::read()).identity();

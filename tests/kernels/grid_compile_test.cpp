@@ -85,7 +85,8 @@ TEST_CASE("kernels by boxes of a grid compile without spills or advisories", "[k
   for (const auto& defines : forms) {
     auto mod = Mod::load(ATTNC_SOURCE_DIR "/dsl/mods/neighborhood2d.py", {.defines = defines});
     if (!mod) FAIL(mod.error().message);
-    add(fmt::format("neighborhood2d {}", defines.begin()->first), *mod, {64, 128}, defines.count("DILATION") ? 32 : 0); // asks mask_mod
+    add(fmt::format("neighborhood2d {}", defines.begin()->first), *mod, {64, 128},
+        defines.count("DILATION") ? 32 : 0); // asks mask_mod
   }
   CHECK(findings(jobs) == "");
 }
@@ -97,8 +98,10 @@ TEST_CASE("gradients by boxes of a grid compile without advisories, and hardly s
   const auto add = [&](const std::string& name, const Mod& mod, int spillBytes,
                        const std::vector<int>& dims = {32, 64, 96, 128}) {
     for (int dim : dims) {
-      jobs.push_back({fmt::format("{} d{}", name, dim), mod,
-                      {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim}, spillBytes});
+      jobs.push_back({fmt::format("{} d{}", name, dim),
+                      mod,
+                      {.kind = KernelKind::Backward, .family = Family::Grid, .arch = "sm_90a", .headDim = dim},
+                      spillBytes});
       const passes::GridKernel& grid = *(*kernelModOf(mod, passes::Algebra{}))->grid;
       if (grid.beside) continue; // on Hopper alone
       // Kernels by addresses spill only where they call score or mask for each pair: then they keep the values of four

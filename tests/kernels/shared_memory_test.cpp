@@ -25,7 +25,8 @@ std::string manyColumns(int captures) {
 
 } // namespace
 
-TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever the mod loads by column", "[kernels]") {
+TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever the mod loads by column",
+          "[kernels]") {
   const int64_t limit = plan::parseArch("sm_90a")->sharedBytesPerCta();
   for (int captures : {1, 4, 8, 9, 40}) {
     auto mod = Mod::parse(manyColumns(captures));
@@ -34,7 +35,10 @@ TEST_CASE("no Hopper kernel asks for more shared memory than a CTA has, whatever
       for (int headDimV : {8, headDim, 256})
         for (bool blockSparse : {false, true}) {
           INFO(captures << " captures, head dims " << headDim << ", " << headDimV << (blockSparse ? ", lists" : ""));
-          const KernelOptions options{.family = Family::Sm90, .arch = "sm_90a", .headDim = headDim, .headDimV = headDimV,
+          const KernelOptions options{.family = Family::Sm90,
+                                      .arch = "sm_90a",
+                                      .headDim = headDim,
+                                      .headDimV = headDimV,
                                       .blockSparse = blockSparse};
           auto plan = choosePlan(*mod, options);
           REQUIRE(plan);
@@ -67,8 +71,9 @@ TEST_CASE("decode kernels serve every head dim with tiles that fit, of 64 rows w
           CHECK(stage.ctasAtOnce * (stage.config.sharedBytes + 1024) <= limit + 1024);
           CHECK(stage.config.kvStages >= 2);
           const bool isSmall = arch == std::string("sm_89");
-          const bool isTight = rows == 64 ? isSmall || (arch == std::string("sm_80") && std::max(headDim, headDimV) > 192)
-                                          : isSmall && rows == 32 && headDim >= 240;
+          const bool isTight = rows == 64
+                                   ? isSmall || (arch == std::string("sm_80") && std::max(headDim, headDimV) > 192)
+                                   : isSmall && rows == 32 && headDim >= 240;
           CHECK((stage.config.blockM == rows || isTight));
         }
 }
@@ -118,7 +123,8 @@ TEST_CASE("backward on Hopper serves what its shared memory holds, at every head
                           "def score_mod(s, b, h, q_idx, kv_idx):\n    return s + slopes[h] * (kv_idx - q_idx)\n");
     REQUIRE(mod);
     for (int headDim = 8; headDim <= 128; headDim += 8) {
-      const KernelOptions options{.kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim, .gradients = {"slopes"}};
+      const KernelOptions options{
+          .kind = KernelKind::Backward, .arch = "sm_90a", .headDim = headDim, .gradients = {"slopes"}};
       auto derived = derive(*mod, options);
       REQUIRE(derived);
       auto plan = choosePlan(*derived, options);

@@ -70,8 +70,9 @@ int checkBox(const ir::Module& derived, const GridBox& box, const Shape& shape) 
     if (tensor.dtype == DType::Bool)
       captures.set(tensor.name, TensorView::contiguous(flags.data(), DType::Bool, {shape.problem.qHeads}));
     else
-      captures.set(tensor.name, TensorView::contiguous(floats.data(), DType::F32,
-                                                       {shape.problem.qHeads, tensor.shape[1].value, tensor.shape[2].value}));
+      captures.set(tensor.name,
+                   TensorView::contiguous(floats.data(), DType::F32,
+                                          {shape.problem.qHeads, tensor.shape[1].value, tensor.shape[2].value}));
   }
   auto bindings = ir::bind(derived, captures, shape.problem);
   if (!bindings) FAIL(bindings.error().message);
@@ -140,8 +141,8 @@ GridBox checkMask(const std::string& expression, bool isExact = true) {
   return *box;
 }
 
-void checkLibrary(const std::string& name, const std::map<std::string, std::string>& defines, const ProblemShape& problem,
-                  bool isExact = true) {
+void checkLibrary(const std::string& name, const std::map<std::string, std::string>& defines,
+                  const ProblemShape& problem, bool isExact = true) {
   INFO(name);
   const ir::Module derived = derivedBy("derive-grid-box", gridModule(libraryText(name), defines));
   INFO(ir::print(derived));
@@ -158,9 +159,11 @@ TEST_CASE("neighborhoods, windows and blocks are boxes of keys, and these are ex
   for (const char* expression :
        {"(abs(qy - ky) <= 2) & (abs(qx - kx) <= 3)", "(abs(qy - ky) <= n) & (abs(qx - kx) <= m)",
         "(ky >= min(max(qy - 1, 0), HEIGHT - 3)) & (ky < min(max(qy - 1, 0), HEIGHT - 3) + 3)",
-        "(qy >= ky) & (abs(qx - kx) <= 1)", "(qy // 3 == ky // 3) & (qx // max(min(m, 9), 1) == kx // max(min(m, 9), 1))",
-        "((qx - 2) // 4 == (kx - 2) // 4) & ((qy - 1) // 3 == (ky - 1) // 3)", "(ky % 2 == qy % 2) & (abs(ky - qy) <= 4)",
-        "((ky - qy) % max(m, 1) == 0) & (kx % 3 == 1)", "(kx + qx) % 3 == 0", "(ky + 1) % 3 == qx % 3", "ky < n", "(ky == qy) & (kx < qx)", "kx * 2 <= qx",
+        "(qy >= ky) & (abs(qx - kx) <= 1)",
+        "(qy // 3 == ky // 3) & (qx // max(min(m, 9), 1) == kx // max(min(m, 9), 1))",
+        "((qx - 2) // 4 == (kx - 2) // 4) & ((qy - 1) // 3 == (ky - 1) // 3)",
+        "(ky % 2 == qy % 2) & (abs(ky - qy) <= 4)", "((ky - qy) % max(m, 1) == 0) & (kx % 3 == 1)",
+        "(kx + qx) % 3 == 0", "(ky + 1) % 3 == qx % 3", "ky < n", "(ky == qy) & (kx < qx)", "kx * 2 <= qx",
         "torch.where(h == 0, abs(qy - ky) <= 1, abs(qx - kx) <= 1) | ~q_in | ~k_in",
         "(torch.where(flag, ky <= qy, ky >= qy)) & (kx <= m)", "~((ky < qy - 1) | (ky > qy + 1))",
         "(qx < 3) & (ky <= qy)", "(qy % 2 == 1) & (abs(qx - kx) <= 1)", "((qy >= ky) & (qx >= kx)) | ~k_in"}) {
@@ -175,8 +178,8 @@ TEST_CASE("what is no box is left beside one", "[grid_box]") {
   CHECK_FALSE(circle.axes[1].begin);
   checkMask("(ky <= qy) & (kv_idx <= q_idx)", false);
   checkMask("(ky <= qy) & ((kx == qx) | (ky == 0))", false);
-  for (const char* expression : {"q_idx >= kv_idx", "(ky == 0) | (kx == 0)", "(ky + kx) % 2 == 0", "ky != qy", "ky % 3 == qx",
-                                 "(ky + 1) % 3 == qx"}) {
+  for (const char* expression : {"q_idx >= kv_idx", "(ky == 0) | (kx == 0)", "(ky + kx) % 2 == 0", "ky != qy",
+                                 "ky % 3 == qx", "(ky + 1) % 3 == qx"}) {
     INFO(expression);
     CHECK_FALSE(analysis::gridBox(derivedBy("derive-grid-box", gridModule(maskText(expression)))));
   }
@@ -204,17 +207,20 @@ TEST_CASE("grids of queries and of keys may differ", "[grid_box]") {
 TEST_CASE("the mods of the library on grids have exact boxes", "[grid_box]") {
   const ProblemShape image{.qLen = 63, .kvLen = 63};
   checkLibrary("neighborhood2d", {{"HEIGHT", "9"}, {"WIDTH", "7"}, {"WINDOW", "(3, 4)"}}, image);
-  checkLibrary("neighborhood2d", {{"HEIGHT", "9"}, {"WIDTH", "7"}, {"WINDOW", "(3, 2)"}, {"DILATION", "(2, 3)"}}, image);
-  checkLibrary("neighborhood2d",
-               {{"HEIGHT", "9"}, {"WIDTH", "7"}, {"WINDOW", "(3, 5)"}, {"STRIDE", "(2, 4)"}, {"CAUSAL", "(True, False)"}},
+  checkLibrary("neighborhood2d", {{"HEIGHT", "9"}, {"WIDTH", "7"}, {"WINDOW", "(3, 2)"}, {"DILATION", "(2, 3)"}},
                image);
+  checkLibrary(
+      "neighborhood2d",
+      {{"HEIGHT", "9"}, {"WIDTH", "7"}, {"WINDOW", "(3, 5)"}, {"STRIDE", "(2, 4)"}, {"CAUSAL", "(True, False)"}},
+      image);
   checkLibrary("neighborhood3d", {{"FRAMES", "3"}, {"HEIGHT", "4"}, {"WIDTH", "5"}, {"WINDOW", "(2, 3, 3)"}},
                {.qLen = 60, .kvLen = 60});
   checkLibrary("shifted_window", {{"HEIGHT", "8"}, {"WIDTH", "8"}, {"WINDOW", "4"}, {"SHIFT", "2"}},
                {.qHeads = 2, .kvHeads = 2, .qLen = 64, .kvLen = 64});
   checkLibrary("sparse_video", {{"FRAMES", "3"}, {"HEIGHT", "5"}, {"WIDTH", "4"}, {"TEXT", "6"}, {"NEAR_PIXELS", "1"}},
                {.qHeads = 2, .kvHeads = 2, .qLen = 66, .kvLen = 66});
-  checkLibrary("joint_image", {{"HEIGHT", "7"}, {"WIDTH", "8"}, {"TEXT", "5"}, {"WINDOW", "3"}}, {.qLen = 61, .kvLen = 61});
+  checkLibrary("joint_image", {{"HEIGHT", "7"}, {"WIDTH", "8"}, {"TEXT", "5"}, {"WINDOW", "3"}},
+               {.qLen = 61, .kvLen = 61});
 }
 
 TEST_CASE("extents of the launch have the boxes that constants have", "[grid_box]") {
@@ -320,7 +326,8 @@ TEST_CASE("boxes of random masks are exact, and what is left is all that is miss
     };
     std::string expression = part();
     for (unsigned more = random() % 4; more-- > 0;)
-      expression = random() % 6 ? expression + " & " + part() : fmt::format("({} {} {})", expression, pick({"|", "&"}), part());
+      expression =
+          random() % 6 ? expression + " & " + part() : fmt::format("({} {} {})", expression, pick({"|", "&"}), part());
     INFO("seed " << seed << ": " << expression);
     const ir::Module derived = derivedBy("derive-grid-box", gridModule(maskText(expression)));
     const std::optional<GridBox> box = analysis::gridBox(derived);

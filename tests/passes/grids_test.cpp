@@ -25,7 +25,8 @@ std::string allCoordinates(const std::string& grid, int axes) {
   std::string text = "scalar w: i32\nscalar t: i32\n" + grid + "\n%n = sub i32 %q_idx, %kv_idx\n";
   for (const char* position : {"q_idx", "kv_idx", "n"}) {
     for (int axis = 0; axis < axes; ++axis)
-      text += fmt::format("%{0}{1} = coord i32 grid0.{1}, %{0}\noutput at_{0}_{1}(q_idx, kv_idx) -> %{0}{1}\n", position, axis);
+      text += fmt::format("%{0}{1} = coord i32 grid0.{1}, %{0}\noutput at_{0}_{1}(q_idx, kv_idx) -> %{0}{1}\n",
+                          position, axis);
     text += fmt::format("%{0}in = in_grid bool grid0, %{0}\noutput in_{0}(q_idx, kv_idx) -> %{0}in\n", position);
   }
   return text;
@@ -83,7 +84,8 @@ TEST_CASE("ranges and directions of coordinates hold", "[grids]") {
               for (const auto& term : form.terms) upper += term.coefficient * bindings->dims[term.dim];
               if (value > upper) FAIL(output.name << " is " << value << ", above " << analysis::toString(form, module));
             }
-            if (isRow && monotony.of(output.value) == analysis::Direction::Up && value < last) FAIL(output.name << " falls");
+            if (isRow && monotony.of(output.value) == analysis::Direction::Up && value < last)
+              FAIL(output.name << " falls");
             last = value;
           }
       }
@@ -91,9 +93,10 @@ TEST_CASE("ranges and directions of coordinates hold", "[grids]") {
 }
 
 TEST_CASE("coordinates are known to lie on their axes, and scalars of grids to be extents", "[grids]") {
-  const ir::Module module = moduleOf("scalar w: i32\nscalar t: i32\ngrid [@w, 7] before @t\n"
-                                     "%0 = coord i32 grid0.0, %kv_idx\n%1 = coord i32 grid0.1, %kv_idx\n"
-                                     "%2 = add i32 @w, @t\noutput a(kv_idx) -> %0\noutput b(kv_idx) -> %1\noutput c() -> %2\n");
+  const ir::Module module =
+      moduleOf("scalar w: i32\nscalar t: i32\ngrid [@w, 7] before @t\n"
+               "%0 = coord i32 grid0.0, %kv_idx\n%1 = coord i32 grid0.1, %kv_idx\n"
+               "%2 = add i32 @w, @t\noutput a(kv_idx) -> %0\noutput b(kv_idx) -> %1\noutput c() -> %2\n");
   analysis::Intervals intervals(module);
   CHECK(intervals.range(*module.output("a")).within(-ir::kMaxExtent, ir::kMaxExtent));
   CHECK(intervals.range(*module.output("b")).within(0, 6));

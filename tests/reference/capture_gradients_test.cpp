@@ -216,7 +216,9 @@ TEST_CASE("squared derivatives add up over what reads an element", "[reference]"
 }
 
 TEST_CASE("slopes of scores count by their weights", "[reference]") {
-  const auto slopeOf = [](const std::string& score) { return resultOf(scoreOf("import torch", score), {}, {}).scoreSlope; };
+  const auto slopeOf = [](const std::string& score) {
+    return resultOf(scoreOf("import torch", score), {}, {}).scoreSlope;
+  };
   CHECK(slopeOf("score") == 1);
   CHECK(slopeOf("score * -3.0 + q_idx") == Approx(3));
   CHECK(slopeOf("score * (q_idx + 1)") == Approx(std::sqrt(11.0))); // (1 + 4 + 9 + 16 + 25) / 5

@@ -69,7 +69,8 @@ void checkDifferences(const char* text, int64_t kvBatch = 2, const BlockMaskView
   c.blockMask = blockMask;
   auto result = reference::gradients(module, {}, c.args());
   if (!result) FAIL(result.error().message);
-  for (auto [name, tensor, gradient] : {std::tuple("q", &c.q, &result->dQ), {"k", &c.k, &result->dK}, {"v", &c.v, &result->dV}}) {
+  for (auto [name, tensor, gradient] :
+       {std::tuple("q", &c.q, &result->dQ), {"k", &c.k, &result->dK}, {"v", &c.v, &result->dV}}) {
     REQUIRE(gradient->size() == tensor->values.size());
     // Of long tensors a few elements, in all rows, heads and batches by turns.
     for (size_t i = 0; i < tensor->values.size(); i += blockMask ? 97 : 1) {
@@ -88,7 +89,8 @@ void checkDifferences(const char* text, int64_t kvBatch = 2, const BlockMaskView
 
 constexpr const char* kCausal = "%0 = le i32 %kv_idx, %q_idx\noutput mask(b, h, q_idx, kv_idx) -> %0\n";
 
-constexpr const char* kSoftcap = "%0 = mul f32 %score, 0.5\n%1 = tanh f32 %0\noutput score(score, b, h, q_idx, kv_idx) -> %1\n";
+constexpr const char* kSoftcap =
+    "%0 = mul f32 %score, 0.5\n%1 = tanh f32 %0\noutput score(score, b, h, q_idx, kv_idx) -> %1\n";
 constexpr const char* kSquares = "%0 = mul f32 %score, %score\noutput score(score, b, h, q_idx, kv_idx) -> %0\n";
 
 } // namespace
@@ -159,7 +161,8 @@ TEST_CASE("a row of scores of any one size gives their average, and its gradient
     INFO(size);
     const Case c;
     auto result = reference::gradients(
-        moduleOf("%0 = add f32 %score, " + std::string(size) + "\noutput score(score, b, h, q_idx, kv_idx) -> %0\n"), {}, c.args());
+        moduleOf("%0 = add f32 %score, " + std::string(size) + "\noutput score(score, b, h, q_idx, kv_idx) -> %0\n"),
+        {}, c.args());
     REQUIRE(result);
     for (int64_t kv = 0; kv < 7; ++kv)
       for (int64_t column = 0; column < 3; ++column) {

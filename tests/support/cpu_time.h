@@ -11,8 +11,8 @@
 
 namespace attnc::test {
 
-/// CPU time that the calling thread spends in `work()`: the least of some runs, so that what else happens on the machine
-/// shows little.
+/// CPU time that the calling thread spends in `work()`: the least of some runs, so that what else happens on the
+/// machine shows little.
 template <class Work> double cpuSeconds(Work work) {
   auto now = [] {
     timespec time{};

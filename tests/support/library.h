@@ -6,12 +6,12 @@
 
 namespace attnc::test {
 
-/// Mods that ask different things of kernels: terms by row, column, distance and element, factors, masks with bounds and
-/// without, captured tensors, sums. All others are of these kinds, and go through each kind of kernel once.
+/// Mods that ask different things of kernels: terms by row, column, distance and element, factors, masks with bounds
+/// and without, captured tensors, sums. All others are of these kinds, and go through each kind of kernel once.
 inline bool goesEverywhere(const std::string& mod) {
   static const std::set<std::string> names{
-      "alibi",        "causal",        "document",       "global_local",   "latent_rope", "learned_bias",  "neighborhood2d",
-      "noop",         "prefix_lm",     "relative_bias",  "sliding_window", "softcap",     "softcap_approx"};
+      "alibi", "causal",    "document",      "global_local",   "latent_rope", "learned_bias",  "neighborhood2d",
+      "noop",  "prefix_lm", "relative_bias", "sliding_window", "softcap",     "softcap_approx"};
   return names.count(mod) > 0;
 }
 

@@ -1,5 +1,5 @@
-// Where rows in pages lie, block by block as a warp looks it up, against the table itself. The code of the kernels, on the
-// host.
+// Where rows in pages lie, block by block as a warp looks it up, against the table itself. The code of the kernels, on
+// the host.
 #include "host_cta.h"
 
 #include "algo/pages.cuh"

@@ -39,7 +39,8 @@ Calls stated(const std::string& contract) {
   return calls;
 }
 
-/// Calls of Mod's functions in all templates. Each carries the comment SEAM(hook) on its line or on one of the next two.
+/// Calls of Mod's functions in all templates. Each carries the comment SEAM(hook) on its line or on one of the next
+/// two.
 Calls found() {
   Calls calls;
   const std::regex call(R"(\bM(?:od)?::([a-z_]+)\()");
@@ -49,7 +50,8 @@ Calls found() {
     for (std::sregex_iterator match(text.begin(), text.end(), call), end; match != end; ++match) {
       const std::string hook = (*match)[1];
       size_t at = size_t(match->position()), stop = at;
-      if (text.rfind("//", at) != std::string::npos && text.rfind("//", at) > text.rfind('\n', at)) continue; // in a comment
+      if (text.rfind("//", at) != std::string::npos && text.rfind("//", at) > text.rfind('\n', at))
+        continue; // in a comment
       for (int line = 0; line < 3 && stop != std::string::npos; ++line) stop = text.find('\n', stop + 1);
       INFO(file << ": " << text.substr(at, stop - at));
       CHECK(text.substr(at, stop - at).find("SEAM(" + hook + ")") != std::string::npos);

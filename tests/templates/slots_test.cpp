@@ -25,7 +25,9 @@ struct RaggedMod {
   };
   static Head head(const Starts&, int b, int) { return {b}; }
   static int q_start(const Starts& starts, Head head) { return starts.q[size_t(head.b)]; }
-  static int q_length(const Starts& starts, Head head) { return starts.q[size_t(head.b) + 1] - starts.q[size_t(head.b)]; }
+  static int q_length(const Starts& starts, Head head) {
+    return starts.q[size_t(head.b) + 1] - starts.q[size_t(head.b)];
+  }
   static int kv_start(const Starts& starts, Head head) { return starts.kv[size_t(head.b)]; }
   static int kv_length(const Starts& starts, Head head) {
     return starts.kv[size_t(head.b) + 1] - starts.kv[size_t(head.b)];
@@ -37,7 +39,8 @@ constexpr int kSize = 16, kHeads = 3;
 /// Of one to 20 sequences, some of them empty; rows of none before the first.
 std::vector<int> drawStarts(std::mt19937& random, int count) {
   std::vector<int> starts = {int(random() % 40)};
-  for (int b = 0; b < count; ++b) starts.push_back(starts.back() + (random() % 3 ? int(random() % (random() % 2 ? 5 : 100)) : 0));
+  for (int b = 0; b < count; ++b)
+    starts.push_back(starts.back() + (random() % 3 ? int(random() % (random() % 2 ? 5 : 100)) : 0));
   return starts;
 }
 
@@ -71,7 +74,8 @@ TEST_CASE("slots of a ragged batch cover each row of each sequence once", "[slot
     for (int index = 0; index < slots_of<kSize>(p.rows.kv, count); ++index) {
       const HeadTile tile = ragged_kv_tile<RaggedMod, kSize>(p, starts, index);
       const int length = kv_length_of<RaggedMod>(p, starts, tile.b, 0);
-      for (int row = tile.start; has_rows<RaggedMod>(tile.start, length) && row < std::min(tile.start + kSize, length); ++row)
+      for (int row = tile.start; has_rows<RaggedMod>(tile.start, length) && row < std::min(tile.start + kSize, length);
+           ++row)
         ++seenKv[size_t(kv_row_of<RaggedMod>(starts, tile.b, row))];
     }
     for (int row = 0; row < p.rows.q; ++row)

@@ -1,5 +1,5 @@
-// Turns of tiles of KV at a tile of Q (templates/algo/turns.cuh), run on the host beside the walks that they number. A turn
-// that does not agree with the walks would make a kernel wait for ever.
+// Turns of tiles of KV at a tile of Q (templates/algo/turns.cuh), run on the host beside the walks that they number. A
+// turn that does not agree with the walks would make a kernel wait for ever.
 #include "templates/host_cta.h"
 
 #include "algo/exponents.cuh"
@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <random>
 
 using namespace attnc;
@@ -54,26 +55,32 @@ private:
 
 /// Each tile of KV takes the turn behind those that were there before, at each tile of Q that its walk leads to.
 template <class M, int Size, bool Lists, class Args>
-void checkTurns(const BackwardParams& p, const Args& args, const unsigned* visits = nullptr) {
+void checkTurns(const BackwardParams& p, const Args& args, int b = 0, int h = 0, const unsigned* visits = nullptr) {
+  struct Visit {
+    int q_start, kv_start, turn;
+  };
+  std::vector<Visit> all;
   const int q_len = p.forward.q_len, kv_len = p.forward.kv_len;
-  std::vector<int> taken(size_t((q_len + Size - 1) / Size), 0);
   for (int start = 0; start < kv_len; start += kBlockN) {
-    const auto walk = walk_q<M, Size, Lists>(p, args, 0, 0, start, std::min(start + kBlockN, kv_len));
+    const auto walk = walk_q<M, Size, Lists>(p, args, b, h, start, std::min(start + kBlockN, kv_len));
     for (int i = 0; i < walk.count; ++i) {
       const int q_start = walk.at(i).start;
       if (!Lists) REQUIRE(q_start < q_len);
-      if (q_start >= q_len) continue;
-      int turn = -1;
-      if constexpr (Lists)
-        HostCta::run(32, [&] {
-          const int mine = turn_of<M, Size, Lists>(p, visits, args, {}, 0, 0, q_start, start);
-          if (threadIdx.x == 0) turn = mine;
-        });
-      else
-        turn = turn_of<M, Size, Lists>(p, visits, args, {}, 0, 0, q_start, start);
-      REQUIRE(turn == taken[size_t(q_start / Size)]++);
+      if (q_start < q_len) all.push_back({q_start, start, -1});
     }
   }
+  const auto number = [&](bool isTold) {
+    for (Visit& visit : all) {
+      const int turn = turn_of<M, Size, Lists>(p, visits, args, {}, b, h, visit.q_start, visit.kv_start);
+      if (isTold) visit.turn = turn;
+    }
+  };
+  if constexpr (Lists)
+    HostCta::run(32, [&] { number(threadIdx.x == 0); });
+  else
+    number(true);
+  std::vector<int> taken(size_t((q_len + Size - 1) / Size), 0);
+  for (const Visit& visit : all) REQUIRE(visit.turn == taken[size_t(visit.q_start / Size)]++);
 }
 
 template <bool BeginFalls, bool EndFalls> void checkBounds(Draw& draw) {
@@ -101,38 +108,60 @@ TEST_CASE("tiles of KV take their turns at a tile of Q as bounds lead them there
 
 TEST_CASE("tiles of KV take their turns at a tile of Q as lists by column lead them there", "[walk]") {
   Draw draw;
-  for (int trial = 0; trial < 6; ++trial) {
+  constexpr int kTrials = 12;
+  for (int trial = 0; trial < kTrials; ++trial) {
     BackwardParams p{};
-    const bool isLong = trial == 5; // more blocks than a word has bits
-    const int q_block = 64 << draw(0, 2), kv_block = isLong ? 64 : 64 << draw(0, 2);
-    p.forward.q_len = isLong ? 130 : draw(1, 500);
-    p.forward.kv_len = isLong ? 64 * 70 : draw(1, 500);
+    // More blocks of KV than a warp has words of bits, and more blocks of Q than a warp has lanes.
+    const bool manyKeys = trial == kTrials - 1, manyQueries = trial == kTrials - 2;
+    const int more = manyKeys || manyQueries ? 0 : 2, q_block = 64 << draw(0, more), kv_block = 64 << draw(0, more);
+    p.forward.q_len = manyQueries ? 64 * 120 : draw(1, manyKeys ? 64 : 700);
+    p.forward.kv_len = manyKeys ? 64 * 1100 : manyQueries ? 128 : draw(1, 700);
     const int rows = (p.forward.q_len + q_block - 1) / q_block, columns = (p.forward.kv_len + kv_block - 1) / kv_block;
+    const int most = manyKeys ? 1 : 2, batches = draw(1, most), heads = draw(1, most), lists = batches * heads;
     // [partial or full][block], for each row and column of blocks; from the last block on: the order is free.
     std::vector<int> rowCount[2], rowIndex[2], columnCount[2], columnIndex[2];
+    const int longest = rows + 2; // of lists by column, with what names no block
     for (int kind : {0, 1}) {
-      rowCount[kind].resize(size_t(rows));
-      rowIndex[kind].resize(size_t(rows * columns));
-      columnCount[kind].resize(size_t(columns));
-      columnIndex[kind].resize(size_t(rows * columns));
+      rowCount[kind].resize(size_t(lists * rows));
+      rowIndex[kind].resize(size_t(lists * rows * columns));
+      columnCount[kind].resize(size_t(lists * columns));
+      columnIndex[kind].resize(size_t(lists * columns * longest));
     }
-    for (int row = rows; row-- > 0;)
+    for (int list = 0; list < lists; ++list)
       for (int column = columns; column-- > 0;) {
-        const int kind = draw(0, 2);
-        if (kind == 2) continue;
-        if (draw(0, 9)) // lists by row may lack some
-          rowIndex[kind][size_t(row * columns + rowCount[kind][size_t(row)]++)] = column;
-        columnIndex[kind][size_t(column * rows + columnCount[kind][size_t(column)]++)] = row;
+        const auto add = [&](int kind, int row) {
+          const size_t at = size_t(list * columns + column);
+          columnIndex[kind][at * size_t(longest) + size_t(columnCount[kind][at]++)] = row;
+        };
+        for (int kind : {0, 1})
+          if (draw(0, 9) == 0) add(kind, rows + draw(0, 3));
+        for (int row = rows; row-- > 0;) {
+          const int kind = draw(0, 2);
+          if (kind == 2) continue;
+          add(kind, row);
+          const size_t at = size_t(list * rows + row);
+          if (draw(0, 9)) // lists by row may lack some
+            rowIndex[kind][at * size_t(columns) + size_t(rowCount[kind][at]++)] = column;
+        }
       }
     p.forward.lists = {rowCount[0].data(), rowIndex[0].data(), rowCount[1].data(), rowIndex[1].data(), 0, 0, columns,
                        q_block,            kv_block};
-    p.columns = {columnCount[0].data(), columnIndex[0].data(), columnCount[1].data(), columnIndex[1].data(), 0, 0, rows,
-                 q_block,               kv_block};
-    INFO(p.forward.q_len << " x " << p.forward.kv_len << ", blocks " << q_block << " x " << kv_block);
-    std::vector<unsigned> visits(size_t(rows * words_of_visits(p.forward)));
+    p.columns = {columnCount[0].data(), columnIndex[0].data(), columnCount[1].data(), columnIndex[1].data(), 0, 0,
+                 longest,               q_block,               kv_block};
+    for (auto [of, own] : {std::pair(&p.forward.lists, rows), {&p.columns, columns}}) {
+      if (heads > 1) of->head_stride = own;
+      if (batches > 1) of->batch_stride = heads * own;
+    }
+    INFO(p.forward.q_len << " x " << p.forward.kv_len << ", blocks " << q_block << " x " << kv_block << ", lists "
+                         << batches << " x " << heads);
+    const size_t words = size_t(lists * rows * words_of_visits(p.forward));
+    std::vector<unsigned> visits(words + size_t(4 * words_of_visits(p.forward)));
     HostCta::run(32, [&] {
-      for (int block = 0; block < columns; ++block) mark_visits(p, visits.data(), 0, block);
+      for (int list = 0; list < lists; ++list)
+        for (int block = 0; block < columns; ++block) mark_visits(p, visits.data(), list, block);
     });
-    checkTurns<EdgeMod<false, false>, 64, true>(p, Edges{}, visits.data());
+    REQUIRE(std::count(visits.begin() + std::ptrdiff_t(words), visits.end(), 0u) == 4 * words_of_visits(p.forward));
+    for (int b = 0; b < batches; ++b)
+      for (int h = 0; h < heads; ++h) checkTurns<EdgeMod<false, false>, 64, true>(p, Edges{}, b, h, visits.data());
   }
 }
