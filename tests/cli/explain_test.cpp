@@ -205,7 +205,7 @@ TEST_CASE("explain of a backward kernel names its launches, and what a gradient 
   if (!text) return;
   for (const char* part :
        {"family sm80 for sm_80 (backward_delta.cu, backward_sm80.cu, backward_finish_sm80.cu, backward_large.cu)",
-        "launch      2 of 5: attnc_backward of backward_sm80.cu\ntile        32 x 64 (q rows x kv columns)",
+        "launch      2 of 4: attnc_backward of backward_sm80.cu\ntile        32 x 64 (q rows x kv columns)",
         " registers, 0 bytes spilled, ", "bounds computed by the mod", "operations  score_mod: 3 element\n",
         "operations  d_score: 3 element, beside those of score_mod\n", "per score   full blocks: 1 (tanh)\n",
         "\n            gradient: "})

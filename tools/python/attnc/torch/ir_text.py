@@ -347,7 +347,8 @@ class Program:
         text += [f"scalar n{place}: {'f32' if type == 'f32' else 'i32'}" for place, type in sorted(scalars.items())]
         text += body
         text += ["".join(map(part_text, line)) for line in self.lines[len(tensors) :]]
-        return "\n".join(head + text) + "\n"
+        lines = head + text or ['source "<torch>"']  # of plain attention: a text without a line is none
+        return "\n".join(lines) + "\n"
 
     def may_vary(self, place):
         """Whether a number of that place can be given at launch: an i64 beyond 32 bits cannot."""
