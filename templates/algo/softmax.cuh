@@ -169,13 +169,6 @@ template <class Form, int Rows> struct StepBias {
   }
   ATTNC_DEVICE void drop(int r) { bias[r] = ahead[r] = 0.f; }
 
-  /// Takes the bias of a row that is not large, whose reference has moved.
-  template <class Scores, class Place>
-  ATTNC_DEVICE void follow(Scores& x, int r, const Place& place, const Softmax<Rows>& softmax) {
-    const float factor = place.form(r).weight_factor(), lacks = lacking(r);
-    bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
-    if (Form::kIsBiased) x.for_each_of_row(r, [&](float& element) { element += bias[r]; });
-  }
   /// What is to be added to x so that score = unit x + row_shift.
   ATTNC_DEVICE float lacking(int r) const { return Form::kIsBiased ? -bias[r] : ahead[r]; }
 
@@ -239,8 +232,9 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
   if (__all_sync(0xffffffffu, small)) [[likely]] {
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      rescale[r] = softmax.move_to(r, next[r], place.form(r).weight_factor());
-      step.follow(x, r, place, softmax);
+      const float factor = place.form(r).weight_factor(), lacks = step.lacking(r);
+      rescale[r] = softmax.move_to(r, next[r], factor);
+      step.bias[r] = softmax.is_unset(r) ? 0.f : softmax.bias(r, factor) + lacks * factor;
     }
   } else {
     // NOTE: all rows alike, large or not: with a branch for those that are, ptxas moves fragments about in every step.
@@ -255,12 +249,19 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
       moves |= rescale[r] != 1.f;
       plain &= softmax.is_plain(r) && !form.may_be_large();
     }
-    x.for_each([&](float& element, int r) {
-      element = step.without_reference(element, r, place, shift[r], reference[r]);
-    });
+    if constexpr (!Form::kIsBiased)
+      x.for_each([&](float& element, int r) {
+        element = step.without_reference(element, r, place, shift[r], reference[r]);
+      });
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) step.drop(r);
+    for (int r = 0; r < Rows; ++r) {
+      if constexpr (Form::kIsBiased)
+        step.bias[r] = (shift[r] - reference[r]) * kLog2e + step.lacking(r);
+      else
+        step.drop(r);
+    }
   }
+  if constexpr (Form::kIsBiased) x.for_each([&](float& element, int r) { element += step.bias[r]; });
   softmax.set_careful(__any_sync(0xffffffffu, !plain));
   return __any_sync(0xffffffffu, moves);
 }
