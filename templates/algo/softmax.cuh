@@ -184,10 +184,9 @@ template <class Form, int Rows> struct StepBias {
   }
 };
 
-/// Whether some x may lie above the threshold of its row; `exact`: above its reference. Of this lane.
-template <class Form, int Rows, class Scores, class Place>
-ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softmax, const StepBias<Form, Rows>& step,
-                                    const Place& place, bool exact) {
+/// Whether some x of this lane may lie above the threshold of its row. All rows are plain.
+template <class Form, int Rows, class Scores>
+ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softmax, const StepBias<Form, Rows>& step) {
   bool exceeds = false;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
@@ -198,9 +197,10 @@ ATTNC_DEVICE bool exceeds_threshold(const Scores& x, const Softmax<Rows>& softma
       top = max(max(top, __float_as_int(x.at(r, n, 0))), __float_as_int(x.at(r, n, 1)));
     }
     float threshold = Form::kIsBiased ? kSlack : softmax.threshold[r];
-    if (exact) threshold -= Form::kIsBiased ? kSlack : kSlack * ptx::rcp(place.form(r).weight_factor());
-    if (Form::kIsLinear) threshold -= step.ahead[r];
-    if (Form::kIsLinear || (!Form::kIsBiased && exact)) exceeds |= !(threshold > 0.f);
+    if constexpr (Form::kIsLinear) {
+      threshold -= step.ahead[r];
+      exceeds |= !(threshold > 0.f);
+    }
     exceeds |= max(even, odd) > __float_as_int(threshold);
   }
   return exceeds;
@@ -273,15 +273,20 @@ ATTNC_DEVICE bool move_references(Scores& x, float (&top)[Rows], Softmax<Rows>& 
 template <class Weight, class Form, int Rows, class Scores, class Place, class Args>
 ATTNC_DEVICE bool to_exponents(Scores& x, Softmax<Rows>& softmax, StepBias<Form, Rows>& step, const Place& place,
                                const Args& args, bool exact, float (&rescale)[Rows]) {
-  float top[Rows];
   bool moves = false;
-  // NOTE: all of it through the vote, by which ptxas knows that no warp diverges here; else it serialises products.
-  if (__any_sync(0xffffffffu, exceeds_threshold(x, softmax, step, place, exact) || softmax.is_careful())) [[unlikely]] {
+  // NOTE: branches go by votes, of which ptxas knows that no warp diverges; else it serialises products.
+  bool follows = __any_sync(0xffffffffu, exceeds_threshold(x, softmax, step) || softmax.is_careful() || exact);
+  if (follows) [[unlikely]] {
+    float top[Rows];
     find_tops(top, x, step);
-    moves = move_references<Weight>(x, top, softmax, step, place, args, exact, rescale);
-  } else {
-    step.catch_up(place);
+    bool exceeds = !exact || softmax.is_careful();
+#pragma unroll
+    for (int r = 0; r < Rows; ++r)
+      exceeds |= top[r] > softmax.threshold[r] - kSlack * ptx::rcp(place.form(r).weight_factor());
+    follows = __any_sync(0xffffffffu, exceeds);
+    if (follows) moves = move_references<Weight>(x, top, softmax, step, place, args, exact, rescale);
   }
+  if (!follows) step.catch_up(place);
   if constexpr (!Form::kIsBiased) x.for_each([&](float& element, int r) { element = step.exponent(element, r, place); });
   return moves;
 }

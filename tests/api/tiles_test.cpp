@@ -79,7 +79,7 @@ TEST_CASE("every family has tiles, the model's own first, and its plans go by ea
           CHECK(plan.tile == tile);
           CHECK(plan.options.tile == tile);
           const auto last = std::find_if(plan.stages.rbegin(), plan.stages.rend(), [](const plan::Stage& stage) {
-            return stage.templateName.rfind("backward_large_", 0) != 0; // of any tile
+            return stage.templateName.rfind("backward_large.", 0) != 0; // of any tile
           });
           const codegen::Config& config = last->config;
           CHECK(config.sharedBytes <= 227 * 1024);
