@@ -25,8 +25,8 @@ namespace attnc {
 /// A CUDA stream of the current context. Null is the null stream.
 using Stream = CUstream_st*;
 
-/// What a kernel computes. Forward: out from q, k and v. Backward: gradients of q, k, v and captures. BlockMask: the lists
-/// of a block mask, from mask_mod. Decode: as Forward, built for few queries over long KV; it serves any lengths.
+/// What a kernel computes. Forward: out from q, k and v. Backward: gradients of q, k, v and captures. BlockMask: the
+/// lists of a block mask, from mask_mod. Decode: as Forward, built for few queries over long KV; it serves any lengths.
 enum class KernelKind { Forward, Backward, BlockMask, Decode };
 
 /// Values of KernelOptions::pageSize, in rows of k and v.
@@ -81,11 +81,11 @@ struct KernelOptions {
   /// F32: whether each product is one TF32 product instead of three. The relative error is then about 1e-3 instead of
   /// 1e-6.
   bool tf32 = false;
-  /// Extents and integer or bool scalars of the mod to fold as constants, by name: "KV_LEN" -> 8192. They become part of
-  /// the kernel's cache key. A launch that gives another value is an error.
+  /// Extents and integer or bool scalars of the mod to fold as constants, by name: "KV_LEN" -> 8192. They become part
+  /// of the kernel's cache key. A launch that gives another value is an error.
   std::map<std::string, int64_t> pins;
-  /// Backward: names of the captures whose gradients launches compute. They are float tensors, or float scalars given at
-  /// launch.
+  /// Backward: names of the captures whose gradients launches compute. They are float tensors, or float scalars given
+  /// at launch.
   std::set<std::string> gradients;
   /// Backward: whether equal launches give equal bits, including gradients of captures. Captures' gradients are then
   /// summed exactly, in 80 bytes of workspace per element. An element must get fewer than 2^31 contributions.
@@ -96,8 +96,8 @@ struct KernelOptions {
   std::string tile;
 };
 
-/// Generated source of one stage of a kernel: the input of NVRTC, and how to launch the result. A kernel has one or more
-/// stages, launched in order on one stream.
+/// Generated source of one stage of a kernel: the input of NVRTC, and how to launch the result. A kernel has one or
+/// more stages, launched in order on one stream.
 struct KernelSource {
   std::string entry;        ///< Name of the __global__ function.
   std::string templateName; ///< File name of the template, such as "forward_sm80.cu".
@@ -144,8 +144,8 @@ constexpr size_t kWorkspaceAlignment = 256;
 struct LoadedPlan;
 
 /// A forward or decode kernel, loaded on one device. It is immutable, copies share it, and any number of threads may
-/// launch it on any streams of that device. Its code stays loaded while a copy or the Compiler that made it lives. One of
-/// them must outlive the launched work.
+/// launch it on any streams of that device. Its code stays loaded while a copy or the Compiler that made it lives. One
+/// of them must outlive the launched work.
 class ForwardKernel {
 public:
   /// Enqueues all stages on `stream`, in order behind the stream's earlier work. The context that the kernel was loaded
@@ -154,8 +154,9 @@ public:
   ///
   /// `workspace`: workspaceBytes() of device memory, aligned to kWorkspaceAlignment, owned by the caller. The caller
   /// zeroes it once, before the first launch; each launch restores the zeros that the next one needs. Launches that may
-  /// overlap need a workspace each. It may be null for most kernels, which then balance their work less evenly. A decode
-  /// kernel without one does not split KV. A decode kernel needs one if the mask's live columns are not an interval.
+  /// overlap need a workspace each. It may be null for most kernels, which then balance their work less evenly. A
+  /// decode kernel without one does not split KV. A decode kernel needs one if the mask's live columns are not an
+  /// interval.
   ///
   /// Empty problems (an extent of 0) are legal: KV_LEN 0 gives out 0 and lse -inf.
   ///
@@ -185,10 +186,12 @@ private:
 /// otherwise CTAs add in any order. Ownership and threads as for ForwardKernel.
 class BackwardKernel {
 public:
-  /// Enqueues all stages on `stream`; stream semantics and errors as for ForwardKernel::launch(). If
-  /// KernelOptions::blockSparse is set, `operands` hold the forward launch's block mask with lists by column
-  /// (BlockMaskView::columns). `workspace`: workspaceBytes() of device memory, aligned to kWorkspaceAlignment, with any
-  /// contents, owned by the caller. Launches that may overlap need a workspace each.
+  /// Enqueues all stages on `stream`; stream semantics and errors as for ForwardKernel::launch(). With
+  /// KernelOptions::blockSparse, the block mask is that of the forward launch. It must have lists by column
+  /// (BlockMaskView::columns).
+  ///
+  /// `workspace`: workspaceBytes() of device memory, aligned to kWorkspaceAlignment, owned by the caller, with any
+  /// contents. Launches that may overlap need a workspace each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
   /// Returns the bytes of device memory that a launch needs: the sum of these parts, each aligned to
@@ -208,10 +211,10 @@ public:
   ///   Each capture      4 per element of a gradient that is not dense f32.
   ///                     With deterministic: 80 per element, unless each element is written once.
   ///
-  /// In a ragged batch, the rows are those of all sequences and 128 more per sequence: f32 [H, total + 128 B].
-  /// Reads shapes and dtypes of q, k, v and out, and the captures if some get gradients. From `outputs` it reads the
-  /// tensors for gradients of captures; if they are missing, the result suffices for any. Errors (environment):
-  /// operands that fit neither each other nor the kernel.
+  /// In a ragged batch, the rows are those of all sequences and 128 more per sequence: f32 [H, total + 128 B]. Reads
+  /// shapes and dtypes of q, k, v and out, and the captures if some get gradients. From `outputs` it reads the tensors
+  /// for gradients of captures; if they are missing, the result suffices for any. Errors (environment): operands that
+  /// fit neither each other nor the kernel.
   Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const;
 
   /// Returns the machine code, stage by stage.
@@ -228,13 +231,13 @@ private:
 /// A kernel that builds block masks by evaluating mask_mod. Ownership and threads as for ForwardKernel.
 class BlockMaskKernel {
 public:
-  /// Enqueues the filling of the lists of `mask` on `stream`; stream semantics as for ForwardKernel::launch(). `mask` is
-  /// in device memory, laid out as by BlockMask::viewInto(). It overwrites everything but the entries past each count.
-  /// Lists by column are filled if the kernel was compiled with KernelOptions::columnLists. All lists ascend. Tensors
-  /// of `captures` are in device memory.
+  /// Enqueues the filling of the lists of `mask` on `stream`; stream semantics as for ForwardKernel::launch(). `mask`
+  /// is in device memory, laid out as by BlockMask::viewInto(). It overwrites everything but the entries past each
+  /// count. Lists by column are filled if the kernel was compiled with KernelOptions::columnLists. All lists ascend.
+  /// Tensors of `captures` are in device memory.
   ///
-  /// Errors (environment), with nothing enqueued: a shape that BlockMask::build() rejects; null or compacted lists; lists
-  /// by column that the kernel does not write. Captures or pins that do not fit the mod.
+  /// Errors (environment), with nothing enqueued: a shape that BlockMask::build() rejects; null or compacted lists;
+  /// lists by column that the kernel does not write. Captures or pins that do not fit the mod.
   Status launch(const BlockMaskView& mask, const ProblemShape& problem, const Captures& captures, Stream stream) const;
 
   /// Returns the machine code, stage by stage.
