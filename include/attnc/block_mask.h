@@ -63,8 +63,9 @@ struct BlockMaskShape {
     friend bool operator==(const Boxes&, const Boxes&) = default;
   };
   std::optional<Boxes> boxes = {}; ///< Boxes used as blocks. If set, qBlock and kvBlock are not read.
-  /// Return the number of blocks along q, and along kv.
+  /// Returns the number of blocks along q.
   int64_t qBlocks() const { return boxes ? boxes->queries.boxes() : (qLen + qBlock - 1) / qBlock; }
+  /// Returns the number of blocks along kv.
   int64_t kvBlocks() const { return boxes ? boxes->keys.boxes() : (kvLen + kvBlock - 1) / kvBlock; }
 };
 
@@ -132,8 +133,8 @@ public:
   /// Copies lists from host memory, including lists by column if they are given.
   ///
   /// Errors (environment): a shape beyond the limits of BlockMaskShape; null partial lists; a full pair with one null.
-  /// Also a count or an index out of range; a block listed twice in a row of blocks; lists by column that disagree with
-  /// those by row.
+  /// Also a count or an index out of range; a block listed twice in a row of blocks; lists that disagree by row and by
+  /// column.
   static Expected<BlockMask> fromLists(const BlockMaskView& lists);
 
   /// Returns a copy that also has lists by column (view().columns), each in increasing order. For backward kernels.

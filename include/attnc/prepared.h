@@ -1,9 +1,11 @@
 // Prepared attention: family, layout, block mask and workspace are settled once, then launched any number of times.
 //
-//   auto prepared = compiler.prepare(mod, operands, outputs); // compiles or takes from the cache; loads
-//   void* workspace = allocate(prepared->workspaceBytes());         // device memory, owned by the caller
-//   prepared->initialise(operands, workspace, stream);              // once, and when a mask's captures change
-//   prepared->launch(operands, outputs, workspace, stream);         // any number of times
+// ```
+//   auto prepared = compiler.prepare(mod, operands, outputs);  // compiles, or takes it from the cache; loads it
+//   void* workspace = allocate(prepared->workspaceBytes());    // device memory, owned by the caller
+//   prepared->initialise(operands, workspace, stream);         // once, and again if a mask's captures change
+//   prepared->launch(operands, outputs, workspace, stream);    // any number of times
+// ```
 //
 // For training, Compiler::prepareTraining() settles both passes; launchBackward() follows launch().
 #pragma once
@@ -88,7 +90,7 @@ struct Preparation {
   /// The tile of the chosen kernel, spelled as in KernelOptions::tile. options.tile is empty if the model chose it.
   std::string tile;
   TileFrom tileFrom = TileFrom::Model;
-  std::string tunedBy; ///< For TileFrom::Tuned: file and date of the stored choice.
+  std::string tunedBy;                         ///< For TileFrom::Tuned: file and date of the stored choice.
   std::optional<BackwardPreparation> backward; ///< The backward pass. Set if prepared for training.
 
   /// Returns the options of all kernels that prepare() compiles, to compile or pack them ahead of time. The forward or
