@@ -12,16 +12,16 @@
 // are views of memory that the caller owns (tensor.h). No header here needs CUDA headers. attnc opens libcuda and
 // libnvrtc when it first needs them, so everything but launching works without a GPU.
 //
-//   mod.h             Reads mods.
-//   operands.h        Tensors that a launch reads and writes.
-//   prepared.h        Prepared attention, the usual way to launch.
-//   compiler.h        The compiler.
-//   kernel.h          Options, code and launches of single kernels.
-//   block_mask.h      Which blocks are live.
-//   page_allocator.h  Pages of a KV cache, dealt to sequences.
-//   tuning.h          Tiles chosen by measurement.
-//   reference.h       Attention on the CPU.
-//   log.h             Log lines.
+//   Mods and their text: mod.h.
+//   Tensors that a launch reads and writes: operands.h.
+//   Prepared attention, the usual way to launch: prepared.h.
+//   The compiler: compiler.h.
+//   Options, code and launches of single kernels: kernel.h.
+//   Block masks: block_mask.h.
+//   Pages of a KV cache, dealt to sequences: page_allocator.h.
+//   Tiles chosen by measurement: tuning.h.
+//   Attention on the CPU: reference.h.
+//   Log lines: log.h.
 #pragma once
 
 #include "attnc/block_mask.h"

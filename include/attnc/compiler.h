@@ -36,8 +36,8 @@ struct CompilerOptions {
   /// Choices of tune() and tuneTraining() are looked up by prepare(), settle() and those for training; unset: unless
   /// ATTNC_TUNED is 0.
   std::optional<bool> tuned;
-  /// The device, by name ("NVIDIA H200"), whose choices are looked up; empty: that of the current context. settle() with an
-  /// arch looks at no device, and looks none up without a name.
+  /// The device, by name ("NVIDIA H200"), whose choices are looked up; empty: that of the current context. settle()
+  /// with an arch looks at no device, and looks none up without a name.
   std::string tunedDevice;
   /// Instructions of a mod in a kernel, roughly, counted before NVRTC sees them: a mod of more is an error (mod), since
   /// nothing stops NVRTC, whose time grows with them and which a mod of 1 kB else keeps busy for minutes. Each place
@@ -76,9 +76,8 @@ public:
   /// on. Needs libnvrtc only on a miss. Of the operands, shapes, dtypes, strides and the alignment of addresses count;
   /// null is aligned. With a block mask given, launches walk that one. Captures may be missing; given ones are checked.
   /// Family Grid is taken where these say that all tokens lie on the grids of the mod, those that it declares or takes
-  /// positions apart by; on Hopper beside them, too, if the mod means such.
-  /// Outputs: `out`, and what else launches will ask for.
-  /// Errors (environment): those of settle(); no GPU or no context; no NVRTC, where it is needed.
+  /// positions apart by; on Hopper beside them, too, if the mod means such. Outputs: `out`, and what else launches will
+  /// ask for. Errors (environment): those of settle(); no GPU or no context; no NVRTC, where it is needed.
   Expected<Prepared> prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
                              const PrepareOptions& options = {}) const;
 
@@ -99,15 +98,15 @@ public:
                                        const BackwardOutputs& gradients, const PrepareOptions& options = {}) const;
 
   /// Measures which tile is the fastest for operands like these, and keeps the choice in the cache directory, for all
-  /// processes: prepare() then takes it for this device, mod, options, and problems of this class: the same heads a KV head
-  /// and head dims; lengths of the same power of two, of decode kernels KV heads of all batches, too; of grids the same
-  /// extents. It is advice, and never needed: a choice of another version of attnc is not looked at. Compiles the tiles of
-  /// the family that prepare() takes (tiles()), launches each many times on `stream`, for some seconds, and goes by events.
-  /// The model's tile stays unless another one is faster by more than 2 %, and gives the same results up to rounding. A
-  /// tile that does not compile is passed over. Operands and outputs are those of a launch, in device memory; what outputs
-  /// hold is overwritten. Options have no tile. Takes device memory: a workspace for each tile, which those of a backward
-  /// kernel share. Errors: those of prepare() and Prepared::launch() of the model's tile; a problem that has nothing to
-  /// compute; and what the driver refuses. Not to be called while `stream` is captured.
+  /// processes: prepare() then takes it for this device, mod, options, and problems of this class: the same heads a KV
+  /// head and head dims; lengths of the same power of two, of decode kernels KV heads of all batches, too; of grids the
+  /// same extents. It is advice, and never needed: a choice of another version of attnc is not looked at. Compiles the
+  /// tiles of the family that prepare() takes (tiles()), launches each many times on `stream`, for some seconds, and
+  /// goes by events. The model's tile stays unless another one is faster by more than 2 %, and gives the same results
+  /// up to rounding. A tile that does not compile is passed over. Operands and outputs are those of a launch, in device
+  /// memory; what outputs hold is overwritten. Options have no tile. Takes device memory: a workspace for each tile,
+  /// which those of a backward kernel share. Errors: those of prepare() and Prepared::launch() of the model's tile; a
+  /// problem that has nothing to compute; and what the driver refuses. Not to be called while `stream` is captured.
   Expected<Tuning> tune(const Mod& mod, const Operands& operands, const Outputs& outputs, const PrepareOptions& options = {},
                         Stream stream = nullptr) const;
 
@@ -127,8 +126,9 @@ public:
   /// work than CompilerOptions::maxWork.
   Expected<std::vector<KernelSource>> source(const Mod& mod, const KernelOptions& options) const;
 
-  /// What KernelOptions::tile may be for the kernel that these options get, the tile that the catalogue takes without first.
-  /// Their tile is not read. Empty: a kernel without tiles. Needs no GPU if `options.arch` is given. Errors: those of source().
+  /// What KernelOptions::tile may be for the kernel that these options get, the tile that the catalogue takes without
+  /// first. Their tile is not read. Empty: a kernel without tiles. Needs no GPU if `options.arch` is given. Errors:
+  /// those of source().
   Expected<std::vector<std::string>> tiles(const Mod& mod, KernelOptions options) const;
 
   /// Compiles all stages, or takes them from memory or disk. Needs libnvrtc on a miss, no GPU if `options.arch` is
@@ -138,8 +138,8 @@ public:
 
   /// A pack: one file with all stages of these kernels, compiled or taken from memory or disk as by compile(), which
   /// CompilerOptions::packs and addPack() open where there is neither NVRTC nor a cache. Which kernels operands take,
-  /// Preparation::kernels() says. The bytes are to be written as they are, under any name, best by rename. Needs no GPU.
-  /// Errors: those of compile(), for the first kernel that has one.
+  /// Preparation::kernels() says. The bytes are to be written as they are, under any name, best by rename. Needs no
+  /// GPU. Errors: those of compile(), for the first kernel that has one.
   Expected<std::string> pack(const std::vector<PackItem>& items) const;
 
   /// Opens a pack, which is searched after those that the compiler has. Whoever may write the file decides what code
@@ -148,8 +148,8 @@ public:
   Status addPack(const std::string& path);
 
   /// Whether launches of this kernel gain from a block mask: the mod masks something, and the kernel that would be
-  /// chosen cannot bound its loops by itself (sm80 and sm90 can for causal, window, prefix and the like).
-  /// `blockSparse` of the options is ignored, their pins are not.
+  /// chosen cannot bound its loops by itself (sm80 and sm90 can for causal, window, prefix and the like). `blockSparse`
+  /// of the options is ignored, their pins are not.
   Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
 
   /// The options for launches with operands laid out like these: ask with them for wantsBlockMask(), then

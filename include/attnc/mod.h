@@ -60,10 +60,10 @@ struct ParseOptions {
 /// A parsed, traced and simplified mod file. Immutable; copies share; any thread may use it.
 class Mod {
 public:
-  /// Reads a mod: a Python-subset file with `score_mod` and/or `mask_mod`, or a bare expression
-  /// ("q_idx >= kv_idx", "score * 0.5"). dsl/SPEC.md is the language. Nothing of the text is executed outside the
-  /// tracer. Errors: Blame::Mod with diagnostics; Blame::Environment where no thread can be made, for parsing runs on one
-  /// of its own (8 MiB of stack). Cost: well under a millisecond for usual mods; no disk, no GPU.
+  /// Reads a mod: a Python-subset file with `score_mod` and/or `mask_mod`, or a bare expression ("q_idx >= kv_idx",
+  /// "score * 0.5"). dsl/SPEC.md is the language. Nothing of the text is executed outside the tracer. Errors:
+  /// Blame::Mod with diagnostics; Blame::Environment where no thread can be made, for parsing runs on one of its own (8
+  /// MiB of stack). Cost: well under a millisecond for usual mods; no disk, no GPU.
   static Expected<Mod> parse(std::string_view text, const ParseOptions& options = {});
 
   /// The same for a file; a file that cannot be read is Blame::Environment. `options.name` is replaced by the path. A
