@@ -9,8 +9,8 @@
 // ```
 //
 // For training, call compiler.prepareTraining() and attention->launchBackward(). Errors are values (error.h). Tensors
-// are views of memory that the caller owns (tensor.h). No header here needs CUDA headers. attnc opens libcuda and
-// libnvrtc when it first needs them, so everything but launching works without a GPU.
+// are views of memory that the caller owns (tensor.h). No header here needs CUDA headers. Libraries libcuda and
+// libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
 //
 //   Mods and their text: mod.h.
 //   Tensors that a launch reads and writes: operands.h.

@@ -133,8 +133,8 @@ public:
   /// Copies lists from host memory, including lists by column if they are given.
   ///
   /// Errors (environment): a shape beyond the limits of BlockMaskShape; null partial lists; a full pair with one null.
-  /// Also a count or an index out of range; a block listed twice in a row of blocks; lists that disagree by row and by
-  /// column.
+  /// Also a count or an index out of range; a block listed twice in one row of blocks. Also lists by column that
+  /// disagree with those by row.
   static Expected<BlockMask> fromLists(const BlockMaskView& lists);
 
   /// Returns a copy that also has lists by column (view().columns), each in increasing order. For backward kernels.

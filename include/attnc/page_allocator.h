@@ -1,4 +1,4 @@
-// Deals the pages of a pool to sequences: the bookkeeping for Operands::pageTable, for callers without their own.
+// Deals the pages of a pool to sequences. It keeps the books for Operands::pageTable.
 //
 // ```
 //   auto pages = attnc::PageAllocator::create(/*pages=*/4096, /*pageSize=*/64);
@@ -7,8 +7,8 @@
 //   pages->fill({sequence}, columns, table, lengths);                     // host memory, then uploaded
 // ```
 //
-// It knows neither tensors nor layers: one table serves K and V of all layers. It uses host memory only and needs no
-// GPU.
+// The allocator knows neither tensors nor layers, since one table serves K and V of all layers. It needs only host
+// memory, no GPU.
 #pragma once
 
 #include "attnc/error.h"
@@ -49,9 +49,9 @@ public:
   /// sequence; more rows than it has.
   Expected<Sequence> share(Sequence of, int64_t rows);
 
-  /// Reserves pages for `rows` rows in all; the last page is then the sequence's own. append() up to there returns no
-  /// error unless the sequence is shared again. Returns the copy to make, if any. Errors (environment): too few free
-  /// pages; an unknown sequence.
+  /// Reserves pages for `rows` rows in all; the last page is then the sequence's own. Later append() calls up to there
+  /// return no error unless the sequence is shared again. Returns the copy to make, if any. Errors (environment): too
+  /// few free pages; an unknown sequence.
   Expected<std::optional<PageCopy>> reserve(Sequence sequence, int64_t rows);
 
   /// Appends `rows` rows to the sequence; reserves pages as reserve() does. Returns the copy to make, if any. Errors
@@ -78,10 +78,10 @@ public:
   /// Returns the pages of a sequence in order, reserved ones last; owned by this object. Precondition: it exists.
   const std::vector<int32_t>& pagesOf(Sequence sequence) const { return all.at(sequence).pages; }
 
-  /// Fills the tensors that a launch takes for these sequences, in this order. `table` is i32 [sequences, columns] for
-  /// Operands::pageTable; entries without a page are -1. `lengths` is i32 [sequences] for Operands::kvLengths. Both are
-  /// dense, in host memory that the caller owns. Errors (environment), with nothing written: an unknown sequence; one
-  /// with more pages than `columns`.
+  /// Fills the tensors that a launch takes for these sequences, in this order. Both are dense, in host memory that the
+  /// caller owns. For Operands::pageTable: `table`, i32 [sequences, columns]; entries without a page are -1. For
+  /// Operands::kvLengths: `lengths`, i32 [sequences]. Errors (environment), with nothing written: an unknown sequence;
+  /// one with more pages than `columns`.
   Status fill(const std::vector<Sequence>& sequences, int64_t columns, int32_t* table, int32_t* lengths) const;
 
 private:

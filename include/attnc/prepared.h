@@ -1,4 +1,5 @@
-// Prepared attention: family, layout, block mask and workspace are settled once, then launched any number of times.
+// Prepared attention: family, layout, block mask and workspace are settled once. It can be launched any number of
+// times.
 //
 // ```
 //   auto prepared = compiler.prepare(mod, operands, outputs);  // compiles, or takes it from the cache; loads it
