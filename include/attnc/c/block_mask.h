@@ -64,9 +64,9 @@ typedef struct attnc_block_mask_info {
 /// Fills the counts of a mask's blocks.
 ATTNC_API attnc_status attnc_block_mask_get_info(const attnc_block_mask* mask, attnc_block_mask_info* info);
 
-/// Writes a picture in UTF-8 text of one (batch, head), of at most `limit` rows and columns (BlockMask::toString).
-/// `buffer` receives the text with a final 0, truncated to `capacity` bytes. `*length` receives the length of the whole
-/// text, without the 0. `buffer` may be NULL if `capacity` is 0.
+/// Writes a picture in UTF-8 text of one (batch, head), of at most `limit` rows and columns (BlockMask::toString). The
+/// text goes to `buffer` with a final 0, truncated to `capacity` bytes. The length of the whole text, without the 0,
+/// goes to `*length`. A `capacity` of 0 allows `buffer` to be NULL.
 ATTNC_API attnc_status attnc_block_mask_text(const attnc_block_mask* mask, int64_t batch, int64_t head, int64_t limit,
                                              char* buffer, size_t capacity, size_t* length);
 

@@ -33,8 +33,8 @@ enum {
 /// Fills a view of a DLTensor. `dl_tensor` points to a DLTensor or to a DLManagedTensor, which begins with one. All
 /// versions of DLPack from 0.2 on are accepted.
 ///
-/// The memory is borrowed: the owner keeps it, and calls its deleter, if any, when work with it is done. `device` is
-/// where the memory must lie. Errors: memory elsewhere; a dtype or a rank that attnc does not have; vector types.
+/// The memory stays the owner's, who calls the deleter, if any, when work with it is done. Argument `device` says where
+/// the memory must lie. Errors: memory elsewhere; a dtype or a rank that attnc does not have; vector types.
 ATTNC_API attnc_status attnc_tensor_from_dlpack(const void* dl_tensor, attnc_device device, attnc_tensor* tensor);
 
 /// Fills a view of a DLManagedTensorVersioned, the form of DLPack 1. Otherwise as attnc_tensor_from_dlpack(). `writes`
