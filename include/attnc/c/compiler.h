@@ -49,7 +49,7 @@ ATTNC_API attnc_status attnc_compiler_create(const attnc_compiler_options* optio
 /// Destroys a compiler. Kernels and preparations that it made live on. The log callback is not called afterwards.
 ATTNC_API void attnc_compiler_destroy(attnc_compiler* compiler);
 
-/// What is static in a kernel (KernelOptions). Members of another kind of kernel are not read.
+/// What is static in a kernel (KernelOptions).
 typedef struct attnc_kernel_options {
   size_t struct_size;
   /// GPU architecture: "sm_80", "sm_90a", ... "sm_90" means "sm_90a". "compute_90" means that GPU with the kernels that
@@ -61,15 +61,15 @@ typedef struct attnc_kernel_options {
   size_t gradient_count;
   attnc_kernel_kind kind;
   attnc_family family;
-  attnc_dtype dtype;          ///< Dtype of q, k, v and out; with fp8_kv, of q and out. Default: BF16.
-  int32_t head_dim;           ///< Head dim of q and k. Default: 128.
-  int32_t head_dim_v;         ///< Head dim of v and out. Default: head_dim.
-  int32_t block_sparse;       ///< 0 or 1: whether launches pass a block mask.
-  int32_t mask_q_block;       ///< With block_sparse: q rows of a block of the masks. Default: 128.
-  int32_t mask_kv_block;      ///< With block_sparse: kv columns of a block of the masks. Default: 128.
-  int32_t column_lists;       ///< Block mask, 0 or 1: whether launches also fill lists by column.
-  int32_t row_max;            ///< 0 or 1: whether launches may ask for the row maximum.
-  int32_t lengths;            ///< 0 or 1: whether launches pass kv_lengths.
+  attnc_dtype dtype;     ///< Dtype of q, k, v and out; with fp8_kv, of q and out. Default: BF16.
+  int32_t head_dim;      ///< Head dim of q and k. Default: 128.
+  int32_t head_dim_v;    ///< Head dim of v and out. Default: head_dim.
+  int32_t block_sparse;  ///< 0 or 1: whether launches pass a block mask.
+  int32_t mask_q_block;  ///< With block_sparse: q rows of a block of the masks. Default: 128.
+  int32_t mask_kv_block; ///< With block_sparse: kv columns of a block of the masks. Default: 128.
+  int32_t column_lists;  ///< Block mask, 0 or 1: whether launches also fill lists by column.
+  int32_t row_max;       ///< 0 or 1: whether launches may ask for the row maximum.
+  int32_t lengths;       ///< 0 or 1: whether launches pass kv_lengths.
   attnc_query_offsets offsets;
   int32_t tf32;               ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
   int32_t deterministic;      ///< Backward, 0 or 1: whether equal launches give equal bits.
@@ -113,21 +113,21 @@ ATTNC_API size_t attnc_source_stage_count(const attnc_source* source);
 /// One stage of a source (KernelSource). Strings and arrays live as long as the attnc_source.
 typedef struct attnc_source_stage {
   size_t struct_size;
-  const char* entry;                ///< Name of the __global__ function.
-  const char* template_name;        ///< File name of the template, such as "forward_sm80.cu".
-  const char* text;                 ///< Text of the template.
-  const char* flattened;            ///< One self-contained .cu.
-  const char* const* header_names;  ///< Names of header_count headers.
-  const char* const* header_texts;  ///< Texts of header_count headers.
+  const char* entry;               ///< Name of the __global__ function.
+  const char* template_name;       ///< File name of the template, such as "forward_sm80.cu".
+  const char* text;                ///< Text of the template.
+  const char* flattened;           ///< One self-contained .cu.
+  const char* const* header_names; ///< Names of header_count headers.
+  const char* const* header_texts; ///< Texts of header_count headers.
   size_t header_count;
   const char* const* nvrtc_options; ///< Options of NVRTC, without the arch.
   size_t nvrtc_option_count;
-  const char* arch;                 ///< GPU architecture, such as "sm_90a".
-  int64_t dynamic_shared_bytes;     ///< Bytes of dynamic shared memory of a CTA.
+  const char* arch;             ///< GPU architecture, such as "sm_90a".
+  int64_t dynamic_shared_bytes; ///< Bytes of dynamic shared memory of a CTA.
   attnc_family family;
-  int32_t threads;                  ///< Threads of a CTA.
-  /// Tile of a CTA: q rows, kv columns, the warps that compute it, and the tiles that shared memory holds at once. 0 if
-  /// it does not apply.
+  int32_t threads; ///< Threads of a CTA.
+  /// Tile of a CTA: q rows, kv columns, and the warps that compute it. The stages are how many tiles of Q, and of K and
+  /// V, shared memory holds at once. 0 if it does not apply.
   int32_t tile_rows, tile_columns, warps, q_stages, kv_stages;
   int32_t reserved;
 } attnc_source_stage;
@@ -147,20 +147,20 @@ ATTNC_API size_t attnc_compiled_stage_count(const attnc_compiled* compiled);
 /// One stage of machine code (CompiledKernel). Strings and arrays live as long as the attnc_compiled.
 typedef struct attnc_compiled_stage {
   size_t struct_size;
-  const char* entry;             ///< Name of the __global__ function.
-  const char* template_name;     ///< File name of the template.
-  const void* cubin;             ///< Bytes of the ELF image.
+  const char* entry;         ///< Name of the __global__ function.
+  const char* template_name; ///< File name of the template.
+  const void* cubin;         ///< Bytes of the ELF image.
   size_t cubin_bytes;
   const char* ptx;               ///< PTX that the cubin was assembled from.
   const char* log;               ///< Output of NVRTC and ptxas.
   const char* const* advisories; ///< Lines of ptxas about silently slow code.
   size_t advisory_count;
-  int64_t static_shared_bytes;   ///< Bytes of static shared memory of a CTA.
-  int64_t dynamic_shared_bytes;  ///< Bytes of dynamic shared memory of a CTA, as requested by a launch.
-  double compile_ms;             ///< Milliseconds of compilation. 0 if a cache had the code.
-  int32_t registers;             ///< Registers of a thread.
-  int32_t spill_bytes;           ///< Bytes of spill stores and loads, summed over all functions.
-  int32_t from_disk;             ///< 0 or 1: whether the code came from the disk cache.
+  int64_t static_shared_bytes;  ///< Bytes of static shared memory of a CTA.
+  int64_t dynamic_shared_bytes; ///< Bytes of dynamic shared memory of a CTA, as requested by a launch.
+  double compile_ms;            ///< Milliseconds of compilation. 0 if a cache had the code.
+  int32_t registers;            ///< Registers of a thread.
+  int32_t spill_bytes;          ///< Bytes of spill stores and loads, summed over all functions.
+  int32_t from_disk;            ///< 0 or 1: whether the code came from the disk cache.
   int32_t reserved;
 } attnc_compiled_stage;
 /// Fills one stage of machine code. Errors: an index out of range.
@@ -170,8 +170,8 @@ ATTNC_API attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, 
 /// A family of kernels (FamilyInfo). Strings are static.
 typedef struct attnc_family_info {
   size_t struct_size;
-  const char* arch;         ///< An arch that it runs on, such as "sm_80".
-  const char* layouts;      ///< Layouts of tensors that it takes, as text for people.
+  const char* arch;    ///< An arch that it runs on, such as "sm_80".
+  const char* layouts; ///< Layouts of tensors that it takes, as text for people.
   attnc_family family;
   int32_t takes_any_layout; ///< 0 or 1: whether it takes every layout that launches allow.
 } attnc_family_info;

@@ -25,8 +25,8 @@ typedef struct attnc_operands {
   const attnc_block_mask_view* block_mask; ///< Block mask with its lists in device memory.
   float scale;                             ///< Factor of q k^T, if has_scale is 1. Default: 1 / sqrt(D).
   int32_t has_scale;                       ///< 0 or 1: whether scale is given.
-  const attnc_tensor* k_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of the elements of k of E4M3.
-  const attnc_tensor* v_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of the elements of v of E4M3.
+  const attnc_tensor* k_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of k of E4M3. Default: 1.
+  const attnc_tensor* v_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of v of E4M3. Default: 1.
   const attnc_tensor* page_table;          ///< i32 [B, pages of a sequence]. Needs kv_lengths.
   /// [B, HKV, Q_LEN, D], dtype of q, last stride 1: rows that the launch writes into k. Give both new_k and new_v, or
   /// none.

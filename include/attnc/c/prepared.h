@@ -21,11 +21,11 @@ typedef struct attnc_prepare_options {
   const char* arch;      ///< GPU architecture. NULL or "": the device of the current CUDA context.
   const attnc_pin* pins; ///< Extents and scalars of the mod to fold as constants.
   size_t pin_count;
-  attnc_family family;          ///< Family of each pass. AUTO: the fastest one that takes the operands' layout.
-  attnc_query_offsets offsets;  ///< Where queries stand. DEFAULT: chosen by the given tensors.
-  int32_t tf32;                 ///< 0 or 1: as attnc_kernel_options::tf32.
-  int32_t deterministic;        ///< 0 or 1: for a backward pass; as attnc_kernel_options::deterministic.
-  int32_t no_block_mask;        ///< 0 or 1: whether to build no block mask even if the kernel gains from one.
+  attnc_family family;         ///< Family of each pass. AUTO: the fastest one that takes the operands' layout.
+  attnc_query_offsets offsets; ///< Where queries stand. DEFAULT: chosen by the given tensors.
+  int32_t tf32;                ///< 0 or 1: as attnc_kernel_options::tf32.
+  int32_t deterministic;       ///< 0 or 1: for a backward pass; as attnc_kernel_options::deterministic.
+  int32_t no_block_mask;       ///< 0 or 1: whether to build no block mask even if the kernel gains from one.
   attnc_decode decode;
   const char* tile;          ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
   const char* backward_tile; ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
