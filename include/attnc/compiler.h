@@ -66,8 +66,8 @@ struct PackItem {
 /// Turns mods into kernels. It is thread-safe. Make one per process and keep it, since it holds the in-memory cache,
 /// which only grows. Copies share the cache.
 ///
-/// Functions that compile read and write the cache directory, ATTNC_DUMP_DIR and ATTNC_LOG if these are set. The GPU is
-/// that of the calling thread's current CUDA context; attnc creates no context.
+/// Functions that compile read and write the cache directory, and write to ATTNC_DUMP_DIR and ATTNC_LOG if these are
+/// set. The GPU is that of the calling thread's current CUDA context; attnc creates no context.
 class Compiler {
 public:
   /// Reads the environment. Opens neither libraries nor the cache directory.
@@ -81,8 +81,8 @@ public:
   /// given, launches walk it. Captures may be missing; given ones are checked. `outputs` hold `out` and all others that
   /// launches will ask for.
   ///
-  /// Family Grid is chosen if shapes and captures show that all tokens lie on the mod's grids. The mod declares these,
-  /// or takes positions apart by them. On Hopper, tokens outside the grids are allowed if the mod expects them.
+  /// Family Grid is chosen if the operands show that all tokens lie on the mod's grids. The mod declares these, or
+  /// takes positions apart by them. On Hopper, tokens outside the grids are allowed if the mod expects them.
   ///
   /// Errors (environment): those of settle(); no GPU or no context; NVRTC missing if it is needed.
   Expected<Prepared> prepare(const Mod& mod, const Operands& operands, const Outputs& outputs,
@@ -109,8 +109,8 @@ public:
   /// processes. Later prepare() calls use it for this device, mod, options and class of problems. The choice is only
   /// advice; other versions of attnc ignore it.
   ///
-  /// A class of problems shares q heads per KV head, head dims, and the power of two of its lengths. For decode kernels
-  /// it also shares the KV heads of all batches; for grids, the extents.
+  /// A class of problems shares q heads per KV head, head dims, and lengths of the same power of two. For decode
+  /// kernels it also shares the KV heads of all batches; for grids, the extents.
   ///
   /// Compiles the tiles of the family that prepare() takes (tiles()). Launches each many times on `stream`, for some
   /// seconds, and times them with events. The model's tile stays unless another is more than 2 % faster and gives equal
@@ -168,8 +168,8 @@ public:
 
   /// Returns whether launches of this kernel gain from a block mask. They do if the mod masks something and the chosen
   /// kernel cannot bound its loops by itself. Families Sm80 and Sm90 can for causal, window, prefix and similar masks.
-  /// Ignores `options.blockSparse`, but not its pins. Needs no GPU if `options.arch` is given. Errors: those of
-  /// source().
+  /// Ignores blockSparse of the options, but reads their pins. Needs no GPU if `options.arch` is given. Errors: those
+  /// of source().
   Expected<bool> wantsBlockMask(const Mod& mod, KernelOptions options) const;
 
   /// Returns the options for launches with operands laid out like these. Pass them to wantsBlockMask(), then to

@@ -47,9 +47,9 @@ struct KernelOptions {
   bool blockSparse = false;  ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;      ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
   int maskKvBlock = 128;     ///< KV columns of a block of the masks: 64, 128 or 256. Read only with blockSparse.
-  /// Whether blocks of the masks are boxes of tokens (BlockMaskShape::boxes), with the boxes of the kernel's tile. Read
-  /// only with blockSparse; maskQBlock and maskKvBlock are then not read. Only Forward kernels of family Grid walk
-  /// these masks. Only a BlockMask kernel compiled with this option builds them.
+  /// Forward with blockSparse, BlockMask: whether blocks of the masks are boxes of tokens (BlockMaskShape::boxes),
+  /// those of the kernel's tile. maskQBlock and maskKvBlock are then not read. Only Forward kernels of family Grid walk
+  /// these masks. Only BlockMask kernels compiled with this option build them.
   bool maskByBoxes = false;
   /// Whether full blocks of the masks are also free of masks by score_mod (BlockMaskView::ofWholeMod). If true, only
   /// partial blocks evaluate these masks. If false, every score of a live block calls score_mod. Read only with
