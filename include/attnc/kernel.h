@@ -47,9 +47,9 @@ struct KernelOptions {
   bool blockSparse = false;  ///< Whether launches pass a block mask. If true, every launch must.
   int maskQBlock = 128;      ///< Q rows of a block of the masks: 64, 128 or 256. Read only with blockSparse.
   int maskKvBlock = 128;     ///< KV columns of a block of the masks: 64, 128 or 256. Read only with blockSparse.
-  /// Forward with blockSparse, BlockMask: whether blocks of the masks are boxes of tokens (BlockMaskShape::boxes),
-  /// those of the kernel's tile. maskQBlock and maskKvBlock are then not read. Only Forward kernels of family Grid walk
-  /// these masks. Only BlockMask kernels compiled with this option build them.
+  /// Whether blocks of the masks are boxes of tokens (BlockMaskShape::boxes), those of the kernel's tile. For Forward
+  /// with blockSparse, and for BlockMask. maskQBlock and maskKvBlock are then not read. Only Forward kernels of family
+  /// Grid walk these masks. Only BlockMask kernels compiled with this option build them.
   bool maskByBoxes = false;
   /// Whether full blocks of the masks are also free of masks by score_mod (BlockMaskView::ofWholeMod). If true, only
   /// partial blocks evaluate these masks. If false, every score of a live block calls score_mod. Read only with
@@ -194,11 +194,11 @@ public:
   /// contents. Launches that may overlap need a workspace each.
   Status launch(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace, Stream stream) const;
 
-  /// Returns the bytes of device memory that a launch needs: the sum of these parts, each aligned to
+  /// Returns the bytes of device memory that a launch needs. It is the sum of these parts, in bytes, each aligned to
   /// kWorkspaceAlignment.
   ///
   ///   Delta, row sums   8 per row of q: two of f32 [B, H, Q_LEN]. Naive: 4, row sums only.
-  ///   Rows of large lse 16, and 2 per 64 rows of q. Naive: none.
+  ///   Rows, large lse   16, and 2 per 64 rows of q. Naive: none.
   ///   Sums of dq        4 per element of q, in f32. Naive: none.
   ///                     Sm80, Sm90: Q_LEN is rounded up to a multiple of 128, and D to a multiple of 64.
   ///                     Sm80 needs none if it walks twice: with deterministic, for F32, or for head dims above 128.
@@ -211,10 +211,11 @@ public:
   ///   Each capture      4 per element of a gradient that is not dense f32.
   ///                     With deterministic: 80 per element, unless each element is written once.
   ///
-  /// In a ragged batch, the rows are those of all sequences and 128 more per sequence: f32 [H, total + 128 B]. Reads
-  /// shapes and dtypes of q, k, v and out, and the captures if some get gradients. From `outputs` it reads the tensors
-  /// for gradients of captures; if they are missing, the result suffices for any. Errors (environment): operands that
-  /// fit neither each other nor the kernel.
+  /// In a ragged batch, the rows are those of all sequences and 128 more per sequence: f32 [H, total + 128 B].
+  ///
+  /// Reads shapes and dtypes of q, k, v and out, and the captures if some get gradients. From `outputs` it reads the
+  /// tensors for gradients of captures; if they are missing, the result suffices for any. Errors (environment):
+  /// operands that fit neither each other nor the kernel.
   Expected<size_t> workspaceBytes(const BackwardOperands& operands, const BackwardOutputs& outputs = {}) const;
 
   /// Returns the machine code, stage by stage.

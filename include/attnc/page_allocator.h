@@ -1,4 +1,4 @@
-// Deals the pages of a pool to sequences. It keeps the books for Operands::pageTable.
+// Deals the pages of a pool to sequences, to fill Operands::pageTable. For callers without their own page management.
 //
 // ```
 //   auto pages = attnc::PageAllocator::create(/*pages=*/4096, /*pageSize=*/64);

@@ -79,7 +79,7 @@ struct BackwardPreparation {
 struct Preparation {
   KernelOptions options; ///< Options of the forward or decode kernel, complete, with the chosen family and arch.
   /// Why this GPU's preferred family was rejected: an option that it does not serve, or a tensor whose layout it does
-  /// not take. Empty if it was chosen.
+  /// not take. Empty if it was chosen, or if there is no other.
   std::string passedOver;
   /// Why a decode kernel was taken or not. Empty if the caller decided it: by PrepareOptions::decode, a family, a block
   /// mask, or training.

@@ -8,7 +8,8 @@ extern "C" {
 #endif
 
 /// A forward, decode, backward or block mask kernel, loaded on one device. It is immutable. Its code stays loaded while
-/// it, its source object, or the compiler that made it lives. One of them must outlive the launched work.
+/// it, the object that it was taken from, or the compiler that made it lives. One of them must outlive the launched
+/// work.
 typedef struct attnc_kernel attnc_kernel;
 
 /// Compiles a kernel of kind options->kind, and loads it into the current CUDA context.
