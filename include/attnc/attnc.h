@@ -1,18 +1,27 @@
-// attnc: an attention compiler. Mod text in, CUDA kernels out.
+// attnc: an attention compiler. Mod text goes in, CUDA kernels come out.
 //
+// ```
 //   auto mod = attnc::Mod::parse("q_idx >= kv_idx");             // text -> checked program
 //   attnc::Compiler compiler;                                    // one per process
 //   auto attention = compiler.prepare(*mod, {.q = q, .k = k, .v = v}, {.out = out}); // NVRTC, or the cache
 //   // workspace: attention->workspaceBytes() of device memory; attention->initialise() fills it
 //   auto status = attention->launch({.q = q, .k = k, .v = v}, {.out = out}, workspace, stream);
-// For training: compiler.prepareTraining(), attention->launchBackward().
+// ```
 //
-// Errors are values (error.h). Tensors are views that the caller owns (tensor.h). mod.h: the language's entry.
-// operands.h: what a launch reads and writes. prepared.h: the usual way to launch. compiler.h: compiling. kernel.h: what
-// is static in a kernel. block_mask.h: which blocks live. page_allocator.h: pages of a cache, dealt to sequences.
-// tuning.h: tiles by measuring.
-// reference.h: attention on the CPU. log.h: what is told beside results. Nothing here needs CUDA headers; libcuda and
+// For training, call compiler.prepareTraining() and attention->launchBackward(). Errors are values (error.h). Tensors
+// are views of memory that the caller owns (tensor.h). No header here needs CUDA headers. Libraries libcuda and
 // libnvrtc are opened when they are first needed, so everything but launching works without a GPU.
+//
+//   Mods and their text: mod.h.
+//   Tensors that a launch reads and writes: operands.h.
+//   Prepared attention, the usual way to launch: prepared.h.
+//   The compiler: compiler.h.
+//   Options, code and launches of single kernels: kernel.h.
+//   Block masks: block_mask.h.
+//   Pages of a KV cache, dealt to sequences: page_allocator.h.
+//   Tiles chosen by measurement: tuning.h.
+//   Attention on the CPU: reference.h.
+//   Log lines: log.h.
 #pragma once
 
 #include "attnc/block_mask.h"

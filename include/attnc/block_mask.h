@@ -1,4 +1,4 @@
-// Block masks: which blocks of a score matrix live, and which of them need mask_mod.
+// Block masks: which blocks of the score matrix are live, and which of those need mask_mod.
 #pragma once
 
 #include "attnc/captures.h"
@@ -15,22 +15,26 @@
 
 namespace attnc {
 
-/// Blocks that are boxes of tokens on a grid: those of a lattice that begins at its first token. Block i is the i-th of
-/// them, row-major. Axes are three, the slowest first; a grid of fewer has extents of 1 before them.
+/// Boxes of tokens on a grid, used as blocks. They form a lattice that begins at the first token; block i is the i-th
+/// box, row-major. There are three axes, the slowest first. A grid with fewer axes has leading extents of 1.
 struct BoxLattice {
-  std::array<int64_t, 3> extents = {1, 1, 1}; ///< of the grid, at least 1
-  std::array<int, 3> box = {1, 1, 1};         ///< likewise, at most 256 tokens in all
+  std::array<int64_t, 3> extents = {1, 1, 1}; ///< Extents of the grid in tokens, at least 1 each.
+  std::array<int, 3> box = {1, 1, 1};         ///< Extents of a box in tokens, at least 1 each; at most 256 in all.
 
+  /// Returns the number of boxes along an axis.
   int64_t along(size_t axis) const { return (extents[axis] + box[axis] - 1) / box[axis]; }
+  /// Returns the number of boxes on the grid.
   int64_t boxes() const { return along(0) * along(1) * along(2); }
+  /// Returns the number of tokens on the grid.
   int64_t tokens() const { return extents[0] * extents[1] * extents[2]; }
-  int64_t tokensOfBox() const { return int64_t(box[0]) * box[1] * box[2]; } ///< of one that lies on the grid whole
-  /// The box that a token lies in, by its position on the grid.
+  /// Returns the number of tokens of a box that lies entirely on the grid.
+  int64_t tokensOfBox() const { return int64_t(box[0]) * box[1] * box[2]; }
+  /// Returns the index of the box that holds the token at this row-major position on the grid.
   int64_t boxOf(int64_t token) const {
     const int64_t x = token % extents[2], y = token / extents[2] % extents[1], z = token / extents[2] / extents[1];
     return (z / box[0] * along(1) + y / box[1]) * along(2) + x / box[2];
   }
-  /// The positions of a box's tokens, as far as these lie on the grid, in increasing order.
+  /// Returns the positions of a box's tokens that lie on the grid, in increasing order.
   std::vector<int64_t> tokensIn(int64_t index) const {
     const std::array<int64_t, 3> first = {index / along(2) / along(1) * box[0], index / along(2) % along(1) * box[1],
                                           index % along(2) * box[2]};
@@ -48,114 +52,128 @@ struct BoxLattice {
 
 /// Size of a mask and of its blocks, in elements.
 struct BlockMaskShape {
-  int64_t batch = 1, heads = 1;    ///< at least 1; 1: one mask for all. batch * heads up to 2^31 - 1
-  int64_t qLen = 0, kvLen = 0;     ///< 0 .. 2^31 - 1, for kernels up to 2^24; at most 2^59 blocks in all
-  int qBlock = 128, kvBlock = 128; ///< 64, 128 or 256, not necessarily equal
-  /// Set: blocks are boxes, and qBlock and kvBlock are not read. The lattices have qLen and kvLen tokens.
+  /// Masks over batch and heads, at least 1 each; 1 means one mask for all. batch * heads is at most 2^31 - 1.
+  int64_t batch = 1, heads = 1;
+  /// Lengths, 0 .. 2^31 - 1; at most 2^24 for kernels. There are at most 2^59 blocks in all.
+  int64_t qLen = 0, kvLen = 0;
+  int qBlock = 128, kvBlock = 128; ///< Rows and columns of a block: 64, 128 or 256, not necessarily equal.
+  /// Lattices of blocks that are boxes. They have qLen and kvLen tokens.
   struct Boxes {
     BoxLattice queries, keys;
     friend bool operator==(const Boxes&, const Boxes&) = default;
   };
-  std::optional<Boxes> boxes = {};
+  std::optional<Boxes> boxes = {}; ///< Boxes used as blocks. If set, qBlock and kvBlock are not read.
+  /// Returns the number of blocks along q.
   int64_t qBlocks() const { return boxes ? boxes->queries.boxes() : (qLen + qBlock - 1) / qBlock; }
+  /// Returns the number of blocks along kv.
   int64_t kvBlocks() const { return boxes ? boxes->keys.boxes() : (kvLen + kvBlock - 1) / kvBlock; }
 };
 
-/// Borrowed lists of the same blocks by column: for each block of KV columns the blocks of Q rows that live there. All
-/// int32, dense:
+/// Borrowed lists by column: for each block of KV columns, its live blocks of Q rows. All are int32, dense:
 ///   partialCount, fullCount [batch, heads, kvBlocks]; partialIndex, fullIndex [batch, heads, kvBlocks, indexStride].
-/// Else as the lists of BlockMaskView. Backward kernels walk these beside those by row, for they sum up dK and dV along
-/// Q.
+/// Otherwise as the lists of BlockMaskView. Backward kernels walk them in addition to the lists by row, since they sum
+/// dk and dv along Q.
 struct BlockMaskColumns {
-  int32_t* partialCount = nullptr; ///< null: there are no lists by column
+  int32_t* partialCount = nullptr; ///< Null: no lists by column.
   int32_t* partialIndex = nullptr;
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
-  int64_t indexStride = 0; ///< of columns of indices, in elements; smaller than qBlocks(): compacted lists
+  int64_t indexStride = 0; ///< Stride between columns of indices, in elements. Below qBlocks() if lists are compacted.
 };
 
-/// Borrowed lists, in host or device memory. All int32, dense:
+/// Borrowed lists by row, in host or device memory: for each block of Q rows, its live blocks of KV columns. All are
+/// int32, dense:
 ///   partialCount, fullCount [batch, heads, qBlocks]; partialIndex, fullIndex [batch, heads, qBlocks, indexStride].
-/// Entries past a count are undefined. The full pair may be null: every live block is partial. Those that are read are
-/// not written.
+/// Entries past a count are undefined. If the full pair is null, every live block is partial. Functions that read lists
+/// never write them.
 ///
-/// FlexAttention's BlockMask has the same lists by other names: kv_num_blocks, kv_indices, full_kv_num_blocks and
-/// full_kv_indices are partialCount, partialIndex, fullCount and fullIndex; q_num_blocks, q_indices and so on are those
-/// of `columns`.
+/// FlexAttention's BlockMask has the same lists under other names. Its kv_num_blocks, kv_indices, full_kv_num_blocks
+/// and full_kv_indices are partialCount, partialIndex, fullCount and fullIndex. Its q_num_blocks, q_indices and so on
+/// are those of `columns`.
 struct BlockMaskView {
   BlockMaskShape shape;
   int32_t* partialCount = nullptr;
   int32_t* partialIndex = nullptr;
   int32_t* fullCount = nullptr;
   int32_t* fullIndex = nullptr;
-  int64_t indexStride = 0; ///< of rows of indices, in elements; smaller than kvBlocks(): compacted lists
+  int64_t indexStride = 0; ///< Stride between rows of indices, in elements. Below kvBlocks() if lists are compacted.
   /// The same blocks by column; only backward kernels read them. BlockMask::fromLists() checks that they agree with the
-  /// lists by row. A launch does not: gradients are wrong where they disagree, and every launch ends.
+  /// lists by row. A launch does not check it: gradients are wrong if they disagree, but every launch ends.
   BlockMaskColumns columns = {};
-  /// Whether the lists are of all that the mod masks: full blocks hold no masks of score_mod either (-inf by a
-  /// condition: dsl/SPEC.md §2), as BlockMask::build() and BlockMaskKernel make them of a mod with such. Kernels then
-  /// ask for these in partial blocks only. False: the lists are of mask_mod, as in FlexAttention, and score_mod is
-  /// called for every score of a live block.
+  /// Whether full blocks are also free of masks by score_mod (-inf by a condition: dsl/SPEC.md §2). BlockMask::build()
+  /// and BlockMaskKernel build these lists for mods that have them. Kernels then evaluate these masks only in partial
+  /// blocks. If false, the lists are only of mask_mod, as in FlexAttention; every score of a live block calls
+  /// score_mod.
   bool ofWholeMod = false;
 };
 
 /// A block mask in host memory that owns its lists. Any thread may read it.
 class BlockMask {
 public:
-  /// Which lists there are.
+  /// Which lists exist.
   enum class Lists {
-    ByRow,          ///< what forward kernels walk
-    ByRowAndColumn, ///< and what backward kernels walk beside
+    ByRow,          ///< Lists by row, which forward kernels walk.
+    ByRowAndColumn, ///< Lists by row and by column, which backward kernels walk.
   };
 
-  /// Evaluates mask_mod tile by tile on the CPU: O(blocks) memory, never a dense [q, kv] matrix. `problem` gives the
-  /// mod its B, H, HKV, Q_LEN, KV_LEN; captures are host memory. A mod without mask_mod gives all blocks full. Masks of
-  /// its score_mod count, and the view then is BlockMaskView::ofWholeMod: it serves kernels of this mod.
-  /// A block that runs past qLen or kvLen, or past the end of a grid, is judged by its elements inside, and is full
-  /// only if it lies inside whole. Errors (Blame::Environment): captures that do not fit; a shape beyond the limits of
-  /// BlockMaskShape, whose lengths are not the problem's, whose batch or heads are neither the problem's nor 1, or are
-  /// 1 though mask_mod tells them apart. Uses all cores, and returns when it is done; no disk, no GPU.
+  /// Builds a mask by evaluating mask_mod tile by tile on the CPU. Memory is O(blocks); it never forms a dense [q, kv]
+  /// matrix. Uses all cores, and returns when it is done. Needs no disk and no GPU.
+  ///
+  /// `problem` gives the mod its B, H, HKV, Q_LEN and KV_LEN. Captures are in host memory. Without mask_mod, all blocks
+  /// are full. Masks by score_mod count; the view then has BlockMaskView::ofWholeMod set, and serves only kernels of
+  /// this mod. A block that crosses qLen, kvLen or the end of a grid is judged by its elements inside. It is full only
+  /// if it lies entirely inside.
+  ///
+  /// Errors (environment): captures that do not fit; a shape beyond the limits of BlockMaskShape; lengths that differ
+  /// from the problem's. Also a batch or a head count that is neither the problem's nor 1, or is 1 although mask_mod
+  /// tells them apart.
   static Expected<BlockMask> build(const Mod& mod, const Captures& captures, const ProblemShape& problem,
                                    const BlockMaskShape& shape);
 
-  /// Takes user-supplied lists in host memory (copied); those by column as well, if there are any. Errors
-  /// (Blame::Environment): a shape beyond the limits of BlockMaskShape; partial lists that are null, or one of the full
-  /// pair that is; a count or an index out of range; a block that is listed twice in a row of blocks; lists by column
-  /// that name other blocks than those by row.
+  /// Copies lists from host memory, including lists by column if they are given.
+  ///
+  /// Errors (environment): a shape beyond the limits of BlockMaskShape; null partial lists; a full pair with one null.
+  /// Also a count or an index out of range; a block listed twice in one row of blocks. Also lists by column that
+  /// disagree with those by row.
   static Expected<BlockMask> fromLists(const BlockMaskView& lists);
 
-  /// A copy that has lists by column, too: view().columns, each in increasing order. For backward kernels.
+  /// Returns a copy that also has lists by column (view().columns), each in increasing order. For backward kernels.
   BlockMask withColumns() const;
 
+  /// Returns the size of the mask and of its blocks.
   const BlockMaskShape& shape() const { return extents; }
-  /// The lists, borrowed: valid as long as this object lives unchanged.
+  /// Returns a view of the lists in host memory, valid while this object lives unchanged.
   BlockMaskView view() const;
 
-  /// Fraction of blocks that are empty, in percent, as FlexAttention's `sparsity()` counts.
+  /// Returns the fraction of blocks that are empty, in percent, as FlexAttention's `sparsity()` counts.
   double sparsity() const;
-  int64_t liveBlocks() const; ///< partial and full ones, over all batches and heads of the shape
-  int64_t fullBlocks() const; ///< of these, the full ones
+  /// Returns the number of partial and full blocks, over all batches and heads of the shape.
+  int64_t liveBlocks() const;
+  /// Returns the number of full blocks, over all batches and heads of the shape.
+  int64_t fullBlocks() const;
 
-  /// The part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd), in blocks. The mask_mod of the
-  /// slice sees its own q_idx, so a caller who slices q must offset the mod. Copies; has lists by column if this
-  /// mask has. Errors (Blame::Environment): a part that is empty or reaches outside; blocks that are boxes.
+  /// Returns a copy of the part [batchBegin, batchEnd) x [headBegin, headEnd) x [qBlockBegin, qBlockEnd); the last
+  /// range is in blocks. It has lists by column if this mask has them. The slice's mask_mod sees q_idx from 0, so a
+  /// caller who slices q must offset the mod. Errors (environment): an empty part or one that reaches outside; blocks
+  /// that are boxes.
   Expected<BlockMask> slice(int64_t batchBegin, int64_t batchEnd, int64_t headBegin, int64_t headEnd,
                             int64_t qBlockBegin, int64_t qBlockEnd) const;
 
-  /// A picture in text (UTF-8) of one (batch, head), a line a row of blocks: ' ' empty, '░' partial, '█' full; at most
-  /// `limit` rows and columns. Empty for a (batch, head) that there is not.
+  /// Returns a picture in UTF-8 text of one (batch, head), one line per row of blocks. ' ' is empty, '░' partial, '█'
+  /// full. It has at most `limit` rows and columns. Empty if the mask has no (batch, head) at these indices.
   std::string toString(int64_t batch = 0, int64_t head = 0, int64_t limit = 64) const;
 
-  /// Bytes that the lists of this shape take in one allocation, and views into such an allocation, which begins at a
-  /// multiple of 4 bytes (device memory for BlockMaskKernel): the caller allocates, attnc only writes. Nothing is
-  /// touched here; ofWholeMod is the caller's to set. With b = batch * heads, the lists by row take 8 b qBlocks (1 +
-  /// kvBlocks) bytes, and those by column, behind them, 8 b kvBlocks (1 + qBlocks) more. Precondition: a shape within
-  /// its limits.
+  /// Returns the bytes of one allocation for the lists of this shape. With b = batch * heads, lists by row take 8 b
+  /// qBlocks (1 + kvBlocks) bytes. Lists by column, behind them, take 8 b kvBlocks (1 + qBlocks) more. Precondition: a
+  /// shape within its limits.
   static size_t storageBytes(const BlockMaskShape& shape, Lists lists = Lists::ByRow);
+  /// Returns a view of lists in `storage`: storageBytes() of host or device memory, aligned to 4 bytes, that the caller
+  /// owns. BlockMaskKernel fills device memory. Does not touch the memory; the caller sets ofWholeMod. Precondition: a
+  /// shape within its limits.
   static BlockMaskView viewInto(void* storage, const BlockMaskShape& shape, Lists lists = Lists::ByRow);
 
 private:
-  /// Lists along one axis, that of rows or that of columns.
+  /// Lists along one axis: by row or by column.
   struct Owned {
     int64_t indexStride = 0;
     std::vector<int32_t> partialCount, partialIndex, fullCount, fullIndex;

@@ -1,6 +1,7 @@
-// attnc in C: the C++ interface (attnc.h) as functions, for C11, and for any language that can call C. C++ compiles it,
-// too.
+// attnc in C: the C++ interface (attnc.h) as functions, for C11 and any language that can call C. C++ compiles it as
+// well.
 //
+// ```
 //   attnc_mod* mod;
 //   attnc_mod_parse("q_idx >= kv_idx", ATTNC_WHOLE, NULL, &mod);            // text -> checked program
 //   attnc_compiler* compiler;
@@ -12,30 +13,33 @@
 //   // workspace: attnc_prepared_workspace_bytes() of device memory
 //   attnc_prepared_initialise(attention, &operands, workspace, stream);
 //   attnc_prepared_launch(attention, &operands, &outputs, workspace, stream);
+// ```
 //
-// What functions mean, need and cost is what the C++ functions of the same name do, whose docstrings in
-// include/attnc/*.h hold here as well; c/*.h say what is different in C.
+// Meaning. C functions mean, need and cost the same as the C++ functions of the same name. The docstrings in
+// include/attnc/*.h hold here as well; those in c/*.h add what differs in C.
 //
-// Results. A function that can fail returns an attnc_status; what it makes goes to its last argument, which is not
-// touched on a failure. attnc_last_error() has the reason. No C++ exception comes out, and memory that runs out is
-// ATTNC_ERROR_MEMORY. Arguments are checked: NULL where a value is due, a struct_size or an enumerator that there is
-// not, give ATTNC_ERROR_ARGUMENT. What cannot be checked: addresses that are no memory, and handles that are destroyed.
+// Results. A function that can fail returns an attnc_status. Its last argument receives the result, and is not touched
+// on a failure. attnc_last_error() returns the reason. No C++ exception escapes. If memory runs out, the status is
+// ATTNC_ERROR_MEMORY.
 //
-// Structs begin with struct_size, which the caller sets to sizeof of the struct as he knows it. Later versions of attnc
-// add members at the end, and zero in any member means the default: the smaller struct of an older caller is taken as
-// it is, and `{.struct_size = sizeof x}` is all defaults. A struct that is larger than the library knows is taken if
-// what it does not know is zero; else it is ATTNC_ERROR_ARGUMENT. Of structs that are filled, as much is written as
-// there is room for. Elements of an array have one struct_size, which is their distance. Structs without a struct_size
-// do not change.
+// Arguments. They are checked: a required NULL, an invalid struct_size or an unknown enumerator gives
+// ATTNC_ERROR_ARGUMENT. Addresses that are not memory, and destroyed handles, cannot be checked.
 //
-// Handles are pointers to what attnc owns. Who creates one destroys it; NULL is destroyed without effect. Strings and
-// arrays that come out of a handle live as long as it does. They are UTF-8, as are those that go in; those end with 0,
-// and are read during the call alone, as all that a call is given.
+// Structs. They begin with struct_size, which the caller sets to the sizeof that it was compiled with. Later versions
+// of attnc add members at the end. Zero in any member means its default, so `{.struct_size = sizeof x}` is all
+// defaults. A smaller struct of an older caller is accepted. A larger struct is accepted if the unknown members are
+// zero; otherwise it is ATTNC_ERROR_ARGUMENT. Output structs are filled as far as they have room. All elements of an
+// array have one struct_size, which is their distance in bytes. Structs without a struct_size never change.
 //
-// Threads. All functions may be called from any thread at any time, on the same handles, too, but that nobody may use a
-// handle while or after it is destroyed. The last error is that of the calling thread. Calls that touch the GPU do so
-// in the CUDA context that is current in their thread. A caller's stack of 64 KiB is enough: parsing, code
-// generation and NVRTC run on threads of attnc's own.
+// Handles. They are pointers to objects of attnc. Whoever creates one destroys it; destroying NULL has no effect.
+// Strings and arrays from a handle live as long as the handle.
+//
+// Strings. They are UTF-8. Input strings end with 0. All arguments are read only during the call.
+//
+// Threads. Any thread may call any function at any time, also on the same handles. Nobody may use a handle during or
+// after its destruction. The last error belongs to the calling thread. Calls that touch the GPU use the CUDA context
+// that is current in their thread. A caller's stack of 64 KiB is enough, since parsing, code generation and NVRTC run
+// on attnc's own threads.
 #pragma once
 
 #include "attnc/c/base.h"

@@ -1,4 +1,4 @@
-// Errors as values. Nothing in attnc throws across its public interface.
+// Errors as values. attnc throws nothing across its public interface.
 #pragma once
 
 #include <optional>
@@ -9,35 +9,37 @@
 
 namespace attnc {
 
-/// Whose fault an error is. The command's exit codes follow it (Mod 1, Environment 3, Internal 4).
+/// Whose fault an error is. Exit codes of the command follow it: Mod 1, Environment 3, Internal 4.
 enum class Blame {
-  Mod,         ///< the text of the mod is wrong; `Error::diagnostics` says where
-  Environment, ///< arguments, files, GPU, driver, NVRTC: something around attnc is not as it must be
-  Internal,    ///< a bug in attnc
+  Mod,         ///< The mod's text is wrong; Error::diagnostics says where.
+  Environment, ///< Arguments, files, GPU, driver or NVRTC are not as they must be.
+  Internal,    ///< A bug in attnc.
 };
 
+/// How serious a finding is.
 enum class Severity {
-  Error,
-  Warning, ///< the mod is legal, and probably not what its author meant
+  Error,   ///< The mod is rejected.
+  Warning, ///< The mod is legal, but probably not what its author meant.
 };
 
 /// One finding about a mod's text. Lines and columns count from 1; columns count bytes.
 struct Diagnostic {
-  std::string id;   ///< the row of dsl/diagnostics.def or dsl/warnings.def, e.g. "undefined-name"
-  std::string file; ///< as given by the caller
+  std::string id;   ///< Row of dsl/diagnostics.def or dsl/warnings.def, such as "undefined-name".
+  std::string file; ///< Name of the text, as given by the caller.
   int line = 0;
   int column = 0;
-  std::string message;  ///< lower case, no final period: what was observed, what was expected
-  std::string hint;     ///< how to repair it; may be empty
-  std::string rendered; ///< the above with the source line and a caret, as a compiler prints it
+  std::string message;  ///< What was observed and what was expected. Lower case, without a final period.
+  std::string hint;     ///< How to repair it. May be empty.
+  std::string rendered; ///< All of the above with the source line and a caret, as a compiler prints it.
   Severity severity = Severity::Error;
 };
 
+/// The reason of a failure.
 struct [[nodiscard]] Error {
   Blame blame = Blame::Internal;
-  std::string message; ///< for Blame::Mod: all diagnostics, rendered
-  std::string remedy;  ///< what the user can do; may be empty
-  std::vector<Diagnostic> diagnostics;
+  std::string message;                 ///< What went wrong. For Blame::Mod: all diagnostics, rendered.
+  std::string remedy;                  ///< What the user can do. May be empty.
+  std::vector<Diagnostic> diagnostics; ///< Findings about the mod's text, for Blame::Mod.
 
   static Error mod(std::string message, std::vector<Diagnostic> diagnostics) {
     return {Blame::Mod, std::move(message), {}, std::move(diagnostics)};
@@ -50,7 +52,7 @@ struct [[nodiscard]] Error {
   }
 };
 
-/// A value or the reason why there is none. Test it, then dereference it.
+/// A value, or the reason why it is missing. Test it with operator bool before dereferencing it or calling error().
 template <class T>
 class [[nodiscard]] Expected {
 public:
@@ -70,7 +72,7 @@ private:
   std::variant<T, Error> state;
 };
 
-/// Success, or the reason of a failure.
+/// Success, or the reason of a failure. Test it with operator bool before calling error().
 template <>
 class [[nodiscard]] Expected<void> {
 public:

@@ -1,4 +1,4 @@
-// Families of kernels: the templates that there are, and what each is for.
+// Families of kernels: one per set of templates, each for certain GPUs and layouts.
 #pragma once
 
 #include <array>
@@ -7,12 +7,13 @@
 
 namespace attnc {
 
-/// Auto: the catalogue chooses.
+/// Families of kernels. Auto: the catalogue chooses.
 enum class Family { Auto, Naive, Sm80, Sm90, Grid };
 
+/// All families, including Auto.
 inline constexpr std::array kAllFamilies{Family::Auto, Family::Naive, Family::Sm80, Family::Sm90, Family::Grid};
 
-/// The spelling used on the command line and in messages: "auto", "naive", "sm80", "sm90", "grid".
+/// Returns the spelling used on the command line and in messages: "auto", "naive", "sm80", "sm90", "grid".
 constexpr std::string_view familyName(Family family) {
   switch (family) {
   case Family::Auto: return "auto";
@@ -24,21 +25,23 @@ constexpr std::string_view familyName(Family family) {
   return "?";
 }
 
+/// A family of kernels for one pass. Strings are static.
 struct FamilyInfo {
   Family family = Family::Naive;
-  std::string_view arch;       ///< one that it runs on: "sm_80"
-  std::string_view layouts;    ///< of tensors that it takes, for people
-  bool takesAnyLayout = false; ///< all that Operands and BackwardOperands allow
+  std::string_view arch;       ///< An arch that it runs on, such as "sm_80".
+  std::string_view layouts;    ///< Layouts of tensors that it takes, as text for people.
+  bool takesAnyLayout = false; ///< Whether it takes every layout that Operands and BackwardOperands allow.
 };
 
-/// All but Auto. Of two that serve the same operands, the faster one comes first. A family that is listed twice has
-/// other kernels for the architecture of its second entry. Any thread may call it.
+/// Returns the families of forward kernels, without Auto. If two serve the same operands, the faster one comes first. A
+/// family listed twice has other kernels for the arch of its second entry. Any thread may call it.
 std::vector<FamilyInfo> forwardFamilies();
 
-/// The same of backward kernels. A pass has its families to itself: not every name has kernels of both.
+/// Returns the families of backward kernels, as forwardFamilies(). The passes have their own families: not every family
+/// has both.
 std::vector<FamilyInfo> backwardFamilies();
 
-/// The same of decode kernels.
+/// Returns the families of decode kernels, as forwardFamilies().
 std::vector<FamilyInfo> decodeFamilies();
 
 } // namespace attnc

@@ -1,4 +1,4 @@
-// What attnc says beside its results.
+// Log lines of attnc.
 #pragma once
 
 #include <functional>
@@ -6,12 +6,13 @@
 
 namespace attnc {
 
+/// The level of a log line.
 enum class LogLevel {
-  Event,   ///< what the compiler and its caches did
-  Warning, ///< something around attnc is not as it should be, and no call fails for it
+  Event,   ///< An action of the compiler or its caches.
+  Warning, ///< A problem of the environment that makes no call fail.
 };
 
-/// Takes one line without its end.
+/// Receives one line, without its line end. `line` is valid only during the call.
 using LogSink = std::function<void(LogLevel level, std::string_view line)>;
 
 } // namespace attnc

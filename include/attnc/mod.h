@@ -17,92 +17,102 @@ namespace ir {
 class Module;
 }
 
-/// What a mod needs at launch.
+/// A capture that a mod needs at launch.
 struct CaptureInfo {
   enum class Kind { Tensor, Int, Float, Bool };
   std::string name;
   Kind kind = Kind::Tensor;
-  DType dtype = DType::F32;        ///< of a tensor
-  std::vector<std::string> extent; ///< of a tensor: "4", "H", "KV_LEN", or a free name
+  DType dtype = DType::F32;        ///< For a tensor: its dtype.
+  std::vector<std::string> extent; ///< For a tensor: its extents, each "4", "H", "KV_LEN", or a free name.
 };
 
-/// A function of a text that could be a mod.
+/// A function in a text that could be a mod.
 struct ModFunction {
-  std::string name; ///< as the text has it: "causal", "and_masks(causal, document)", "a lambda"
-  int line = 0;     ///< of its definition, or of the call that it is given in; 0: it stands beside the text
+  std::string name; ///< Name as in the text: "causal", "and_masks(causal, document)", "a lambda".
+  int line = 0;     ///< Line of its definition, or of the call that passes it. 0: it was given outside the text.
 };
 
-/// A mod, and why it is that function.
+/// A chosen mod function, and why it was chosen.
 struct ModChoice {
-  bool isScore = false; ///< score_mod, else mask_mod
+  bool isScore = false; ///< Whether it is score_mod. If false, it is mask_mod.
   ModFunction function;
-  std::string why;                 ///< "given to `create_block_mask` in line 24", "its name", ...
-  std::vector<ModFunction> others; ///< functions of the text that take as many arguments
+  std::string why;                 ///< Why it was chosen: "given to `create_block_mask` in line 24", "its name", ...
+  std::vector<ModFunction> others; ///< Other functions of the text that take as many arguments.
 };
 
 /// How a mod's text is read.
 struct ParseOptions {
-  /// Name of the text in messages; usually the path.
+  /// Name of the text in messages, usually its path.
   std::string name = "<mod>";
-  /// `-D NAME=VALUE`: overrides of the mod's constants (`NAME = literal`). The value is the text of a literal.
+  /// Overrides of the mod's constants (`NAME = literal`), by name; `-D NAME=VALUE` of the command. A value is the text
+  /// of a literal.
   std::map<std::string, std::string> defines;
-  /// `--mod EXPR`: expressions that yield the mods, evaluated after the text: "make_mask(offsets)", "soft_cap", or a
-  /// pair of both functions. A function that is no mod itself is called, with the captures that its parameters name or
-  /// are annotated as. Empty: the text says which functions are the mods.
+  /// Expressions that yield the mods, evaluated after the text; `--mod EXPR` of the command. Examples:
+  /// "make_mask(offsets)", "soft_cap", or a pair of both functions. A function that is no mod itself is called; its
+  /// parameters' names or annotations say which captures it gets. Empty: the text says which functions are the mods.
   std::vector<std::string> mods;
-  /// `--capture DECLARATION`: "offsets: i32[N]", as the text may declare it. It wins over what the text assigns.
+  /// Declarations of captures, as in the text: "offsets: i32[N]"; `--capture DECLARATION` of the command. A declaration
+  /// wins over an assignment in the text.
   std::vector<std::string> captures;
-  /// Captures that are taken where the mod needs a name that the text does not have, or cannot evaluate. Extents as in
-  /// CaptureInfo; those that nothing needs are ignored.
+  /// Captures to use if the mod needs a name that the text does not define or cannot evaluate. Extents as in
+  /// CaptureInfo. Unneeded ones are ignored.
   std::vector<CaptureInfo> available;
 };
 
-/// A parsed, traced and simplified mod file. Immutable; copies share; any thread may use it.
+/// A parsed, traced and simplified mod. It is immutable, copies share it, and any thread may use it.
 class Mod {
 public:
-  /// Reads a mod: a Python-subset file with `score_mod` and/or `mask_mod`, or a bare expression
-  /// ("q_idx >= kv_idx", "score * 0.5"). dsl/SPEC.md is the language. Nothing of the text is executed outside the
-  /// tracer. Errors: Blame::Mod with diagnostics; Blame::Environment where no thread can be made, for parsing runs on one
-  /// of its own (8 MiB of stack). Cost: well under a millisecond for usual mods; no disk, no GPU.
+  /// Parses a mod: a Python-subset text with `score_mod` and/or `mask_mod`, or a bare expression ("q_idx >= kv_idx",
+  /// "score * 0.5"). The language is specified in dsl/SPEC.md. Nothing in the text is executed outside the tracer.
+  ///
+  /// Parsing takes well under a millisecond for usual mods. It runs on its own thread with 8 MiB of stack. It needs no
+  /// disk and no GPU. Errors: Blame::Mod with diagnostics; Blame::Environment if no thread can be created.
   static Expected<Mod> parse(std::string_view text, const ParseOptions& options = {});
 
-  /// The same for a file; a file that cannot be read is Blame::Environment. `options.name` is replaced by the path. A
-  /// file *.ir is read as IR text.
+  /// Reads a mod from a file, as parse() does; a *.ir file as parseIr() does. The path replaces `options.name`. Errors:
+  /// those of parse(); Blame::Environment if the file cannot be read, or if options for text are given for IR.
   static Expected<Mod> load(const std::string& path, ParseOptions options = {});
 
-  /// Reads IR text, as irText() writes it. `name` is the text's name in messages. Errors: Blame::Mod with diagnostics.
+  /// Parses IR text as written by irText(). `name` is the text's name in messages. Errors: Blame::Mod with diagnostics.
   static Expected<Mod> parseIr(std::string_view text, std::string_view name = "<ir>");
 
-  /// The mod that changes nothing.
+  /// Returns the mod that changes nothing.
   static Mod identity();
 
-  /// This mod with extents ("KV_LEN", free names of dims) and scalars folded as constants, to look at or to build block
-  /// masks of; they are declared all the same. Kernels are pinned by KernelOptions::pins or PrepareOptions::pins: then
-  /// each launch is held to the values. Errors (environment): a name that the mod does not have, a value that does not
-  /// fit. Runs the passes again; no disk, no GPU.
+  /// Returns this mod with extents ("KV_LEN", free names of dims) and scalars folded as constants. Pinned names stay
+  /// declared. Use it to inspect a mod or to build its block masks. Pin kernels with KernelOptions::pins or
+  /// PrepareOptions::pins instead, so that each launch is checked against the values.
+  ///
+  /// Runs the passes again; needs no disk and no GPU. Errors (environment): a name that the mod does not have; a value
+  /// that does not fit.
   Expected<Mod> pinned(const std::map<std::string, int64_t>& pins) const;
 
+  /// Returns the name of the mod's text: ParseOptions::name, or the path.
   const std::string& name() const;
+  /// Returns whether the mod changes scores.
   bool hasScoreMod() const;
+  /// Returns whether the mod masks scores by a mask_mod.
   bool hasMaskMod() const;
+  /// Returns the captures that the mod needs at launch.
   const std::vector<CaptureInfo>& captures() const;
-  /// Names of the text that ParseOptions::defines may override, sorted. Empty for IR.
+  /// Returns the names in the text that ParseOptions::defines may override, sorted. Empty for IR.
   const std::vector<std::string>& constants() const;
 
-  /// Which functions of the text were taken, and what was passed over. Empty for IR.
+  /// Returns the functions of the text that were chosen, with the alternatives. Empty for IR.
   const std::vector<ModChoice>& choices() const;
-  /// What the text says that is legal, and probably not meant (dsl/warnings.def), in order of place. Empty for IR.
+  /// Returns warnings about legal text that is probably not meant (dsl/warnings.def), in text order. Empty for IR.
   const std::vector<Diagnostic>& warnings() const;
 
-  /// The stages as text. ast: as parsed; empty for a mod that was read as IR. ir: after all passes; load() reads it
-  /// back from a file *.ir.
+  /// Returns the syntax tree as text. Empty for a mod that was read as IR.
   std::string astText() const;
+  /// Returns the IR after all passes as text. load() reads it back from a *.ir file.
   std::string irText() const;
 
-  /// SHA-256 (hex) of the canonical IR: equal for mods that differ only in names, spacing and order of definition.
+  /// Returns the SHA-256 of the canonical IR, in hex. It is equal for mods that differ only in names, spacing and order
+  /// of definition.
   const std::string& hash() const;
 
-  /// The program itself, for attnc's own layers.
+  /// Returns the program itself, for attnc's own layers.
   const ir::Module& module() const;
 
 private:
@@ -112,7 +122,7 @@ private:
   std::shared_ptr<const Impl> impl;
 };
 
-/// Ids of all warnings, in the order of dsl/warnings.def.
+/// Returns the ids of all warnings, in the order of dsl/warnings.def.
 const std::vector<std::string>& warningIds();
 
 } // namespace attnc

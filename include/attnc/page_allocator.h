@@ -1,11 +1,14 @@
-// Pages of a pool dealt to sequences: the bookkeeping beside Operands::pageTable, for who has none of his own.
+// Deals the pages of a pool to sequences, to fill Operands::pageTable. For callers without their own page management.
 //
+// ```
 //   auto pages = attnc::PageAllocator::create(/*pages=*/4096, /*pageSize=*/64);
 //   const auto sequence = pages->add();
 //   auto copy = pages->append(sequence, promptLength);                    // room for the rows of a prompt
 //   pages->fill({sequence}, columns, table, lengths);                     // host memory, then uploaded
+// ```
 //
-// It knows neither tensors nor layers: one table serves K and V of all layers. Host memory alone; needs no GPU.
+// The allocator knows neither tensors nor layers, since one table serves K and V of all layers. It needs only host
+// memory, no GPU.
 #pragma once
 
 #include "attnc/error.h"
@@ -17,59 +20,68 @@
 
 namespace attnc {
 
-/// What the caller copies, in K and V of all layers, before anything else is written to `to`: the first `rows` rows of
-/// a page. In the order of a stream behind what wrote `from`, that is soon enough.
+/// A copy that the caller must make in K and V of all layers: the first `rows` rows of page `from` into page `to`. Make
+/// it before anything else writes to `to`. It is soon enough if a stream runs it behind what wrote `from`.
 struct PageCopy {
   int32_t from = 0, to = 0;
   int64_t rows = 0;
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
-/// Not thread-safe. A call that gives an error has changed nothing. Pages of a freed sequence are dealt again at once:
-/// what was enqueued before still reads them, if what writes them comes behind it on the same stream.
+/// Deals pages to sequences. Not thread-safe. A call that returns an error has changed nothing.
+///
+/// Pages of a freed sequence are reused at once. Work that is already enqueued still reads them correctly if the new
+/// writes follow on the same stream.
 class PageAllocator {
 public:
-  /// A sequence, by a number that no other one gets.
+  /// A sequence, by a number that no other sequence gets.
   using Sequence = int64_t;
 
-  /// `pages`: of the pool, 0 .. 2^31 - 1. `pageSize`: rows of each, at least 1 (kernels take kPageSizes). Errors
-  /// (environment): others.
+  /// Creates an allocator for a pool of `pages` pages, 0 .. 2^31 - 1, of `pageSize` rows each, at least 1. Kernels take
+  /// only kPageSizes. Errors (environment): values outside these ranges.
   static Expected<PageAllocator> create(int64_t pages, int64_t pageSize);
 
-  /// A sequence without rows, and without pages.
+  /// Adds a sequence with no rows and no pages.
   Sequence add();
 
-  /// A new sequence that begins with the first `rows` rows of another: it shares their pages. Who is appended to first
-  /// gets a page of his own, where the last of them is not full. Errors (environment): no such sequence; more rows than
-  /// it has.
+  /// Adds a sequence that begins with the first `rows` rows of sequence `of`, and shares their pages. If the last
+  /// shared page is not full, the first sequence to append gets its own copy of it. Errors (environment): an unknown
+  /// sequence; more rows than it has.
   Expected<Sequence> share(Sequence of, int64_t rows);
 
-  /// Sees that a sequence has pages for `rows` rows in all, its last one its own, so that append() up to there gives no
-  /// error as long as nobody shares it anew. Returns what must be copied, if anything. Errors (environment): too few
-  /// free pages; no such sequence.
+  /// Reserves pages for `rows` rows in all; the last page is then the sequence's own. Later append() calls up to there
+  /// return no error unless the sequence is shared again. Returns the copy to make, if any. Errors (environment): too
+  /// few free pages; an unknown sequence.
   Expected<std::optional<PageCopy>> reserve(Sequence sequence, int64_t rows);
 
-  /// reserve() for `rows` more rows than it has, which then count.
+  /// Appends `rows` rows to the sequence; reserves pages as reserve() does. Returns the copy to make, if any. Errors
+  /// (environment): those of reserve().
   Expected<std::optional<PageCopy>> append(Sequence sequence, int64_t rows);
 
-  /// Takes rows off the end, until `rows` are left, and gives back the pages that are no longer needed, reserved ones
-  /// too. Errors (environment): no such sequence; it has fewer.
+  /// Removes rows from the end until `rows` are left. Gives back all pages past them, including reserved ones. Errors
+  /// (environment): an unknown sequence; one with fewer rows.
   Status truncate(Sequence sequence, int64_t rows);
 
-  /// Gives back its pages, those that nobody shares. Errors (environment): no such sequence.
+  /// Removes a sequence, and gives back the pages that no other sequence shares. Errors (environment): an unknown
+  /// sequence.
   Status free(Sequence sequence);
 
+  /// Returns the rows of a page.
   int64_t pageSize() const { return rowsOfPage; }
+  /// Returns the pages of the pool.
   int64_t pages() const { return int64_t(users.size()); }
+  /// Returns the pages that no sequence has.
   int64_t freePages() const { return int64_t(unused.size()); }
 
-  /// Rows of a sequence; its pages, in order, reserved ones at the end. Precondition: it exists.
+  /// Returns the rows of a sequence. Precondition: it exists.
   int64_t length(Sequence sequence) const { return all.at(sequence).length; }
+  /// Returns the pages of a sequence in order, reserved ones last; owned by this object. Precondition: it exists.
   const std::vector<int32_t>& pagesOf(Sequence sequence) const { return all.at(sequence).pages; }
 
-  /// What a launch takes of these sequences, in this order: `table`, i32 [sequences, columns] for Operands::pageTable,
-  /// and `lengths`, i32 [sequences] for Operands::kvLengths, in host memory. Entries without a page are -1. Errors
-  /// (environment), with nothing written: no such sequence; one that has more pages than `columns`.
+  /// Fills the tensors that a launch takes for these sequences, in this order. Both are dense, in host memory that the
+  /// caller owns. For Operands::pageTable: `table`, i32 [sequences, columns]; entries without a page are -1. For
+  /// Operands::kvLengths: `lengths`, i32 [sequences]. Errors (environment), with nothing written: an unknown sequence;
+  /// one with more pages than `columns`.
   Status fill(const std::vector<Sequence>& sequences, int64_t columns, int32_t* table, int32_t* lengths) const;
 
 private:
@@ -83,8 +95,8 @@ private:
   void giveBack(int32_t page);
 
   int64_t rowsOfPage;
-  std::vector<int32_t> users;  ///< of each page: the sequences that have it
-  std::vector<int32_t> unused; ///< the next one last
+  std::vector<int32_t> users;  ///< For each page: the number of sequences that have it.
+  std::vector<int32_t> unused; ///< Free pages. The next one to deal is last.
   std::map<Sequence, State> all;
   Sequence next = 0;
 };

@@ -1,9 +1,12 @@
-// Prepared attention: family, layout, block mask and workspace settled once, launched any number of times.
+// Prepared attention: family, layout, block mask and workspace are settled once. It can be launched any number of
+// times.
 //
-//   auto prepared = compiler.prepare(mod, operands, outputs);      // compiles, or takes it from the cache; loads
-//   void* workspace = allocate(prepared->workspaceBytes());         // device memory of the caller's
-//   prepared->initialise(operands, workspace, stream);              // once, and when a mask's captures change
-//   prepared->launch(operands, outputs, workspace, stream);         // any number of times
+// ```
+//   auto prepared = compiler.prepare(mod, operands, outputs);  // compiles, or takes it from the cache; loads it
+//   void* workspace = allocate(prepared->workspaceBytes());    // device memory, owned by the caller
+//   prepared->initialise(operands, workspace, stream);         // once, and again if a mask's captures change
+//   prepared->launch(operands, outputs, workspace, stream);    // any number of times
+// ```
 //
 // For training, Compiler::prepareTraining() settles both passes; launchBackward() follows launch().
 #pragma once
@@ -19,125 +22,145 @@
 
 namespace attnc {
 
-/// What cannot be told from the operands.
+/// Choices that cannot be derived from the operands.
 struct PrepareOptions {
-  Family family = Family::Auto;        ///< of each pass. Auto: the fastest that takes the operands as they lie
-  std::string arch;                    ///< empty: that of the current CUDA context's device
-  bool tf32 = false;                   ///< as KernelOptions::tf32
-  std::map<std::string, int64_t> pins; ///< as KernelOptions::pins
-  /// As KernelOptions::offsets; unset: Tensor if qOffsets are given, else FromLengths if kvLengths or
-  /// RaggedBatch::cuSeqlensKv are, else None.
+  Family family = Family::Auto; ///< Family of each pass. Auto: the fastest one that takes the operands' layout.
+  std::string arch;             ///< GPU architecture. Empty: the device of the current CUDA context.
+  bool tf32 = false;            ///< As KernelOptions::tf32.
+  /// As KernelOptions::pins.
+  std::map<std::string, int64_t> pins;
+  /// As KernelOptions::offsets. Default: Tensor if qOffsets are given; FromLengths if kvLengths or
+  /// RaggedBatch::cuSeqlensKv are given; else None.
   std::optional<QueryOffsets> offsets;
-  /// Take a decode kernel (KernelKind::Decode), or do not; unset: where that is faster, for few queries over long KV.
-  /// Family must then be Auto or Sm80. Not with block masks, and not for training.
+  /// Whether to take a decode kernel (KernelKind::Decode). Default: if it is faster, for few queries over long KV. If
+  /// true, family must be Auto or Sm80. Not for block masks or training.
   std::optional<bool> decode;
-  bool deterministic = false;          ///< of a backward pass, as KernelOptions::deterministic
-  /// Build a block mask where the kernel gains from one. Without, mask_mod is evaluated for every score; so it is where
-  /// queries have offsets, which a launch may change. Decode kernels need none (KvLoop::Listed). Of mods that declare a
-  /// grid and bound what a query sees along no axis, blocks are boxes (KvLoop::BoxMask): where dsl/SPEC.md §3 says so,
-  /// and not for training.
+  bool deterministic = false; ///< For a backward pass; as KernelOptions::deterministic.
+  /// Whether to build a block mask if the kernel gains from one. Without one, mask_mod is evaluated for every score. No
+  /// mask is built if queries have offsets, since a launch may change these. Decode kernels need none (KvLoop::Listed).
+  ///
+  /// Blocks are boxes (KvLoop::BoxMask) if the mod declares a grid and bounds what a query sees along no axis. See
+  /// dsl/SPEC.md §3 for the conditions. Training does not use boxes here.
   bool buildBlockMask = true;
-  /// As KernelOptions::tile, of the forward or decode kernel. Empty: the choice that Compiler::tune() or tuneTraining()
-  /// stored for this device and such a problem, else the model's.
+  /// Tile of the forward or decode kernel, spelled as in KernelOptions::tile. Empty: the choice stored by
+  /// Compiler::tune() or tuneTraining() for this device and class of problems, else the model's.
   std::string tile;
-  std::string backwardTile; ///< the same of the backward kernel, for training
+  std::string backwardTile; ///< Tile of the backward kernel, for training. Empty: as for `tile`.
 };
 
 /// Who chose a tile.
 enum class TileFrom {
-  Model, ///< the catalogue
-  Tuned, ///< Compiler::tune() or tuneTraining(), of which the choice is kept
-  Asked, ///< PrepareOptions
+  Model, ///< The catalogue's model.
+  Tuned, ///< A stored choice of Compiler::tune() or tuneTraining().
+  Asked, ///< PrepareOptions.
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits.
 enum class KvLoop {
-  AllTiles,  ///< it visits all: nothing is masked, or mask_mod is evaluated for every score
-  Bounds,    ///< the mod computes the first and last live column of its rows
-  BlockMask, ///< lists of blocks in device memory
-  Listed,    ///< of a decode kernel: each launch lists the blocks that live before it walks them
-  Boxes,     ///< of family grid: the mod computes the box of keys that a query sees, and tiles are boxes, too
-  BoxMask,   ///< of family grid: as BlockMask, and blocks are boxes
+  AllTiles,  ///< It visits all tiles: nothing is masked, or mask_mod is evaluated for every score.
+  Bounds,    ///< The mod computes the first and last live column of the rows.
+  BlockMask, ///< Block lists in device memory.
+  Listed,    ///< Decode kernels: each launch first lists the live blocks, then walks them.
+  Boxes,     ///< Family Grid: tiles are boxes, and the mod computes the box of keys that a query sees.
+  BoxMask,   ///< Family Grid: as BlockMask, with boxes as blocks.
 };
 
-/// What is settled of a backward pass.
+/// The settled choices for a backward pass.
 struct BackwardPreparation {
-  KernelOptions options;            ///< of the backward kernels, complete: family and arch as chosen
-  std::string passedOver;           ///< as Preparation::passedOver
-  KvLoop kvLoop = KvLoop::AllTiles; ///< which tiles meet, seen from q rows and from kv columns
-  std::string tile;                 ///< this and the two below as those of Preparation
+  KernelOptions options;            ///< Options of the backward kernels, complete, with the chosen family and arch.
+  std::string passedOver;           ///< As Preparation::passedOver.
+  KvLoop kvLoop = KvLoop::AllTiles; ///< How tiles are found, from q rows and from kv columns.
+  std::string tile;                 ///< As Preparation::tile.
   TileFrom tileFrom = TileFrom::Model;
-  std::string tunedBy;
+  std::string tunedBy; ///< As Preparation::tunedBy.
 };
 
-/// What is settled for given operands.
+/// The settled choices for given operands.
 struct Preparation {
-  KernelOptions options; ///< of the forward kernel, complete: family and arch as chosen
-  /// Why a family that the catalogue would prefer on this GPU is passed over: the option that it does not serve, or the
-  /// tensor whose layout it does not take. Empty where none is.
+  KernelOptions options; ///< Options of the forward or decode kernel, complete, with the chosen family and arch.
+  /// Why this GPU's preferred family was rejected: an option that it does not serve, or a tensor whose layout it does
+  /// not take. Empty if it was chosen, or if there is no other.
   std::string passedOver;
-  /// Why a decode kernel is taken, or is not. Empty where the caller settled that: by PrepareOptions::decode, a family, a
-  /// block mask, or training.
+  /// Why a decode kernel was taken or not. Empty if the caller decided it: by PrepareOptions::decode, a family, a block
+  /// mask, or training.
   std::string whyKind;
   KvLoop kvLoop = KvLoop::AllTiles;
-  std::optional<BlockMaskShape> blockMask; ///< of the mask that initialise() builds in the workspace; unset: none
+  std::optional<BlockMaskShape> blockMask; ///< Shape of the mask that initialise() builds. Unset: it builds none.
   ProblemShape problem;
-  size_t workspaceBytes = 0; ///< Prepared::workspaceBytes()
-  /// That the kernel computes, as KernelOptions::tile has it. `options` have it, too, unless it is the model's.
+  size_t workspaceBytes = 0; ///< Bytes of workspace: Prepared::workspaceBytes().
+  /// The tile of the chosen kernel, spelled as in KernelOptions::tile. options.tile is empty if the model chose it.
   std::string tile;
   TileFrom tileFrom = TileFrom::Model;
-  std::string tunedBy; ///< of TileFrom::Tuned: the file of the choice, and its date
-  std::optional<BackwardPreparation> backward; ///< set if prepared for training
+  std::string tunedBy;                         ///< For TileFrom::Tuned: file and date of the stored choice.
+  std::optional<BackwardPreparation> backward; ///< The backward pass. Set if prepared for training.
 
-  /// All kernels that preparing compiles: the forward or decode kernel, then those of the block mask and of the backward
-  /// pass, if there are such. To compile or pack ahead of time.
+  /// Returns the options of all kernels that prepare() compiles, to compile or pack them ahead of time. The forward or
+  /// decode kernel comes first, then the block mask's and the backward pass's, if any.
   std::vector<KernelOptions> kernels() const;
 };
 
-/// Attention over operands of certain shapes, ready to be launched. Immutable; copies share; any number of threads may
-/// use it on any streams of its device. Its code stays loaded as long as a copy or the Compiler that made it lives; one
-/// of them must outlive the work that was launched.
+/// Attention over operands of certain shapes, ready to launch. It is immutable, copies share it, and any number of
+/// threads may use it on any streams of its device. Its code stays loaded while a copy or the Compiler that made it
+/// lives. One of them must outlive the launched work.
 class Prepared {
 public:
+  /// Returns the settled choices.
   const Preparation& preparation() const;
 
-  /// Bytes of device memory that initialise() and launch() need, at a multiple of kWorkspaceAlignment: counters of a
-  /// few bytes, and behind them the lists of a block mask (BlockMask::storageBytes): 8 bytes a block of 128 x 128, for
-  /// each batch entry and head that mask_mod tells apart. For training the lists are by row and by column, 16 bytes a
-  /// block, and what BackwardKernel::workspaceBytes() says lies behind them. 0: none, and null will do. The caller owns
-  /// it, need not clear it, and keeps it for all launches; launches that may overlap, of either pass, need one each.
+  /// Returns the bytes of device memory that initialise() and launch() need, aligned to kWorkspaceAlignment. If it is
+  /// 0, the workspace may be null.
+  ///
+  /// The workspace holds a few bytes of counters, then the lists of a block mask (BlockMask::storageBytes). Lists take
+  /// 8 bytes per block of 128 x 128, for each batch entry and head that mask_mod tells apart. Training needs lists by
+  /// row and by column, 16 bytes per block, then BackwardKernel::workspaceBytes().
+  ///
+  /// The caller owns the workspace, need not clear it, and keeps it for all launches. Launches that may overlap, of
+  /// either pass, need a workspace each.
   size_t workspaceBytes() const;
 
-  /// Enqueues what makes a workspace ready: counters are zeroed, and the block mask is built from mask_mod and the
-  /// captures of `operands`. Due before the first launch with a workspace, in stream order; once more when values of
-  /// captures change that mask_mod reads, or when something else wrote into the workspace. Where workspaceBytes() is 0
-  /// it does nothing. Of `operands`, shapes and captures count. Allocates no device memory, synchronises nothing,
-  /// touches no disk; may be captured into a CUDA graph. The context that prepare() loaded into must be current. Errors
-  /// (environment), with nothing enqueued: operands of another problem, a block mask beside the one in the workspace, a
-  /// workspace that is null or not aligned, captures that do not fit the mod or the pins; and what the driver refuses.
+  /// Enqueues the initialisation of a workspace on `stream`: zeroes counters, and builds the block mask from mask_mod
+  /// and the captures of `operands`. Does nothing if workspaceBytes() is 0.
+  ///
+  /// Call it before the first launch with a workspace, in stream order. Call it again if captures that mask_mod reads
+  /// change, or if something else wrote into the workspace.
+  ///
+  /// Reads only shapes and captures of `operands`. Does not allocate device memory, synchronise, or touch the disk. It
+  /// may be captured into a CUDA graph. The context that prepare() loaded into must be current.
+  ///
+  /// Errors (environment), with nothing enqueued: operands of another problem; a block mask given in addition to the
+  /// one in the workspace. Also a null or misaligned workspace; captures that do not fit the mod or the pins; whatever
+  /// the driver refuses.
   Status initialise(const Operands& operands, void* workspace, Stream stream) const;
 
-  /// Enqueues. Operands and outputs may lie elsewhere than those given to prepare() and have other strides, as long as
-  /// the family takes them; shapes (of a ragged batch: rows of the tensors, sequences and longest lengths) and dtypes,
-  /// which outputs are asked for beside out and lse, and whether a block mask, lengths, offsets, pages and new rows are
-  /// given, are those that were prepared. Of family Grid, all tokens lie on the grids of the mod, or beside them if the
-  /// mod means such (it has tokens before a grid, or asks which are on it); extents may be others than they were,
-  /// unless blocks of the mask are boxes. All else as ForwardKernel::launch(); only that a workspace is needed where
-  /// workspaceBytes() is not 0: one that initialise() was enqueued for before, on this stream or one that it waits for.
+  /// Enqueues the forward pass on `stream`; stream semantics and errors as for ForwardKernel::launch().
+  ///
+  /// Compared with prepare(), addresses and strides may differ if the family takes them. The rest must be the same:
+  /// shapes, dtypes, the set of outputs, and which optional operands are given. Shapes of a ragged batch are rows of
+  /// the tensors, number of sequences and longest lengths. Optional operands are block mask, lengths, offsets, pages
+  /// and new rows.
+  ///
+  /// Family Grid: all tokens must lie on the grids of the mod. Tokens outside a grid are legal if the mod expects them:
+  /// it has tokens before a grid, or asks which tokens are on it. Extents may differ, unless blocks of the mask are
+  /// boxes.
+  ///
+  /// The workspace is required if workspaceBytes() is not 0. An earlier initialise() must be enqueued for it, on this
+  /// stream or on one that this stream waits for.
   Status launch(const Operands& operands, const Outputs& outputs, void* workspace, Stream stream) const;
 
-  /// Enqueues the backward pass: due behind a launch() whose out and lse `operands` have, and that read the same q, k,
-  /// v, scale and captures. Precondition: prepared for training; else an error (environment). All else as launch() and
-  /// BackwardKernel::launch().
+  /// Enqueues the backward pass on `stream`, behind the launch() that wrote out and lse of `operands`. That launch must
+  /// have read the same q, k, v, scale and captures. Otherwise as launch() and BackwardKernel::launch(). Errors
+  /// (environment): not prepared for training; those of launch() and BackwardKernel::launch().
   Status launchBackward(const BackwardOperands& operands, const BackwardOutputs& outputs, void* workspace,
                         Stream stream) const;
 
+  /// Returns the forward or decode kernel.
   const ForwardKernel& kernel() const;
-  const BackwardKernel* backwardKernel() const; ///< null: not prepared for training
-  /// Of the block mask in the workspace; null: none is built there.
+  /// Returns the backward kernel, owned by this object; null if not prepared for training.
+  const BackwardKernel* backwardKernel() const;
+  /// Returns the kernel that builds the block mask in the workspace, owned by this object; null if none is built.
   const BlockMaskKernel* blockMaskKernel() const;
-  /// The lists that initialise() fills; by column, too, if prepared for training. Precondition:
-  /// preparation().blockMask.
+  /// Returns the lists in `workspace` that initialise() fills, in device memory that the caller owns. Training also has
+  /// lists by column. Precondition: preparation().blockMask is set.
   BlockMaskView blockMaskIn(void* workspace) const;
 
 private:

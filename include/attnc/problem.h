@@ -5,18 +5,18 @@
 
 namespace attnc {
 
-/// Extents of an attention problem: what a mod sees as B, H, HKV, Q_LEN and KV_LEN. 0 .. 2^24 each; qHeads is a
+/// Extents of an attention problem, which a mod sees as B, H, HKV, Q_LEN and KV_LEN. Each is 0 .. 2^24. qHeads is a
 /// multiple of kvHeads.
 struct ProblemShape {
   int64_t batch = 1, qHeads = 1, kvHeads = 1, qLen = 1, kvLen = 1;
   friend bool operator==(const ProblemShape&, const ProblemShape&) = default;
 };
 
-/// Where the first query of a sequence stands: what mods see as q_idx of row i of q is that position plus i.
+/// Position of the first query of a sequence. Mods see q_idx of row i of q as this position plus i.
 enum class QueryOffsets {
-  None,        ///< at 0
-  FromLengths, ///< so that the last query stands at the last of the sequence's keys: its KV length - Q_LEN
-  Tensor,      ///< where a tensor of the launch says (Operands::qOffsets)
+  None,        ///< Position 0.
+  FromLengths, ///< KV length of the sequence - Q_LEN, so that the last query stands at the last key.
+  Tensor,      ///< Position from a tensor of the launch (Operands::qOffsets).
 };
 
 } // namespace attnc

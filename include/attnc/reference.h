@@ -1,5 +1,5 @@
-// Attention on the CPU, in double precision, straight from its definition: what kernels are held against, and how a
-// machine without a GPU computes, slowly.
+// Attention on the CPU in double precision, computed from its definition. Kernels are tested against it, and machines
+// without a GPU can use it, slowly.
 #pragma once
 
 #include "attnc/error.h"
@@ -8,20 +8,26 @@
 
 namespace attnc {
 
-/// Computes what a forward launch writes. Operands, captures, lists and outputs as of Prepared::launch(), but in host
-/// memory; q, k and v with any strides, and with k and v of F32, F16, BF16 or E4M3 whatever q is. New rows are written
-/// into k and v, or into the pages, behind all else: after an error nothing is written. Where there are kvLengths and
-/// no qOffsets, the last query stands at the last key. Mods are evaluated in f32, as everywhere; products, softmax and
-/// sums are in double precision. Deterministic. Takes B H Q_LEN KV_LEN D time on all cores, and memory for the results,
-/// and of pages and with new rows for k and v. Errors (environment): shapes, dtypes and captures that do not fit;
-/// operands that no kernel takes together; an entry of the page table before a KV length that is no page. Rows of a
-/// ragged batch that are in no sequence get what a fully masked row gets.
+/// Computes what a forward launch writes. Operands, captures, lists and outputs are as for Prepared::launch(), but in
+/// host memory. Tensors q, k and v may have any strides. Tensors k and v may be F32, F16, BF16 or E4M3 whatever the
+/// dtype of q.
+///
+/// Mods are evaluated in f32, as everywhere; products, softmax and sums are in double precision. If kvLengths are given
+/// without qOffsets, the last query stands at the last key. Rows of a ragged batch outside all sequences get the result
+/// of a fully masked row. New rows are written into k and v, or into the pages, after everything else.
+///
+/// Results are deterministic. Takes time O(B H Q_LEN KV_LEN D) on all cores, and memory for the results. With pages or
+/// new rows it also takes memory for k and v. Returns when it is done.
+///
+/// Errors (environment), with nothing written: shapes, dtypes and captures that do not fit; operands that no kernel
+/// takes together. Also a page table entry within a KV length that is not a page.
 Status computeOnCpu(const Mod& mod, const Operands& operands, const Outputs& outputs);
 
-/// Computes what a backward launch writes. Of the forward launch's results, `out` and `lse`, nothing is read: they are
-/// computed again. Block masks need no lists by column. Errors (environment) also: a gradient of what is no captured
-/// float; kvLengths, qOffsets but of a ragged batch, pages, new rows, and k and v of E4M3, which no backward kernel
-/// takes.
+/// Computes what a backward launch writes, in host memory. It recomputes `out` and `lse`, and does not read those of
+/// `operands`. Block masks need no lists by column. Otherwise as computeOnCpu().
+///
+/// Errors (environment): those of computeOnCpu(); a gradient of a name that is no captured float. Also kvLengths,
+/// pages, new rows, k and v of E4M3, and qOffsets outside a ragged batch; no backward kernel takes these.
 Status computeBackwardOnCpu(const Mod& mod, const BackwardOperands& operands, const BackwardOutputs& outputs);
 
 } // namespace attnc

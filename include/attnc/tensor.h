@@ -9,11 +9,11 @@
 
 namespace attnc {
 
-/// Element types of tensors. q, k, v: f16, bf16, f32; k and v of decode kernels also e4m3 (fp8 of 4 bits of exponent, 3 of
-/// fraction, without infinities). Captured tensors: all but that.
+/// Element types of tensors. Tensors q, k and v are F16, BF16 or F32; k and v of decode kernels may also be E4M3. E4M3
+/// is fp8 with 4 bits of exponent, 3 of mantissa, and no infinities. Captured tensors have any type but E4M3.
 enum class DType : uint8_t { Bool, U8, I8, I16, I32, I64, F16, BF16, F32, E4M3 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr int64_t dtypeBytes(DType dtype) {
   switch (dtype) {
   case DType::Bool:
@@ -30,7 +30,7 @@ constexpr int64_t dtypeBytes(DType dtype) {
   return 0;
 }
 
-/// The spelling used in mods, on the command line and in messages: "bool", "u8", "i32", "bf16", ...
+/// Returns the spelling used in mods, on the command line and in messages: "bool", "u8", "i32", "bf16", ...
 constexpr std::string_view dtypeName(DType dtype) {
   switch (dtype) {
   case DType::Bool: return "bool";
@@ -47,17 +47,17 @@ constexpr std::string_view dtypeName(DType dtype) {
   return "?";
 }
 
-/// A strided view of memory that somebody else owns. Strides are in elements and may be 0 or negative.
+/// A strided view of memory that somebody else owns. Strides are in elements, and may be 0 or negative.
 struct TensorView {
   static constexpr int kMaxRank = 6;
 
-  void* data = nullptr; ///< host or device address of element (0, ..., 0)
+  void* data = nullptr; ///< Host or device address of element (0, ..., 0).
   DType dtype = DType::F32;
-  int rank = 0;
-  std::array<int64_t, kMaxRank> shape{};
-  std::array<int64_t, kMaxRank> stride{};
+  int rank = 0;                            ///< Number of axes, 0 .. kMaxRank.
+  std::array<int64_t, kMaxRank> shape{};  ///< Extents of the first `rank` axes.
+  std::array<int64_t, kMaxRank> stride{}; ///< Strides of the first `rank` axes, in elements.
 
-  /// A row-major, densely packed view.
+  /// Returns a row-major, dense view. `data` stays owned by the caller. Precondition: at most kMaxRank axes.
   static TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape) {
     TensorView view;
     view.data = data;
@@ -71,7 +71,7 @@ struct TensorView {
     return view;
   }
 
-  /// Number of elements; 1 for a 0-d tensor.
+  /// Returns the number of elements; 1 for a tensor of rank 0.
   int64_t elements() const {
     int64_t count = 1;
     for (int axis = 0; axis < rank; ++axis) count *= shape[axis];

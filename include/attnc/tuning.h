@@ -1,4 +1,4 @@
-// Tuning: which tile of a kernel is the fastest, measured once and kept (Compiler::tune, tuneTraining).
+// Tuning: finds a kernel's fastest tile by measurement and stores it (Compiler::tune, tuneTraining).
 #pragma once
 
 #include "attnc/prepared.h"
@@ -11,23 +11,25 @@ namespace attnc {
 
 /// A tile that was tried.
 struct TunedTile {
-  std::string tile;       ///< as KernelOptions::tile
-  double ms = 0;          ///< of a launch, the median of the steadier half of the rounds; 0: it was not launched
+  std::string tile; ///< The tile, spelled as in KernelOptions::tile.
+  double ms = 0;    ///< Milliseconds of a launch: the median of the steadier half of the rounds. 0: not launched.
   bool isWinner = false;
-  std::string passedOver; ///< why it is none: it does not compile, or its results are not those of the model's; else empty
+  /// Why the tile was rejected: it does not compile, or its results differ from those of the model's tile. Empty if it
+  /// was not rejected.
+  std::string passedOver;
 };
 
-/// What tuning found of one kernel.
+/// The result of tuning one kernel.
 struct TunedKernel {
-  std::vector<TunedTile> tiles; ///< the model's own first; none where a tile was asked for
-  std::string file; ///< where the choice is stored; empty: nothing was to choose, or no directory may be written
+  std::vector<TunedTile> tiles; ///< The tiles, the model's own first. Empty if PrepareOptions asked for a tile.
+  std::string file;             ///< File that stores the choice. Empty if there was no choice or no writable directory.
 };
 
-/// What tuning found.
+/// The result of tuning.
 struct Tuning {
-  Preparation preparation;             ///< of the winners
-  TunedKernel forward;                 ///< of the forward or decode kernel
-  std::optional<TunedKernel> backward; ///< set by tuneTraining()
+  Preparation preparation;             ///< The preparation with the winners.
+  TunedKernel forward;                 ///< Result for the forward or decode kernel.
+  std::optional<TunedKernel> backward; ///< Result for the backward kernel. Set by tuneTraining().
 };
 
 } // namespace attnc

@@ -6,10 +6,10 @@
 #define ATTNC_VERSION_MINOR 1
 #define ATTNC_VERSION_PATCH 0
 
-/// For comparisons by the preprocessor: 10203 is 1.2.3.
+/// The version as a number, for comparisons in the preprocessor: 10203 is 1.2.3.
 #define ATTNC_VERSION_NUMBER (ATTNC_VERSION_MAJOR * 10000 + ATTNC_VERSION_MINOR * 100 + ATTNC_VERSION_PATCH)
 
 #define ATTNC_VERSION_TEXT_(major, minor, patch) #major "." #minor "." #patch
 #define ATTNC_VERSION_TEXT(major, minor, patch) ATTNC_VERSION_TEXT_(major, minor, patch)
-/// "MAJOR.MINOR.PATCH", a string literal.
+/// The version as a string literal: "MAJOR.MINOR.PATCH".
 #define ATTNC_VERSION ATTNC_VERSION_TEXT(ATTNC_VERSION_MAJOR, ATTNC_VERSION_MINOR, ATTNC_VERSION_PATCH)

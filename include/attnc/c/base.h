@@ -1,4 +1,4 @@
-/// What all of the C interface uses: status codes, the last error, enumerators.
+/// Basics of the C interface: status codes, the last error, enumerators.
 #pragma once
 
 #include <stddef.h>
@@ -14,50 +14,55 @@
 extern "C" {
 #endif
 
-/// How a call ended. Beside these, what is wrong with a call is told by attnc_last_error().
+/// How a call ended. attnc_last_error() has the details of a failure.
 typedef int32_t attnc_status;
 enum {
   ATTNC_OK = 0,
-  ATTNC_ERROR_MOD = 1,         ///< the text of the mod is wrong; attnc_last_diagnostic() says where
-  ATTNC_ERROR_ARGUMENT = 2,    ///< the call itself: NULL, a struct_size, an enumerator, an index that there is not
-  ATTNC_ERROR_ENVIRONMENT = 3, ///< operands that do not fit, files, GPU, driver, NVRTC
-  ATTNC_ERROR_INTERNAL = 4,    ///< a bug in attnc
-  ATTNC_ERROR_MEMORY = 5,      ///< no host memory is left
+  ATTNC_ERROR_MOD = 1,         ///< The mod's text is wrong; attnc_last_diagnostic() says where.
+  ATTNC_ERROR_ARGUMENT = 2,    ///< The call is wrong: a NULL, struct_size, enumerator or index.
+  ATTNC_ERROR_ENVIRONMENT = 3, ///< Operands that do not fit, files, GPU, driver or NVRTC.
+  ATTNC_ERROR_INTERNAL = 4,    ///< A bug in attnc.
+  ATTNC_ERROR_MEMORY = 5,      ///< No host memory is left.
 };
 
-/// "ok", "mod", ...; NULL for a number that is no status.
+/// Returns the name of a status: "ok", "mod", ... NULL for an unknown status. The string is static.
 ATTNC_API const char* attnc_status_name(attnc_status status);
 
-/// Version of the library that runs, as ATTNC_VERSION_NUMBER and ATTNC_VERSION (version.h) are of these headers.
+/// Returns the version of the running library, as a number like ATTNC_VERSION_NUMBER of the headers (version.h).
 ATTNC_API uint32_t attnc_version(void);
+/// Returns the version of the running library, as a static string like ATTNC_VERSION of the headers (version.h).
 ATTNC_API const char* attnc_version_text(void);
 
-/// The message of the last call of this thread that failed, and what to do about it; "" if there is none. Calls that
-/// succeed leave both. Valid until the next failure in this thread. With ATTNC_ERROR_MOD the message holds all
-/// diagnostics as a compiler prints them.
+/// Returns the message of this thread's last failed call; "" if no call failed. Successful calls leave it unchanged.
+/// Valid until the next failure in this thread. For ATTNC_ERROR_MOD it holds all diagnostics, as a compiler prints
+/// them.
 ATTNC_API const char* attnc_last_error(void);
+/// Returns what to do about the last error; may be "". Valid as long as attnc_last_error().
 ATTNC_API const char* attnc_last_remedy(void);
 
-/// One finding about a mod's text. Lines and columns count from 1; columns count bytes. Strings as attnc_last_error().
+/// One finding about a mod's text. Lines and columns count from 1; columns count bytes. Strings from the last error are
+/// valid as long as attnc_last_error().
 typedef struct attnc_diagnostic {
   size_t struct_size;
-  const char* id;       ///< a stable name of the kind of finding: "undeclared-scalar"
-  const char* file;     ///< as given by the caller
-  const char* message;  ///< what was observed, what was expected
-  const char* hint;     ///< how to repair it; may be ""
-  const char* rendered; ///< the above with the source line and a caret
+  const char* id;       ///< Stable name of the kind of finding, such as "undeclared-scalar".
+  const char* file;     ///< Name of the text, as given by the caller.
+  const char* message;  ///< What was observed and what was expected.
+  const char* hint;     ///< How to repair it. May be "".
+  const char* rendered; ///< All of the above with the source line and a caret.
   int32_t line;
   int32_t column;
 } attnc_diagnostic;
 
-/// Those of the last call of this thread that failed.
+/// Returns the number of diagnostics of this thread's last failed call.
 ATTNC_API size_t attnc_last_diagnostic_count(void);
+/// Fills one diagnostic of this thread's last failed call. Errors: an index out of range.
 ATTNC_API attnc_status attnc_last_diagnostic(size_t index, attnc_diagnostic* diagnostic);
 
-/// Element types. q, k, v: F16, BF16, F32; E4M3: k and v of decode kernels alone. Captured tensors: all others.
+/// Element types. Tensors q, k and v are F16, BF16 or F32; k and v of decode kernels may also be E4M3. Captured tensors
+/// have any type but E4M3.
 typedef int32_t attnc_dtype;
 enum {
-  ATTNC_DTYPE_DEFAULT = 0, ///< in options alone: BF16
+  ATTNC_DTYPE_DEFAULT = 0, ///< Only in options: BF16.
   ATTNC_DTYPE_BOOL = 1,
   ATTNC_DTYPE_U8 = 2,
   ATTNC_DTYPE_I8 = 3,
@@ -67,11 +72,11 @@ enum {
   ATTNC_DTYPE_F16 = 7,
   ATTNC_DTYPE_BF16 = 8,
   ATTNC_DTYPE_F32 = 9,
-  ATTNC_DTYPE_E4M3 = 10, ///< fp8: 4 bits of exponent, 3 of mantissa, no infinities
+  ATTNC_DTYPE_E4M3 = 10, ///< fp8 with 4 bits of exponent, 3 of mantissa, and no infinities.
 };
-/// "bool", "u8", "bf16", ... as mods spell them; NULL for a number that is no dtype.
+/// Returns the spelling in mods: "bool", "u8", "bf16", ... NULL for an unknown dtype. The string is static.
 ATTNC_API const char* attnc_dtype_name(attnc_dtype dtype);
-/// Bytes of an element; 0 for a number that is no dtype.
+/// Returns the bytes of an element; 0 for an unknown dtype.
 ATTNC_API size_t attnc_dtype_bytes(attnc_dtype dtype);
 
 /// Families of kernels (family.h).
@@ -83,7 +88,7 @@ enum {
   ATTNC_FAMILY_SM90 = 3,
   ATTNC_FAMILY_GRID = 4,
 };
-/// "auto", "naive", ...; NULL for a number that is no family.
+/// Returns the name of a family: "auto", "naive", ... NULL for an unknown family. The string is static.
 ATTNC_API const char* attnc_family_name(attnc_family family);
 
 /// What a kernel computes (KernelKind).
@@ -92,16 +97,16 @@ enum {
   ATTNC_KERNEL_FORWARD = 0,
   ATTNC_KERNEL_BACKWARD = 1,
   ATTNC_KERNEL_BLOCK_MASK = 2,
-  ATTNC_KERNEL_DECODE = 3, ///< a forward kernel of few queries
+  ATTNC_KERNEL_DECODE = 3, ///< A forward kernel built for few queries over long KV.
 };
 
-/// Where the first query of a sequence stands (QueryOffsets).
+/// Position of the first query of a sequence (QueryOffsets).
 typedef int32_t attnc_query_offsets;
 enum {
-  ATTNC_OFFSETS_DEFAULT = 0,      ///< prepare: by the tensors that are given; kernels: NONE
-  ATTNC_OFFSETS_NONE = 1,         ///< at 0
-  ATTNC_OFFSETS_FROM_LENGTHS = 2, ///< so that the last query stands at the last key
-  ATTNC_OFFSETS_TENSOR = 3,       ///< where a tensor of the launch says
+  ATTNC_OFFSETS_DEFAULT = 0,      ///< Preparing: chosen by the given tensors. Kernels: NONE.
+  ATTNC_OFFSETS_NONE = 1,         ///< Position 0.
+  ATTNC_OFFSETS_FROM_LENGTHS = 2, ///< KV length - Q_LEN, so that the last query stands at the last key.
+  ATTNC_OFFSETS_TENSOR = 3,       ///< Position from a tensor of the launch.
 };
 
 /// How a kernel learns which tiles of kv columns a tile of q rows visits (KvLoop).
@@ -122,18 +127,18 @@ enum {
   ATTNC_PASS_BACKWARD = 1,
 };
 
-/// Extents of an attention problem: what a mod sees as B, H, HKV, Q_LEN and KV_LEN.
+/// Extents of an attention problem, which a mod sees as B, H, HKV, Q_LEN and KV_LEN (ProblemShape).
 typedef struct attnc_problem {
   int64_t batch, q_heads, kv_heads, q_len, kv_len;
 } attnc_problem;
 
-/// An extent or a scalar of a mod that is folded as a constant: "KV_LEN" -> 8192.
+/// An extent or a scalar of a mod to fold as a constant: "KV_LEN" -> 8192.
 typedef struct attnc_pin {
   const char* name;
   int64_t value;
 } attnc_pin;
 
-/// A CUDA stream of the current context: a CUstream or a cudaStream_t; NULL is the null stream.
+/// A CUDA stream of the current context: a CUstream or a cudaStream_t. NULL is the null stream.
 typedef void* attnc_stream;
 
 #ifdef __cplusplus

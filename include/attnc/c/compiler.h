@@ -7,168 +7,178 @@
 extern "C" {
 #endif
 
-/// What the compiler says beside its results.
+/// The level of a log line (LogLevel).
 typedef int32_t attnc_log_level;
 enum {
-  ATTNC_LOG_EVENT = 0,   ///< what the compiler and its caches did
-  ATTNC_LOG_WARNING = 1, ///< something around attnc is not as it should be, and no call fails for it
+  ATTNC_LOG_EVENT = 0,   ///< An action of the compiler or its caches.
+  ATTNC_LOG_WARNING = 1, ///< A problem of the environment that makes no call fail.
 };
 
-/// Takes one line without its end. Is called by the threads that call the compiler, perhaps several at once; it must
-/// not throw, nor call the compiler.
+/// Receives one line, without its line end; `line` is valid only during the call. Threads that call the compiler call
+/// it, possibly several at once. It must not throw or call the compiler.
 typedef void (*attnc_log_callback)(void* user, attnc_log_level level, const char* line);
 
+/// Use of the disk cache (CompilerOptions::CacheMode).
 typedef int32_t attnc_cache_mode;
 enum {
-  ATTNC_CACHE_DEFAULT = 0, ///< ATTNC_CACHE_MODE of the environment, else READ_WRITE
+  ATTNC_CACHE_DEFAULT = 0, ///< ATTNC_CACHE_MODE of the environment, else READ_WRITE.
   ATTNC_CACHE_READ_WRITE = 1,
-  ATTNC_CACHE_READ_ONLY = 2,
-  ATTNC_CACHE_OFF = 3, ///< the disk is not touched
+  ATTNC_CACHE_READ_ONLY = 2, ///< Entries are read and none is written.
+  ATTNC_CACHE_OFF = 3,       ///< The disk is not touched.
 };
 
+/// Options of a compiler (CompilerOptions).
 typedef struct attnc_compiler_options {
   size_t struct_size;
-  const char* cache_directory; ///< NULL: as the environment says
-  const char* nvrtc_path;      ///< NULL: as the environment says, else the usual places
-  attnc_log_callback log;      ///< NULL: nobody is told
-  void* log_user;              ///< handed to `log`
+  const char* cache_directory; ///< Directory of the disk cache. Default: as the environment says.
+  const char* nvrtc_path;      ///< Path of libnvrtc. Default: as the environment says, else the usual places.
+  attnc_log_callback log;      ///< Receives log lines. May be NULL.
+  void* log_user;              ///< First argument of `log`.
   attnc_cache_mode cache_mode;
-  int32_t no_compile;       ///< 0 or 1: a kernel that is in no pack and in no cache is an error
-  const char* const* packs; ///< paths of packs (pack.h), searched before those of the environment
+  int32_t no_compile;       ///< 0 or 1: whether a kernel missing from packs and cache is an error.
+  const char* const* packs; ///< Paths of packs (pack.h), searched before those of the environment.
   size_t pack_count;
-  int64_t max_work; ///< instructions of a mod that are compiled at most; 0: as the environment says, else 16000
+  int64_t max_work; ///< Most instructions of a mod that are compiled. Default: as the environment says, else 16000.
 } attnc_compiler_options;
 
-/// Turns mods into kernels. Make one per process and keep it: it holds the in-memory cache, which only grows.
+/// Turns mods into kernels. Make one per process and keep it, since it holds the in-memory cache, which only grows.
 typedef struct attnc_compiler attnc_compiler;
 
-/// `options` may be NULL.
+/// Creates a compiler. `options` may be NULL.
 ATTNC_API attnc_status attnc_compiler_create(const attnc_compiler_options* options, attnc_compiler** compiler);
-/// Kernels and preparations that it made live on. No log callback comes after this.
+/// Destroys a compiler. Kernels and preparations that it made live on. The log callback is not called afterwards.
 ATTNC_API void attnc_compiler_destroy(attnc_compiler* compiler);
 
 /// What is static in a kernel (KernelOptions).
 typedef struct attnc_kernel_options {
   size_t struct_size;
-  /// "sm_80", "sm_90a", ...; NULL or "": that of the current CUDA context's device. "sm_90" means "sm_90a";
-  /// "compute_90" is that GPU with the kernels that all GPUs have.
+  /// GPU architecture: "sm_80", "sm_90a", ... "sm_90" means "sm_90a". "compute_90" means that GPU with the kernels that
+  /// run on all GPUs. NULL or "": the device of the current CUDA context.
   const char* arch;
-  const attnc_pin* pins;
+  const attnc_pin* pins; ///< Extents and scalars of the mod to fold as constants.
   size_t pin_count;
-  const char* const* gradients; ///< backward: the captures whose gradients launches compute
+  const char* const* gradients; ///< Backward: names of the captures whose gradients launches compute.
   size_t gradient_count;
   attnc_kernel_kind kind;
   attnc_family family;
-  attnc_dtype dtype;     ///< of q, k, v, out; 0: BF16. Of k and v not with fp8_kv
-  int32_t head_dim;      ///< of q and k; 0: 128
-  int32_t head_dim_v;    ///< of v and out; 0: head_dim
-  int32_t block_sparse;  ///< 0 or 1, as all below but for blocks, offsets, rows and pages
-  int32_t mask_q_block;  ///< with block_sparse: block size of the masks to come; 0: 128
-  int32_t mask_kv_block; ///< the same
-  int32_t column_lists;  ///< block mask: lists by column, too
-  int32_t row_max;
-  int32_t lengths;
+  attnc_dtype dtype;     ///< Dtype of q, k, v and out; with fp8_kv, of q and out. Default: BF16.
+  int32_t head_dim;      ///< Head dim of q and k. Default: 128.
+  int32_t head_dim_v;    ///< Head dim of v and out. Default: head_dim.
+  int32_t block_sparse;  ///< 0 or 1: whether launches pass a block mask.
+  int32_t mask_q_block;  ///< With block_sparse: q rows of a block of the masks. Default: 128.
+  int32_t mask_kv_block; ///< With block_sparse: kv columns of a block of the masks. Default: 128.
+  int32_t column_lists;  ///< Block mask, 0 or 1: whether launches also fill lists by column.
+  int32_t row_max;       ///< 0 or 1: whether launches may ask for the row maximum.
+  int32_t lengths;       ///< 0 or 1: whether launches pass kv_lengths.
   attnc_query_offsets offsets;
-  int32_t tf32;
-  int32_t deterministic; ///< backward
-  int32_t packed_rows;   ///< decode: rows of a tile; 0: 16
-  int32_t fp8_kv;        ///< decode: k and v are E4M3
-  int32_t page_size;     ///< k and v are pools of pages of so many rows; 0: they are not
-  int32_t appends;       ///< launches are given new_k and new_v
-  int32_t ragged;        ///< launches are given cu_seqlens_q
-  int32_t no_boxes;      ///< forward and backward, with ATTNC_FAMILY_AUTO: never walk boxes of a grid
-  const char* tile;      ///< as the family spells it (Compiler::tiles), "192x128x12"; NULL or "": the catalogue's
-  int32_t mask_by_boxes; ///< forward with block_sparse, block mask: blocks are boxes of tokens, those of the tile
-  int32_t lists_of_whole_mod; ///< with block_sparse: masks to come are such (attnc_block_mask_view::of_whole_mod)
+  int32_t tf32;               ///< F32, 0 or 1: whether each product is one TF32 product instead of three.
+  int32_t deterministic;      ///< Backward, 0 or 1: whether equal launches give equal bits.
+  int32_t packed_rows;        ///< Decode: rows of a tile. Default: 16.
+  int32_t fp8_kv;             ///< Decode, 0 or 1: whether k and v are E4M3.
+  int32_t page_size;          ///< Rows of a page, if k and v are pools of pages. 0: not paged.
+  int32_t appends;            ///< 0 or 1: whether launches pass new_k and new_v.
+  int32_t ragged;             ///< 0 or 1: whether launches pass cu_seqlens_q.
+  int32_t no_boxes;           ///< Forward, backward, 0 or 1: whether ATTNC_FAMILY_AUTO avoids kernels that walk boxes.
+  const char* tile;           ///< Tile, as its family spells it ("192x128x12"). NULL or "": the catalogue's.
+  int32_t mask_by_boxes;      ///< Forward with block_sparse, block mask, 0 or 1: whether blocks are the tile's boxes.
+  int32_t lists_of_whole_mod; ///< With block_sparse, 0 or 1: whether masks have of_whole_mod set.
 } attnc_kernel_options;
 
-/// Whether launches of this kernel gain from a block mask: 0 or 1.
+/// Sets `*wants` to 1 if launches of this kernel gain from a block mask, else to 0 (Compiler::wantsBlockMask).
 ATTNC_API attnc_status attnc_wants_block_mask(const attnc_compiler* compiler, const attnc_mod* mod,
                                               const attnc_kernel_options* options, int32_t* wants);
 
-/// What Compiler::forLayout() chooses: the options for operands laid out like these are those asked for, with this
-/// family.
+/// The family that serves operands of a layout. All other options stay as given.
 typedef struct attnc_layout_choice {
   size_t struct_size;
   attnc_family family;
   int32_t reserved;
-  char passed_over[256]; ///< the tensor whose layout ruled a family out, and what of it; "" where none did
+  char passed_over[256]; ///< The tensor whose layout ruled out a family, and why. "" if no family was ruled out.
 } attnc_layout_choice;
+/// Fills the choice for operands laid out like these (Compiler::forLayout).
 ATTNC_API attnc_status attnc_for_layout(const attnc_compiler* compiler, const attnc_mod* mod,
                                         const attnc_kernel_options* options, const attnc_operands* operands,
                                         const attnc_outputs* outputs, attnc_layout_choice* choice);
 
-/// The text of a kernel, stage by stage.
+/// The source of a kernel, stage by stage.
 typedef struct attnc_source attnc_source;
+/// Generates the source of all stages (Compiler::source).
 ATTNC_API attnc_status attnc_source_create(const attnc_compiler* compiler, const attnc_mod* mod,
                                            const attnc_kernel_options* options, attnc_source** source);
+/// Destroys a source, and with it the strings and arrays of its stages.
 ATTNC_API void attnc_source_destroy(attnc_source* source);
-/// Number of stages; 0 for NULL.
+/// Returns the number of stages; 0 for NULL.
 ATTNC_API size_t attnc_source_stage_count(const attnc_source* source);
 
-/// One stage (KernelSource). Strings and arrays live as long as the attnc_source.
+/// One stage of a source (KernelSource). Strings and arrays live as long as the attnc_source.
 typedef struct attnc_source_stage {
   size_t struct_size;
-  const char* entry;               ///< name of the __global__ function
-  const char* template_name;       ///< "forward_sm80.cu"
-  const char* text;                ///< the template
-  const char* flattened;           ///< one self-contained .cu
-  const char* const* header_names; ///< header_count of them
-  const char* const* header_texts;
+  const char* entry;               ///< Name of the __global__ function.
+  const char* template_name;       ///< File name of the template, such as "forward_sm80.cu".
+  const char* text;                ///< Text of the template.
+  const char* flattened;           ///< One self-contained .cu.
+  const char* const* header_names; ///< Names of header_count headers.
+  const char* const* header_texts; ///< Texts of header_count headers.
   size_t header_count;
-  const char* const* nvrtc_options; ///< beside the arch
+  const char* const* nvrtc_options; ///< Options of NVRTC, without the arch.
   size_t nvrtc_option_count;
-  const char* arch;
-  int64_t dynamic_shared_bytes; ///< of a CTA
+  const char* arch;             ///< GPU architecture, such as "sm_90a".
+  int64_t dynamic_shared_bytes; ///< Bytes of dynamic shared memory of a CTA.
   attnc_family family;
-  int32_t threads; ///< of a CTA
+  int32_t threads; ///< Threads of a CTA.
+  /// Tile of a CTA: q rows, kv columns, and the warps that compute it. The stages are how many tiles of Q, and of K and
+  /// V, shared memory holds at once. 0 if it does not apply.
   int32_t tile_rows, tile_columns, warps, q_stages, kv_stages;
   int32_t reserved;
 } attnc_source_stage;
+/// Fills one stage of a source. Errors: an index out of range.
 ATTNC_API attnc_status attnc_source_get_stage(const attnc_source* source, size_t index, attnc_source_stage* stage);
 
-/// The machine code of a kernel, stage by stage, not yet on a device.
+/// The machine code of a kernel, stage by stage, not yet loaded on a device.
 typedef struct attnc_compiled attnc_compiled;
-/// Compiles ahead. Needs no GPU if an arch is named.
+/// Compiles all stages, or takes them from a cache. Needs no GPU if an arch is given (Compiler::compile).
 ATTNC_API attnc_status attnc_compile(const attnc_compiler* compiler, const attnc_mod* mod,
                                      const attnc_kernel_options* options, attnc_compiled** compiled);
+/// Destroys machine code, and with it the strings and arrays of its stages.
 ATTNC_API void attnc_compiled_destroy(attnc_compiled* compiled);
-/// Number of stages; 0 for NULL.
+/// Returns the number of stages; 0 for NULL.
 ATTNC_API size_t attnc_compiled_stage_count(const attnc_compiled* compiled);
 
-/// One stage (CompiledKernel). Strings and arrays live as long as the attnc_compiled.
+/// One stage of machine code (CompiledKernel). Strings and arrays live as long as the attnc_compiled.
 typedef struct attnc_compiled_stage {
   size_t struct_size;
-  const char* entry;
-  const char* template_name;
-  const void* cubin;
+  const char* entry;         ///< Name of the __global__ function.
+  const char* template_name; ///< File name of the template.
+  const void* cubin;         ///< Bytes of the ELF image.
   size_t cubin_bytes;
-  const char* ptx;
-  const char* log;               ///< of NVRTC and ptxas
-  const char* const* advisories; ///< of ptxas: code that is silently slow
+  const char* ptx;               ///< PTX that the cubin was assembled from.
+  const char* log;               ///< Output of NVRTC and ptxas.
+  const char* const* advisories; ///< Lines of ptxas about silently slow code.
   size_t advisory_count;
-  int64_t static_shared_bytes;  ///< of a CTA
-  int64_t dynamic_shared_bytes; ///< of a CTA: what a launch asks for
-  double compile_ms;            ///< 0 when it came from the cache
-  int32_t registers;            ///< of a thread
-  int32_t spill_bytes;
-  int32_t from_disk; ///< 0 or 1
+  int64_t static_shared_bytes;  ///< Bytes of static shared memory of a CTA.
+  int64_t dynamic_shared_bytes; ///< Bytes of dynamic shared memory of a CTA, as requested by a launch.
+  double compile_ms;            ///< Milliseconds of compilation. 0 if a cache had the code.
+  int32_t registers;            ///< Registers of a thread.
+  int32_t spill_bytes;          ///< Bytes of spill stores and loads, summed over all functions.
+  int32_t from_disk;            ///< 0 or 1: whether the code came from the disk cache.
   int32_t reserved;
 } attnc_compiled_stage;
+/// Fills one stage of machine code. Errors: an index out of range.
 ATTNC_API attnc_status attnc_compiled_get_stage(const attnc_compiled* compiled, size_t index,
                                                 attnc_compiled_stage* stage);
 
-/// A family of kernels. Strings live for ever.
+/// A family of kernels (FamilyInfo). Strings are static.
 typedef struct attnc_family_info {
   size_t struct_size;
-  const char* arch;    ///< one that it runs on: "sm_80"
-  const char* layouts; ///< of tensors that it takes, for people
+  const char* arch;    ///< An arch that it runs on, such as "sm_80".
+  const char* layouts; ///< Layouts of tensors that it takes, as text for people.
   attnc_family family;
-  int32_t takes_any_layout; ///< 0 or 1
+  int32_t takes_any_layout; ///< 0 or 1: whether it takes every layout that launches allow.
 } attnc_family_info;
-/// Of two that serve the same operands, the faster one comes first. A family that is listed twice has other kernels for
-/// the architecture of its second entry.
+/// Returns the number of families of a pass. If two serve the same operands, the faster one comes first. A family
+/// listed twice has other kernels for the arch of its second entry.
 ATTNC_API size_t attnc_family_count(attnc_pass pass);
+/// Fills one family of a pass. Errors: an index out of range.
 ATTNC_API attnc_status attnc_get_family(attnc_pass pass, size_t index, attnc_family_info* info);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/// What a launch reads and writes (operands.h has shapes, dtypes and meanings).
+/// The tensors that a launch reads and writes (operands.h).
 #pragma once
 
 #include "attnc/c/block_mask.h"
@@ -8,55 +8,63 @@
 extern "C" {
 #endif
 
-/// What a launch reads. Tensors in device memory; NULL: not given, which q, k and v must be.
+/// The inputs of a launch (Operands): views of device memory that the caller owns. The memory must stay valid until the
+/// stream has passed the launch. The structs are read only during the call. NULL means not given; q, k and v are
+/// required.
 typedef struct attnc_operands {
   size_t struct_size;
-  const attnc_tensor* q;          ///< [B, H, Q_LEN, D]
-  const attnc_tensor* k;          ///< [B or 1, HKV, KV_LEN, D]; with page_table [pages, HKV, page_size, D]
-  const attnc_tensor* v;          ///< [B or 1, HKV, KV_LEN, DV]; likewise. Finite, also where a mask hides rows
-  const attnc_tensor* kv_lengths; ///< i32 [B]; NaN cannot occur, floats are an error; below 0 counts as 0
-  const attnc_tensor* q_offsets;  ///< i32 [B]
-  const attnc_capture* captures;
+  const attnc_tensor* q; ///< [B, H, Q_LEN, D], last stride 1.
+  const attnc_tensor* k; ///< [B or 1, HKV, KV_LEN, D], last stride 1; with page_table [pages, HKV, page_size, D].
+  /// [B or 1, HKV, KV_LEN, DV], last stride 1; with page_table [pages, HKV, page_size, DV]. Rows that a mask hides must
+  /// be finite.
+  const attnc_tensor* v;
+  const attnc_tensor* kv_lengths; ///< i32 [B]: rows of k and v in each sequence, clamped to 0 .. KV_LEN.
+  const attnc_tensor* q_offsets;  ///< i32 [B]: position of the first query of each sequence.
+  const attnc_capture* captures;  ///< All captures of the mod; tensors in device memory.
   size_t capture_count;
-  const attnc_block_mask_view* block_mask; ///< lists in device memory; NULL: none
-  float scale;                             ///< of q k^T, if has_scale; else 1 / sqrt(D)
-  int32_t has_scale;                       ///< 0 or 1
-  const attnc_tensor* k_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV], of k of E4M3
-  const attnc_tensor* v_scales;            ///< the same of v
-  const attnc_tensor* page_table;          ///< i32 [B, pages of a sequence]; kv_lengths must be given
-  const attnc_tensor* new_k;               ///< [B, HKV, Q_LEN, D]: rows that the launch writes into k; or NULL, as new_v
-  const attnc_tensor* new_v;               ///< [B, HKV, Q_LEN, DV]
-  const attnc_tensor* cu_seqlens_q;        ///< i32 [B + 1]: a ragged batch; q, k, v, out are [1, heads, rows of all, dim]
-  const attnc_tensor* cu_seqlens_kv;       ///< i32 [B + 1]; NULL: cu_seqlens_q
-  int64_t max_q_len;                       ///< of a ragged batch: its longest sequence; 0: not known
-  int64_t max_kv_len;                      ///< the same of k and v
+  const attnc_block_mask_view* block_mask; ///< Block mask with its lists in device memory.
+  float scale;                             ///< Factor of q k^T, if has_scale is 1. Default: 1 / sqrt(D).
+  int32_t has_scale;                       ///< 0 or 1: whether scale is given.
+  const attnc_tensor* k_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of k of E4M3. Default: 1.
+  const attnc_tensor* v_scales;            ///< f32 [HKV], [1, HKV] or [B, HKV]: factors of v of E4M3. Default: 1.
+  const attnc_tensor* page_table;          ///< i32 [B, pages of a sequence]. Needs kv_lengths.
+  /// [B, HKV, Q_LEN, D], dtype of q, last stride 1: rows that the launch writes into k. Give both new_k and new_v, or
+  /// none.
+  const attnc_tensor* new_k;
+  const attnc_tensor* new_v; ///< [B, HKV, Q_LEN, DV], dtype of q, last stride 1: rows that the launch writes into v.
+  /// i32 [B + 1]: cumulative lengths of a ragged batch. Tensors q, k, v and out are then [1, heads, rows of all, dim].
+  const attnc_tensor* cu_seqlens_q;
+  const attnc_tensor* cu_seqlens_kv; ///< i32 [B + 1]: cumulative lengths of k and v. Default: cu_seqlens_q.
+  int64_t max_q_len;                 ///< Longest sequence of a ragged batch, in rows of q. 0: unknown.
+  int64_t max_kv_len;                ///< Longest sequence of a ragged batch, in rows of k and v. 0: unknown.
 } attnc_operands;
 
-/// What a launch writes: those that are asked for.
+/// The outputs of a launch (Outputs): those asked for, in device memory that the caller owns.
 typedef struct attnc_outputs {
   size_t struct_size;
-  const attnc_tensor* out;     ///< [B, H, Q_LEN, DV]; forward kernels always write it
-  const attnc_tensor* lse;     ///< f32 [B, H, Q_LEN], dense
-  const attnc_tensor* row_max; ///< the same
+  const attnc_tensor* out;     ///< [B, H, Q_LEN, DV], dtype of q, last stride 1. Forward kernels always write it.
+  const attnc_tensor* lse;     ///< f32 [B, H, Q_LEN], dense; natural log; -inf for a fully masked row.
+  const attnc_tensor* row_max; ///< f32 [B, H, Q_LEN], dense; natural units; -inf for a fully masked row.
 } attnc_outputs;
 
-/// What a backward launch reads.
+/// The inputs of a backward launch (BackwardOperands). Tensors are in device memory, and are not modified.
 typedef struct attnc_backward_operands {
   size_t struct_size;
-  const attnc_operands* forward; ///< of the forward launch
-  const attnc_tensor* out;       ///< what it wrote
-  const attnc_tensor* lse;       ///< the same
-  const attnc_tensor* d_out;     ///< gradient of a loss by out
-  const attnc_tensor* d_lse;     ///< by lse; NULL: 0
+  const attnc_operands* forward; ///< Operands of the forward launch.
+  const attnc_tensor* out;       ///< [B, H, Q_LEN, DV], dtype of q, last stride 1: out of the forward launch.
+  const attnc_tensor* lse;       ///< f32 [B, H, Q_LEN], dense: lse of the forward launch.
+  const attnc_tensor* d_out;     ///< Gradient of out; shape and dtype of out, last stride 1.
+  const attnc_tensor* d_lse;     ///< Gradient of lse; shape and dtype of lse. Default: 0.
 } attnc_backward_operands;
 
-/// What a backward launch writes.
+/// The outputs of a backward launch (BackwardOutputs): gradients, in device memory that the caller owns. They are
+/// written, not added to. Give d_q, d_k and d_v, or none of them.
 typedef struct attnc_backward_outputs {
   size_t struct_size;
-  const attnc_tensor* d_q; ///< all three, or none of them
-  const attnc_tensor* d_k;
-  const attnc_tensor* d_v;
-  const attnc_capture* captures; ///< a TENSOR for each capture that wants a gradient, by name
+  const attnc_tensor* d_q;       ///< Gradient of q; shape and dtype of q, last stride 1.
+  const attnc_tensor* d_k;       ///< Gradient of k; shape and dtype of k, last stride 1.
+  const attnc_tensor* d_v;       ///< Gradient of v; shape and dtype of v, last stride 1.
+  const attnc_capture* captures; ///< A TENSOR for each capture that gets a gradient, by name.
   size_t capture_count;
 } attnc_backward_outputs;
 

@@ -7,28 +7,30 @@
 extern "C" {
 #endif
 
-/// A kernel to be packed.
+/// A kernel to pack (PackItem).
 typedef struct attnc_pack_item {
   size_t struct_size;
   const attnc_mod* mod;
-  const attnc_kernel_options* options; ///< with an arch
+  const attnc_kernel_options* options; ///< Options of the kernel. They must name an arch.
 } attnc_pack_item;
 
 /// The bytes of a pack.
 typedef struct attnc_pack attnc_pack;
-/// Compiles all stages of these kernels, or takes them from the cache.
+/// Creates a pack with all stages of these kernels, compiled or taken from the cache (Compiler::pack).
 ATTNC_API attnc_status attnc_pack_create(const attnc_compiler* compiler, const attnc_pack_item* items, size_t count,
                                          attnc_pack** pack);
+/// Destroys a pack and its bytes.
 ATTNC_API void attnc_pack_destroy(attnc_pack* pack);
-/// To be written as they are, under any name. They live as long as the attnc_pack. NULL for NULL, with 0 bytes.
+/// Returns the bytes of a pack, to be written unchanged to a file of any name; sets `*bytes` to their number. They live
+/// as long as the pack. For NULL it returns NULL and 0 bytes.
 ATTNC_API const void* attnc_pack_data(const attnc_pack* pack, size_t* bytes);
 
-/// Opens a pack, which is searched after those that the compiler has.
+/// Opens a pack, to be searched after the compiler's other packs (Compiler::addPack).
 ATTNC_API attnc_status attnc_compiler_add_pack(attnc_compiler* compiler, const char* path);
 
-/// All kernels that preparing compiles (Preparation::kernels). Number of them; 0 for NULL.
+/// Returns the number of kernels that attnc_prepare() compiles (Preparation::kernels); 0 for NULL.
 ATTNC_API size_t attnc_preparation_kernel_count(const attnc_preparation* preparation);
-/// The options of one. Strings and arrays live as long as the preparation.
+/// Fills the options of one kernel. Strings and arrays live as long as the preparation. Errors: an index out of range.
 ATTNC_API attnc_status attnc_preparation_get_kernel_options(const attnc_preparation* preparation, size_t index,
                                                             attnc_kernel_options* options);
 

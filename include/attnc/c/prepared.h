@@ -7,113 +7,121 @@
 extern "C" {
 #endif
 
-/// Whether a decode kernel is taken.
+/// Whether to take a decode kernel (PrepareOptions::decode).
 typedef int32_t attnc_decode;
 enum {
-  ATTNC_DECODE_DEFAULT = 0, ///< where that is faster, for few queries over long KV
+  ATTNC_DECODE_DEFAULT = 0, ///< If it is faster, for few queries over long KV.
   ATTNC_DECODE_ALWAYS = 1,
   ATTNC_DECODE_NEVER = 2,
 };
 
-/// What cannot be told from the operands (PrepareOptions).
+/// Choices that cannot be derived from the operands (PrepareOptions).
 typedef struct attnc_prepare_options {
   size_t struct_size;
-  const char* arch; ///< NULL or "": that of the current CUDA context's device
-  const attnc_pin* pins;
+  const char* arch;      ///< GPU architecture. NULL or "": the device of the current CUDA context.
+  const attnc_pin* pins; ///< Extents and scalars of the mod to fold as constants.
   size_t pin_count;
-  attnc_family family; ///< of each pass
-  attnc_query_offsets offsets;
-  int32_t tf32;          ///< 0 or 1, as all below
-  int32_t deterministic; ///< of a backward pass
-  int32_t no_block_mask; ///< build none, even where the kernel gains from one
+  attnc_family family;         ///< Family of each pass. AUTO: the fastest one that takes the operands' layout.
+  attnc_query_offsets offsets; ///< Where queries stand. DEFAULT: chosen by the given tensors.
+  int32_t tf32;                ///< 0 or 1: as attnc_kernel_options::tf32.
+  int32_t deterministic;       ///< 0 or 1: for a backward pass; as attnc_kernel_options::deterministic.
+  int32_t no_block_mask;       ///< 0 or 1: whether to build no block mask even if the kernel gains from one.
   attnc_decode decode;
-  const char* tile; ///< of the forward or decode kernel; NULL or "": one that was measured, or else the catalogue's
-  const char* backward_tile; ///< the same of the backward kernel, for training
+  const char* tile;          ///< Tile of the forward or decode kernel. NULL or "": a stored choice, else the model's.
+  const char* backward_tile; ///< Tile of the backward kernel, for training. NULL or "": as for `tile`.
 } attnc_prepare_options;
 
-/// What is settled for given operands, and why.
+/// The settled choices for given operands (Preparation).
 typedef struct attnc_preparation attnc_preparation;
 
-/// What would be chosen. Needs no GPU if an arch is named; compiles nothing. `options` may be NULL.
+/// Creates the choices that attnc_prepare() would make. Compiles nothing, and needs no GPU if an arch is given.
+/// `options` may be NULL (Compiler::settle).
 ATTNC_API attnc_status attnc_settle(const attnc_compiler* compiler, const attnc_mod* mod,
                                     const attnc_operands* operands, const attnc_outputs* outputs,
                                     const attnc_prepare_options* options, attnc_preparation** preparation);
+/// Creates the choices that attnc_prepare_training() would make. Otherwise as attnc_settle().
 ATTNC_API attnc_status attnc_settle_training(const attnc_compiler* compiler, const attnc_mod* mod,
                                              const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                              const attnc_backward_outputs* gradients,
                                              const attnc_prepare_options* options, attnc_preparation** preparation);
+/// Destroys choices made by attnc_settle() or attnc_settle_training().
 ATTNC_API void attnc_preparation_destroy(attnc_preparation* preparation);
 
-/// What is chosen (Preparation). Strings live as long as the preparation.
+/// The settled choices (Preparation). Strings live as long as the preparation.
 typedef struct attnc_preparation_info {
   size_t struct_size;
-  const char* arch;
-  size_t workspace_bytes;
+  const char* arch;       ///< GPU architecture, such as "sm_90a".
+  size_t workspace_bytes; ///< Bytes of workspace: attnc_prepared_workspace_bytes().
   attnc_problem problem;
-  attnc_block_mask_shape block_mask; ///< of the mask built in the workspace, if builds_block_mask; of boxes all 0
-  const char* passed_over;           ///< why a family that the catalogue would prefer was not taken; "": it was
-  const char* backward_passed_over;  ///< of the backward pass
-  attnc_family family;               ///< of the forward kernel
-  attnc_family backward_family;      ///< AUTO: not settled for training
+  attnc_block_mask_shape block_mask; ///< Shape of the mask built in the workspace. All 0 if blocks are boxes.
+  const char* passed_over;           ///< Why this GPU's preferred family was rejected. "" if it was chosen.
+  const char* backward_passed_over;  ///< As passed_over, for the backward pass.
+  attnc_family family;               ///< Family of the forward or decode kernel.
+  attnc_family backward_family;      ///< Family of the backward kernel. AUTO if not settled for training.
   attnc_kv_loop kv_loop;
   attnc_kv_loop backward_kv_loop;
-  int32_t is_training;       ///< 0 or 1
-  int32_t builds_block_mask; ///< 0 or 1
-  const char* why_kind; ///< why a decode kernel is taken, or is not; "": the caller settled that
-  const char* tile;     ///< of the forward or decode kernel, as attnc_prepare_options has it
-  const char* tuned_by; ///< the measured choice that it is: its file, and its date; "": none
-  const char* backward_tile; ///< the same of the backward kernel; "": not settled for training
-  const char* backward_tuned_by;
+  int32_t is_training;           ///< 0 or 1: whether it is settled for training.
+  int32_t builds_block_mask;     ///< 0 or 1: whether a block mask is built in the workspace.
+  const char* why_kind;          ///< Why a decode kernel was taken or not. "" if the caller decided it.
+  const char* tile;              ///< Tile of the forward or decode kernel, spelled as in attnc_prepare_options.
+  const char* tuned_by;          ///< File and date of the stored choice of the tile. "" if it was not a stored one.
+  const char* backward_tile;     ///< As tile, for the backward kernel. "" if not settled for training.
+  const char* backward_tuned_by; ///< As tuned_by, for the backward kernel.
 } attnc_preparation_info;
+/// Fills the settled choices.
 ATTNC_API attnc_status attnc_preparation_get_info(const attnc_preparation* preparation, attnc_preparation_info* info);
 
-/// The options of the kernels of a pass, complete, as attnc_compile() and attnc_kernel_load() take them. Strings and
-/// arrays live as long as the preparation. Errors: a backward pass that was not settled.
+/// Fills the options of a pass's kernels, complete, for attnc_compile() and attnc_kernel_load(). Strings and arrays
+/// live as long as the preparation. Errors: a backward pass that was not settled.
 ATTNC_API attnc_status attnc_preparation_get_options(const attnc_preparation* preparation, attnc_pass pass,
                                                      attnc_kernel_options* options);
 
-/// The same for people: lines on family, arch, loop over KV, block mask and workspace; of a prepared attention also on
-/// registers, spills and shared memory of each stage. NULL on a failure.
+/// Returns the choices as text for people, owned by the preparation: family, arch, loop over KV, block mask and
+/// workspace. For a prepared attention it adds registers, spills and shared memory of each stage. NULL on a failure.
 ATTNC_API const char* attnc_preparation_text(const attnc_preparation* preparation);
 
-/// Attention over operands of certain shapes, ready to be launched (Prepared). Immutable. Its code stays loaded as long
-/// as it or the compiler that made it lives; one of them must outlive the work that was launched.
+/// Attention over operands of certain shapes, ready to launch (Prepared). It is immutable. Its code stays loaded while
+/// it or the compiler that made it lives. One of them must outlive the launched work.
 typedef struct attnc_prepared attnc_prepared;
 
-/// Settles, compiles what is needed or takes it from the cache, and loads it into the current CUDA context. `options`
-/// may be NULL.
+/// Settles the choices, compiles the kernels or takes them from the cache, and loads them into the current CUDA
+/// context. `options` may be NULL (Compiler::prepare).
 ATTNC_API attnc_status attnc_prepare(const attnc_compiler* compiler, const attnc_mod* mod,
                                      const attnc_operands* operands, const attnc_outputs* outputs,
                                      const attnc_prepare_options* options, attnc_prepared** prepared);
+/// Prepares a forward and a backward pass (Compiler::prepareTraining). Otherwise as attnc_prepare().
 ATTNC_API attnc_status attnc_prepare_training(const attnc_compiler* compiler, const attnc_mod* mod,
                                               const attnc_backward_operands* operands, const attnc_outputs* outputs,
                                               const attnc_backward_outputs* gradients,
                                               const attnc_prepare_options* options, attnc_prepared** prepared);
+/// Destroys a prepared attention. Its code must outlive the launched work.
 ATTNC_API void attnc_prepared_destroy(attnc_prepared* prepared);
 
-/// What was settled; it lives as long as `prepared` and is not destroyed. NULL on a failure.
+/// Returns the settled choices, which live as long as `prepared`; do not destroy them. NULL on a failure.
 ATTNC_API const attnc_preparation* attnc_prepared_get_preparation(const attnc_prepared* prepared);
-/// The kernels, likewise; the decode kernel, where it is taken, is the forward kernel. `*kernel` is NULL where there is
-/// none: no backward pass, no block mask in the workspace.
+/// Sets `*kernel` to a kernel that lives as long as `prepared`; do not destroy it. A decode kernel is returned as the
+/// forward kernel. NULL if there is no kernel of this kind: no backward pass, or no block mask in the workspace.
 ATTNC_API attnc_status attnc_prepared_get_kernel(const attnc_prepared* prepared, attnc_kernel_kind kind,
                                                  const attnc_kernel** kernel);
 
-/// Bytes of device memory that the calls below need, at a multiple of 256 bytes; 0: none, and NULL will do.
+/// Computes the bytes of device memory that the calls below need, aligned to 256 bytes. If it is 0, the workspace may
+/// be NULL. The caller owns it, and need not clear it (Prepared::workspaceBytes).
 ATTNC_API attnc_status attnc_prepared_workspace_bytes(const attnc_prepared* prepared, size_t* bytes);
-/// Enqueues what makes a workspace ready: before the first launch with it, and when values of captures change that
-/// mask_mod reads.
+/// Enqueues the initialisation of a workspace on `stream` (Prepared::initialise). Call it before the first launch with
+/// the workspace, and again if captures that mask_mod reads change.
 ATTNC_API attnc_status attnc_prepared_initialise(const attnc_prepared* prepared, const attnc_operands* operands,
                                                  void* workspace, attnc_stream stream);
-/// Enqueue. They compile nothing, allocate nothing on the device, wait for nothing, and may be captured into CUDA
-/// graphs.
+/// Enqueues the forward pass on `stream` (Prepared::launch). Does not compile, allocate device memory or synchronise.
+/// It may be captured into a CUDA graph.
 ATTNC_API attnc_status attnc_prepared_launch(const attnc_prepared* prepared, const attnc_operands* operands,
                                              const attnc_outputs* outputs, void* workspace, attnc_stream stream);
+/// Enqueues the backward pass on `stream` (Prepared::launchBackward). Otherwise as attnc_prepared_launch().
 ATTNC_API attnc_status attnc_prepared_launch_backward(const attnc_prepared* prepared,
                                                       const attnc_backward_operands* operands,
                                                       const attnc_backward_outputs* outputs, void* workspace,
                                                       attnc_stream stream);
-/// The lists that attnc_prepared_initialise() fills. Errors: no block mask is built there, or one whose blocks are
-/// boxes (ATTNC_KV_LOOP_BOX_MASK), which a view does not describe.
+/// Fills a view of the lists in `workspace` that attnc_prepared_initialise() fills. Errors: no block mask is built
+/// there; its blocks are boxes (ATTNC_KV_LOOP_BOX_MASK), which a view cannot describe.
 ATTNC_API attnc_status attnc_prepared_block_mask_in(const attnc_prepared* prepared, void* workspace,
                                                     attnc_block_mask_view* view);
 

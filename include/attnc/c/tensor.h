@@ -1,4 +1,4 @@
-/// Borrowed views of tensors, and what a mod captures.
+/// Borrowed views of tensors, and the values of captures (tensor.h, captures.h).
 #pragma once
 
 #include "attnc/c/base.h"
@@ -7,40 +7,42 @@
 extern "C" {
 #endif
 
+/// Most axes of a tensor.
 enum { ATTNC_MAX_RANK = 6 };
 
-/// A strided view of memory that the caller owns. Strides are in elements and may be 0 or negative.
+/// A strided view of memory that the caller owns. Strides are in elements, and may be 0 or negative.
 typedef struct attnc_tensor {
   size_t struct_size;
-  void* data; ///< host or device address of element (0, ..., 0)
+  void* data; ///< Host or device address of element (0, ..., 0).
   attnc_dtype dtype;
-  int32_t rank; ///< 0 .. ATTNC_MAX_RANK; what lies behind it in shape and stride is not read
+  int32_t rank; ///< Number of axes, 0 .. ATTNC_MAX_RANK. Entries of shape and stride past it are not read.
   int64_t shape[ATTNC_MAX_RANK];
   int64_t stride[ATTNC_MAX_RANK];
 } attnc_tensor;
 
-/// Sets the strides of `tensor` to those of a row-major, dense tensor of its shape. Errors: a rank or an extent that
-/// there is not.
+/// Sets the strides of `tensor` to those of a row-major, dense tensor of its shape. Errors: an invalid rank or extent.
 ATTNC_API attnc_status attnc_tensor_make_dense(attnc_tensor* tensor);
 
 /// Where memory lies.
 typedef int32_t attnc_device;
 enum {
-  ATTNC_DEVICE_HOST = 0, ///< DLPack's kDLCPU and kDLCUDAHost
-  ATTNC_DEVICE_CUDA = 1, ///< kDLCUDA and kDLCUDAManaged
+  ATTNC_DEVICE_HOST = 0, ///< DLPack's kDLCPU and kDLCUDAHost.
+  ATTNC_DEVICE_CUDA = 1, ///< DLPack's kDLCUDA and kDLCUDAManaged.
 };
 
-/// The view that a DLTensor is of: what `dl_tensor` points to, or a DLManagedTensor, which begins with one. Borrowed:
-/// the owner keeps it, and calls its deleter, if any, when work with the memory is done. `device`: where it must lie.
-/// Errors: memory elsewhere; a dtype or a rank that attnc does not have; vectors. All versions of DLPack from 0.2 on.
+/// Fills a view of a DLTensor. `dl_tensor` points to a DLTensor or to a DLManagedTensor, which begins with one. All
+/// versions of DLPack from 0.2 on are accepted.
+///
+/// The memory stays the owner's, who calls the deleter, if any, when work with it is done. Argument `device` says where
+/// the memory must lie. Errors: memory elsewhere; a dtype or a rank that attnc does not have; vector types.
 ATTNC_API attnc_status attnc_tensor_from_dlpack(const void* dl_tensor, attnc_device device, attnc_tensor* tensor);
 
-/// The same of a DLManagedTensorVersioned, the form of DLPack 1. `writes`: attnc is to write into it; then an error,
-/// too, if it is read-only. Errors: another major version.
+/// Fills a view of a DLManagedTensorVersioned, the form of DLPack 1. Otherwise as attnc_tensor_from_dlpack(). `writes`
+/// is 1 if attnc will write into the memory; a read-only tensor is then an error. Errors: another major version.
 ATTNC_API attnc_status attnc_tensor_from_dlpack_versioned(const void* managed, attnc_device device, int32_t writes,
                                                           attnc_tensor* tensor);
 
-/// What is captured under a name.
+/// Kind of a captured value.
 typedef int32_t attnc_capture_kind;
 enum {
   ATTNC_CAPTURE_TENSOR = 0,
@@ -49,16 +51,16 @@ enum {
   ATTNC_CAPTURE_BOOL = 3,
 };
 
-/// A capture's value: host memory for work on the CPU, device memory for that on a GPU. Where a mod is given several of
-/// one name, the last counts; names that it does not have are not looked at.
+/// A captured value, by name. Tensors are in host memory for CPU work, and in device memory for GPU work. If a name is
+/// given several times, the last value counts. Names that the mod does not have are ignored.
 typedef struct attnc_capture {
   size_t struct_size;
   const char* name;
-  const attnc_tensor* tensor; ///< of a TENSOR
-  int64_t integer;            ///< of an INT; of a BOOL: 0 or 1
-  double real;                ///< of a FLOAT
+  const attnc_tensor* tensor; ///< Value of a TENSOR.
+  int64_t integer;            ///< Value of an INT; of a BOOL, 0 or 1.
+  double real;                ///< Value of a FLOAT.
   attnc_capture_kind kind;
-  int32_t reserved; ///< 0
+  int32_t reserved; ///< Must be 0.
 } attnc_capture;
 
 #ifdef __cplusplus
