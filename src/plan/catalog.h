@@ -29,8 +29,8 @@ bool wantsBlockMask(const analysis::ModFacts& facts, const Plan& plan);
 
 /// choosePlan() for launches that pass a block mask. Its blocks are boxes if the mod declares grids, bounds what a
 /// query sees along no axis, and a box kernel takes it. For grids that the mod does not declare, the family must be
-/// asked for. Otherwise blocks are runs of tokens, and Plan::unserved says why, if there is a reason. The plan's options
-/// tell which. `mayListBoxes`: false for training, whose passes share lists. Errors: those of choosePlan().
+/// asked for. Otherwise blocks are runs of tokens, and Plan::unserved says why, if there is a reason. The plan's
+/// options tell which. `mayListBoxes`: false for training, whose passes share lists. Errors: those of choosePlan().
 Expected<Plan> chooseListed(const KernelMod& mod, KernelOptions options, const LaunchOperands* layout,
                             bool mayListBoxes);
 
