@@ -105,15 +105,14 @@ struct Compiler::Impl {
   Expected<Settled> settle(const Mod& mod, const Operands& operands, const Outputs& outputs,
                            const PrepareOptions& options, Lookup lookup, const Training* training = nullptr);
 
-  /// The second half of prepare() and prepareTraining(). This object belongs to `compiler`.
+  /// The second half of `compiler`.prepare() and prepareTraining().
   static Expected<Prepared> prepared(const Compiler& compiler, const Mod& mod, Settled settled);
 
   /// Both halves of preparing. If the kernel of a tuned tile cannot be built or loaded, takes that of the model's tile.
   static Expected<Prepared> prepare(const Compiler& compiler, const Mod& mod, const Operands& operands, const Outputs& outputs,
                                     const PrepareOptions& options, const Training* training = nullptr);
 
-  /// Compiler::tune() and tuneTraining(). This object belongs to `compiler`. `training`: null for only the forward
-  /// pass.
+  /// Implements `compiler`.tune() and tuneTraining(). `training`: null for only the forward pass.
   static Expected<Tuning> tune(const Compiler& compiler, const Mod& mod, const Operands& operands,
                                const Outputs& outputs, const PrepareOptions& options, Stream stream,
                                const Training* training = nullptr);

@@ -26,8 +26,7 @@ bool takesAngles(const analysis::ModFacts& facts) {
   return facts.weight == Weight::Heavy && !facts.loadsAt(ir::Level::Element);
 }
 
-/// Whether soft caps have rates. Before sm_90, where sums of dQ are added one by one, these also take too many
-/// registers.
+/// Whether rates of soft caps take too many registers as well: before sm_90, where sums of dQ are added one by one.
 bool takesRates(const Request& request, analysis::ScoreForm form) {
   return request.arch.capability < 90 && (form == analysis::ScoreForm::Tanh || form == analysis::ScoreForm::TanhApprox);
 }

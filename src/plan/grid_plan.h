@@ -35,7 +35,7 @@ constexpr int tokensOf(const std::array<int, 3>& box) { return box[0] * box[1] *
 /// Spells boxes: "q1x8x8 kv1x20x4 split1"; "q1x8x8 kv1x20x4" for kernels without consumers side by side.
 std::string boxesText(const codegen::Config::Boxes& boxes);
 
-/// Returns the queries of a consumer that pass over boxes of keys together: a box, of which the consumer's own is made.
+/// Returns the box of queries that pass over boxes of keys together; a consumer's own box is made of these.
 std::array<int, 3> togetherOf(const codegen::Config::Boxes& boxes);
 
 /// Returns the extents of a CTA's box of queries.

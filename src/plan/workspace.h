@@ -13,7 +13,7 @@ namespace attnc::plan {
 /// What a part of a workspace holds.
 enum class Use {
   Counters,     ///< by which CTAs take tiles
-  Parts,        ///< decode: for items that several CTAs share: sums of V, and states of rows, in f32
+  Parts,        ///< decode: sums of V and states of rows, in f32, of items that several CTAs share
   Lists,        ///< a block mask's
   StepLists,    ///< decode: the live steps along KV
   Delta,        ///< backward: an f32 per row of q
