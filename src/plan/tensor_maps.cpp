@@ -85,7 +85,7 @@ Expected<Mapped> mapOnGrid(std::string_view name, const TensorView& tensor, cons
   const Strides strides = isEmpty ? Strides{} : stridesOf(tensor);
   const uint64_t bytes = uint64_t(dtypeBytes(tensor.dtype));
   const int64_t batch = isEmpty || !strides.batch ? 1 : tensor.shape[0], heads = isEmpty ? 1 : tensor.shape[1];
-  // With one head per batch entry, the head stride may be anything.
+  // A single head's stride may be anything, so the batch's stride serves instead.
   const int64_t headStride = heads > 1 ? strides.head : strides.batch, batchStep = batch > 1 ? strides.batch / headStride : 0;
   const auto step = [&](int64_t stride) { return stride ? uint64_t(stride) * bytes : 16; };
   jit::TensorMapRequest request;
@@ -113,7 +113,7 @@ Status mapRuns(std::string_view name, const TensorView& tensor, const std::array
 }
 
 int64_t sectionOf(int64_t heads, int64_t headBytes, int64_t l2Bytes) {
-  // 60 MiB on an H200, nearly all of its L2. Sections of 32 MiB measure best there.
+  // An H200 has 60 MiB of L2, all of it near enough: sections of 32 MiB measure best there.
   const int64_t budget = l2Bytes * 8 / 15;
   const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(1, headBytes), 1, 64);
   heads = std::max<int64_t>(1, heads);
